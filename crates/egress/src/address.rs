@@ -3,14 +3,14 @@
 use ipnet::{Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Non-public IPv4 networks (IANA IPv4 Special-Purpose Address Registry), and one cloud's internal address.
+/// Non-public IPv4 networks: the IANA IPv4 Special-Purpose Address Registry, and the internal address of one cloud.
 const NON_PUBLIC_V4: [Ipv4Net; 17] = [
     v4([0, 0, 0, 0], 8),          // this network
     v4([10, 0, 0, 0], 8),         // private
     v4([100, 64, 0, 0], 10),      // carrier-grade NAT; metadata services of some clouds
     v4([127, 0, 0, 0], 8),        // loopback
     v4([169, 254, 0, 0], 16),     // link-local; metadata services of most clouds
-    v4([168, 63, 129, 16], 32),   // in public space, but internal to one cloud
+    v4([168, 63, 129, 16], 32),   // public by registry, but internal to Microsoft Azure
     v4([172, 16, 0, 0], 12),      // private
     v4([192, 0, 0, 0], 24),       // protocol assignments
     v4([192, 0, 2, 0], 24),       // documentation
@@ -25,10 +25,10 @@ const NON_PUBLIC_V4: [Ipv4Net; 17] = [
 ];
 
 /// The globally allocated part of IPv6. Mapped (`::ffff:0:0/96`), translated (`64:ff9b::/96`), unique local
-/// (`fc00::/7`), link-local (`fe80::/10`) and multicast addresses lie outside.
+/// (`fc00::/7`), link-local (`fe80::/10`) and multicast addresses are outside of this network.
 const GLOBAL_V6: Ipv6Net = v6([0x2000, 0, 0], 3);
 
-/// Networks in that part that are not public, or that embed IPv4 addresses.
+/// Networks within [`GLOBAL_V6`] that are not public, or that embed IPv4 addresses.
 const NON_PUBLIC_V6: [Ipv6Net; 4] = [
     v6([0x2001, 0, 0], 23),     // protocol assignments: Teredo, benchmarks, ORCHID
     v6([0x2001, 0xdb8, 0], 32), // documentation

@@ -1,4 +1,4 @@
-//! A client for one scheme, host and port.
+//! HTTP client that is bound to one scheme, host and port.
 
 use crate::{
     guard::{ConnectionPolicy, Origin},
@@ -16,8 +16,8 @@ use reqwest::{
 use std::{fmt, sync::Arc, time::Duration};
 use url::Url;
 
-/// How long an idle connection is kept: shorter than load balancers keep theirs, so that few requests meet a closed
-/// connection.
+/// Time after which an idle connection is closed. It is shorter than the idle timeout of common load balancers, so
+/// that few requests use a connection that the server has closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of response headers; the HTTP client limits their total size.
 const MAX_HEADERS: usize = 100;
@@ -33,11 +33,11 @@ pub struct Limits {
     pub max_body: usize,
 }
 
-/// What an [`Endpoint`] needs besides its address and limits.
+/// Options of an [`Endpoint`] besides its address and limits.
 pub(crate) struct ClientOptions {
     pub(crate) resolver: Arc<dyn Resolver>,
     pub(crate) policy: Arc<ConnectionPolicy>,
-    /// The authorities to trust instead of the default ones.
+    /// Certificate authorities to trust; `None` for those of [`tls_config`](crate::trusted_authorities::tls_config).
     pub(crate) authorities: Option<Authorities>,
     /// Maximum time of a connection attempt, within the timeout of the request.
     pub(crate) connect_timeout: Option<Duration>,
@@ -52,17 +52,17 @@ impl Default for Limits {
 /// One request to an endpoint.
 #[derive(Clone, Debug)]
 pub struct EgressRequest {
-    /// The method.
+    /// The HTTP method.
     pub method: Method,
     /// The path relative to the endpoint, such as `chat/completions`; empty for the endpoint itself.
     pub path: String,
     /// Headers, including credentials, which must be marked as sensitive.
     pub headers: HeaderMap,
-    /// The body.
+    /// The request body.
     pub body: Bytes,
 }
 
-/// A client for one address and the paths below it. Its connections are pooled.
+/// A client for one address and the paths below it, with a connection pool.
 #[derive(Clone)]
 pub struct Endpoint {
     url: Url,
@@ -93,7 +93,7 @@ impl Endpoint {
             // A proxy from the environment would bypass the guard.
             .no_proxy()
             .redirect(redirect::Policy::none())
-            // Retries are the caller's decision.
+            // The client never retries, because only the caller knows whether a request may be repeated.
             .retry(retry::never())
             .referer(false)
             .user_agent(USER_AGENT)
@@ -128,7 +128,7 @@ impl Endpoint {
         Ok(EgressResponse::new(response, self.limits.max_body))
     }
 
-    /// The same endpoint and connections, with additional query parameters.
+    /// Returns an endpoint with additional query parameters, which shares the connection pool.
     #[must_use]
     pub fn with_query<'q>(&self, query: impl Iterator<Item = (&'q str, String)>) -> Self {
         let mut endpoint = self.clone();
@@ -138,14 +138,14 @@ impl Endpoint {
         endpoint
     }
 
-    /// The address of a path below the endpoint.
+    /// Returns the address of a path below the endpoint.
     fn url_of(&self, path: &str) -> Result<Url, EgressRefusal> {
         if path.is_empty() {
             return Ok(self.url.clone());
         }
         let mut url = self.url.clone();
         url.path_segments_mut().map_err(|()| EgressRefusal::InvalidAddress)?.pop_if_empty().extend(path.split('/'));
-        // Path segments cannot change the origin; this check refuses the request if they ever did.
+        // A relative path cannot change the origin. This check refuses the request if the URL parser ever disagrees.
         if Origin::of(&url)? != self.origin {
             return Err(EgressRefusal::OtherEndpoint);
         }

@@ -1,4 +1,4 @@
-//! The guard: the destinations that requests may reach.
+//! The egress guard decides which destinations requests may reach.
 
 use crate::{
     address::is_public,
@@ -16,15 +16,15 @@ use std::{
 };
 use url::{Host, Url};
 
-/// Ports that are allowed without an allowance.
+/// Ports that need no allowance.
 const DEFAULT_PORTS: [u16; 2] = [443, 8443];
 
-/// Whether plain HTTP to loopback addresses can be allowed.
+/// Mode of the server, which decides whether plain HTTP to loopback addresses can be allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ServerMode {
-    /// A server for one user on one machine: plain HTTP to allowed loopback addresses.
+    /// A server for one user on one machine, which may send plain HTTP to loopback addresses with an allowance.
     Local,
-    /// Any other server: HTTPS only.
+    /// Any other server, which sends HTTPS only.
     Remote,
 }
 
@@ -42,7 +42,7 @@ pub struct Allowance {
 pub enum AllowedTarget {
     /// The addresses of this network.
     Network(IpNet),
-    /// The host of this name, whatever addresses it resolves to.
+    /// The host of this name, regardless of the addresses to which it resolves.
     Host(String),
 }
 
@@ -71,7 +71,7 @@ impl Allowance {
         }
         let (target, port) = text.rsplit_once(':').ok_or(AllowanceRefusal)?;
         let bracketed = target.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        // Brackets delimit an IPv6 address and are not allowed around other targets.
+        // Only IPv6 addresses may be in brackets, and an IPv6 address with a port must be.
         if bracketed.is_some() != target.contains(':') {
             return Err(AllowanceRefusal);
         }
@@ -81,7 +81,7 @@ impl Allowance {
         Ok(Self { target, port: Some(port) })
     }
 
-    /// Whether the allowance covers this port.
+    /// Returns whether the allowance covers this port.
     fn covers_port(&self, port: u16) -> bool {
         self.port.is_none_or(|allowed| allowed == port)
     }
@@ -104,7 +104,8 @@ impl AllowedTarget {
         if let Ok(network) = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)) {
             return Some(Self::Network(network));
         }
-        // Numbers in other notations are addresses to URL parsers, and not host names.
+        // URL parsers read numbers in octal, hexadecimal or short notation as IPv4 addresses, so such texts are not
+        // host names.
         match Host::parse(text) {
             Ok(Host::Domain(name)) if !text.contains(':') => Some(Self::Host(without_trailing_dot(&name).to_owned())),
             Ok(Host::Domain(_) | Host::Ipv4(_) | Host::Ipv6(_)) | Err(_) => None,
@@ -112,7 +113,7 @@ impl AllowedTarget {
     }
 }
 
-/// Whether a name is this machine by definition (RFC 6761, 6.3), whatever a resolver answers.
+/// Whether a name denotes this machine by definition (RFC 6761, section 6.3), regardless of what a resolver returns.
 fn is_localhost(name: &str) -> bool {
     let name = without_trailing_dot(name);
     name == "localhost" || name.ends_with(".localhost")
@@ -153,7 +154,7 @@ impl ConnectionPolicy {
     const CONFIGURED: Self =
         Self { is_encrypted: true, has_default_port: true, allows_any_address: true, networks: Vec::new() };
 
-    /// Checks before a name is resolved whether any address can be allowed on the port.
+    /// Checks, before name resolution, whether a connection to this port can be allowed for any address.
     pub(crate) fn check_port(&self) -> Result<(), EgressRefusal> {
         if self.has_default_port || self.allows_any_address || !self.networks.is_empty() {
             Ok(())
@@ -166,7 +167,7 @@ impl ConnectionPolicy {
     pub(crate) fn check(&self, address: IpAddr) -> Result<(), EgressRefusal> {
         let allowed = self.allows_any_address || self.networks.iter().any(|network| network.contains(&address));
         if !self.is_encrypted {
-            // Reached in local mode only.
+            // Only local mode creates policies without encryption.
             return match (address.is_loopback(), allowed) {
                 (true, true) => Ok(()),
                 (true, false) => Err(EgressRefusal::Network),
@@ -186,7 +187,7 @@ impl ConnectionPolicy {
 pub struct Guard {
     mode: ServerMode,
     allowances: Vec<Allowance>,
-    /// Origins from the server's settings, which are allowed exactly.
+    /// Origins from the server's settings. They are allowed regardless of address, port and encryption.
     configured_origins: Vec<Origin>,
     resolver: Arc<dyn Resolver>,
     authorities: Option<Authorities>,
@@ -200,7 +201,7 @@ impl fmt::Debug for Guard {
 }
 
 impl Guard {
-    /// A guard that allows the public internet and the given targets.
+    /// Creates a guard that allows the public internet and the given targets.
     #[must_use]
     pub fn new(mode: ServerMode, allowances: Vec<Allowance>) -> Self {
         Self {
@@ -213,33 +214,34 @@ impl Guard {
         }
     }
 
-    /// The same guard, whose endpoints trust these certificate authorities and no others.
+    /// Makes endpoints trust only these certificate authorities.
     #[must_use]
     pub fn with_authorities(self, authorities: Authorities) -> Self {
         Self { authorities: Some(authorities), ..self }
     }
 
-    /// The same guard, whose endpoints limit the time of a connection attempt, in addition to [`Limits::timeout`].
+    /// Limits the time of each connection attempt, in addition to [`Limits::timeout`].
     #[must_use]
     pub fn with_connect_timeout(self, timeout: Duration) -> Self {
         Self { connect_timeout: Some(timeout), ..self }
     }
 
-    /// The same guard with another resolver.
+    /// Replaces the resolver.
     #[must_use]
     pub fn with_resolver(self, resolver: Arc<dyn Resolver>) -> Self {
         Self { resolver, ..self }
     }
 
-    /// The same guard with this origin allowed exactly, because the operator configured it.
+    /// Allows the origin of this address, because the operator configured it. Other ports and schemes of its host
+    /// stay subject to the rules.
     #[must_use]
     pub fn with_allowed_origin(mut self, url: &Url) -> Self {
         self.configured_origins.extend(Origin::of(url));
         self
     }
 
-    /// A client for an address and the paths below it. The addresses of its host name are checked on each
-    /// connection.
+    /// Creates a client for an address and the paths below it. The guard checks the addresses of the host name again
+    /// on each connection.
     ///
     /// # Errors
     /// When the destination is refused for every address of its host.
@@ -255,7 +257,8 @@ impl Guard {
         Endpoint::new(url, limits, options)
     }
 
-    /// The rules for connections of other protocols to a host. Encryption is up to the protocol.
+    /// Returns the rules for connections to a host over a protocol other than HTTP. The caller is responsible for
+    /// encryption.
     pub(crate) fn dial_policy(&self, url: &Url, host: &Host<String>, port: u16) -> ConnectionPolicy {
         if Origin::of(url).is_ok_and(|origin| self.configured_origins.contains(&origin)) {
             return ConnectionPolicy::CONFIGURED;
@@ -287,7 +290,7 @@ impl Guard {
         }
         let origin = Origin::of(url)?;
         if self.configured_origins.contains(&origin) {
-            // A configured origin is allowed with or without encryption.
+            // A configured origin is allowed with and without encryption.
             return Ok(ConnectionPolicy::CONFIGURED);
         }
         if !encrypts && self.mode == ServerMode::Remote {
@@ -304,10 +307,10 @@ impl Guard {
             networks: self.allowed_networks(origin.port),
         };
         match origin.host {
-            // A literal address is never resolved, so it is checked now.
+            // A literal address is checked here, because no later name resolution checks it.
             Host::Ipv4(address) => demand.check(address.into())?,
             Host::Ipv6(address) => demand.check(address.into())?,
-            // A port without any allowance is refused before the name is resolved.
+            // If no allowance covers a non-default port, the request is refused before name resolution.
             Host::Domain(ref name) if is_localhost(name) && !named => demand.check(Ipv4Addr::LOCALHOST.into())?,
             Host::Domain(_) if !encrypts && !named && demand.networks.is_empty() => return Err(EgressRefusal::Scheme),
             Host::Domain(_) if encrypts && !demand.has_default_port && !named && demand.networks.is_empty() => {
@@ -318,7 +321,7 @@ impl Guard {
         Ok(demand)
     }
 
-    /// The targets that are allowed on this port.
+    /// Returns the targets of the allowances that cover this port.
     fn targets(&self, port: u16) -> impl Iterator<Item = &AllowedTarget> {
         self.allowances.iter().filter(move |allowance| allowance.covers_port(port)).map(|allowance| &allowance.target)
     }
@@ -410,7 +413,7 @@ mod tests {
         let loopback = guard(ServerMode::Local, &["127.0.0.1:4000"]);
         assert_eq!(refused(&loopback, "http://127.0.0.1:4000/"), None);
         assert_eq!(refused(&loopback, "http://127.0.0.1:5432/"), Some(EgressRefusal::Network));
-        // A name that resolves to such an address is checked on connection, for its port.
+        // The guard checks the addresses of a host name on connection, together with the port.
         let (open, closed) = ("https://name.example:9443/", "https://name.example/");
         let demand = |url: &str| by_network.connection_policy(&Url::parse(url).unwrap()).unwrap();
         assert_eq!(demand(open).check("10.1.1.1".parse().unwrap()), Ok(()));
@@ -450,7 +453,7 @@ mod tests {
         assert_eq!(refused(&guard(ServerMode::Local, &[]), url), Some(EgressRefusal::Network));
         assert_eq!(refused(&guard(ServerMode::Remote, &["127.0.0.0/8"]), url), Some(EgressRefusal::Scheme));
         assert_eq!(refused(&guard(ServerMode::Local, &["127.0.0.0/8"]), url), None);
-        // An allowance outside of loopback still requires encryption.
+        // Without encryption, an allowance counts for loopback addresses only.
         assert_eq!(
             refused(&guard(ServerMode::Local, &["10.0.0.0/8"]), "http://10.1.1.1/"),
             Some(EgressRefusal::Scheme)

@@ -1,4 +1,4 @@
-//! Connections of other protocols than HTTP, under the same rules: each address is checked before it is used.
+//! Connections over protocols other than HTTP. The guard checks each address before the connection, as for HTTP.
 
 use crate::{
     guard::{ConnectionPolicy, Guard},
@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 use url::{Host, Url};
 
 impl Guard {
-    /// Opens a TCP connection to the host and port of an address, such as `postgres://db.internal:5432`. Ports other than
-    /// 443 and 8443 require an allowance.
+    /// Opens a TCP connection to the host and port of an address, such as `postgres://db.internal:5432`. Ports other
+    /// than 443 and 8443 require an allowance.
     ///
     /// # Errors
     /// When the destination is refused, its name does not resolve, or the connection fails.
@@ -24,8 +24,8 @@ impl Guard {
         Err(EgressError::Unreachable)
     }
 
-    /// The socket addresses of the host and port of an address, if all of them are allowed. For libraries that connect by
-    /// themselves: a connection to one of them needs no further check.
+    /// Returns the socket addresses of the host and port of an address, if all of them are allowed. Libraries that
+    /// open their own connections can connect to the returned addresses without a further check.
     ///
     /// # Errors
     /// When the destination is refused, or its name does not resolve.
@@ -35,8 +35,8 @@ impl Guard {
             return Err(EgressRefusal::Credentials.into());
         }
         let port = url.port().unwrap_or(default_port);
-        // For an unknown scheme, the URL parser returns every host as text, even an IP address. Host::parse recognizes
-        // addresses.
+        // For a scheme that the URL parser does not recognize, it returns an IP address as a host name. `Host::parse`
+        // recognizes the address.
         let host = url.host_str().and_then(|host| Host::parse(host).ok()).ok_or(EgressRefusal::InvalidAddress)?;
         let policy = self.dial_policy(&url, &host, port);
         let addresses = match host {

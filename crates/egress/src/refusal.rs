@@ -1,11 +1,11 @@
-//! Refusals of outgoing requests, and failures of sent ones.
+//! Refusals of outgoing requests, and failures of requests that were sent.
 
 use std::{error::Error, io};
 
-/// Reason why a request is not sent. No variant contains an address.
+/// Reason why the guard does not send a request. No variant contains an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EgressRefusal {
-    /// The text is not an address, or has no host.
+    /// The text is not a URL, or has no host.
     #[error("this is not a valid address")]
     InvalidAddress,
     /// The scheme is not `https`, and the address is not an allowed loopback address in local mode.
@@ -23,7 +23,7 @@ pub enum EgressRefusal {
     /// The name resolves to too many addresses.
     #[error("the name resolves to too many addresses")]
     TooManyAddresses,
-    /// The request would leave its endpoint's origin.
+    /// The path of the request leads to an origin other than that of its endpoint.
     #[error("the request would reach another endpoint")]
     OtherEndpoint,
 }
@@ -44,7 +44,7 @@ impl EgressRefusal {
     }
 }
 
-/// Reason why there is no complete response. No variant contains an address, a header or a byte of the response.
+/// Reason why a request has no complete response. No variant contains an address, a header or a byte of the response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EgressError {
     /// The request was refused.
@@ -100,7 +100,8 @@ impl EgressError {
             if let Some(egress_error) = error.downcast_ref::<Self>() {
                 return *egress_error;
             }
-            // A later TLS failure leaves the outcome of the request open.
+            // Only a TLS failure during connection proves that the server did not receive the request. A later one
+            // leaves the outcome unknown.
             if failure.is_connect() && is_tls_error(error) {
                 return Self::Tls;
             }
@@ -116,7 +117,8 @@ impl EgressError {
     }
 }
 
-/// Whether an error is one of TLS. An I/O error hides the error that it wraps from its sources, and may wrap another one.
+/// Whether an error, or the error that it wraps, is a TLS error. `io::Error` omits the wrapped error from `source()`,
+/// so this function unwraps it.
 fn is_tls_error(error: &(dyn Error + 'static)) -> bool {
     let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     error.is::<rustls::Error>() || wrapped.is_some_and(|wrapped| is_tls_error(wrapped))

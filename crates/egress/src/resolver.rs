@@ -1,4 +1,4 @@
-//! Name resolution: every address of a name is checked before one is used.
+//! Name resolution that checks every address of a name before a connection uses any of them.
 
 use crate::{
     guard::ConnectionPolicy,
@@ -19,7 +19,7 @@ pub(crate) const MAX_ADDRESSES: usize = 64;
 /// Resolves names to addresses.
 #[async_trait]
 pub trait Resolver: Send + Sync {
-    /// The addresses of a name, in the order to try them.
+    /// Returns the addresses of a name, in the order in which to try them.
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>>;
 }
 
@@ -30,7 +30,7 @@ pub struct SystemResolver;
 #[async_trait]
 impl Resolver for SystemResolver {
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
-        // One more than the limit, so that an excess is detected instead of truncated.
+        // Reads one address more than the limit, so that the caller detects an excess.
         Ok(lookup_host((name, 0)).await?.map(|address| address.ip()).take(MAX_ADDRESSES.saturating_add(1)).collect())
     }
 }
@@ -52,9 +52,10 @@ impl Resolve for CheckedResolver {
             if found.len() > MAX_ADDRESSES {
                 return Err(EgressError::Refused(EgressRefusal::TooManyAddresses).into());
             }
-            // A name with allowed and refused addresses is an attack, or becomes one with the next connection.
+            // A mix of allowed and refused addresses indicates an attack: the next connection might use a refused
+            // address.
             found.iter().try_for_each(|address| demand.check(*address)).map_err(EgressError::Refused)?;
-            // The HTTP client sets its port.
+            // Port 0 is a placeholder: the HTTP client sets the port.
             let addresses = found.into_iter().map(|address| SocketAddr::new(address, 0));
             Ok(Box::new(addresses) as Addrs)
         })

@@ -9,10 +9,10 @@ use reqwest::{
 };
 use std::{fmt, future::ready, pin::Pin};
 
-/// The only accepted content coding: none.
+/// The only accepted content coding, which means an unencoded body.
 pub(crate) const IDENTITY: &str = "identity";
 
-/// The head of a response, with a body to be read.
+/// The head of a response; the body is still unread.
 pub struct EgressResponse {
     response: Response,
     max_bytes: usize,
@@ -24,7 +24,7 @@ impl fmt::Debug for EgressResponse {
     }
 }
 
-/// The bytes of a response body as a stream. It ends with the first failure.
+/// The bytes of a response body as a stream, which ends after the first failure.
 pub type Body = Pin<Box<dyn Stream<Item = Result<Bytes, EgressError>> + Send>>;
 
 impl EgressResponse {
@@ -38,7 +38,7 @@ impl EgressResponse {
         self.response.status()
     }
 
-    /// The headers.
+    /// The headers of the response.
     #[must_use]
     pub fn headers(&self) -> &HeaderMap {
         self.response.headers()
@@ -63,7 +63,7 @@ impl EgressResponse {
         }))
     }
 
-    /// Whether the body has no content coding. An empty header value counts as none.
+    /// Whether the body has no content coding. An empty `Content-Encoding` value counts as no coding.
     fn is_unencoded(&self) -> bool {
         let mut codings = self.headers().get_all(CONTENT_ENCODING).iter();
         codings.all(|coding| {
@@ -75,7 +75,7 @@ impl EgressResponse {
     /// Reads the whole body.
     ///
     /// # Errors
-    /// When it is too long, too slow, encoded, or incomplete.
+    /// When the body is too long, too slow, encoded, or incomplete.
     pub async fn read_all(self) -> Result<Bytes, EgressError> {
         let mut body = self.body();
         let mut whole = BytesMut::new();

@@ -11,11 +11,12 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// Loaded once per process: it takes some milliseconds, and all endpoints share it.
+/// TLS configuration of all endpoints without authorities of their own. It is loaded once per process, because
+/// loading takes milliseconds.
 static TLS_CONFIG: OnceLock<Option<ClientConfig>> = OnceLock::new();
 
-/// A TLS configuration that trusts the public authorities and those of the operating system, for private
-/// authorities. `SSL_CERT_FILE` and `SSL_CERT_DIR` replace the latter.
+/// Returns a TLS configuration that trusts public authorities and those of the operating system, which may be
+/// private. `SSL_CERT_FILE` and `SSL_CERT_DIR` replace the authorities of the operating system.
 pub(crate) fn tls_config() -> Result<ClientConfig, EgressError> {
     TLS_CONFIG.get_or_init(load).clone().ok_or(EgressError::Unreachable)
 }
@@ -41,7 +42,7 @@ fn config(roots: RootCertStore) -> Option<ClientConfig> {
     }
 }
 
-/// Certificate authorities that an operator names for a destination, instead of the default ones.
+/// Certificate authorities that an operator configured for a destination. They replace the default authorities.
 #[derive(Clone)]
 pub struct Authorities(ClientConfig);
 
@@ -51,7 +52,7 @@ impl fmt::Debug for Authorities {
     }
 }
 
-/// The text has no certificate, or one that cannot be parsed.
+/// The text contains no certificate, or a certificate that cannot be parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the file must contain certificates in PEM form")]
 pub struct AuthoritiesRefusal;
@@ -65,10 +66,10 @@ impl AuthoritiesRefusal {
 }
 
 impl Authorities {
-    /// The authorities of certificates in PEM form.
+    /// Reads the authorities from certificates in PEM form.
     ///
     /// # Errors
-    /// When the text has no certificate, or one that cannot be parsed.
+    /// When the text contains no certificate, or a certificate that cannot be parsed.
     pub fn from_pem(pem: &[u8]) -> Result<Self, AuthoritiesRefusal> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(pem) {

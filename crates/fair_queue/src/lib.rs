@@ -1,12 +1,13 @@
 //! A semaphore whose permits are shared fairly between keys, such as tenants.
 //!
-//! A plain semaphore serves waiters in arrival order, so one tenant with a hundred waiters delays all others. Here each
-//! key has a separate queue. A free permit goes to the waiting key with the fewest permits. Ties are broken by
-//! start-time fair queueing (Goyal, Vin and Cheng 1996), then by arrival. A request that exceeds its wait time is
-//! refused.
+//! A plain semaphore serves waiters in arrival order, so one tenant with a hundred waiters delays all others. In this
+//! semaphore, each key has its own queue. A free permit goes to the waiting key that holds the fewest permits. Ties
+//! are broken by start-time fair queueing (Goyal, Vin and Cheng 1996), then by arrival. A request that exceeds its
+//! wait time is refused.
 //!
-//! Keys may belong to groups, such as the callers of a tenant. The same rule selects first the group and then the key
-//! within it, so that a group with many keys gets no larger share.
+//! Keys may belong to groups; for example, the keys are callers and the groups are tenants. The semaphore first
+//! selects the group and then the key within the group, both by this rule. A group with many keys therefore receives
+//! no larger share.
 
 mod state;
 
@@ -19,7 +20,7 @@ use std::{
 };
 use tokio::{sync::oneshot, time::timeout};
 
-/// Why a request got no permit.
+/// Reason why a request received no permit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AcquireError {
     /// No permit became free for the key within the wait time.
@@ -35,24 +36,24 @@ pub enum AcquireError {
 pub struct Limits {
     /// Total number of permits.
     pub permits: usize,
-    /// Maximum permits that one key holds.
+    /// Maximum number of permits that one key may hold.
     pub permits_per_key: usize,
-    /// Permits that are reserved for keys without one, so that a few keys with long-held permits cannot block all
-    /// others.
+    /// Number of permits that only keys without a permit may acquire, so that a few keys with long-held permits
+    /// cannot block all others.
     pub permits_for_idle_keys: usize,
-    /// Maximum waiting requests of one key.
+    /// Maximum number of waiting requests of one key.
     pub waiting_per_key: usize,
 }
 
 impl Limits {
-    /// Limits with only a total: one key may hold all permits while no other key waits, and its queue is unbounded.
+    /// Creates limits with only a total. One key may hold all permits, and its queue is unbounded.
     #[must_use]
     pub const fn with_permits(permits: usize) -> Self {
         Self { permits, permits_per_key: permits, permits_for_idle_keys: 0, waiting_per_key: usize::MAX }
     }
 }
 
-/// A semaphore whose permits are shared fairly between groups, and between the keys of a group. Clones share the
+/// A semaphore that shares its permits fairly between groups, and between the keys of a group. Clones share the
 /// permits.
 pub struct FairSemaphore<K, G = ()> {
     state: Arc<Mutex<State<K, G>>>,
@@ -79,7 +80,7 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
         self.acquire_in((), key, wait).await
     }
 
-    /// Number of waiting requests of a key.
+    /// Returns the number of waiting requests of a key.
     #[must_use]
     pub fn waiting_for(&self, key: &K) -> usize {
         self.waiting_in(&(), key)
@@ -87,7 +88,7 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
 }
 
 impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> FairSemaphore<K, G> {
-    /// Creates a semaphore with these limits. With zero permits every request is refused.
+    /// Creates a semaphore with these limits. A semaphore with zero permits grants none.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { state: Arc::new(Mutex::new(State::new(limits))) }
@@ -109,14 +110,15 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> FairSemaphore<K, G> {
                     Ok(Ok(())) => waiter.owner.take().map_or(Err(AcquireError::TimedOut), |(group, key)| {
                         Ok(Permit { semaphore: self.clone(), group, key })
                     }),
-                    // The dropped waiter leaves the queue, and releases a permit that was granted meanwhile.
+                    // Dropping the waiter removes it from the queue, or releases a permit that was granted in the
+                    // meantime.
                     Ok(Err(_)) | Err(_) => Err(AcquireError::TimedOut),
                 }
             }
         }
     }
 
-    /// Number of waiting requests of a key.
+    /// Returns the number of waiting requests of a key in a group.
     #[must_use]
     pub fn waiting_in(&self, group: &G, key: &K) -> usize {
         self.lock().waiting(group, key)
@@ -127,7 +129,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> FairSemaphore<K, G> {
     }
 }
 
-/// A permit; dropping it releases the permit.
+/// An acquired permit; dropping it releases the permit.
 #[must_use = "the permit is free again once this is dropped"]
 pub struct Permit<K: Clone + Eq + Hash, G: Clone + Eq + Hash = ()> {
     semaphore: FairSemaphore<K, G>,
@@ -147,10 +149,11 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> Drop for Permit<K, G> {
     }
 }
 
-/// A queued request. Its drop removes a cancelled request from the queue, or releases its granted permit.
+/// A queued request. Dropping a cancelled request removes it from the queue, or releases the permit that it was
+/// granted.
 struct Waiter<'s, K: Clone + Eq + Hash, G: Clone + Eq + Hash> {
     semaphore: &'s FairSemaphore<K, G>,
-    /// Group and key of the request; `None` once the permit is taken.
+    /// Group and key of the request; `None` once a [`Permit`] owns the granted permit.
     owner: Option<(G, K)>,
     ticket: u64,
     granted: oneshot::Receiver<()>,
@@ -161,7 +164,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> Drop for Waiter<'_, K, G> {
         let Some((group, key)) = self.owner.take() else { return };
         let mut state = self.semaphore.lock();
         if !state.remove(&group, &key, self.ticket) {
-            // The request has left the queue: its permit was granted but not taken.
+            // The request is no longer in the queue, so a permit was granted that no [`Permit`] owns yet.
             state.release(&group, &key);
         }
     }

@@ -27,7 +27,7 @@ pub(crate) struct State<K, G> {
     limits: Limits,
     free: usize,
     waiting: usize,
-    /// Virtual time of the groups: the start tag of the last granted permit.
+    /// Virtual time of the groups: the start tag of the group that received the last permit.
     virtual_time: u64,
     last_ticket: u64,
     groups: HashMap<G, Group<K>>,
@@ -36,7 +36,7 @@ pub(crate) struct State<K, G> {
 /// A group of keys.
 struct Group<K> {
     share: Share,
-    /// Virtual time of the group's keys.
+    /// Virtual time of the keys: the start tag of the key that received the last permit of the group.
     virtual_time: u64,
     keys: HashMap<K, Key>,
 }
@@ -52,7 +52,7 @@ struct Key {
 #[derive(Default)]
 struct Share {
     held: usize,
-    /// Start tag of the next permit; each permit costs 1.
+    /// Start tag of the next permit. Each granted permit advances it by 1.
     start_tag: u64,
 }
 
@@ -71,7 +71,7 @@ impl Share {
         self.start_tag = self.start_tag.max(now);
     }
 
-    /// Takes a permit, and returns the new virtual time.
+    /// Counts a granted permit, and returns the new virtual time.
     fn take(&mut self, now: u64) -> u64 {
         self.held = self.held.saturating_add(1);
         let now = now.max(self.start_tag);
@@ -101,7 +101,8 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
         of_group.share.catch_up(self.virtual_time);
         let of_key = of_group.keys.entry(key.clone()).or_default();
         of_key.share.catch_up(of_group.virtual_time);
-        // While a permit is free, all waiting requests are blocked by limits of their own keys.
+        // If a permit is free, every waiting request is blocked by the limits of its own key, so this request
+        // overtakes none.
         if can_admit(self.free, self.limits, of_key) {
             self.grant(group, key);
             return AcquireOutcome::Admitted;
@@ -116,7 +117,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
         AcquireOutcome::Queued { ticket: self.last_ticket, granted }
     }
 
-    /// Removes a request from its queue. Returns whether it was there.
+    /// Removes a request from its queue. Returns whether the queue contained the request.
     pub(crate) fn remove(&mut self, group: &G, key: &K, ticket: u64) -> bool {
         let Some(key) = self.key(group, key) else { return false };
         let before = key.queue.len();
@@ -126,7 +127,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
         left
     }
 
-    /// Releases a permit, and grants the free permits to waiting requests.
+    /// Releases a permit, and grants free permits to waiting requests.
     pub(crate) fn release(&mut self, group: &G, key: &K) {
         if let Some(of_group) = self.groups.get_mut(group)
             && let Some(of_key) = of_group.keys.get_mut(key)
@@ -154,7 +155,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
         self.groups.get_mut(group)?.keys.get_mut(key)
     }
 
-    /// The key of the next request; `None` if no waiting request can get a permit.
+    /// Returns the key of the next request; `None` if no waiting request can be granted a permit.
     fn next_key(&self) -> Option<(G, K)> {
         let waiting = self.groups.iter().flat_map(|(group, of_group)| {
             of_group.keys.iter().filter_map(move |(key, of_key)| {
@@ -175,7 +176,8 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
         }
     }
 
-    /// Removes idle keys and groups whose virtual time has passed: a new entry would start with the same state.
+    /// Removes idle keys and groups whose start tag is not ahead of the virtual time. A new entry would have the same
+    /// state.
     fn remove_idle(&mut self) {
         if self.free == self.limits.permits && self.waiting == 0 {
             self.groups.clear();

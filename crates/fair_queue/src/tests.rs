@@ -3,7 +3,8 @@ use tokio::task::{JoinSet, yield_now};
 
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// Queues requests of these keys in order. Each returns its key and releases its permit when it gets one.
+/// Queues requests of these keys in order. Each request returns its key and releases its permit as soon as it
+/// acquires one.
 async fn queue(semaphore: &FairSemaphore<char>, keys: &str) -> JoinSet<char> {
     let mut requests = JoinSet::new();
     for key in keys.chars() {
@@ -47,12 +48,12 @@ async fn prefers_the_key_that_holds_the_fewest_permits() {
         held.push(semaphore.acquire(key, LONG).await.unwrap());
     }
     let requests = queue(&semaphore, "bac").await;
-    // `a` releases one: then `a` and `b` hold one permit each, and `c` none.
+    // After `a` releases a permit, `a` and `b` hold one permit each, and `c` holds none.
     drop(held.remove(0));
     assert!(order(requests).await.starts_with('c'));
 }
 
-/// Two keys that return immediately must not starve a third one.
+/// Two keys that request a new permit immediately after each release must not starve a third key.
 #[tokio::test]
 async fn serves_a_waiting_key_although_others_keep_returning() {
     let semaphore = FairSemaphore::new(Limits::with_permits(1));
@@ -86,7 +87,7 @@ async fn keeps_permits_for_keys_that_hold_none() {
     }
     held.push(semaphore.acquire('c', LONG).await.unwrap());
     assert_eq!(semaphore.acquire('d', Duration::ZERO).await.unwrap_err(), AcquireError::TimedOut);
-    // A released permit goes to the key without one, although another key has waited longer.
+    // A released permit goes to `d`, which holds none, although `a` has waited longer.
     let requests = queue(&semaphore, "ad").await;
     drop(held.remove(0));
     drop(held.remove(0));
@@ -98,7 +99,7 @@ async fn bounds_what_one_key_holds() {
     let semaphore = FairSemaphore::new(Limits { permits_per_key: 1, ..Limits::with_permits(2) });
     let _held = semaphore.acquire('a', LONG).await.unwrap();
     assert_eq!(semaphore.acquire('a', Duration::ZERO).await.unwrap_err(), AcquireError::TimedOut);
-    // The other permit is available to another key, although `a` came first.
+    // The second permit is available to `b`, although a request of `a` arrived earlier.
     let waiting = queue_one(&semaphore, 'a').await;
     assert!(semaphore.acquire('b', Duration::ZERO).await.is_ok());
     waiting.abort();
@@ -139,7 +140,7 @@ async fn refuses_request_after_its_wait_time() {
 async fn passes_on_the_permit_of_a_cancelled_request() {
     let semaphore = FairSemaphore::new(Limits::with_permits(1));
     let held = semaphore.acquire('a', LONG).await.unwrap();
-    // Polled once, so that it is queued; it is granted the permit, and dropped before the next poll.
+    // The first poll queues the request. The request is granted the permit, and dropped before its second poll.
     let mut cancelled = Box::pin(semaphore.acquire('b', LONG));
     assert!(is_pending(&mut cancelled).await);
     drop(held);
@@ -147,7 +148,7 @@ async fn passes_on_the_permit_of_a_cancelled_request() {
     assert!(semaphore.acquire('c', Duration::ZERO).await.is_ok());
 }
 
-/// Polls once, and returns whether the future is pending.
+/// Polls a future once, and returns whether it is pending.
 async fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
     tokio::select! {
         biased;
@@ -175,7 +176,7 @@ async fn serves_groups_in_turn_and_the_keys_within_a_group_in_turn() {
     let semaphore: FairSemaphore<char, u8> = FairSemaphore::new(Limits::with_permits(1));
     let held = semaphore.acquire_in(0, 'z', LONG).await.unwrap();
     let mut requests = JoinSet::new();
-    // Group 1 has three keys and comes first; `a` has several requests.
+    // Group 1 has three keys and arrives first; its key `a` has three requests.
     for (group, key) in [(1, 'a'), (1, 'a'), (1, 'a'), (1, 'b'), (1, 'c'), (2, 'd'), (2, 'd')] {
         let before = semaphore.waiting_in(&group, &key);
         let own = semaphore.clone();

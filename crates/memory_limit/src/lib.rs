@@ -1,12 +1,13 @@
 //! A limit on the resident memory of the process.
 //!
-//! Budgets bound the memory of one kind of work. Nothing bounds their sum, the fragmentation of the allocator and the
-//! buffers of drivers, so the process also measures its resident memory. Below the fraction [`SOFT`] of the limit it
-//! admits all work. Above it, large work waits and is then refused, which leaves memory to the work in progress. Above
-//! [`HARD`] the process serves only a few requests at a time ([0076](../../../docs/decisions/0076-memory-limit.md)).
+//! Budgets bound the memory of one kind of work. No budget bounds their sum, the fragmentation of the allocator and
+//! the buffers of drivers, so the process also measures its resident memory. Below the fraction [`SOFT`] of the limit
+//! the process admits all work. Above [`SOFT`], large work waits and is then refused, which leaves memory to active
+//! work. Above [`HARD`] the process serves only a few requests at a time
+//! ([0076](../../../docs/decisions/0076-memory-limit.md)).
 //!
-//! Resident memory is a property of the process, so the limit is a static. There is no limit if the process sets none,
-//! or on systems without `/proc`.
+//! Resident memory is a property of the process, so the limit is a static variable. Without a call of
+//! [`limit_process`], and on systems without `/proc`, there is no limit.
 
 use std::{
     collections::BTreeMap,
@@ -18,23 +19,24 @@ use tokio::time::{Instant, sleep_until};
 
 /// Fraction of the limit up to which all large work is admitted.
 const SOFT: (usize, usize) = (12, 20);
-/// Fraction of the limit up to which large work is admitted one at a time. The allocator retains freed memory for a
-/// while, so a process above [`SOFT`] must not refuse all large work.
+/// Fraction of the limit up to which large work is admitted one item at a time. The allocator retains freed memory
+/// for a while, so refusing all large work above [`SOFT`] would refuse too much.
 const SERIAL: (usize, usize) = (16, 20);
 /// Fraction of the limit from which the process serves only a few requests at a time.
 const HARD: (usize, usize) = (14, 20);
-/// Maximum age of a measurement, and the retry interval of waiting work.
+/// Maximum age of a measurement, and the interval at which waiting work retries.
 const MEASURE_INTERVAL: Duration = Duration::from_millis(10);
-/// Time for which admitted work counts by its estimate. Afterwards the measurement contains it.
+/// Time during which admitted work counts by its estimate. Afterwards the measurement includes the memory of the
+/// work.
 const SETTLING: Duration = Duration::from_millis(300);
-/// Minimum interval between two warnings.
+/// Minimum interval between two warnings in the log.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// Page size of `/proc/self/statm` on all supported systems.
 const PAGE_BYTES: usize = 4 << 10;
 
 static PROCESS: OnceLock<MemoryLimit> = OnceLock::new();
 
-/// The process has no memory for this work at the moment.
+/// The process currently has no memory for the requested work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the process is at its memory limit")]
 pub struct LimitReached;
@@ -44,10 +46,10 @@ pub fn limit_process(bytes: usize) {
     PROCESS.get_or_init(|| MemoryLimit::new(bytes, resident_memory));
 }
 
-/// Admits work that will take `bytes` bytes, and waits for memory if necessary.
+/// Admits work that will allocate `bytes` bytes, and waits for memory if necessary.
 ///
 /// # Errors
-/// When the process still has no memory after `wait`.
+/// When the process has no memory for the work after `wait`.
 pub async fn admit(bytes: usize, wait: Duration) -> Result<Admission, LimitReached> {
     match PROCESS.get() {
         Some(limit) => limit.admit(bytes, wait).await,
@@ -55,7 +57,7 @@ pub async fn admit(bytes: usize, wait: Duration) -> Result<Admission, LimitReach
     }
 }
 
-/// Admits work that will take `bytes` bytes, without waiting.
+/// Admits work that will allocate `bytes` bytes, without waiting.
 ///
 /// # Errors
 /// When the process has no memory for the work.
@@ -75,17 +77,18 @@ pub fn is_exhausted() -> bool {
     PROCESS.get().is_some_and(MemoryLimit::is_exhausted)
 }
 
-/// Resident memory of this process in bytes: the second field of `/proc/self/statm` (proc(5)).
+/// Returns the resident memory of this process in bytes: the second field of `/proc/self/statm` (proc(5)).
 fn resident_memory() -> Option<usize> {
     let pages = fs::read_to_string("/proc/self/statm").ok()?;
     pages.split(' ').nth(1)?.parse::<usize>().ok()?.checked_mul(PAGE_BYTES)
 }
 
-/// Admitted work. It counts by its estimate until the measurement contains it ([`SETTLING`]), or until it is dropped.
+/// Admission of work. The work counts by its estimate until the measurement includes it ([`SETTLING`]), or until the
+/// admission is dropped.
 #[derive(Debug)]
 #[must_use = "the work counts as done once this is dropped"]
 pub struct Admission {
-    /// The usage and the number of the work in it; `None` if the work is not counted.
+    /// The usage that counts the work, and the number of the work within it; `None` if the work is not counted.
     counted: Option<(Arc<Mutex<Usage>>, u64)>,
 }
 
@@ -94,7 +97,7 @@ impl Admission {
         Self { counted: None }
     }
 
-    /// Drops the handle without ending the estimate: the work counts until the measurement contains it.
+    /// Drops the admission without ending the estimate: the work counts until the measurement includes it.
     pub fn detach(mut self) {
         self.counted = None;
     }
@@ -121,10 +124,10 @@ struct MemoryLimit {
 struct Usage {
     resident: usize,
     measured_at: Option<Instant>,
-    /// Start and bytes of admitted work that the measurement may not contain yet, by number. The oldest has the lowest
-    /// number.
+    /// Admission time and estimated bytes of work that the measurement may not include yet, by number. The oldest
+    /// work has the lowest number.
     settling: BTreeMap<u64, (Instant, usize)>,
-    /// The sum of these bytes.
+    /// Sum of the estimated bytes in `settling`.
     settling_bytes: usize,
     next_number: u64,
     warned_at: Option<Instant>,
@@ -137,7 +140,7 @@ impl Usage {
         }
     }
 
-    /// Removes work that the measurement now contains.
+    /// Removes work that the measurement now includes.
     fn remove_measured(&mut self, now: Instant) {
         while let Some((number, (since, _))) = self.settling.first_key_value()
             && now.saturating_duration_since(*since) >= SETTLING
@@ -201,7 +204,8 @@ impl MemoryLimit {
         self.is_above(self.hard)
     }
 
-    /// Whether the process takes at least so many bytes. Callers refuse work then, so the log tells of it.
+    /// Returns whether resident memory is at least `bytes`. Callers then refuse work, so this function logs a
+    /// warning.
     fn is_above(&self, bytes: usize) -> bool {
         let now = Instant::now();
         let mut usage = self.measure_if_stale(now);
@@ -225,7 +229,7 @@ impl MemoryLimit {
         if usage.warned_at.is_none_or(|at| now.saturating_duration_since(at) >= WARNING_INTERVAL) {
             usage.warned_at = Some(now);
             let (resident_bytes, soft_bytes) = (usage.resident, self.soft);
-            // The decision compares the sum of these values, so the log line contains all of them.
+            // The decision compares the limit with the sum of these values, so the log line contains all of them.
             let (settling, settling_bytes) = (usage.settling.len(), usage.settling_bytes);
             tracing::warn!(
                 resident_bytes,
@@ -244,7 +248,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A limit with the thresholds 240, 280 and 320.
+    /// A limit with the thresholds 240 (soft), 280 (hard) and 320 (serial).
     const LIMIT: usize = 400;
 
     #[tokio::test(start_paused = true)]
@@ -276,7 +280,7 @@ mod tests {
         tokio::time::advance(SETTLING).await;
         let held = limit.try_admit(40).unwrap();
         tokio::time::advance(SETTLING).await;
-        // Dropping measured work releases nothing.
+        // Dropping work that the measurement includes releases no estimate.
         let other = limit.try_admit(40).unwrap();
         drop(held);
         assert!(limit.try_admit(40).is_err());

@@ -1,4 +1,4 @@
-//! Access requests: the platform team grants or denies them.
+//! Access requests, which the platform team grants or denies.
 
 use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
@@ -45,10 +45,10 @@ impl AccessRequests {
 }
 
 impl AccessRequests {
-    /// The access requests of a workspace, newest first; the caller's home workspace by default.
+    /// Lists the access requests of a workspace, newest first; by default those of the caller's home workspace.
     ///
     /// # Errors
-    /// When the caller may not read connections there, or the workspace is not found.
+    /// When the caller may not read connections in the workspace, or the workspace is not found.
     pub async fn list_access_requests(
         &self,
         caller: &Caller,
@@ -61,12 +61,12 @@ impl AccessRequests {
         Ok(self.access_request_store.list(scope, workspace, status, page).await?)
     }
 
-    /// Grants a request: its connection is created, or an existing one gets the settings that the grant names. The last
-    /// grant activates the use case in the same commit.
+    /// Grants a request. The grant creates the connection, or changes the settings of an existing one. The grant of
+    /// the last pending request activates the use case in the same commit.
     ///
     /// # Errors
-    /// When the request is not found, the caller may not grant it, its revision is not expected, it is not pending, or the
-    /// connection is invalid.
+    /// When the request is not found, the caller may not grant it, its revision differs from the expected one, it is
+    /// no longer pending, or the connection is invalid.
     pub async fn grant_access_request(
         &self,
         caller: &Caller,
@@ -84,10 +84,12 @@ impl AccessRequests {
                 async || {
                     for _ in 0..MAX_ATTEMPTS {
                         let request = self.find_request(scope, id).await?;
-                        // A stale commit may be that of the use case, so the request is checked again.
+                        // A change of the use case also makes the commit stale, so each attempt checks the request
+                        // again.
                         expected.check(request.revision)?;
                         request.check_pending()?;
-                        // Read before the connections: a grant between both raises its revision.
+                        // The use case is read before the connections. A concurrent grant between the two reads
+                        // raises the revision of the use case, so the commit becomes stale.
                         let use_case = self.use_case_store.find(scope, request.use_case_id).await?;
                         let use_case = use_case.ok_or(Failure::Inconsistent("the use case of a request is missing"))?;
                         let names = use_case.plan.connections();
@@ -114,7 +116,8 @@ impl AccessRequests {
     /// Denies a request. Its use case stays pending.
     ///
     /// # Errors
-    /// When the request is not found, the caller may not deny it, its revision is not expected, or it is not pending.
+    /// When the request is not found, the caller may not deny it, its revision differs from the expected one, or it
+    /// is no longer pending.
     pub async fn deny_access_request(
         &self,
         caller: &Caller,
@@ -165,8 +168,8 @@ impl AccessRequests {
         let stored = self.access_request_store.find(TenantScope::for_caller(caller), id).await?;
         let stored = stored.filter(|request| workspace.is_none_or(|named| named == request.workspace_id));
         let Some(request) = stored else {
-            // The position of an existing request costs a lookup, so a missing one does one too: the response time
-            // reveals nothing.
+            // For an existing request, its position is resolved with a lookup. A missing request performs such a
+            // lookup too, so that the response time does not reveal whether a request exists.
             self.scope_resolver.workspace_position(caller, WorkspaceId::from(id.uuid())).await?;
             return Err(Failure::NotFound);
         };

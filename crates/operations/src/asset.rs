@@ -43,11 +43,11 @@ pub(crate) use validate::{ValidContent, validate};
 /// The parameters of a new asset.
 #[derive(Clone, Debug)]
 pub struct AssetDraft {
-    /// Its slug.
+    /// The slug of the asset.
     pub slug: Slug,
-    /// Its kind.
+    /// The kind of the asset.
     pub kind: AssetKind,
-    /// The principal that is responsible for it.
+    /// The principal that is responsible for the asset.
     pub owner_ref: OwnerRef,
     /// The workspace; the caller's home workspace by default.
     pub workspace_id: Option<WorkspaceId>,
@@ -58,7 +58,7 @@ pub struct AssetDraft {
 pub struct VersionDraft {
     /// The content.
     pub content: Value,
-    /// Its label; the next `vN` by default.
+    /// The label of the version; by default the next `vN`.
     pub label: Option<VersionLabel>,
     /// The author's note on the change.
     pub change_note: Option<Note>,
@@ -67,7 +67,7 @@ pub struct VersionDraft {
 /// Filter of an asset list.
 #[derive(Clone, Debug, Default)]
 pub struct AssetQuery {
-    /// Only assets seen from this workspace.
+    /// Only assets that are visible from this workspace.
     pub workspace_id: Option<WorkspaceId>,
     /// Only assets of this kind.
     pub kind: Option<AssetKind>,
@@ -83,7 +83,7 @@ pub(crate) fn check_not_reserved(slug: &Slug) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The workspace and namespace of a resource position.
+/// Returns the workspace and namespace of a resource position.
 pub(crate) fn workspace_and_namespace(position: &ResourcePosition) -> Result<(WorkspaceId, NamespaceId), Failure> {
     position.workspace.zip(position.namespace).ok_or(Failure::Inconsistent("a workspace without a namespace"))
 }
@@ -119,10 +119,10 @@ impl Assets {
 }
 
 impl Assets {
-    /// Creates an asset; it is active at once.
+    /// Creates an asset, which is active at once.
     ///
     /// # Errors
-    /// When the caller may not create assets there, or the slug is taken.
+    /// When the caller may not create assets in the workspace, or the slug is taken.
     pub async fn create_asset(
         &self,
         caller: &Caller,
@@ -154,16 +154,16 @@ impl Assets {
             .await
     }
 
-    /// An asset as seen from a workspace.
+    /// Returns an asset that is visible from a workspace.
     ///
     /// # Errors
-    /// Not found when the caller does not see it from that workspace.
+    /// Not found when the caller does not see the asset from that workspace.
     pub async fn read_asset(&self, caller: &Caller, id: AssetId, from: WorkspaceId) -> Result<Asset, Failure> {
         self.asset_from(caller, Operation::ReadAsset, id, from).await.map(|(_, asset)| asset)
     }
 
-    /// Adds a version: the content is validated, its artifact is stored, then its row. The asset is seen from
-    /// `from`, or from any workspace that the caller sees it from. Returns the asset too.
+    /// Adds a version: validates the content, stores its artifact, then its row. The asset must be visible from
+    /// `from`, or from any workspace if `from` is `None`. Returns the asset too.
     ///
     /// # Errors
     /// When the caller may not edit the asset, the content is invalid, or the label is taken.
@@ -198,7 +198,7 @@ impl Assets {
         Ok((asset, outcome))
     }
 
-    /// The versions of an asset, newest first, as seen from a workspace.
+    /// Lists the versions of an asset, newest first. The asset must be visible from the given workspace.
     ///
     /// # Errors
     /// Not found when the caller does not see the asset from that workspace.
@@ -213,10 +213,11 @@ impl Assets {
         Ok(self.version_store.list_versions(scope, id, page).await?)
     }
 
-    /// One version with its asset's kind, as seen from a workspace, and its source text if one is stored.
+    /// Returns one version with its asset's kind, and its source text if one is stored. The asset must be visible
+    /// from the given workspace.
     ///
     /// # Errors
-    /// Not found when the caller does not see it from that workspace.
+    /// Not found when the caller does not see the asset from that workspace.
     pub async fn read_asset_version(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! Asset kinds and their schemas: the same for every tenant, visible to every member of one.
+//! Asset kinds and their schemas. They are the same for every tenant, and every member of a tenant may read them.
 
 use crate::{
     Failure,
@@ -11,7 +11,7 @@ use fairway_domain::{
 };
 
 impl Assets {
-    /// Every kind, in documented order.
+    /// Lists every asset kind, in documented order.
     ///
     /// # Errors
     /// When the caller is not a member of the tenant.
@@ -20,7 +20,7 @@ impl Assets {
             .map(|_| AssetKind::ALL)
     }
 
-    /// The JSON Schema of the kind of that name, as text.
+    /// Returns the JSON Schema of the named kind, as text.
     ///
     /// # Errors
     /// When the caller is not a member of the tenant, or the kind does not exist.

@@ -1,4 +1,4 @@
-//! The audit log: listing events, and the sequencer task that assigns facts their index.
+//! The audit log: the list of events, and the sequencer, a background task that assigns each fact its index.
 
 use crate::{
     Failure, SequencerWakeup, Stores,
@@ -12,11 +12,11 @@ use fairway_domain::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// How long facts accumulate after a wakeup, so that one commit sequences many of them.
+/// Time for which facts accumulate after a wakeup, so that one commit sequences many facts.
 const BATCH_WINDOW: Duration = Duration::from_millis(25);
-/// Poll interval without a wakeup: facts of other processes are sequenced too.
+/// Poll interval without a wakeup. It bounds the delay of facts that other processes commit.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Delay after a failure.
+/// Delay of the next attempt after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Reads the audit log.
@@ -33,8 +33,8 @@ impl AuditLog {
 }
 
 impl AuditLog {
-    /// Events of the tenant's log, newest first; of one workspace, or of all. An auditor of a namespace, workspace
-    /// or workload reads the events of that scope.
+    /// Lists events of the tenant's log, newest first; those of one workspace if the filter names it. An auditor of a
+    /// namespace, workspace or workload may list the events of that scope.
     ///
     /// # Errors
     /// When the caller may not read the log in that scope.
@@ -55,8 +55,8 @@ impl AuditLog {
         };
         let (scope, visible_scopes) = authorize::authorize_list(caller, operation)?;
         let visible_scopes = visible_scopes.filter(|_| !is_allowed);
-        // The existence of the log is public to members, its content is not. An auditor of single workloads may list
-        // a workspace that is not its own.
+        // Every member knows that the log exists, so a missing permission is 403. An auditor of single workloads may
+        // not list a whole workspace.
         if workspace.is_some()
             && visible_scopes.as_ref().is_some_and(|visible_scopes| visible_scopes.workloads.is_empty())
         {
@@ -66,13 +66,13 @@ impl AuditLog {
     }
 }
 
-/// Sequences pending facts, forever. Any number of processes may run it concurrently.
+/// Assigns pending facts their index in an endless loop. Several processes may run this task concurrently.
 pub async fn run_sequencer(log: Arc<dyn FactSequencer>, wake: Arc<SequencerWakeup>) {
     loop {
         match log.sequence().await {
             Ok(placed) => {
                 if placed == 0 {
-                    // A timeout polls as well.
+                    // After the timeout, the loop polls without a wakeup.
                     let _ = tokio::time::timeout(POLL_INTERVAL, wake.wait()).await;
                 } else {
                     wake.notify_sequenced();

@@ -1,7 +1,8 @@
 //! CPU-bound work of a tenant on the blocking pool, with fair shares of the processors.
 //!
-//! A long computation on a serving thread delays every request on that thread. Content may take a second of
-//! computation: test cases of a bundle, patterns to compile, a YAML text full of aliases (threats: T12, T13).
+//! A long computation on a serving thread delays every request on that thread. Content may require a second of
+//! computation: test cases of a bundle, patterns to compile, or a YAML text with many aliases (threats T12 and T13 in
+//! docs/security.md).
 
 use crate::Failure;
 use fairway_domain::{
@@ -12,11 +13,11 @@ use fairway_domain::{
 use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
 use std::{sync::LazyLock, thread::available_parallelism, time::Duration};
 
-/// Maximum number of waiting work items of one tenant. Each holds content of up to 4 MiB.
+/// Maximum number of waiting work items of one tenant. Each item retains up to 4 MiB of content.
 const MAX_WAITING: usize = 64;
 
-/// One permit per processor: more threads finish no sooner and slow down the serving threads. Tenants with waiting
-/// work take turns.
+/// One permit per processor. More threads would finish no sooner and would slow down the serving threads. Tenants
+/// with waiting work take turns.
 static PROCESSOR_PERMITS: LazyLock<FairSemaphore<TenantId>> =
     LazyLock::new(|| FairSemaphore::new(limits(processors())));
 
@@ -24,19 +25,19 @@ fn processors() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// Limits of one tenant. Where there are several processors, one tenant leaves one to others: work may take a second
-/// and is never interrupted.
+/// Limits of one tenant. On a machine with several processors, one tenant leaves one processor to others, because
+/// work may take a second and is never interrupted.
 const fn limits(processors: usize) -> Limits {
     let permits_per_key = if processors > 1 { processors.saturating_sub(1) } else { 1 };
     Limits { permits_per_key, waiting_per_key: MAX_WAITING, ..Limits::with_permits(processors) }
 }
 
-/// How long work waits for a processor.
+/// Maximum time for which work waits for a processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ProcessorWait {
-    /// Work of a request, 10 seconds: the caller can retry.
+    /// 10 seconds, for the work of a request, which the caller can retry.
     Request,
-    /// Work of an accepted run, 60 seconds: a run has no retry and a deadline of its own.
+    /// 60 seconds, for the work of an accepted run, which is not retried and has its own deadline.
     Run,
 }
 
@@ -53,7 +54,7 @@ impl ProcessorWait {
 pub(crate) struct Processor(Permit<TenantId>);
 
 impl Processor {
-    /// Waits for a processor. A caller loads large data after this, so that waiting work holds little memory.
+    /// Waits for a processor. Callers load large data afterwards, so that waiting work occupies little memory.
     ///
     /// # Errors
     /// Unavailable when no processor becomes free for this tenant in time, or the tenant's queue is full.
@@ -61,13 +62,14 @@ impl Processor {
         PROCESSOR_PERMITS.acquire(scope.tenant(), deadline.wait()).await.map(Self).map_err(busy)
     }
 
-    /// Runs the work on the blocking pool.
+    /// Runs the work on the blocking pool, and releases the permit when the work ends.
     ///
     /// # Errors
     /// When the work panics.
     pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
         let computed = tokio::task::spawn_blocking(move || {
-            // The permit is released when the work ends, even if its caller no longer waits.
+            // The work owns the permit, so that the permit is released only when the work ends, even if the caller no
+            // longer waits.
             let _permit = self.0;
             work()
         });
@@ -78,8 +80,8 @@ impl Processor {
 /// Runs work of a tenant on the blocking pool.
 ///
 /// # Errors
-/// Unavailable when no processor becomes free for this tenant in time, or its queue is full; then the work does not
-/// run.
+/// Unavailable when no processor becomes free for this tenant in time, or the tenant's queue is full. In both cases
+/// the work does not run.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     scope: TenantScope,
     deadline: ProcessorWait,
@@ -88,7 +90,7 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     Processor::acquire(scope, deadline).await?.run(work).await
 }
 
-/// The failure of a permit that was not granted: the work did not run, and a later attempt may succeed.
+/// Converts the failure to acquire a permit. The work did not run, and a later attempt may succeed.
 pub(crate) fn busy(error: AcquireError) -> Failure {
     StoreError { source: Box::new(error), fault: StoreFault::Unavailable }.into()
 }
@@ -108,7 +110,7 @@ mod tests {
     #[tokio::test]
     async fn blocking_work_leaves_its_thread_free() {
         let (sender, receiver) = mpsc::channel();
-        // Ends only once the same thread has reached the second future.
+        // The work ends only after the same thread has polled the second future.
         let work = run_blocking(tenant(1), ProcessorWait::Request, move || receiver.recv_timeout(LONG));
         let (done, ()) = tokio::join!(work, async { sender.send("on").unwrap() });
         assert_eq!(done.unwrap(), Ok("on"));
@@ -122,7 +124,8 @@ mod tests {
         }
     }
 
-    /// Acquires every processor: another tenant holds the first where there are several, this tenant the others.
+    /// Acquires every processor. Of several processors, another tenant holds the first one, because one tenant cannot
+    /// hold all.
     async fn all_processors(scope: TenantScope) -> Vec<Permit<TenantId>> {
         let mut held = Vec::new();
         for at in 0..processors() {

@@ -1,4 +1,4 @@
-//! Built-in tools for agents: the operations of the HTTP API with the same rights and the same evidence.
+//! Built-in tools for agents: operations of the HTTP API with the same permissions and the same evidence.
 
 use crate::{
     Failure, RunRefusal, ToolRefusal,
@@ -19,24 +19,24 @@ use std::time::Duration;
 /// Settings of a deployment that apply to runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeploymentRunSettings {
-    /// Where runs execute.
+    /// Where runs execute: in the accepting process or from the queue.
     pub dispatch: DispatchPolicy,
-    /// How long a synchronous run may block its caller.
+    /// Maximum time for which a synchronous run blocks its caller.
     pub sync_wait: Duration,
-    /// How long a run may take in total.
+    /// Maximum total time of a run.
     pub execution_deadline: Duration,
-    /// How long a reviewer has to review an answer.
+    /// Time within which a reviewer must review an answer.
     pub review_deadline: Duration,
     /// Maximum number of queued runs of one tenant.
     pub queue_cap: u32,
 }
 
 impl Executions {
-    /// Executes a workload for a tool call. Differs from executing it only in the refusal when the outcome of
-    /// acceptance is unknown.
+    /// Executes a workload for a tool call. If the outcome of the acceptance is unknown, the refusal is that of a
+    /// tool whose response was lost. Everything else equals [`Executions::execute`].
     ///
     /// # Errors
-    /// Those of executing it.
+    /// The errors of [`Executions::execute`].
     pub async fn execute_flow(
         &self,
         mode: IdentityMode,
@@ -51,10 +51,10 @@ impl Executions {
         }
     }
 
-    /// The deployment's settings for runs, authorized for a workspace.
+    /// Returns the deployment's settings for runs, after authorization in a workspace.
     ///
     /// # Errors
-    /// When the caller sees no workloads at all; not found when it sees none in that workspace.
+    /// When the caller sees no workloads at all; not found when the caller sees none in that workspace.
     pub async fn deployment_settings(
         &self,
         caller: &Caller,
@@ -74,15 +74,17 @@ impl Executions {
 }
 
 impl ExecutionReader {
-    /// The evidence of a run, for a caller that may use tools and see executions in the run's scope.
+    /// Returns the evidence of a run. The caller must have the permissions to use tools and to view executions in the
+    /// run's scope.
     ///
     /// # Errors
-    /// Not found when the caller may not see executions there; forbidden when it may not use tools there.
+    /// Not found when the caller may not view executions in that scope; forbidden when the caller may not use tools
+    /// in that scope.
     pub async fn inspect_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
         let record = self.read_evidence(caller, id).await?;
         let position = self.position_of_run(caller, &record.execution).await?;
         match authorize::authorize(caller, Operation::CallTool, &position) {
-            // A caller that reads the evidence already knows that the run exists.
+            // The caller may read the evidence, so the refusal may reveal that the run exists.
             Err(Failure::NotFound) => Err(authorize::missing_permission(caller, Permission::ExecutionRun)),
             entered => entered.map(|_| record),
         }
@@ -92,7 +94,7 @@ impl ExecutionReader {
 /// Parses the arguments of a tool.
 ///
 /// # Errors
-/// With every violation of the tool's schema.
+/// When the arguments violate the tool's schema; the refusal lists every violation.
 pub fn parse_call(tool: BuiltinTool, arguments: Map<String, Value>) -> Result<ToolCall, Failure> {
     ToolCall::parse(tool, arguments).map_err(|problems| ToolRefusal::InvalidArguments(problems).into())
 }

@@ -1,7 +1,7 @@
-//! Caches of the operations, each bounded by the bytes of its entries.
+//! Caches of the operations. Each cache has a limit on the bytes of its entries.
 //!
-//! Callers choose many of the keys, so a bound on the number of entries bounds no memory. [`MAX_BYTES`] lists every
-//! cache with its share of the process's memory
+//! Callers choose many of the keys and thereby their size, so a limit on the number of entries would not limit
+//! memory. [`MAX_BYTES`] lists every cache with its share of the process's memory
 //! ([0055](../../../docs/decisions/0055-caches-are-bounded-by-bytes.md)).
 
 use crate::access::Claims;
@@ -13,14 +13,14 @@ use tokio::sync::OnceCell;
 /// Size limits of the caches, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MaxBytes {
-    /// Compiled run plans.
+    /// Compiled run plans by release.
     pub(crate) plans: u64,
-    /// Workloads with their deployments. The cache by slug and the workers' cache by identifier have this limit
-    /// each.
+    /// Workloads with their deployments. This limit applies separately to the cache by slug and to the workers' cache
+    /// by identifier.
     pub(crate) entries: u64,
     /// Callers with their rights.
     pub(crate) callers: u64,
-    /// Rendered active releases.
+    /// Active releases, rendered as responses.
     pub(crate) active_releases: u64,
     /// Tenants of the callers that read active releases.
     pub(crate) active_release_tenants: u64,
@@ -28,7 +28,7 @@ pub(crate) struct MaxBytes {
     pub(crate) namespaces: u64,
     /// Summaries of versions for the activation checks.
     pub(crate) summaries: u64,
-    /// Clients that the rate limit refuses.
+    /// Clients that currently exceed the rate limit.
     pub(crate) refused_clients: u64,
     /// Public workloads whose access mode was read recently.
     pub(crate) public_workloads: u64,
@@ -44,7 +44,7 @@ pub(crate) struct MaxBytes {
     pub(crate) log_tiles: u64,
 }
 
-/// 81 MiB in total.
+/// Limits of all caches, 81 MiB in total.
 pub(crate) const MAX_BYTES: MaxBytes = MaxBytes {
     plans: 40 << 20,
     entries: 6 << 20,
@@ -62,15 +62,16 @@ pub(crate) const MAX_BYTES: MaxBytes = MaxBytes {
     log_tiles: 4 << 20,
 };
 
-/// The largest run plan that the cache holds, in bytes. The cache counts key and entry overhead in addition.
+/// Maximum size of a run plan that the cache admits, in bytes. The cache counts the key and the entry overhead in
+/// addition.
 pub(crate) const MAX_PLAN_BYTES: usize = (40 << 20) - (4 << 10);
 
-/// Memory of an entry besides its key and value, in bytes: the node of the hash table and those of the access and
-/// write queues.
+/// Memory of an entry in addition to its key and value, in bytes: the node of the hash table and the nodes of the
+/// access and write queues.
 const ENTRY_OVERHEAD: usize = 384;
 
-/// A builder of a cache whose entries hold at most `max_bytes` together. `bytes` estimates the heap memory of a key
-/// and its value.
+/// Returns the builder of a cache whose entries occupy at most `max_bytes` in total. `bytes` estimates the heap
+/// memory of a key and its value.
 pub(crate) fn weighted_cache<K, V>(
     max_bytes: u64,
     bytes: impl Fn(&K, &V) -> usize + Send + Sync + 'static,
@@ -81,13 +82,13 @@ where
 {
     let weigher = move |key: &K, value: &V| {
         let inline = size_of::<K>().saturating_add(size_of::<V>()).saturating_add(ENTRY_OVERHEAD);
-        // moka refuses an entry that weighs more than its capacity.
+        // The cache does not admit an entry that weighs more than its capacity.
         u32::try_from(bytes(key, value).saturating_add(inline)).unwrap_or(u32::MAX)
     };
     Cache::builder().max_capacity(max_bytes).weigher(weigher)
 }
 
-/// Request coalescing: concurrent requests for the same key await one computation.
+/// Request coalescing: concurrent requests for the same key await a single computation.
 pub(crate) struct PendingLoads<K, V>(Cache<K, Arc<OnceCell<V>>>);
 
 impl<K, V> fmt::Debug for PendingLoads<K, V> {
@@ -96,7 +97,7 @@ impl<K, V> fmt::Debug for PendingLoads<K, V> {
     }
 }
 
-/// Maximum number of concurrent computations. Beyond it, a value may be computed twice.
+/// Maximum number of concurrent computations. Beyond this number, a value may be computed twice.
 const MAX_CONCURRENT: u64 = 1_024;
 
 impl<K, V> PendingLoads<K, V>
@@ -108,8 +109,8 @@ where
         Self(Cache::builder().max_capacity(MAX_CONCURRENT).build())
     }
 
-    /// Computes a value, or awaits the computation in progress. A failure reaches only the request that computes;
-    /// the next one retries.
+    /// Computes a value, or awaits the current computation of the same key. Only the request that computes receives a
+    /// failure; the next waiting request computes again.
     pub(crate) async fn get_or_compute<E>(&self, key: K, make: impl Future<Output = Result<V, E>>) -> Result<V, E>
     where
         K: Clone,
@@ -123,15 +124,15 @@ where
     }
 }
 
-/// Approximate heap memory of an actor reference, in bytes. Its name has at most 127 bytes.
+/// Approximate heap memory of an actor reference, in bytes. The name of an actor has at most 127 bytes.
 const ACTOR_BYTES: usize = 96;
 
-/// The heap memory of identity claims, in bytes.
+/// Estimates the heap memory of identity claims, in bytes.
 pub(crate) const fn claims_bytes(claims: &Claims) -> usize {
     claims.groups.len().saturating_add(1).saturating_mul(ACTOR_BYTES)
 }
 
-/// The heap memory of a caller, in bytes.
+/// Estimates the heap memory of a caller, in bytes.
 pub(crate) fn caller_bytes(caller: &Caller) -> usize {
     let actors = caller.groups.len().saturating_add(1).saturating_mul(ACTOR_BYTES);
     [size_of::<Caller>(), caller.rights.heap_bytes(), caller.lanes.heap_bytes()]
@@ -139,7 +140,7 @@ pub(crate) fn caller_bytes(caller: &Caller) -> usize {
         .fold(actors, usize::saturating_add)
 }
 
-/// The heap memory of a workload with its deployment, in bytes.
+/// Estimates the heap memory of a workload with its deployment, in bytes.
 pub(crate) fn entry_bytes(entry: &WorkloadWithDeployment) -> usize {
     let workload = &entry.workload;
     let texts = workload.name.len().saturating_add(workload.description.len());

@@ -1,4 +1,4 @@
-//! The context of commits that write facts: the clock, the id source and the sequencer wakeup of the process.
+//! The context of commits that write facts: the clock, the identifier source and the sequencer wakeup of the process.
 
 use crate::sequencer_wakeup::SequencerWakeup;
 use fairway_domain::{
@@ -10,8 +10,8 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// The clock and the id source of the process, and the wakeup for committed facts. It holds nothing about a single call;
-/// a stamp takes its caller as an argument.
+/// The clock and the identifier source of the process, and the wakeup of the sequencer after commits. The context
+/// contains no data of a request; methods that need the caller receive it as an argument.
 #[derive(Clone)]
 pub(crate) struct CommitContext {
     pub(crate) clock: Arc<dyn Clock>,
@@ -28,17 +28,17 @@ impl CommitContext {
         T::from(self.ids.new_id())
     }
 
-    /// The current moment, for one input of a state machine.
+    /// Returns the current time with fresh identifiers and salt, for one input of a state machine.
     pub(crate) fn moment(&self) -> Moment {
         self.moment_at(self.clock.now())
     }
 
-    /// A moment at a time that was read before.
+    /// Returns fresh identifiers and salt with a time that was read before.
     pub(crate) fn moment_at(&self, at: Timestamp) -> Moment {
         Moment::new(at, self.ids.new_id(), self.ids.salt())
     }
 
-    /// The stamp of a fact that the caller's request causes.
+    /// Creates the stamp of a fact that the caller's request causes.
     pub(crate) fn stamp(&self, caller: &Caller) -> Stamp {
         Stamp {
             fact_id: self.new_id(),

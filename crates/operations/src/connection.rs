@@ -52,10 +52,10 @@ impl Connections {
 }
 
 impl Connections {
-    /// The connections of a workspace, newest first; the caller's home workspace by default.
+    /// Lists the connections of a workspace, newest first; by default those of the caller's home workspace.
     ///
     /// # Errors
-    /// When the caller may not read connections there, or the workspace is not found.
+    /// When the caller may not read connections in the workspace, or the workspace is not found.
     pub async fn list_connections(
         &self,
         caller: &Caller,
@@ -70,7 +70,7 @@ impl Connections {
     /// Creates a connection.
     ///
     /// # Errors
-    /// When the caller may not manage connections there, a field is invalid, or the name is taken.
+    /// When the caller may not manage connections in the workspace, a field is invalid, or the name is taken.
     pub async fn create_connection(
         &self,
         caller: &Caller,
@@ -101,10 +101,10 @@ impl Connections {
             .await
     }
 
-    /// One connection, with its latest checks.
+    /// Returns one connection with its latest checks.
     ///
     /// # Errors
-    /// Not found when the caller does not see it.
+    /// Not found when the caller does not see the connection.
     pub async fn read_connection(
         &self,
         caller: &Caller,
@@ -116,10 +116,11 @@ impl Connections {
         Ok((connection, checks))
     }
 
-    /// Changes the fields of a connection that the patch names.
+    /// Changes those fields of a connection that the patch contains.
     ///
     /// # Errors
-    /// When the caller may not manage it, a field is invalid, the name is taken, or its revision is not expected.
+    /// When the caller may not manage the connection, a field is invalid, the name is taken, or the revision differs
+    /// from the expected one.
     pub async fn change_connection(
         &self,
         caller: &Caller,
@@ -149,10 +150,10 @@ impl Connections {
         Err(Failure::Contended)
     }
 
-    /// Deletes a connection. Use cases that need it are no longer resolved.
+    /// Deletes a connection. Use cases that refer to it then have an unresolved connection.
     ///
     /// # Errors
-    /// When the caller may not manage it.
+    /// When the caller may not manage the connection.
     pub async fn delete_connection(
         &self,
         caller: &Caller,
@@ -176,7 +177,7 @@ impl Connections {
     /// Checks the endpoint of a connection through the egress guard, and records the result.
     ///
     /// # Errors
-    /// When the caller may not manage it.
+    /// When the caller may not manage the connection.
     pub async fn check_connection(
         &self,
         caller: &Caller,
@@ -189,7 +190,8 @@ impl Connections {
             scope,
             key,
             async || {
-                // The endpoint may be slow, so a repeat must not check it concurrently.
+                // The endpoint may be slow, so the key is reserved first: a repeated request must not run a second
+                // check concurrently.
                 let check = self.probe_and_record(caller, scope, first, key);
                 self.keyed_requests.with_reserved_key(scope, key, id.uuid(), check).await
             },
@@ -214,7 +216,7 @@ impl Connections {
             let change = connection.record_check(check, health, code, &self.context.stamp(caller));
             let outcome = keyed_outcome(key, 200, id.uuid());
             match self.connection_store.commit_check(scope, change, outcome.as_ref()).await {
-                // The endpoint may have changed, so it is checked again.
+                // The connection changed since the check, so its current endpoint is checked.
                 Err(CommitError::Stale) => {
                     connection = self.connection_store.find(scope, id).await?.ok_or(Failure::NotFound)?;
                 }
@@ -224,7 +226,7 @@ impl Connections {
         Err(Failure::Contended)
     }
 
-    /// The result of a check; `None` if the connection cannot be checked.
+    /// Checks the endpoint of a connection; returns `None` if the connection cannot be checked.
     async fn probe(
         &self,
         scope: TenantScope,
@@ -247,8 +249,8 @@ impl Connections {
         let stored =
             stored.filter(|connection| workspace.is_none_or(|workspace_id| workspace_id == connection.workspace_id));
         let Some(connection) = stored else {
-            // The position of an existing connection costs a lookup, so a missing one does one too: the response time
-            // reveals nothing.
+            // For an existing connection, its position is resolved with a lookup. A missing connection performs such
+            // a lookup too, so that the response time does not reveal whether a connection exists.
             self.scope_resolver.workspace_position(caller, WorkspaceId::from(id.uuid())).await?;
             return Err(Failure::NotFound);
         };

@@ -1,5 +1,5 @@
-//! Seeding of the demo: an author creates a workload, and an approver activates its release. A demo that serves is
-//! left unchanged, and a partial one is completed.
+//! Creation of demo data: an author creates a workload, and an approver activates its release. A demo with a serving
+//! release remains unchanged, and a partial demo is completed.
 
 use crate::{
     Failure, Precondition, Stores,
@@ -37,41 +37,41 @@ const PAGE: u32 = 200;
 /// The approver's note on the release.
 const NOTE: &str = "Read and approved as part of the demo.";
 
-/// A workload with everything that its release binds.
+/// A workload with all resources that its release binds.
 #[derive(Clone, Debug)]
 pub struct Demo {
-    /// The assets to bind, in this order.
+    /// The assets that the release binds, in this order.
     pub assets: Vec<DemoAsset>,
     /// The workload's slug.
     pub slug: Slug,
-    /// Its name, if any.
+    /// The workload's name, if any.
     pub name: Option<String>,
-    /// Its description, if any.
+    /// The workload's description, if any.
     pub description: Option<String>,
-    /// The principal that is responsible for it.
+    /// The principal that is responsible for the workload.
     pub owner_ref: OwnerRef,
-    /// Its intended invocation mode.
+    /// The intended invocation mode of the workload.
     pub invocation_mode: InvocationMode,
-    /// Its runtime interface, if any.
+    /// The runtime interface of the workload, if any.
     pub interface_config: Option<InterfaceConfig>,
-    /// The environment of its release.
+    /// The environment of the release.
     pub environment: Slug,
-    /// The documents of one of the assets, which is a knowledge base.
+    /// The slug of the asset that is a knowledge base, and the documents to add to it.
     pub documents: Option<(Slug, Vec<DocumentDraft>)>,
 }
 
 /// An asset of the demo.
 #[derive(Clone, Debug)]
 pub struct DemoAsset {
-    /// Its slug.
+    /// The slug of the asset.
     pub slug: Slug,
-    /// The principal that is responsible for it.
+    /// The principal that is responsible for the asset.
     pub owner_ref: OwnerRef,
-    /// The content of its version.
+    /// The content of the asset's version.
     pub content: DemoAssetContent,
 }
 
-/// The content of a demo asset, as the demo files contain it.
+/// The content of a demo asset in the form of the demo files.
 #[derive(Clone, Debug)]
 pub enum DemoAssetContent {
     /// The content of an asset of this kind.
@@ -83,13 +83,13 @@ pub enum DemoAssetContent {
 /// The result of seeding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SeedOutcome {
-    /// This release was activated.
+    /// Seeding activated this release.
     Activated(ReleaseId),
-    /// A release of the workload already serves in the environment; nothing changed.
+    /// This release of the workload already serves in the environment, so seeding changed nothing.
     Unchanged(ReleaseId),
 }
 
-/// Seeds the demo.
+/// Creates the demo data.
 #[derive(Clone)]
 pub struct DemoSeeder {
     asset_store: Arc<dyn AssetStore>,
@@ -127,12 +127,12 @@ impl DemoSeeder {
 }
 
 impl DemoSeeder {
-    /// Seeds the demo: the author creates and submits the release, the approver approves and activates it. If a
-    /// release of the workload serves in the environment, nothing changes.
+    /// Seeds the demo: the author creates and submits the release, and the approver approves and activates it. If a
+    /// release of the workload already serves in the environment, nothing changes.
     ///
     /// # Errors
-    /// When another resource has a slug of the demo, or a step is refused. Created resources stay, and a repeat
-    /// continues from there.
+    /// When another resource has a slug of the demo, or a step is refused. Created resources remain, and the next
+    /// attempt continues from them.
     pub async fn seed(&self, author: &Caller, approver: &Caller, demo: &Demo) -> Result<SeedOutcome, Failure> {
         let scope = TenantScope::for_caller(author);
         let workload_id = self.demo_workload(author, demo).await?;
@@ -152,7 +152,8 @@ impl DemoSeeder {
             target_lane: TargetLane::All,
             policy_bundle_id: policy_bundle.map(|(asset, _, _)| *asset),
         };
-        // Concurrent and repeated seeding get the same draft.
+        // The idempotency key depends only on the versions and the history, so that concurrent and repeated attempts
+        // share one draft.
         let versions: Vec<String> = bound.iter().map(|(_, version, _)| version.uuid().simple().to_string()).collect();
         let before = self.releases_that_served(scope, workload_id).await?;
         let key = step_key(author, &format!("draft {before} {}", versions.join(" ")));
@@ -165,7 +166,7 @@ impl DemoSeeder {
         Ok(SeedOutcome::Activated(release.release_id))
     }
 
-    /// The number of a workload's releases that have served, up to a page.
+    /// Returns the number of a workload's releases that have served, counted up to one page.
     async fn releases_that_served(&self, scope: TenantScope, workload: WorkloadId) -> Result<usize, Failure> {
         let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
         let releases = self.release_store.list(scope, &filter, PageRequest::first(PAGE)).await?;
@@ -194,7 +195,8 @@ impl DemoSeeder {
                 self.workloads.create_workload(author, draft, Some(&key)).await?.value
             }
         };
-        // An interrupted attempt leaves a workload without an interface and without changes.
+        // An interrupted attempt may have created the workload without its interface. Such a workload has no later
+        // change.
         let is_half_made = workload.interface_config.is_none() && workload.updated_at == workload.created_at;
         if is_half_made && demo.interface_config.is_some() {
             let patch =
@@ -204,7 +206,7 @@ impl DemoSeeder {
         Ok(workload.workload_id)
     }
 
-    /// The newest version of an asset if it has the demo's content, else a new version with it.
+    /// Returns the newest version of an asset if it has the demo's content, else creates a version.
     async fn demo_version(
         &self,
         author: &Caller,
@@ -281,7 +283,7 @@ impl DemoSeeder {
         }
     }
 
-    /// Adds the documents of the demo. A repeated attempt adds them once, because the step has a key.
+    /// Adds the documents of the demo. The step has an idempotency key, so a repeated attempt adds them only once.
     async fn add_demo_documents(&self, author: &Caller, demo: &Demo) -> Result<(), Failure> {
         let Some((slug, documents)) = &demo.documents else { return Ok(()) };
         let stored = self.asset_store.find_by_slug(TenantScope::for_caller(author), slug, None).await?;
@@ -292,7 +294,7 @@ impl DemoSeeder {
         Ok(())
     }
 
-    /// Takes the remaining steps until the release serves.
+    /// Performs the remaining transitions until the release serves.
     async fn activate_demo(&self, author: &Caller, approver: &Caller, id: ReleaseId) -> Result<(), Failure> {
         loop {
             let release = self.releases.read_release(author, id).await?.release;
@@ -314,7 +316,7 @@ impl DemoSeeder {
                 }
                 StateName::Approved => (approver, StateName::Active),
                 StateName::Active => return Ok(()),
-                // Another caller moved it concurrently.
+                // A concurrent request changed the state of the release.
                 StateName::Superseded | StateName::Retired => return Err(Failure::Contended),
             };
             let transition = Transition { to, lanes: LaneSelection::All };
@@ -324,7 +326,8 @@ impl DemoSeeder {
     }
 }
 
-/// The idempotency key of a step: a concurrent or repeated attempt finds the created resource.
+/// Returns the idempotency key of a step, so that a concurrent or repeated attempt finds the resource that the step
+/// created.
 fn step_key(by: &Caller, step: &str) -> RequestKey {
     RequestKey { key: step.to_owned(), caller: by.actor.clone(), route: "seed demo".to_owned(), body_digest: [0; 32] }
 }

@@ -1,4 +1,4 @@
-//! Environments: the requirements that they place on their releases.
+//! Environments: the requirements that their releases must meet.
 
 use crate::{
     Failure, Precondition, Settings, Stores,
@@ -18,7 +18,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// The settings of an environment, configured or default.
+/// The settings of an environment: the configured ones, or else the defaults.
 #[derive(Clone, Debug)]
 pub struct EffectiveSettings {
     /// The settings.
@@ -46,8 +46,8 @@ impl Environments {
         }
     }
 
-    /// The requirements of an environment without settings. In `dev` of a local server, which one person uses alone, the
-    /// author may approve.
+    /// Returns the requirements of an environment that is not configured. In the `dev` environment of a local server,
+    /// which has a single user, authors may approve their own releases.
     fn default_settings(&self, environment: &Slug) -> EnvironmentSettings {
         let in_dev = match self.settings.identity {
             IdentityMode::Local => SelfApproval::Allowed,
@@ -58,10 +58,10 @@ impl Environments {
 }
 
 impl Environments {
-    /// The settings of an environment, or its defaults before it is configured.
+    /// Returns the configured settings of an environment, or else the defaults.
     ///
     /// # Errors
-    /// Not found when the caller does not see the workspace; forbidden when it does not manage it.
+    /// Not found when the caller does not see the workspace; forbidden when the caller does not manage the workspace.
     pub async fn environment_settings(
         &self,
         caller: &Caller,
@@ -121,7 +121,7 @@ impl Environments {
         Err(Failure::Contended)
     }
 
-    /// The settings of an environment, without authorization.
+    /// Returns the settings of an environment without authorizing a caller.
     pub(crate) async fn settings_of(
         &self,
         scope: TenantScope,

@@ -1,4 +1,5 @@
-//! Erasures of a person's texts: requests, decisions by another person, and the task that carries them out.
+//! Erasures of a person's texts: the request, the decision by another person, and the background task that deletes
+//! the texts.
 
 use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
@@ -18,12 +19,12 @@ use fairway_domain::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Poll interval for approved erasures, and for runs that they wait for.
+/// Poll interval for approved erasures, and for active runs whose end an erasure awaits.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Maximum number of batches of one erasure in a pass, so that the erasures of other tenants do not wait for a long one.
+/// Maximum number of batches of one erasure in a pass, so that a long erasure does not delay those of other tenants.
 const MAX_BATCHES: usize = 20;
 
-/// Carries out approved erasures, forever. Any number of processes may run it concurrently.
+/// Executes approved erasures in an endless loop. Several processes may run this task concurrently.
 pub async fn run_erasures(erasures: Arc<Erasures>) {
     loop {
         match erasures.carry_out_approved().await {
@@ -84,7 +85,7 @@ impl Erasures {
 }
 
 impl Erasures {
-    /// The erasures of the caller's tenant, newest first.
+    /// Lists the erasures of the caller's tenant, newest first.
     ///
     /// # Errors
     /// When the caller does not manage the tenant.
@@ -98,7 +99,7 @@ impl Erasures {
         Ok(self.erasure_store.list(scope, status, page).await?)
     }
 
-    /// One erasure with its status and counts.
+    /// Returns one erasure with its status and counts.
     ///
     /// # Errors
     /// When the caller does not manage the tenant, or the erasure is not found in it.
@@ -107,7 +108,7 @@ impl Erasures {
         self.find(scope, id).await
     }
 
-    /// Requests the erasure of a subject's texts. Nothing is erased before another person approves it.
+    /// Requests the erasure of a subject's texts. The erasure starts only after another person approves it.
     ///
     /// # Errors
     /// When the caller does not manage the tenant, or the subject matches no principal.
@@ -136,11 +137,11 @@ impl Erasures {
             .await
     }
 
-    /// Approves an erasure, which a background task then carries out.
+    /// Approves an erasure. A background task then deletes the texts.
     ///
     /// # Errors
-    /// When the caller does not manage the tenant or requested the erasure itself, the erasure is not found, its revision
-    /// is not expected, or it was decided before.
+    /// When the caller does not manage the tenant or is the requester, the erasure is not found, its revision differs
+    /// from the expected one, or it is already decided.
     pub async fn approve_erasure(
         &self,
         caller: &Caller,
@@ -151,11 +152,11 @@ impl Erasures {
         self.decide(caller, id, Decision::Approve, expected, key).await
     }
 
-    /// Refuses an erasure; its requester withdraws it so.
+    /// Refuses an erasure. The requester uses this operation to withdraw the request.
     ///
     /// # Errors
-    /// When the caller does not manage the tenant, the erasure is not found, its revision is not expected, or it was
-    /// decided before.
+    /// When the caller does not manage the tenant, the erasure is not found, its revision differs from the expected
+    /// one, or it is already decided.
     pub async fn refuse_erasure(
         &self,
         caller: &Caller,
@@ -211,8 +212,8 @@ impl Erasures {
             .await
     }
 
-    /// Carries out a part of each approved erasure. Returns whether more can be erased at once. An erasure that fails stops
-    /// no other: its batches before stay committed, and a later pass continues after them.
+    /// Executes a part of each approved erasure. Returns whether more texts can be erased at once. A failed erasure
+    /// does not stop the others: its earlier batches remain committed, and a later pass continues after them.
     ///
     /// # Errors
     /// When the approved erasures cannot be listed.
@@ -248,7 +249,7 @@ impl Erasures {
         Ok(true)
     }
 
-    /// Completes an erasure, unless another process did.
+    /// Records the completion of an erasure, unless another process has done so.
     async fn complete(&self, scope: TenantScope, id: ErasureId) -> Result<(), Failure> {
         let erasure = self.find(scope, id).await?;
         let stamp = Stamp {

@@ -1,4 +1,4 @@
-//! Evidence bundles: the evidence, contents and facts of a run or a release, and their signature.
+//! Evidence bundles: the evidence, contents and facts of a run or a release, in a signed file.
 
 use crate::{
     Failure, RunRefusal, Stores,
@@ -31,7 +31,7 @@ use serde_json::{Map, Value};
 use std::{collections::BTreeSet, sync::Arc};
 use uuid::Uuid;
 
-/// The facts that a bundle holds.
+/// Kinds of the facts that a bundle contains.
 const KINDS: &[&str] = &[
     "erasure.approved",
     "erasure.completed",
@@ -46,19 +46,19 @@ const KINDS: &[&str] = &[
     "release.transitioned",
     ORIGIN_KIND,
 ];
-/// The facts that decide the result of a release summary.
+/// Kinds of the facts that determine the state in a release summary.
 const RELEASE_KINDS: &[&str] =
     &["release.created", "release.reviewed", "release.rolled_back", "release.transitioned", ORIGIN_KIND];
-/// The fact about the use case that a workload came from.
+/// Kind of the fact about the use case from which a workload was created.
 const ORIGIN_KIND: &str = "use_case.published";
-/// Maximum number of facts in a bundle: verdicts are limited, and a release has few states.
+/// Maximum number of facts in a bundle. The number of verdicts is limited, and a release has few transitions.
 const MAX_FACTS: u32 = 500;
 
-/// Maximum number of lineage items of a run, with the one that marks a truncated lineage.
+/// Maximum number of lineage items of a run, including the item that marks a truncated lineage.
 const MAX_LINEAGE_ROWS: u32 = 1_001;
 const _: () = assert!(MAX_LINEAGE_ROWS as usize == MAX_LINEAGE + 1, "a bundle holds the whole lineage");
 
-/// Makes evidence bundles.
+/// Operations that create evidence bundles.
 #[derive(Clone)]
 pub struct EvidenceBundles {
     releases: Arc<Releases>,
@@ -71,7 +71,7 @@ pub struct EvidenceBundles {
     use_case_store: Arc<dyn UseCaseStore>,
 }
 
-/// The evidence of an ended run, without texts of people, for rendering.
+/// The evidence of an ended run without personal texts, which the caller renders as JSON.
 #[derive(Clone, Debug)]
 pub struct BundleEvidence {
     scope: TenantScope,
@@ -100,7 +100,7 @@ impl EvidenceBundles {
 }
 
 impl EvidenceBundles {
-    /// The evidence that the bundle of a run states.
+    /// Returns the evidence that the bundle of a run contains.
     ///
     /// # Errors
     /// When the caller may not see the run or the contents of its versions, or the run has not ended.
@@ -111,14 +111,15 @@ impl EvidenceBundles {
         if record.execution.outcome.is_none() {
             return Err(RunRefusal::NotEnded.into());
         }
-        // A bundle leaves the installation, and nothing in it can be erased.
+        // A bundle leaves the installation, where an erasure can no longer delete its texts. Texts of people are
+        // therefore removed.
         record.notes.clear();
         record.retrievals.iter_mut().for_each(|retrieval| retrieval.query = None);
         record.notes_withheld = true;
         Ok(BundleEvidence { scope, record })
     }
 
-    /// The signed bundle of a run, whose evidence the caller rendered.
+    /// Returns the signed bundle of a run with the evidence that the caller rendered.
     ///
     /// # Errors
     /// When no checkpoint covers the run's facts yet, or a store or the signer fails.
@@ -131,7 +132,7 @@ impl EvidenceBundles {
         subjects.extend(self.origin(scope, release.workload_id).await?);
         subjects.extend(record.erasure.map(|erasure| erasure.erasure_id.uuid()));
         let facts = self.tree_store.facts_about(scope, &subjects, KINDS, MAX_FACTS).await?;
-        // The index of the last facts may be missing, because the sequencer follows the commits.
+        // The last facts may have no index yet, because the sequencer assigns it after the commit.
         let stated = last_outcome(facts.iter().map(|fact| fact.body.as_slice()), run.execution_id);
         if stated.as_deref() != run.outcome.map(ExecutionOutcome::as_str) {
             return Err(Failure::NotYetInCheckpoint);
@@ -155,11 +156,11 @@ impl EvidenceBundles {
         self.transparency_logs.sign_payload(scope, statement.to_payload()).await
     }
 
-    /// The signed summary of a release.
+    /// Returns the signed summary of a release.
     ///
     /// # Errors
-    /// When the caller may not see the release or the contents of its versions, no checkpoint covers its facts yet, or a
-    /// store or the signer fails.
+    /// When the caller may not see the release or the contents of its versions, no checkpoint covers its facts yet,
+    /// or a store or the signer fails.
     pub async fn sign_release_summary(&self, caller: &Caller, id: ReleaseId) -> Result<String, Failure> {
         let operation = Operation::ReadReleaseBundle;
         let (scope, _, placed) = self.releases.authorize_release(caller, operation, id).await?;
@@ -167,7 +168,7 @@ impl EvidenceBundles {
         let mut subjects = vec![id.uuid()];
         subjects.extend(self.origin(scope, release.workload_id).await?);
         let facts = self.tree_store.facts_about(scope, &subjects, RELEASE_KINDS, MAX_FACTS).await?;
-        // The index of the last facts may be missing, because the sequencer follows the commits.
+        // The last facts may have no index yet, because the sequencer assigns it after the commit.
         let history = ReleaseHistory::of(facts.iter().map(|fact| fact.body.as_slice()), id);
         if !leads_to(&history, release.state.name()) {
             return Err(Failure::NotYetInCheckpoint);
@@ -185,7 +186,7 @@ impl EvidenceBundles {
         self.transparency_logs.sign_payload(scope, statement.to_payload()).await
     }
 
-    /// The records of a run, as facts name them, and the evidence documents among them.
+    /// Returns the records of a run in the form whose digest facts contain, and the evidence documents among them.
     async fn records(
         &self,
         scope: TenantScope,
@@ -194,7 +195,7 @@ impl EvidenceBundles {
     ) -> Result<(Vec<RunRecords>, Vec<StoredDocument>), Failure> {
         let (store, id) = (&self.execution_store, record.execution.execution_id);
         let mut documents = store.evidence_documents(scope, id).await?;
-        // The resolution of the outcome may have stored another since the record was read.
+        // Resolving an unknown outcome may have stored another document since the evidence was read.
         let known: BTreeSet<ArtifactId> = record.artifacts.iter().map(|artifact| artifact.artifact_id).collect();
         documents.retain(|document| known.contains(&document.artifact_id));
         let lineage = store.lineage(scope, id, LineageFilter::default(), MAX_LINEAGE_ROWS, 0).await?;
@@ -206,12 +207,12 @@ impl EvidenceBundles {
         Ok((records, documents))
     }
 
-    /// The use case that a workload came from.
+    /// Returns the use case from which a workload was created.
     async fn origin(&self, scope: TenantScope, workload: WorkloadId) -> Result<Option<Uuid>, Failure> {
         Ok(self.use_case_store.find_by_workload(scope, workload).await?.map(|origin| origin.use_case_id.uuid()))
     }
 
-    /// The facts with their proofs. A run whose end has no index yet is not in any checkpoint.
+    /// Returns the facts with their inclusion proofs. A fact without an index is not covered by a checkpoint.
     async fn prove(&self, scope: TenantScope, facts: Vec<LoggedFact>) -> Result<(Vec<ProvenFact>, String), Failure> {
         let (proofs, checkpoint) = self.transparency_logs.prove_facts(scope, &facts).await?;
         let proven = facts.into_iter().zip(proofs).map(|(fact, proof)| {
@@ -254,7 +255,7 @@ impl EvidenceBundles {
         Ok(BundledRelease { digest_text: release.digest_text(), bindings, references })
     }
 
-    /// The canonical bytes of a version, unless the bundle would be too long.
+    /// Returns the canonical bytes of a version, unless they would exceed the size limit of the bundle.
     async fn content(
         &self,
         scope: TenantScope,
@@ -270,7 +271,7 @@ impl EvidenceBundles {
     }
 }
 
-/// The documents with their texts, as far as the bundle has room.
+/// Returns the documents, with their texts as long as the size limit of the bundle permits.
 fn bundled_documents(documents: Vec<StoredDocument>, left: &mut usize) -> Vec<BundledDocument> {
     let bundled = |StoredDocument { artifact_id, body, .. }: StoredDocument| {
         let rest = left.checked_sub(body.len());
@@ -280,7 +281,7 @@ fn bundled_documents(documents: Vec<StoredDocument>, left: &mut usize) -> Vec<Bu
     documents.into_iter().map(bundled).collect()
 }
 
-/// Whether the facts hold the approval of an erasure.
+/// Whether the facts contain the approval of an erasure.
 fn approves(facts: &[LoggedFact], erasure: ErasureId) -> bool {
     facts.iter().any(|fact| {
         let body: Value = serde_json::from_slice(&fact.body).unwrap_or_default();
@@ -289,8 +290,9 @@ fn approves(facts: &[LoggedFact], erasure: ErasureId) -> bool {
     })
 }
 
-/// Whether the facts lead to the stored state. Activations of other releases supersede a release without a fact about
-/// it, and rollbacks of others return lanes to it.
+/// Whether the facts lead to the stored state. Changes of other releases write no fact about this release: their
+/// activation supersedes it, and their rollback returns lanes to it. This function therefore treats `Active` and
+/// `Superseded` as equal.
 fn leads_to(history: &ReleaseHistory, stored: StateName) -> bool {
     let state = history.state.as_str();
     match stored {

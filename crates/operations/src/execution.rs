@@ -1,4 +1,4 @@
-//! Execution of workloads: accept, run, end. A synchronous run with one model call takes two commits.
+//! Execution of workloads: accept, run, finish. A synchronous run with one model call requires two commits.
 
 pub(crate) mod active_runs;
 mod cancel;

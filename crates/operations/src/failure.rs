@@ -1,4 +1,4 @@
-//! Failures of operations: refusals that a caller can act on, and faults of stores.
+//! Failures of operations: refusals that callers can handle, and faults of stores.
 
 use crate::generator::GenerateRefusal;
 use fairway_domain::{
@@ -42,7 +42,7 @@ pub struct FieldProblem {
     pub path: &'static str,
     /// Stable code of the problem.
     pub code: &'static str,
-    /// Description of the problem for people.
+    /// Human-readable description of the problem.
     pub message: &'static str,
 }
 
@@ -52,49 +52,49 @@ pub enum Failure {
     /// The resource does not exist, or the caller may not see it.
     #[error("not found")]
     NotFound,
-    /// The caller sees the resource and lacks the permission for the operation.
+    /// The caller may see the resource, but lacks the permission for the operation.
     #[error("the permission {} is missing", .0.as_str())]
     Forbidden(Permission),
     /// The caller is anonymous, and the operation requires an identity.
     #[error("an identity with the permission {} is required", .0.as_str())]
     Anonymous(Permission),
-    /// A verified identity is not served.
+    /// The server does not accept a verified identity.
     #[error(transparent)]
     Identity(#[from] IdentityRefusal),
     /// A field is invalid.
     #[error("a field is invalid")]
     InvalidField(FieldProblem),
-    /// The inputs of a run do not match the workload's form.
+    /// The inputs of a run do not match the input form of the workload.
     #[error("the inputs do not match the form of the workload")]
     InvalidInputs(Vec<InterfaceProblem>),
     /// The request names no workspace, and the caller's roles do not determine one.
     #[error("the request names no workspace")]
     WorkspaceRequired,
-    /// The resource has another revision than `If-Match` names.
+    /// The resource has a revision other than those in `If-Match`.
     #[error("the resource has changed")]
     PreconditionFailed,
-    /// Concurrent changes invalidated the decision too often.
+    /// Concurrent changes made the decision stale in every attempt.
     #[error("concurrent changes to the resource prevented the change")]
     Contended,
-    /// A change without an idempotency key is committed, and its outcome cannot be read back now.
+    /// A change without an idempotency key was committed, but its result cannot be read at this time.
     #[error("the outcome of a committed change cannot be read")]
     OutcomeLost,
-    /// A constraint across several rows refused the change.
+    /// A uniqueness or other constraint across several rows refused the change.
     #[error("a constraint across several rows refused the change")]
     Conflict(Conflict),
     /// An earlier request used the idempotency key with another body.
     #[error("an earlier request used the idempotency key with another body")]
     KeyReused,
-    /// The first request with that idempotency key is still in progress.
+    /// The first request with this idempotency key is still in progress.
     #[error("the first request with the idempotency key is still in progress")]
     KeyInProgress,
     /// Refusal of a change to a tenant or workspace.
     #[error(transparent)]
     Tenant(#[from] TenantRefusal),
-    /// Refusal of a role binding.
+    /// Refusal to bind a role.
     #[error(transparent)]
     Grant(#[from] GrantRefusal),
-    /// Refusal of a principal binding.
+    /// Refusal to bind a principal to a workload.
     #[error(transparent)]
     Principal(#[from] PrincipalRefusal),
     /// Refusal of a change to an asset.
@@ -105,13 +105,14 @@ pub enum Failure {
     AssetInUse {
         /// The blocking releases that the caller may see, newest first.
         shown: Vec<BlockingRelease>,
-        /// Number of further blocking releases: those that the caller may not see, or that exceed the response.
+        /// Number of further blocking releases, which the caller may not see or which exceed the limit of the
+        /// response.
         hidden: usize,
     },
     /// The content of a version is invalid.
     #[error("the content is invalid")]
     Content(ContentRefusal),
-    /// The content of a version has no canonical form.
+    /// The content of a version has no canonical form (RFC 8785).
     #[error(transparent)]
     Canonical(#[from] CanonicalRefusal),
     /// The flow is invalid.
@@ -129,13 +130,13 @@ pub enum Failure {
     /// The settings of an environment are invalid.
     #[error(transparent)]
     Environment(#[from] EnvironmentRefusal),
-    /// Refusal of a change of an erasure.
+    /// Refusal of a change to an erasure.
     #[error(transparent)]
     Erasure(#[from] ErasureRefusal),
-    /// The terms of a share link are invalid.
+    /// The lifetime, the number of runs or the label of a share link is invalid.
     #[error(transparent)]
     ShareTerms(#[from] ShareTermsRefusal),
-    /// The share token is missing or invalid for the workload.
+    /// The share link token is missing, or invalid for the workload.
     #[error(transparent)]
     ShareToken(#[from] ShareTokenRefusal),
     /// The client exceeds its rate limit.
@@ -159,16 +160,16 @@ pub enum Failure {
     /// Refusal to generate a draft.
     #[error(transparent)]
     Generate(#[from] GenerateRefusal),
-    /// A notification setting of the tenant is off.
+    /// The operation requires a notification setting that the tenant has turned off.
     #[error(transparent)]
     SettingOff(#[from] SettingOff),
-    /// A list of preferences sets the same pair twice.
+    /// A list of preferences contains the same category and channel twice.
     #[error(transparent)]
     RepeatedPreference(#[from] RepeatedPreference),
     /// A destination of notifications is invalid.
     #[error(transparent)]
     Destination(#[from] DestinationRefusal),
-    /// A delivery that did not fail cannot be retried.
+    /// The delivery has not failed, so it cannot be retried.
     #[error(transparent)]
     DeliveryNotFailed(#[from] DeliveryNotFailed),
     /// An announcement is invalid.
@@ -189,39 +190,41 @@ pub enum Failure {
     /// The artifact store failed.
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
-    /// The artifact store returned other bytes than the database records.
+    /// The artifact store returned bytes that do not match the checksum in the database.
     #[error(transparent)]
     Integrity(#[from] IntegrityMismatch),
-    /// The latest checkpoint of the log does not cover the event or the tree yet.
+    /// The latest checkpoint of the transparency log does not yet cover the event or the tree size.
     #[error("the latest checkpoint does not cover this yet")]
     NotYetInCheckpoint,
-    /// The checkpoint key cannot be read.
+    /// The checkpoint signing key cannot be read.
     #[error(transparent)]
     Signing(#[from] SigningError),
     /// Stored data is inconsistent.
     #[error("stored data is inconsistent: {0}")]
     Inconsistent(&'static str),
-    /// A concurrent request committed with the same key; the caller of this operation reads the first outcome.
+    /// A concurrent request committed with the same idempotency key. The calling code then reads the outcome of that
+    /// request.
     #[error("a concurrent request took the idempotency key")]
     KeyTaken,
 }
 
-/// Reason why a workload is not run.
+/// Reason why a workload is not executed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunRefusal {
-    /// The kill switch is on.
+    /// The workload is suspended.
     #[error("the workload is suspended")]
     Suspended,
     /// The workload is retired.
     #[error("the workload is retired")]
     Retired,
-    /// No lane that serves the caller has an active release.
+    /// No lane that may serve the caller has an active release.
     #[error("no release is active")]
     NoActiveRelease {
-        /// Environments that would serve the caller; `None` unless the caller may view the releases of the workload.
+        /// Environments with a release that would serve the caller; `None` if the caller may not view the releases of
+        /// the workload.
         active_environments: Option<Vec<Slug>>,
     },
-    /// The release binds neither a flow nor both a prompt and a model policy.
+    /// The release binds nothing that can run: it needs a flow, or a prompt with a model policy.
     #[error("the release binds neither a flow nor a prompt with a model policy")]
     NothingToRun,
     /// The principal on whose behalf the run would execute is not bound to the workload.
@@ -245,13 +248,13 @@ pub enum RunRefusal {
     /// The tenant has reached its limit of concurrent scripts.
     #[error("too many scripts run")]
     TooManyScripts,
-    /// The run has not ended, so its evidence is not complete.
+    /// The run has not ended, so its evidence is incomplete.
     #[error("the run has not ended")]
     NotEnded,
-    /// The run has ended or has passed the last point of cancellation.
+    /// The run has ended, or can no longer be cancelled.
     #[error("the run can no longer be cancelled")]
     NotCancellable,
-    /// The outcome of accepting the run is unknown; the run may be readable under this identifier.
+    /// It is unknown whether the run was accepted; the run may be readable under this identifier.
     #[error("it is unknown whether the run was accepted")]
     AcceptanceUnknown(ExecutionId),
 }
@@ -278,7 +281,7 @@ impl RunRefusal {
     }
 }
 
-/// Reason why a tool call gave no result.
+/// Reason why a tool call returned no result.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ToolRefusal {
     /// The arguments do not match the tool's schema.
@@ -287,8 +290,8 @@ pub enum ToolRefusal {
     /// The access contract of the knowledge base does not allow the caller to retrieve.
     #[error("the knowledge base's access contract does not allow this")]
     ContractDenied,
-    /// No model can embed the query: the chunks have vectors of several models, of none, or of one whose account is
-    /// missing or refused.
+    /// No model can embed the query, for one of these reasons: the vectors of the chunks belong to several models,
+    /// chunks lack vectors, or the account of the model is missing or refused.
     #[error("another embedding model made the index of the knowledge base")]
     EmbeddingMismatch,
     /// The outcome of the tool call is unknown; its run may be readable under this identifier.
@@ -341,7 +344,7 @@ impl Failure {
         Self::InvalidField(FieldProblem { path, code, message })
     }
 
-    /// A failure of a run's prompt.
+    /// Converts a refusal of a run's prompt.
     #[must_use]
     pub fn prompt(refusal: PromptRefusal) -> Self {
         Self::Content(ContentRefusal::Prompt(refusal))

@@ -1,4 +1,5 @@
-//! Flows: assets created from YAML. The store keeps the YAML text together with the content parsed from it.
+//! Flows: assets that are created from YAML. The store contains the YAML text and the content that was parsed from
+//! it.
 
 use crate::{
     Failure, MaybeReplayed, Stores,
@@ -28,11 +29,11 @@ use std::sync::Arc;
 /// The parameters of a new flow: an asset with its first version.
 #[derive(Clone, Debug)]
 pub struct NewFlow {
-    /// Its slug.
+    /// The slug of the flow.
     pub slug: Slug,
-    /// The principal that is responsible for it.
+    /// The principal that is responsible for the flow.
     pub owner_ref: OwnerRef,
-    /// The label of its first version; `v1` by default.
+    /// The label of the first version; by default `v1`.
     pub version_label: Option<VersionLabel>,
     /// Reason for the change.
     pub change_note: Option<Note>,
@@ -47,7 +48,7 @@ pub struct NewFlow {
 pub struct NewFlowVersion {
     /// The YAML text.
     pub content_yaml: String,
-    /// Its label; the next `vN` by default.
+    /// The label of the version; by default the next `vN`.
     pub label: Option<VersionLabel>,
     /// Reason for the change.
     pub change_note: Option<Note>,
@@ -58,7 +59,7 @@ pub struct NewFlowVersion {
 pub struct FlowView {
     /// The asset.
     pub asset: Asset,
-    /// Its newest version; `None` for an asset that was created without one.
+    /// The newest version of the flow; `None` for an asset without a version.
     pub newest: Option<FlowVersion>,
 }
 
@@ -67,13 +68,13 @@ pub struct FlowView {
 pub struct FlowVersion {
     /// The version.
     pub version: AssetVersion,
-    /// Its YAML text as submitted; `None` for a version submitted as JSON.
+    /// The YAML text as submitted; `None` for a version that was submitted as JSON.
     pub content_yaml: Option<String>,
 }
 
-/// Parses a YAML text to canonical content, and returns the text with it.
+/// Parses a YAML text into canonical content; returns the content and the text.
 async fn parse_content(scope: TenantScope, text: String) -> Result<(Canonical, String), Failure> {
-    // The aliases of a short text may expand to large content.
+    // YAML aliases may expand a short text to large content, so the blocking pool parses it.
     let read = run_blocking(scope, ProcessorWait::Request, move || {
         let content = flow::parse_yaml(&text).map_err(Failure::Flow)?.to_content();
         Ok((Canonical::of(&content)?, text))
@@ -106,11 +107,11 @@ impl Flows {
 }
 
 impl Flows {
-    /// Authorizes the creation of a flow before its body is read. Without a workspace in the query, the body may
-    /// name one, so the caller needs the permission in any workspace.
+    /// Authorizes the creation of a flow before its body is read. If the query names no workspace, the unread body
+    /// may name one. The caller then needs the permission in any workspace.
     ///
     /// # Errors
-    /// When the caller may not create flows there, or anywhere.
+    /// When the caller may not create flows in the workspace, or in any workspace if the query names none.
     pub async fn authorize_new_flow(&self, caller: &Caller, workspace: Option<WorkspaceId>) -> Result<(), Failure> {
         match workspace {
             Some(workspace) => {
@@ -123,7 +124,7 @@ impl Flows {
     /// Creates a flow from YAML: an asset and its first version.
     ///
     /// # Errors
-    /// When the caller may not create assets there, the flow is invalid, or the slug is taken.
+    /// When the caller may not create assets in the workspace, the flow is invalid, or the slug is taken.
     pub async fn create_flow(
         &self,
         caller: &Caller,
@@ -164,8 +165,8 @@ impl Flows {
             .await
     }
 
-    /// Adds a version to a flow as seen from the workspace `from`, or from any that the caller sees it from. Returns
-    /// the flow's asset too.
+    /// Adds a version to a flow. The flow must be visible from the workspace `from`, or from any workspace if `from`
+    /// is `None`. Returns the flow's asset too.
     ///
     /// # Errors
     /// Not found when the caller does not see the flow; also when it may not edit the flow, the flow is invalid, or
@@ -202,8 +203,8 @@ impl Flows {
         Ok((asset, outcome))
     }
 
-    /// Validates a YAML text as a version of a flow without storing it, and returns every problem. The flow is seen
-    /// from `from`, or from its own workspace.
+    /// Validates a YAML text as a version of a flow without storing it, and returns every problem. The flow must be
+    /// visible from `from`, or from its own workspace if `from` is `None`.
     ///
     /// # Errors
     /// Not found when the caller does not see the flow.
@@ -219,10 +220,10 @@ impl Flows {
         run_blocking(scope, ProcessorWait::Request, validate).await
     }
 
-    /// A flow with its newest version and the version's YAML.
+    /// Returns a flow with its newest version and the YAML text of that version.
     ///
     /// # Errors
-    /// Not found when the caller does not see it, or the asset is not a flow.
+    /// Not found when the caller does not see the asset, or the asset is not a flow.
     pub async fn read_flow(&self, caller: &Caller, id: AssetId, from: WorkspaceId) -> Result<FlowView, Failure> {
         let (scope, asset) = self.flow_from(caller, Operation::ReadFlow, id, from).await?;
         self.flow_view(scope, asset).await
@@ -266,8 +267,8 @@ impl Flows {
     }
 }
 
-/// The content of a flow version with its source text. Flows refer to bindings by role, never by slug, so they hold
-/// no references.
+/// Returns the content of a flow version with its source text. Flows refer to bindings by role and never by slug, so
+/// the content has no references.
 fn with_source(canonical: Canonical, content_yaml: &str) -> VersionContent {
     VersionContent { source_text: Some(content_yaml.to_owned()), ..canonical.into() }
 }

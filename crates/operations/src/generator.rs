@@ -1,7 +1,8 @@
-//! The draft generator: a governed workload of each tenant that runs under its own system credential.
+//! The draft generator: a governed workload of each tenant that runs as a system actor and generates drafts of
+//! content.
 //!
-//! A caller needs the permission to create assets in the target workspace, and no permission on the generator. The
-//! generator's only right is to run: its answers are data and are never executed.
+//! A caller needs the permission to create assets in the target workspace, but no permission on the generator. The
+//! only right of the generator is to execute runs. Its answers are treated as data and are never executed.
 
 use crate::{
     Failure, RunRefusal, Settings, Stores,
@@ -33,20 +34,20 @@ use std::sync::Arc;
 
 mod provision;
 
-/// The system actor of the generator.
+/// Name of the system actor that submits runs of the generator.
 pub(crate) const ACTOR: &str = "generator";
 
-/// Whether tenants get a generator automatically.
+/// Whether tenants receive a generator automatically.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProvisioningMode {
-    /// Tenants get a generator.
+    /// The server provisions a generator for each tenant.
     On,
-    /// Tenants get none.
+    /// The server provisions no generators.
     Off,
 }
 
 impl ProvisioningMode {
-    /// Parses the value of the setting.
+    /// Parses the value of the setting; `None` for an invalid value.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {
@@ -57,12 +58,12 @@ impl ProvisioningMode {
     }
 }
 
-/// A generated draft. Nothing is created from it.
+/// A generated draft, from which no asset has been created.
 #[derive(Clone, Debug)]
 pub struct GeneratedDraft {
     /// Content for a version of a prompt template.
     pub content: Value,
-    /// Warnings for the author.
+    /// Warnings about the content, for the author.
     pub warnings: Vec<ContentWarning>,
     /// The run of the generator.
     pub generation_id: ExecutionId,
@@ -70,12 +71,12 @@ pub struct GeneratedDraft {
     pub replayed: bool,
 }
 
-/// A generated object, which the caller of the generator must check like any submitted content.
+/// A generated object. The calling operation must validate it like submitted content.
 #[derive(Clone, Debug)]
 pub(crate) struct GeneratedObject {
     /// The object.
     pub(crate) value: Value,
-    /// Whether the built-in provider generated it.
+    /// Whether the built-in local provider generated the object.
     pub(crate) is_local: bool,
     /// The run of the generator.
     pub(crate) generation_id: ExecutionId,
@@ -83,10 +84,10 @@ pub(crate) struct GeneratedObject {
     pub(crate) replayed: bool,
 }
 
-/// Reason why there is no draft.
+/// Reason why no draft was generated.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GenerateRefusal {
-    /// This deployment executes every run on workers, and a draft is only available synchronously.
+    /// This deployment executes all runs on workers, but drafts require synchronous runs.
     #[error("this deployment executes no runs synchronously")]
     InlineUnavailable,
     /// The generator has no active release, or its run failed.
@@ -95,7 +96,7 @@ pub enum GenerateRefusal {
     /// The generator's policy denied the run.
     #[error("the generator's policy does not allow this")]
     Denied {
-        /// The run.
+        /// The denied run.
         execution_id: ExecutionId,
         /// The reason code of the denial.
         reason_code: String,
@@ -103,15 +104,15 @@ pub enum GenerateRefusal {
     /// The generated content is not a valid prompt template or bundle.
     #[error("the generated content is invalid")]
     Invalid {
-        /// The run.
+        /// The run that generated the content.
         execution_id: ExecutionId,
-        /// The invalid members of a bundle, with stable codes. Neither values nor names of the generator are in them.
+        /// The invalid members of a bundle, with stable codes. They contain no generated values or names.
         problems: Vec<(&'static str, &'static str)>,
     },
 }
 
 impl GenerateRefusal {
-    /// The refusal of content whose problems are not listed.
+    /// Creates the refusal of content whose problems are not listed.
     pub(crate) const fn invalid(execution_id: ExecutionId) -> Self {
         Self::Invalid { execution_id, problems: Vec::new() }
     }
@@ -128,7 +129,7 @@ impl GenerateRefusal {
     }
 }
 
-/// Generates drafts by the built-in workload of a tenant.
+/// Generates drafts with the built-in workload of a tenant.
 pub struct DraftGenerator {
     context: CommitContext,
     settings: Arc<Settings>,
@@ -171,10 +172,10 @@ impl DraftGenerator {
 }
 
 impl DraftGenerator {
-    /// Generates the content of a prompt template from a description. Only the run is stored.
+    /// Generates the content of a prompt template from a description. Only the run is stored, not the content.
     ///
     /// # Errors
-    /// When the caller may not create assets in that workspace, this deployment runs nothing synchronously, the
+    /// When the caller may not create assets in the workspace, this deployment executes no synchronous runs, the
     /// generator has no active release, its policy denies the run, or the generated content is invalid.
     pub async fn generate_draft(
         &self,
@@ -201,10 +202,11 @@ impl DraftGenerator {
         Ok(GeneratedDraft { content, warnings, generation_id, replayed })
     }
 
-    /// Generates an object from a message. The caller of this operation has authorized it, and checks the object.
+    /// Generates an object from a message. The calling operation must authorize the caller before, and validate the
+    /// object afterwards.
     ///
     /// # Errors
-    /// As [`Self::generate_draft`]; also when the answer is not one JSON object.
+    /// As [`Self::generate_draft`]; also when the answer is not a single JSON object.
     pub(crate) async fn generate_object(
         &self,
         caller: &Caller,
@@ -218,7 +220,7 @@ impl DraftGenerator {
         Ok(GeneratedObject { value, is_local, generation_id, replayed })
     }
 
-    /// A completed run of the generator, and whether an earlier request with the same key started it.
+    /// Returns a completed run of the generator, and whether an earlier request with the same key started it.
     async fn completed_run(
         &self,
         caller: &Caller,
@@ -238,7 +240,7 @@ impl DraftGenerator {
                     GenerateRefusal::Denied { execution_id: generation_id, reason_code: run.reason_code }.into()
                 );
             }
-            // Output beyond the size limit of a run cannot be the content of a version.
+            // Output above the size limit of a run would also exceed the size limit of a version.
             Status::Failed if is_too_large(&run) => return Err(GenerateRefusal::invalid(generation_id).into()),
             Status::Queued
             | Status::Running
@@ -250,7 +252,7 @@ impl DraftGenerator {
         Ok((run, replayed))
     }
 
-    /// The run of the generator, and whether an earlier request with the same key started it.
+    /// Executes a run of the generator; returns whether an earlier request with the same key started it.
     async fn run_generator(
         &self,
         caller: &Caller,
@@ -263,7 +265,8 @@ impl DraftGenerator {
         let wanted = ExecuteRequest {
             slug: builtin_slug(SLUG)?,
             environment: builtin_slug(ENVIRONMENT)?,
-            // The model gets only the message, neither the requester nor the workspace.
+            // The prompt of the generator uses only the message. The requester and the workspace are for the
+            // evidence.
             payload: RunPayload::Inputs(Map::from_iter([
                 ("message".to_owned(), json!(message)),
                 ("requested_by".to_owned(), json!(caller.actor.to_string())),
@@ -301,7 +304,7 @@ impl DraftGenerator {
     }
 }
 
-/// Whether there is no generator to run.
+/// Whether the failure means that the generator does not exist or has no active release.
 const fn is_missing(failure: &Failure) -> bool {
     matches!(
         failure,
@@ -320,7 +323,7 @@ fn builtin_slug(slug: &'static str) -> Result<Slug, Failure> {
     Slug::parse(slug).map_err(|_| Failure::Inconsistent("a slug of the generator is invalid"))
 }
 
-/// The generated object, and whether the built-in provider generated it.
+/// Returns the generated object, and whether the built-in provider generated it.
 fn generated_content(run: &Execution) -> Option<(Value, bool)> {
     let stored: Value = serde_json::from_str(run.output.as_ref()?).ok()?;
     let by_rules = |step: &Value| step.get("provider").and_then(Value::as_str) == Some("local");
@@ -332,8 +335,8 @@ fn is_too_large(run: &Execution) -> bool {
     run.error.as_ref().is_some_and(|error| error.code == "value_too_large")
 }
 
-/// The content if it is valid for a version, validated like any submitted content. References are refused: the model
-/// chose them, and they would be resolved with the caller's rights.
+/// Returns the content if it is valid for a version. References are refused, because the model chose them and they
+/// would be resolved with the caller's rights.
 async fn validate_draft(scope: TenantScope, content: Value) -> Result<Option<Value>, Failure> {
     let judgement = match validate(scope, AssetKind::PromptTemplate, content).await {
         Err(Failure::Content(_) | Failure::Canonical(_)) => return Ok(None),

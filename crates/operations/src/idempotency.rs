@@ -1,4 +1,4 @@
-//! Idempotency keys and preconditions: replay of repeated requests, and retries of decisions on changed resources.
+//! Idempotency keys and preconditions: replay of repeated requests, and repeated decisions after concurrent changes.
 
 use crate::{Failure, RunRefusal, Settings, Stores, commit_context::CommitContext, services::SharedState};
 use fairway_domain::{
@@ -12,10 +12,10 @@ use uuid::Uuid;
 
 mod reservation;
 
-/// Attempts of a decision whose commit loses against a concurrent change.
+/// Maximum number of attempts to decide and commit, if concurrent changes make the commit stale.
 pub(crate) const MAX_ATTEMPTS: usize = 3;
 
-/// The revisions that a caller accepts, from `If-Match`.
+/// Precondition of a change: the revisions that the client accepts, from `If-Match`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Precondition {
     /// Any revision.
@@ -34,7 +34,7 @@ impl Precondition {
         }
     }
 
-    /// Checks the precondition of settings that do not exist yet: only [`Revision::UNSET`] matches them.
+    /// Checks the precondition for settings that do not exist yet. Only [`Revision::UNSET`] matches these settings.
     pub(crate) fn check_absent(&self) -> Result<(), Failure> {
         match self {
             Self::Any => Ok(()),
@@ -43,8 +43,8 @@ impl Precondition {
         }
     }
 
-    /// The failure of a stale commit for a caller that named a revision. Without a precondition the decision is
-    /// retried.
+    /// Returns the failure of a stale commit if the client named a revision. Without a precondition, returns `None`,
+    /// and the operation decides again.
     pub(crate) const fn stale_failure(&self) -> Option<Failure> {
         match self {
             Self::Any => None,
@@ -56,9 +56,9 @@ impl Precondition {
 /// The result of an operation, and whether an earlier request with the same key committed it.
 #[derive(Clone, Debug)]
 pub struct MaybeReplayed<T> {
-    /// The resource as the caller may read it now.
+    /// The resource as the caller may currently read it.
     pub value: T,
-    /// The status of the first response, if this one replays it.
+    /// The status code of the first response, if this response replays it.
     pub replayed: Option<u16>,
 }
 
@@ -72,7 +72,7 @@ impl<T> MaybeReplayed<T> {
         (self.value, MaybeReplayed { value: (), replayed: self.replayed })
     }
 
-    /// The same replay status with another value.
+    /// Returns the same replay status with another value.
     pub(crate) fn with_value<U>(self, value: U) -> MaybeReplayed<U> {
         MaybeReplayed { value, replayed: self.replayed }
     }
@@ -82,7 +82,7 @@ pub(crate) fn keyed_outcome(key: Option<&RequestKey>, status: u16, resource: Uui
     key.map(|key| KeyedOutcome { key: key.clone(), outcome: StoredOutcome { status, resource } })
 }
 
-/// Executes each keyed request once and replays its outcome.
+/// Executes each request with an idempotency key once, and replays its outcome to repeated requests.
 #[derive(Clone)]
 pub struct KeyedRequests {
     pub(crate) context: CommitContext,
@@ -109,7 +109,8 @@ impl KeyedRequests {
         Ok(self.key_store.delete_expired().await?)
     }
 
-    /// Runs an effect once per key. A replay reads the earlier outcome under the caller's current rights.
+    /// Executes an operation once per idempotency key. A replay reads the earlier outcome with the caller's current
+    /// rights.
     pub(crate) async fn idempotent<T>(
         &self,
         scope: TenantScope,
@@ -122,7 +123,7 @@ impl KeyedRequests {
         }
         match effect().await {
             Err(Failure::KeyTaken) => {
-                // A concurrent request with the same key has committed.
+                // A concurrent request with the same key has committed its outcome.
                 let outcome = self.earlier_outcome(scope, key).await?.ok_or(Failure::Contended)?;
                 Ok(MaybeReplayed { value: replay(outcome.resource).await?, replayed: Some(outcome.status) })
             }
@@ -134,8 +135,8 @@ impl KeyedRequests {
         }
     }
 
-    /// A refusal may result from a concurrent request with the same key, which took the slug or changed the state
-    /// first. Its outcome is then the response.
+    /// Checks after a failure whether a concurrent request with the same key was committed. That request may have
+    /// caused the failure, for example by creating the slug. Its outcome is then the response.
     async fn replay_after_failure<T>(
         &self,
         scope: TenantScope,
@@ -165,13 +166,13 @@ impl KeyedRequests {
             Ok(Some(outcome)) => {
                 Ok(MaybeReplayed { value: replay(outcome.resource).await?, replayed: Some(outcome.status) })
             }
-            // This request released its reservation, and another request reserved the key since.
+            // This request released its reservation, and another request has reserved the key in the meantime.
             Ok(None) | Err(Failure::KeyInProgress) => Err(failure),
             Err(other) => Err(other),
         }
     }
 
-    /// The outcome of an earlier request with this key.
+    /// Returns the outcome of an earlier request with this key.
     pub(crate) async fn earlier_outcome(
         &self,
         scope: TenantScope,
@@ -188,8 +189,8 @@ impl KeyedRequests {
     }
 }
 
-/// The result of the reads and writes that follow a commit. If they fail, a caller without a key gets
-/// [`Failure::OutcomeLost`]; a caller with a key repeats the request.
+/// Converts a failure after a commit. A caller without a key receives [`Failure::OutcomeLost`]; a caller with a key
+/// can repeat the request.
 pub(crate) fn read_after_commit<T, K>(read: Result<T, Failure>, key: Option<&K>) -> Result<T, Failure> {
     match read {
         Err(Failure::Store(StoreError { fault: StoreFault::Unavailable, .. })) if key.is_none() => {

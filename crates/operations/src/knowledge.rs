@@ -1,4 +1,4 @@
-//! Knowledge bases: ingestion of documents, access contracts and retrieval.
+//! Knowledge bases: ingestion and re-embedding of documents, access contracts and retrieval.
 
 mod embedding_selection;
 mod ingest;
@@ -35,23 +35,23 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Maximum number of texts in one embedding call.
+/// Maximum number of texts in one call of an embedding model.
 const MAX_TEXTS_PER_CALL: usize = 64;
-/// Maximum dimensions of a vector.
+/// Maximum number of dimensions of a vector.
 const MAX_DIMENSIONS: usize = 8_192;
 
-/// The dependencies of knowledge bases besides their stores.
+/// Dependencies of the knowledge base operations other than stores.
 #[derive(Clone, Debug)]
 pub struct KnowledgeSettings {
     /// Splits texts into chunks.
     pub splitter: Arc<dyn Chunker>,
-    /// Fetches texts from addresses.
+    /// Fetches documents from addresses.
     pub fetcher: Arc<dyn DocumentFetcher>,
-    /// The embedding model of knowledge bases without vectors of another model.
+    /// The configured embedding model. It is used for knowledge bases that have no vectors of another model.
     pub embedding: EmbeddingModel,
 }
 
-/// Normalized vectors, with their tokens and cost.
+/// Normalized vectors of texts, with the tokens and cost of the embedding.
 struct EmbeddedTexts {
     vectors: Vec<Vec<f32>>,
     tokens_in: u64,
@@ -107,13 +107,13 @@ impl KnowledgeBases {
 }
 
 impl KnowledgeBases {
-    /// The route of an embedding model, for documents and queries.
+    /// Returns the route of an embedding model.
     fn embedding_route(model: &EmbeddingModel) -> RouteTarget {
         let EmbeddingModel { account, model } = model.clone();
         RouteTarget { route_id: "embedding".to_owned(), provider: account.clone(), model, account_slot: account }
     }
 
-    /// Embeds texts, in their order.
+    /// Embeds texts; the vectors are in the order of the texts.
     async fn embed_texts(&self, model: &EmbeddingModel, texts: Vec<String>) -> Result<EmbeddedTexts, ProviderError> {
         let mut all = EmbeddedTexts { vectors: Vec::with_capacity(texts.len()), tokens_in: 0, cost_micros: None };
         for portion in texts.chunks(MAX_TEXTS_PER_CALL) {
@@ -138,7 +138,7 @@ impl KnowledgeBases {
     }
 }
 
-/// The failure of stored knowledge base content that its schema would refuse.
+/// Returns the failure for stored content that the schema of knowledge bases would refuse.
 const fn invalid_base() -> Failure {
     Failure::Inconsistent("the stored content of a knowledge base is invalid")
 }

@@ -1,5 +1,5 @@
-//! One function per operation: authorize the caller, load, decide in the domain, commit. The run engine and the
-//! background tasks are here too.
+//! Operations of the control plane. Each operation authorizes the caller, loads state, decides in the domain, and
+//! commits. This crate also contains the run engine and the background tasks.
 
 pub mod access;
 pub mod access_request;

@@ -1,4 +1,4 @@
-//! Conversation memory for its owners: reading and erasing it.
+//! Conversation memory: its owners read and erase it here.
 
 use crate::{
     Failure, Stores,
@@ -21,7 +21,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Operations on the memory of conversations.
+/// Operations on conversation memory.
 #[derive(Clone)]
 pub struct Memories {
     context: CommitContext,
@@ -42,11 +42,11 @@ impl Memories {
 }
 
 impl Memories {
-    /// The stored turns of the caller's own conversation, oldest first.
+    /// Returns the stored turns of the caller's own conversation, oldest first.
     ///
     /// # Errors
-    /// Not found when the caller does not see the workload or is anonymous; throttled when it exceeds the rate limit
-    /// of a public workload.
+    /// Not found when the caller does not see the workload or is anonymous; throttled when the caller exceeds the
+    /// rate limit of a public workload.
     pub async fn read_memory(
         &self,
         caller: &Caller,
@@ -59,11 +59,11 @@ impl Memories {
         Ok(self.memory_store.list_turns(scope, &key).await?)
     }
 
-    /// Erases the memory of a conversation: the caller's own, or that of `owner` if the caller may cancel runs of
-    /// the workload. Runs in progress no longer write to it.
+    /// Erases the memory of a conversation: that of the caller, or that of `owner` if the caller may cancel runs of
+    /// the workload. Active runs that started before write no turn to it.
     ///
     /// # Errors
-    /// As [`Self::read_memory`]; also when the caller may not erase another principal's memory.
+    /// As [`Self::read_memory`]; also when the caller may not erase the memory of another principal.
     pub async fn erase_memory(
         &self,
         caller: &Caller,
@@ -111,7 +111,7 @@ impl Memories {
         Ok((scope, workload))
     }
 
-    /// Deletes turns that are expired or whose contract is revoked; returns their number.
+    /// Deletes turns that have expired or whose access contract is revoked; returns their number.
     ///
     /// # Errors
     /// When the store fails.

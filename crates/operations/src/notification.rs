@@ -70,17 +70,17 @@ pub struct Notifications {
 /// The scope of preferences that a request names.
 #[derive(Clone, Debug)]
 pub enum PreferencePath {
-    /// Everywhere in the tenant.
+    /// All notifications of the tenant.
     Global,
-    /// In a workspace.
+    /// Notifications of a workspace.
     Workspace(WorkspaceId),
-    /// For a workload of a workspace.
+    /// Notifications about a workload of the workspace.
     Project(WorkspaceId, WorkloadId),
-    /// For a workload of a workspace in an environment.
+    /// Notifications about a workload of the workspace in one environment.
     Environment(WorkspaceId, WorkloadId, Slug),
 }
 
-/// The context of an explanation. Deeper parts are optional.
+/// The context in which preferences are explained. An omitted part widens the context.
 #[derive(Clone, Debug, Default)]
 pub struct PreferenceContext {
     /// The workspace.
@@ -91,12 +91,12 @@ pub struct PreferenceContext {
     pub environment: Option<Slug>,
 }
 
-/// The settings of a scope, and their revision if any were set.
+/// The explicit settings of a scope; the revision is `None` if none were ever set.
 #[derive(Clone, Debug)]
 pub struct ExplicitSettings<T> {
     /// The settings.
     pub settings: Vec<T>,
-    /// Their revision.
+    /// The revision of the settings.
     pub revision: Option<Revision>,
 }
 
@@ -144,7 +144,7 @@ impl Notifications {
         }
     }
 
-    /// Refuses a tenant whose notifications are off; returns its tier.
+    /// Refuses the operation if the tenant's notifications are off; returns the tenant's tier.
     async fn require_enabled(&self, scope: TenantScope) -> Result<Tier, Failure> {
         match self.preference_store.switches(scope).await? {
             Switches::Disabled => Err(SettingOff(Setting::Notifications).into()),
@@ -152,14 +152,14 @@ impl Notifications {
         }
     }
 
-    /// The scope of a caller that holds the operation's permission anywhere in the tenant.
+    /// Authorizes a caller that has the operation's permission in any scope of the tenant.
     async fn authorize_own(&self, caller: &Caller, operation: Operation) -> Result<TenantScope, Failure> {
         let (scope, _) = authorize::authorize_list(caller, operation)?;
         self.require_enabled(scope).await?;
         Ok(scope)
     }
 
-    /// The caller's notifications, newest first.
+    /// Lists the caller's notifications, newest first.
     ///
     /// # Errors
     /// When the caller may not read its inbox, or the tenant's notifications are off.
@@ -173,10 +173,10 @@ impl Notifications {
         Ok(self.inbox_store.list(scope, &caller.actor, filter, page).await?)
     }
 
-    /// Sets the status of a notification of the caller. The present status changes nothing.
+    /// Sets the status of one of the caller's notifications. Setting the current status changes nothing.
     ///
     /// # Errors
-    /// As [`Self::list_inbox`]; also not found when the caller has no such notification, or when it changed concurrently.
+    /// As [`Self::list_inbox`]; also not found when the caller has no such notification or it changed concurrently.
     pub async fn change_status(
         &self,
         caller: &Caller,
@@ -205,7 +205,7 @@ impl Notifications {
         Err(Failure::Contended)
     }
 
-    /// Marks all notifications of the caller as read, and returns the number of unread ones afterwards.
+    /// Marks all notifications of the caller as read; returns the number of unread ones after the change.
     ///
     /// # Errors
     /// As [`Self::list_inbox`].
@@ -231,7 +231,7 @@ impl Notifications {
             .await
     }
 
-    /// Authorizes preferences in a scope, and checks that the tenant has the tier that the scope requires.
+    /// Authorizes an operation on preferences, and checks that the tenant has the tier that the scope requires.
     async fn authorize_preferences(
         &self,
         caller: &Caller,
@@ -266,7 +266,7 @@ impl Notifications {
         Ok((scope, preferences))
     }
 
-    /// Authorizes an operation on a workload of this workspace. A workload of another one is not found.
+    /// Authorizes an operation on a workload of this workspace. A workload of another workspace is not found.
     async fn authorize_workload(
         &self,
         caller: &Caller,
@@ -288,11 +288,11 @@ impl Notifications {
         Ok(self.preference_store.find_sets(scope, &caller.actor, scopes).await?.pop())
     }
 
-    /// The explicit preferences of the caller in a scope.
+    /// Returns the explicit preferences of the caller in a scope.
     ///
     /// # Errors
-    /// Not found when the caller does not see the workspace or the workload; refused when it may not manage its
-    /// preferences, or a setting of the tenant is off.
+    /// Not found when the caller does not see the workspace or the workload; refused when the caller may not manage
+    /// its preferences, or a notification setting of the tenant is off.
     pub async fn preferences(
         &self,
         caller: &Caller,
@@ -309,10 +309,10 @@ impl Notifications {
         Ok(ExplicitSettings::of_set(stored_set.as_ref()))
     }
 
-    /// Sets preferences of the caller in a scope; those that are not named stay as they are.
+    /// Sets preferences of the caller in a scope. Preferences that the request omits remain unchanged.
     ///
     /// # Errors
-    /// As [`Self::preferences`]; also when a pair occurs twice, or the preferences changed concurrently.
+    /// As [`Self::preferences`]; also when a category and channel repeat, or the preferences changed concurrently.
     pub async fn set_preferences(
         &self,
         caller: &Caller,
@@ -351,11 +351,12 @@ impl Notifications {
         Err(Failure::Contended)
     }
 
-    /// Explains on which channels the caller gets a category in a context, and what decides. No setting gates it.
+    /// Explains on which channels the caller receives a category in a context, and which settings decide. The
+    /// explanation is available even if notifications are off.
     ///
     /// # Errors
-    /// When the caller may not manage its preferences; not found when it does not see the workspace or the workload, or
-    /// the workload belongs to another workspace.
+    /// When the caller may not manage its preferences; not found when the caller does not see the workspace or the
+    /// workload, or the workload belongs to another workspace.
     pub async fn explain(
         &self,
         caller: &Caller,
@@ -386,7 +387,7 @@ impl Notifications {
         Ok(layers.explain(category, tier).into())
     }
 
-    /// The position of a context, and the scopes of preferences that count in it.
+    /// Returns the position of a context, and the scopes whose preferences apply in it.
     async fn context_scopes(
         &self,
         caller: &Caller,
@@ -412,10 +413,10 @@ impl Notifications {
         Ok((context.workload.map_or(position, |workload| position.for_workload(workload)), scopes))
     }
 
-    /// The environments in which a workload has releases.
+    /// Lists the environments in which a workload has releases.
     ///
     /// # Errors
-    /// As [`Self::preferences`] for a workload, but without the advanced tier.
+    /// As [`Self::preferences`] for a workload, except that the advanced tier is not required.
     pub async fn environments(
         &self,
         caller: &Caller,
@@ -434,19 +435,20 @@ impl Notifications {
         Ok(scope)
     }
 
-    /// The default preferences of the tenant's roles.
+    /// Returns the default preferences of the tenant's roles.
     ///
     /// # Errors
-    /// When the caller may not manage them, or the tenant's notifications are off.
+    /// When the caller may not manage default preferences, or the tenant's notifications are off.
     pub async fn default_profiles(&self, caller: &Caller) -> Result<ExplicitSettings<DefaultPreference>, Failure> {
         let scope = self.authorize_profiles(caller, Operation::ReadDefaultProfiles).await?;
         Ok(ExplicitSettings::of_profiles(self.preference_store.find_profiles(scope).await?.as_ref()))
     }
 
-    /// Sets default preferences of roles; those that are not named stay as they are.
+    /// Sets default preferences of roles. Defaults that the request omits remain unchanged.
     ///
     /// # Errors
-    /// As [`Self::default_profiles`]; also when a role sets a pair twice, or the defaults changed concurrently.
+    /// As [`Self::default_profiles`]; also when a role repeats a category and channel, or the defaults changed
+    /// concurrently.
     pub async fn set_default_profiles(
         &self,
         caller: &Caller,
@@ -477,8 +479,8 @@ impl Notifications {
         Err(Failure::Contended)
     }
 
-    /// The records of notifications that were not delivered, newest first; of one workspace, or of all that the caller
-    /// audits.
+    /// Lists the records of suppressed notifications, newest first: those of one workspace, or of all scopes that the
+    /// caller may audit.
     ///
     /// # Errors
     /// When the caller may not read the records in that scope, or the tenant's notifications are off.

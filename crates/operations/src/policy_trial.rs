@@ -1,4 +1,4 @@
-//! Trials of policies: the decision of a bundle before it is a version. Nothing is stored.
+//! Trials of policies: evaluate a policy bundle before it is stored as a version. A trial stores nothing.
 
 use crate::{
     Failure,
@@ -19,12 +19,13 @@ use fairway_domain::{
 use serde_json::Value;
 
 impl Assets {
-    /// Evaluates an unsaved policy bundle for one input, and explains the decision. The caller must see the asset from
-    /// the workspace `from`; without `from`, any workspace suffices. The embedded tests of the bundle may fail.
+    /// Evaluates an unsaved policy bundle for one input, and explains the decision. The asset must be visible from
+    /// the workspace `from`, or from any workspace if `from` is `None`. The bundle is accepted even if its embedded
+    /// tests fail.
     ///
     /// # Errors
-    /// Not found when the caller does not see the asset. Refused when the asset is no policy bundle, or the content or
-    /// the input is invalid.
+    /// Not found when the caller does not see the asset; refused when the asset is not a policy bundle, or the
+    /// content or the input is invalid.
     pub async fn try_policy(
         &self,
         caller: &Caller,
@@ -56,7 +57,7 @@ fn decide(content: &Value, input: &Value) -> Result<DecisionExplanation, Failure
     })
 }
 
-/// An author tries a bundle in order to mend its tests.
+/// Ignores failures of the embedded tests, because an author may try the bundle in order to fix its tests.
 fn ignore_failed_tests(refusal: ContentRefusal) -> Result<(), ContentRefusal> {
     let ContentRefusal::Invalid(mut problems) = refusal else { return Err(refusal) };
     problems.retain(|problem| problem.code != "policy_test_failed");

@@ -1,4 +1,4 @@
-//! Prompts: their included assets, and previews.
+//! Prompts: resolution of included assets, and previews.
 
 pub(crate) mod include;
 mod preview;

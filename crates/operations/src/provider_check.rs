@@ -1,4 +1,4 @@
-//! The check of provider accounts: reads their keys, and asks each one a question.
+//! Check of the configured provider accounts: reads the key of each account, and sends a request to it.
 
 use fairway_domain::{
     execution::{
@@ -9,7 +9,7 @@ use fairway_domain::{
 };
 use std::time::Instant;
 
-/// Reads an account's key; an account without a reference needs none.
+/// Reads the key of an account. An account without a secret reference needs no key.
 ///
 /// # Errors
 /// When the key cannot be read.
@@ -20,7 +20,8 @@ pub async fn read_key(secrets: &dyn SecretReader, account: &CheckedAccount) -> R
     }
 }
 
-/// Asks an account one question. A missing key is reported before a missing model, because it also fails all runs.
+/// Sends one request to an account. A missing key is reported before a missing model, because it also makes all runs
+/// fail.
 pub async fn check_account(
     secrets: &dyn SecretReader,
     provider: &dyn Provider,

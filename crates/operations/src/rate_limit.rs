@@ -1,5 +1,5 @@
-//! Rate limits of anonymous clients. The store counts for all processes. This process caches refusals until they
-//! expire, so that a refused client costs the store nothing.
+//! Rate limits of anonymous clients. The store counts requests for all processes. This process caches refusals until
+//! they expire, so that a refused client causes no further queries.
 
 use crate::{
     Failure, Settings, Stores,
@@ -21,13 +21,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Maximum lifetime of a cached refusal: longer than the wait of a quota of one request per minute.
+/// Maximum lifetime of a cached refusal. It exceeds the longest wait, which a quota of one request per minute causes.
 const MAX_REFUSAL: Duration = Duration::from_secs(61);
 
-/// How often the access mode of a workload is read again while its clients are refused.
+/// Interval at which the access mode of a workload is read again while its clients are refused.
 const ACCESS_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Cached refusals with their expiry. The cache refuses no request that the store would admit.
+/// Cached refusals with their expiry. The cache refuses only requests that the store would refuse too.
 #[derive(Clone, Debug)]
 pub(crate) struct RateLimitCache {
     refusals: Cache<RateLimitKey, (Instant, Quota)>,
@@ -38,7 +38,7 @@ pub(crate) struct RateLimitCache {
 impl RateLimitCache {
     pub(crate) fn new() -> Self {
         Self {
-            // For a client beyond the capacity, the store decides.
+            // If the cache is full, it may evict refusals. The store then decides about the client.
             refusals: weighted_cache(MAX_BYTES.refused_clients, |_, _| 0).time_to_live(MAX_REFUSAL).build(),
             checked_workloads: weighted_cache(MAX_BYTES.public_workloads, |_, ()| 0)
                 .time_to_live(ACCESS_CHECK_INTERVAL)
@@ -46,8 +46,8 @@ impl RateLimitCache {
         }
     }
 
-    /// Whether the access mode of a workload is due to be read again. A burst of refused requests reads it once per
-    /// interval.
+    /// Returns whether the access mode of a workload must be read again, and marks it as read. A burst of refused
+    /// requests therefore reads it once per interval.
     pub(crate) fn is_access_check_due(&self, workload: WorkloadId) -> bool {
         self.checked_workloads.entry(workload).or_insert(()).is_fresh()
     }
@@ -65,7 +65,7 @@ impl RateLimitCache {
     }
 }
 
-/// Counts the requests of anonymous clients and share links.
+/// Counts the requests of anonymous clients and of share link holders against their quotas.
 #[derive(Clone)]
 pub struct RateLimits {
     refusals: RateLimitCache,
@@ -84,7 +84,7 @@ impl RateLimits {
 }
 
 impl RateLimits {
-    /// Whether the access mode of a workload is due to be read again while its clients are refused.
+    /// Returns whether the access mode of a workload must be read again while its clients are refused.
     pub(crate) fn is_access_check_due(&self, workload: WorkloadId) -> bool {
         self.refusals.is_access_check_due(workload)
     }
@@ -120,13 +120,13 @@ impl RateLimits {
     /// Deletes expired counters of clients; returns their number.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// When the store does not respond.
     pub async fn sweep_rate_limits(&self) -> Result<u64, Failure> {
         Ok(self.rate_limit_store.delete_idle().await?)
     }
 
-    /// Counts a request to a public workload. Callers with a verified identity are not counted; in local mode requests
-    /// can invent names, so every request is.
+    /// Counts a request to a public workload. In OIDC mode, callers with a verified identity are not counted. In
+    /// local mode, every request is counted, because requests can invent names.
     ///
     /// # Errors
     /// When the client exceeds its rate limit.

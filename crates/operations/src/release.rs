@@ -59,7 +59,7 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::sync::Arc;
 
-/// The number of workloads whose origin is cached.
+/// Maximum number of workloads for which the cache records whether they are built in.
 const MAX_CACHED_WORKLOADS: u64 = 10_000;
 
 /// The parameters of a new release.
@@ -69,9 +69,9 @@ pub struct ReleaseDraft {
     pub workload_id: WorkloadId,
     /// The environment.
     pub environment: Slug,
-    /// The lanes that it may take.
+    /// The lanes that the release may take.
     pub target_lane: TargetLane,
-    /// The policy bundle asset that it must bind, if any.
+    /// The policy bundle asset that the release must bind, if any.
     pub policy_bundle_id: Option<AssetId>,
 }
 
@@ -156,8 +156,8 @@ impl Releases {
     /// Creates a release as a draft.
     ///
     /// # Errors
-    /// When the workload or the policy bundle is not found, the caller may not create releases there, or the
-    /// workload is retired.
+    /// When the workload or the policy bundle is not found, the caller may not create releases of the workload, or
+    /// the workload is retired.
     pub async fn create_release(
         &self,
         caller: &Caller,
@@ -200,12 +200,12 @@ impl Releases {
                     let change = Release::draft(new, &self.context.stamp(caller));
                     let release = change.next.clone();
                     let outcome = keyed_outcome(key, 201, release_id.uuid());
-                    // Read before the commit, because no step after it may fail.
+                    // The deployment is read before the commit, because no step after the commit may fail.
                     let (workload_id, environment) = (release.workload_id, release.environment.clone());
                     let lanes = self.deployment_store.deployment(scope, workload_id, &environment).await?;
                     let deployment = lanes.unwrap_or_else(|| Deployment::empty(workload_id, environment));
                     match self.release_store.commit_draft(scope, change, outcome.as_ref()).await {
-                        // The statement writes nothing if the workload was retired since it was read.
+                        // The statement writes nothing if the workload was retired after it was read.
                         Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
                         committed => committed?,
                     }
@@ -216,10 +216,10 @@ impl Releases {
             .await
     }
 
-    /// Releases without their bindings, newest first.
+    /// Lists releases without their bindings, newest first.
     ///
     /// # Errors
-    /// When the caller sees no releases at all, or the named workspace is not found.
+    /// When the caller may view no releases, or the named workspace is not found.
     pub async fn list_releases(
         &self,
         caller: &Caller,
@@ -234,7 +234,7 @@ impl Releases {
         Ok(self.release_store.list(scope, &filter, page).await?)
     }
 
-    /// A workload's releases without their bindings, newest first.
+    /// Lists a workload's releases without their bindings, newest first.
     ///
     /// # Errors
     /// When the workload is not found.
@@ -249,10 +249,10 @@ impl Releases {
         Ok(self.release_store.list(scope, &filter, page).await?)
     }
 
-    /// One release, with bindings, verdicts and the holders of the lanes.
+    /// Returns one release with its bindings, verdicts and lane holders.
     ///
     /// # Errors
-    /// Not found when the caller does not see it.
+    /// Not found when the caller does not see the release.
     pub async fn read_release(&self, caller: &Caller, id: ReleaseId) -> Result<ReleaseWithDeployment, Failure> {
         self.authorize_release(caller, Operation::ReadRelease, id).await.map(|(_, _, placed)| placed)
     }
@@ -260,7 +260,7 @@ impl Releases {
     /// Binds a version to a draft.
     ///
     /// # Errors
-    /// When release or version are not found, or the release refuses the binding.
+    /// When the release or the version is not found, or the release does not allow the binding.
     pub async fn bind_version(
         &self,
         caller: &Caller,
@@ -276,7 +276,8 @@ impl Releases {
                 key,
                 async || {
                     for _ in 0..MAX_ATTEMPTS {
-                        // Read in each attempt: the asset may have been retired or archived.
+                        // The version is read in each attempt, because the asset may have been retired or archived
+                        // meanwhile.
                         let bindable = self.bindable_version(caller, &position, version).await?;
                         let (_, _, placed) = self.authorize_release(caller, Operation::BindVersion, id).await?;
                         let binding_id: BindingId = self.context.new_id();
@@ -307,7 +308,7 @@ impl Releases {
     /// Removes a binding from a draft.
     ///
     /// # Errors
-    /// When release or binding are not found, or the release is not a draft.
+    /// When the release or the binding is not found, or the release is not a draft.
     pub async fn unbind_version(&self, caller: &Caller, id: ReleaseId, binding: BindingId) -> Result<(), Failure> {
         for _ in 0..MAX_ATTEMPTS {
             let (scope, _, placed) = self.authorize_release(caller, Operation::UnbindVersion, id).await?;
@@ -348,10 +349,10 @@ impl Releases {
         })
     }
 
-    /// Records a verdict on the current bindings.
+    /// Records a verdict on the current bindings of a release.
     ///
     /// # Errors
-    /// When the release is not found, the caller may not review it, or it has another revision than expected.
+    /// When the release is not found, the caller may not review it, or its revision differs from the expected one.
     pub async fn review_release(
         &self,
         caller: &Caller,
@@ -371,7 +372,8 @@ impl Releases {
                     let mut placed = first;
                     for _ in 0..MAX_ATTEMPTS {
                         expected.check(placed.release.revision)?;
-                        // The verdict applies only to the bindings that the reviewer saw.
+                        // The verdict applies only to the bindings that the reviewer has seen, so it is refused if
+                        // they changed.
                         if placed.release.bindings_digest() != reviewed {
                             return Err(Failure::Contended);
                         }
@@ -420,7 +422,7 @@ impl Releases {
             .await
     }
 
-    /// The verdicts on a release with their notes, newest first.
+    /// Lists the verdicts on a release with their notes, newest first.
     ///
     /// # Errors
     /// Not found when the caller does not see the release.
@@ -442,8 +444,8 @@ impl Releases {
         id: ReleaseId,
     ) -> Result<(TenantScope, ResourcePosition, ReleaseWithDeployment), Failure> {
         let everything = TenantScope::for_caller(caller);
-        // Authorization precedes the full read. A full read takes longer than a failed lookup, and its response time
-        // would reveal that the release exists.
+        // The caller is authorized before the full read. A full read takes longer than a failed lookup, so its
+        // response time would reveal that the release exists.
         if caller.rights.visible_scopes(Permission::ReleaseView).is_some() {
             let home = self.release_store.location(everything, id).await?;
             let (workspace, workload) = home.ok_or(Failure::NotFound)?;
@@ -470,7 +472,7 @@ impl Releases {
         Ok((authorize::authorize(caller, operation, position)?, around))
     }
 
-    /// Whether a workload is built in. It never changes, so it is cached.
+    /// Whether a workload is built in. This property never changes, so it is cached.
     async fn is_builtin(&self, scope: TenantScope, workload: WorkloadId) -> Result<bool, Failure> {
         if let Some(is_builtin) = self.builtin_workloads.get(&workload) {
             return Ok(is_builtin);

@@ -1,4 +1,4 @@
-//! Resolution of references from content to other assets, by slug and from a resource position.
+//! Resolution of references from content to other assets, by slug and with the visibility of a resource position.
 
 use crate::{Failure, asset::Assets};
 use fairway_domain::{
@@ -13,14 +13,14 @@ use fairway_domain::{
 pub(crate) enum ResolutionFailure {
     /// The asset or version does not exist, or is hidden from the caller.
     Unknown,
-    /// The caller may see the asset, but not from this workspace.
+    /// The caller may see the asset, but the asset is not visible from this workspace.
     OtherWorkspace,
 }
 
 impl Assets {
-    /// Resolves a reference to the labelled version, else the newest, as seen from the workspace `from`. Slugs are
-    /// unique in the tenant, so an asset invisible from there may exist. Only a caller that sees it elsewhere learns
-    /// so.
+    /// Resolves a reference to the version with the label, or to the newest version without a label. The asset must
+    /// be visible from the workspace `from`. Slugs are unique in the tenant, so an invisible asset may have the slug.
+    /// Only a caller that sees this asset from another workspace receives [`ResolutionFailure::OtherWorkspace`].
     pub(crate) async fn resolve(
         &self,
         caller: &Caller,

@@ -1,12 +1,12 @@
-//! Retention: scheduled deletion of data past its lifetime.
+//! Retention: scheduled deletion of data whose lifetime has ended.
 
 use crate::{Services, asset::CollectionReport};
 use std::time::Duration;
 
-/// Interval between retention runs.
+/// Interval between two retention passes.
 const INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// Deletes expired data, forever. Any number of processes may run it concurrently.
+/// Deletes expired data in an endless loop. Several processes may run this task concurrently.
 pub async fn run_retention(services: Services) {
     loop {
         match services.keyed_requests.delete_expired_keys().await {

@@ -1,4 +1,4 @@
-//! Rollouts: advance to the next lane, and reasons to advance or to hold.
+//! Rollouts: the advance of a release to its next lane, and the observations that decide about an advance.
 
 mod rollout_controller;
 
@@ -30,25 +30,25 @@ use fairway_domain::{
 pub use rollout_controller::{RoundResult, StopReason, run_rollout_controller};
 use std::sync::Arc;
 
-/// A rollout that advanced.
+/// Result of an advance of a rollout.
 #[derive(Clone, Debug)]
 pub struct AdvanceResult {
     /// The rollout after the step.
     pub rollout: Rollout,
-    /// The lane that soaks now; `None` once every lane was traversed.
+    /// The lane that now soaks; `None` after the last lane.
     pub to: Option<Lane>,
     /// The release's revision.
     pub revision: Revision,
 }
 
-/// A rollout with its observations.
+/// A rollout with the observations about it.
 #[derive(Clone, Debug)]
 pub struct RolloutReport {
     /// The release.
     pub release_id: ReleaseId,
     /// The rollout.
     pub rollout: Rollout,
-    /// The observations that the controller evaluates; `None` once the rollout is no longer in progress.
+    /// The observations that the controller evaluates; `None` if the rollout is no longer in progress.
     pub observed: Option<AdvanceInputs>,
 }
 
@@ -60,7 +60,7 @@ impl AdvanceResult {
     }
 }
 
-/// Operations on rollouts, and their controller.
+/// Operations on rollouts, including those of the rollout controller.
 #[derive(Clone)]
 pub struct Rollouts {
     context: CommitContext,
@@ -93,12 +93,13 @@ impl Rollouts {
 }
 
 impl Rollouts {
-    /// Takes the next lane of a rollout, or completes it. A person may do so before the lane has soaked.
+    /// Takes the next lane of a rollout, or completes the rollout. A person may do so before the current lane has
+    /// soaked.
     ///
     /// # Errors
-    /// When the release is not found, the caller may not advance it, its revision is not expected, its rollout is
-    /// not in progress, or it may take no more lanes. Of two concurrent requests one is refused, so that no lane is
-    /// skipped.
+    /// When the release is not found, the caller may not advance it, the revision differs from the expected one, the
+    /// rollout is not in progress, or the release may take no further lane. One of two concurrent requests is
+    /// refused, so that no lane is skipped.
     pub async fn advance_rollout(
         &self,
         caller: &Caller,
@@ -140,10 +141,10 @@ impl Rollouts {
             .await
     }
 
-    /// The rollout of a release with its observations.
+    /// Returns the rollout of a release with the observations about it.
     ///
     /// # Errors
-    /// Not found when the caller does not see the release, or it never had a rollout.
+    /// Not found when the caller does not see the release, or the release never had a rollout.
     pub async fn read_rollout(&self, caller: &Caller, id: ReleaseId) -> Result<RolloutReport, Failure> {
         let (scope, _, placed) = self.releases.authorize_release(caller, Operation::ReadRollout, id).await?;
         let rollout = placed.release.rollout.clone().ok_or(Failure::NotFound)?;
@@ -151,7 +152,7 @@ impl Rollouts {
         Ok(RolloutReport { release_id: id, rollout, observed })
     }
 
-    /// One attempt to advance; `None` if lanes or release changed concurrently.
+    /// Attempts once to advance; returns `None` if the lanes or the release changed concurrently.
     async fn advance(
         &self,
         scope: TenantScope,
@@ -173,7 +174,7 @@ impl Rollouts {
         }
     }
 
-    /// The current release, if its rollout is still at the requested step.
+    /// Returns the current release if its rollout is still at the requested step, else a refusal.
     async fn reload_at_step(
         &self,
         scope: TenantScope,
@@ -197,7 +198,7 @@ impl Rollouts {
         record.ok_or_else(|| ReleaseRefusal::RolloutNotInProgress.into())
     }
 
-    /// The observations of a rollout; `None` if it is no longer in progress.
+    /// Returns the observations of a rollout; `None` if the rollout is no longer in progress.
     async fn advance_inputs(
         &self,
         scope: TenantScope,
@@ -218,7 +219,7 @@ impl Rollouts {
     }
 }
 
-/// The rollout settings of a workload, or the defaults.
+/// Returns the rollout settings of a workload, or the defaults.
 pub(crate) fn rollout_config(workload: &Workload) -> RolloutConfig {
     workload.interface_config.as_ref().map(|interface| interface.rollout_config()).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! The wakeups of the sequencer, which numbers committed facts, and of the projector, which reads numbered ones.
+//! Wakeups of the sequencer, which assigns facts their index, and of the projector, which reads facts with an index.
 
 use tokio::sync::Notify;
 
-/// Wakes the sequencer when facts are pending, and the projector when facts were sequenced. One wakeup covers any number of
-/// facts.
+/// Wakes the sequencer after a commit of facts, and the projector after their sequencing. One wakeup may stand for
+/// several facts.
 #[derive(Debug, Default)]
 pub struct SequencerWakeup {
     pending: Notify,
@@ -11,22 +11,22 @@ pub struct SequencerWakeup {
 }
 
 impl SequencerWakeup {
-    /// Reports that facts are pending.
+    /// Wakes the sequencer, because facts are pending.
     pub fn notify_facts(&self) {
         self.pending.notify_one();
     }
 
-    /// Waits until facts are pending.
+    /// Waits until facts may be pending.
     pub async fn wait(&self) {
         self.pending.notified().await;
     }
 
-    /// Reports that facts were sequenced.
+    /// Wakes the projector, because facts were sequenced.
     pub fn notify_sequenced(&self) {
         self.sequenced.notify_one();
     }
 
-    /// Waits until facts were sequenced.
+    /// Waits until facts may have been sequenced.
     pub async fn wait_for_sequenced(&self) {
         self.sequenced.notified().await;
     }

@@ -1,4 +1,4 @@
-//! The stores, gateways and settings of the operations, and their assembly.
+//! The stores, gateways and settings of the operations, and the assembly of all operations.
 
 mod shared_state;
 
@@ -95,7 +95,7 @@ use fairway_domain::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// The stores of one process or of one worker thread, as domain ports.
+/// The stores of one process or one worker thread, as ports of the domain.
 #[derive(Clone)]
 pub struct Stores {
     /// Tenants.
@@ -116,15 +116,15 @@ pub struct Stores {
     pub versions: Arc<dyn VersionStore>,
     /// Asset grants.
     pub asset_grants: Arc<dyn AssetGrantStore>,
-    /// Which releases, references and workloads depend on an asset.
+    /// Releases, references and workloads that depend on an asset.
     pub impact: Arc<dyn ImpactStore>,
-    /// The index of the artifact store.
+    /// The artifact index: versions and objects that maintenance of the artifact store compares.
     pub artifact_index: Arc<dyn ArtifactIndex>,
     /// Documents and chunks of knowledge bases.
     pub documents: Arc<dyn DocumentStore>,
-    /// Revisions of document indexes.
+    /// Revisions of the indexes of knowledge bases.
     pub index_revisions: Arc<dyn IndexRevisionStore>,
-    /// Chunk searches.
+    /// Text and vector search of chunks.
     pub chunk_search: Arc<dyn ChunkSearch>,
     /// Revocations of access contracts.
     pub contract_revocations: Arc<dyn ContractRevocationStore>,
@@ -156,11 +156,11 @@ pub struct Stores {
     pub rollouts: Arc<dyn RolloutStore>,
     /// Executions and their evidence.
     pub executions: Arc<dyn ExecutionStore>,
-    /// Progress of executions.
+    /// Stored progress and events of executions.
     pub events: Arc<dyn EventStore>,
-    /// Usage of runs.
+    /// Totals of ended runs for usage reports.
     pub usage: Arc<dyn UsageStore>,
-    /// Runs from acceptance to end.
+    /// Acceptance, start and finish of runs.
     pub runs: Arc<dyn RunStore>,
     /// Leases of runs.
     pub leases: Arc<dyn LeaseStore>,
@@ -176,17 +176,17 @@ pub struct Stores {
     pub preferences: Arc<dyn PreferenceStore>,
     /// Destinations of notifications.
     pub destinations: Arc<dyn DestinationStore>,
-    /// Deliveries, for people who watch them.
+    /// Deliveries, for their lists and manual retries.
     pub deliveries: Arc<dyn DeliveryStore>,
     /// The backlog of notifications, for metrics.
     pub notification_backlog: Arc<dyn BacklogStore>,
-    /// The outbox, for senders.
+    /// The outbox of deliveries, for senders.
     pub outbox: Arc<dyn OutboxStore>,
     /// Notification profiles of people.
     pub notification_profiles: Arc<dyn ProfileStore>,
     /// Announcements.
     pub announcements: Arc<dyn AnnouncementStore>,
-    /// Records of notifications that were not delivered.
+    /// Records of suppressed notifications.
     pub suppressed_decisions: Arc<dyn SuppressedDecisionStore>,
     /// The projection of facts into notifications.
     pub projections: Arc<dyn ProjectionStore>,
@@ -196,32 +196,33 @@ pub struct Stores {
     pub idempotency: Arc<dyn IdempotencyStore>,
 }
 
-/// The settings of operations.
+/// Settings of the operations.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long a synchronous run may block its caller.
+    /// Maximum time for which a synchronous run blocks its caller.
     pub sync_wait: Duration,
-    /// How long a run may take in total.
+    /// Maximum total time of a run.
     pub execution_deadline: Duration,
-    /// How long a run's lease lasts unless it is renewed.
+    /// Duration of a run's lease, unless the lease is renewed.
     pub lease: Duration,
-    /// Requests that one client may send to one public workload.
+    /// Rate limit of one client for requests to one public workload.
     pub public_rate: Quota,
-    /// Where runs execute: in the request's process or on workers.
+    /// Where runs execute: in the process of the request, or on workers.
     pub dispatch: DispatchPolicy,
-    /// Whether new tenants get a draft generator.
+    /// Whether new tenants receive a draft generator.
     pub generator: ProvisioningMode,
-    /// How long a reviewer has to review an answer.
+    /// Time within which a reviewer must review an answer.
     pub review_deadline: Duration,
     /// Maximum number of queued runs of one tenant.
     pub queue_cap: u32,
-    /// How identity claims of requests are verified.
+    /// How the identity claims of requests are verified.
     pub identity: IdentityMode,
-    /// How long browser sessions are valid.
+    /// Lifetime of browser sessions.
     pub session_lifetime: SessionLifetime,
-    /// Services that may act on behalf of other principals.
+    /// Services of the default tenant that may act on behalf of other principals.
     pub delegating_clients: Vec<ActorRef>,
-    /// Principals of the default tenant that administer the platform without a role binding, if identities are verified.
+    /// Bootstrap administrators: principals of the default tenant that administer the platform without a role
+    /// binding.
     pub bootstrap_admins: Vec<ActorRef>,
     /// Host names that no tenant may claim: those of the server and of its dependencies.
     pub operator_hosts: Vec<String>,
@@ -229,19 +230,19 @@ pub struct Settings {
     pub redactor: Arc<Redactor>,
     /// Settings of knowledge bases.
     pub knowledge: KnowledgeSettings,
-    /// The identity of this installation's transparency logs.
+    /// The name prefix of this installation's transparency logs.
     pub log_origin: LogOriginBase,
 }
 
 impl Settings {
-    /// Whether releases of this environment may not use the account that makes answers without a model: where
-    /// identities are verified, `production` serves real users.
+    /// Whether releases of this environment must not use the local provider, which generates answers without a model.
+    /// The environment `production` of a server with verified identities serves real users.
     pub(crate) fn refuses_local_provider(&self, environment: &Slug) -> bool {
         self.identity == IdentityMode::Oidc && is_production(environment)
     }
 }
 
-/// The ports of an operation besides its stores.
+/// The ports of the operations other than stores.
 #[derive(Clone)]
 pub struct Gateways {
     /// Stores the bytes of artifacts.
@@ -254,34 +255,34 @@ pub struct Gateways {
     pub endpoint_probe: Arc<dyn EndpointProbe>,
     /// Sends notifications outside the inbox.
     pub message_sender: Arc<dyn MessageSender>,
-    /// Runs scripts.
+    /// Executes scripts.
     pub code_gateway: Arc<dyn ScriptGateway>,
-    /// Keeps the checkpoints of transparency logs outside the database.
+    /// Stores the checkpoints of transparency logs outside the database.
     pub checkpoint_archive: Arc<dyn CheckpointArchive>,
     /// Signs checkpoints.
     pub checkpoint_signer: Arc<dyn CheckpointSigner>,
-    /// Cosign checkpoints; none by default.
+    /// Witnesses that cosign checkpoints; none by default.
     pub witnesses: Vec<Arc<dyn Witness>>,
-    /// Observes the ends of runs.
+    /// Counts the ends of runs for metrics.
     pub run_observer: Arc<dyn RunObserver>,
-    /// Observes deliveries of notifications.
+    /// Counts deliveries of notifications for metrics.
     pub notification_observer: Arc<dyn NotificationObserver>,
-    /// Tells the time.
+    /// Returns the current time.
     pub clock: Arc<dyn Clock>,
-    /// Creates identifiers.
+    /// Creates identifiers, salts and secrets.
     pub ids: Arc<dyn IdSource>,
 }
 
-/// All operations, one struct per noun. Cheap to clone; all clones share the caches.
+/// All operations, grouped in one struct per noun. Clones are cheap and share the caches.
 #[derive(Clone)]
 pub struct Services {
     /// The audit log.
     pub audit_log: Arc<AuditLog>,
-    /// Artifacts.
+    /// Maintenance of artifacts.
     pub artifacts: Arc<Artifacts>,
     /// Assets, their versions, grants and references.
     pub assets: Arc<Assets>,
-    /// The demo.
+    /// Creation of the demo data.
     pub demo: Arc<DemoSeeder>,
     /// Settings of environments.
     pub environments: Arc<Environments>,
@@ -293,17 +294,17 @@ pub struct Services {
     pub citations: Arc<Citations>,
     /// Evidence bundles of runs.
     pub evidence_bundles: Arc<EvidenceBundles>,
-    /// Executions: acceptance and start.
+    /// Acceptance and start of runs.
     pub executions: Arc<Executions>,
-    /// Executions, their events and their evidence, for reading.
+    /// Reading of executions, their events and their evidence.
     pub execution_reader: Arc<ExecutionReader>,
-    /// DraftGenerator of drafts.
+    /// Generation of drafts.
     pub draft_generator: Arc<DraftGenerator>,
-    /// Runs that wait for a review.
+    /// Human reviews of runs.
     pub reviews: Arc<Reviews>,
     /// Recovery and drain of runs.
     pub run_recovery: Arc<RunRecovery>,
-    /// The worker.
+    /// Execution of queued runs.
     pub run_worker: Arc<RunWorker>,
     /// Resolution of runs with an unknown outcome.
     pub unknown_outcomes: Arc<UnknownOutcomes>,
@@ -311,11 +312,11 @@ pub struct Services {
     pub usage_reports: Arc<UsageReports>,
     /// Flows.
     pub flows: Arc<Flows>,
-    /// Idempotency keys.
+    /// Execution of requests with idempotency keys.
     pub keyed_requests: Arc<KeyedRequests>,
-    /// Callers.
+    /// Identification of callers.
     pub identities: Arc<Identities>,
-    /// Subjects of identity providers under their names.
+    /// Pinned identities of identity providers' subjects.
     pub pinned_identities: Arc<PinnedIdentities>,
     /// Browser sessions.
     pub sessions: Arc<Sessions>,
@@ -323,13 +324,13 @@ pub struct Services {
     pub sign_in_tests: Arc<SignInTests>,
     /// Knowledge bases.
     pub knowledge_bases: Arc<KnowledgeBases>,
-    /// The memory of conversations.
+    /// Conversation memory.
     pub memories: Arc<Memories>,
     /// Inboxes and notification preferences.
     pub notifications: Arc<Notifications>,
     /// The projector of facts into notifications.
     pub projector: Arc<Projector>,
-    /// The meter of the backlog of notifications.
+    /// Measurement of the notification backlog.
     pub backlog_meter: Arc<BacklogMeter>,
     /// The sender of notifications outside the inbox.
     pub notification_sender: Arc<NotificationSender>,
@@ -357,7 +358,7 @@ pub struct Services {
     pub tenants: Arc<Tenants>,
     /// Transparency logs: checkpoints, proofs and tiles.
     pub transparency_logs: Arc<TransparencyLogs>,
-    /// Audits of whole logs by operators.
+    /// Audits of whole transparency logs by operators.
     pub log_auditor: Arc<LogAuditor>,
     /// Workloads.
     pub workloads: Arc<Workloads>,
@@ -365,13 +366,13 @@ pub struct Services {
 }
 
 impl Services {
-    /// Creates operations over these stores, with empty caches.
+    /// Creates the operations with these stores, and with empty caches.
     #[must_use]
     pub fn new(stores: Stores, gateways: Gateways, settings: Settings) -> Self {
         Self::assemble(stores, SharedState::new(gateways, settings))
     }
 
-    /// Returns the same operations over other connections: caches and wakeups stay shared.
+    /// Returns the same operations with other stores, such as those of another thread. Caches and wakeups are shared.
     #[must_use]
     pub fn sharing_caches_over(&self, stores: Stores) -> Self {
         Self::assemble(stores, self.shared.clone())
@@ -445,19 +446,19 @@ impl Services {
         }
     }
 
-    /// The wakeup of the sequencer.
+    /// Returns the wakeup of the sequencer and the projector.
     #[must_use]
     pub fn sequencer_wakeup(&self) -> Arc<SequencerWakeup> {
         Arc::clone(&self.shared.context.sequencer)
     }
 
-    /// A builder of the transparency logs over a store of their trees.
+    /// Creates a builder of the transparency logs with a store of their trees.
     #[must_use]
     pub fn tree_builder(&self, log_trees: Arc<dyn TreeStore>) -> TreeBuilder {
         TreeBuilder::new(log_trees, &self.shared)
     }
 
-    /// Exchanges wakeups with the other processes, forever.
+    /// Exchanges wakeups with other processes in an endless loop.
     pub async fn exchange_wakeups(&self, line: Arc<dyn WakeupBus>) {
         run_exchange(self.shared.wakeups.subscriptions(), Arc::clone(&self.shared.active_runs), line).await;
     }

@@ -1,4 +1,4 @@
-//! Share links: creating, listing, revoking and verifying them.
+//! Share links: creation, lists, revocation and verification.
 
 use crate::{
     Failure, MaybeReplayed, Settings, Stores,
@@ -23,16 +23,16 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// A link, with its token if this request created it: the token is shown once.
+/// A share link, with its token if this request created the link. Only that response contains the token.
 #[derive(Clone, Debug)]
 pub struct CreatedLink {
     /// The link.
     pub link: ShareLink,
-    /// Its token; `None` on a replay.
+    /// The token of the link; `None` for a replayed request.
     pub token: Option<ShareToken>,
 }
 
-/// A request to a runtime interface, before any lookup.
+/// A request to a runtime interface, before its verification.
 #[derive(Clone, Debug)]
 pub struct RuntimeRequest {
     /// The identity claims of the request.
@@ -47,7 +47,7 @@ pub struct RuntimeRequest {
     pub host: Option<String>,
 }
 
-/// The content of a request's share token field.
+/// The share token field of a request.
 #[derive(Clone, Debug)]
 pub enum PresentedShareToken {
     /// A well-formed token.
@@ -56,19 +56,19 @@ pub enum PresentedShareToken {
     Malformed,
 }
 
-/// The caller of a runtime interface, with its verified share link.
+/// The caller of a runtime interface, with the verified share link.
 #[derive(Clone, Debug)]
 pub struct RuntimeCaller {
-    /// The claims: the link's holder if the request claims no identity.
+    /// The claims of the request; those of the share link's holder if the request claims no identity.
     pub claims: Claims,
-    /// The verified share link.
+    /// The verified share link, if the request presents one.
     pub link: Option<VerifiedLink>,
     /// The client's address.
     pub address: ClientAddress,
 }
 
-/// A share link that was open when its request arrived. It applies to that request only, and the accept statement
-/// verifies it again.
+/// A share link that was open when its request arrived. The verification is valid for this request only, and the
+/// accept statement repeats it.
 #[derive(Clone, Debug)]
 pub struct VerifiedLink {
     tenant: TenantId,
@@ -76,7 +76,7 @@ pub struct VerifiedLink {
 }
 
 impl VerifiedLink {
-    /// The link.
+    /// Returns the share link.
     pub(crate) const fn link(&self) -> &ShareLink {
         &self.snapshot.link
     }
@@ -125,11 +125,11 @@ impl ShareLinks {
 }
 
 impl ShareLinks {
-    /// Creates a link to a workload.
+    /// Creates a share link to a workload.
     ///
     /// # Errors
-    /// Not found when the caller does not see the workload; refused when it may not manage its links, the terms are
-    /// invalid, or the workload is retired.
+    /// Not found when the caller does not see the workload; refused when the caller may not manage its share links,
+    /// the terms are invalid, or the workload is retired.
     pub async fn create_share_link(
         &self,
         caller: &Caller,
@@ -151,7 +151,7 @@ impl ShareLinks {
                     let outcome = keyed_outcome(key, 201, id.uuid());
                     let links = &self.share_link_store;
                     let expires_at = match links.commit_new(scope, change, &token.hash(), outcome.as_ref()).await {
-                        // The statement writes nothing if the workload was retired since it was read.
+                        // The statement writes nothing if the workload was retired after it was read.
                         Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
                         committed => committed?,
                     };
@@ -165,7 +165,7 @@ impl ShareLinks {
             .await
     }
 
-    /// The links of a workload, newest first, including closed ones.
+    /// Lists the share links of a workload, newest first, including closed ones.
     ///
     /// # Errors
     /// As [`Self::create_share_link`].
@@ -179,10 +179,10 @@ impl ShareLinks {
         Ok(self.share_link_store.list(scope, workload.workload_id, page).await?)
     }
 
-    /// One link of a workload, open or closed.
+    /// Returns one share link of a workload, open or closed.
     ///
     /// # Errors
-    /// As [`Self::create_share_link`]; also not found when the workload has no such link.
+    /// As [`Self::create_share_link`]; also not found when the workload has no such share link.
     pub async fn read_share_link(
         &self,
         caller: &Caller,
@@ -194,10 +194,11 @@ impl ShareLinks {
         Ok(stored.ok_or(Failure::NotFound)?.link)
     }
 
-    /// Revokes a link. It opens nothing from then on, in any process.
+    /// Revokes a share link. From the commit on, no process accepts the link.
     ///
     /// # Errors
-    /// As [`Self::create_share_link`]; also not found when the workload has no such link, or it is revoked already.
+    /// As [`Self::create_share_link`]; also not found when the workload has no such share link, or the link is
+    /// already revoked.
     pub async fn revoke_share_link(
         &self,
         caller: &Caller,
@@ -219,13 +220,13 @@ impl ShareLinks {
         Err(Failure::Contended)
     }
 
-    /// The claims of an `anonymous` caller with the tenant of the requested host; other claims are unchanged.
+    /// Adds the tenant of the requested host to the claims of an `anonymous` caller. Other claims are unchanged.
     ///
     /// # Errors
     /// When the store fails.
     pub async fn resolve_tenant_by_host(&self, claims: Claims, host: Option<&str>) -> Result<Claims, Failure> {
-        // Other hosts belong to no tenant, even if they were stored before this rule, or before the operator used the
-        // name.
+        // Host names that are not public or belong to the operator denote no tenant. A tenant may have such a name
+        // from before this check was introduced, or from before the operator configured it.
         let is_tenants =
             |host: &str| is_public_host(host) && !self.settings.operator_hosts.iter().any(|own| own == host);
         match host.filter(|host| claims.actor.kind() == ActorKind::Anonymous && is_tenants(host)) {
@@ -235,16 +236,16 @@ impl ShareLinks {
     }
 
     /// Verifies the share token of a request, and determines the tenant of an anonymous caller: that of the token,
-    /// else of the host, else the default tenant. A presented token is always verified, and an invalid one is never
-    /// ignored.
+    /// else that of the host, else the default tenant. A presented token is always verified, and an invalid token is
+    /// always refused.
     ///
     /// # Errors
-    /// When the token is unknown, its link is revoked or expired, or the client has guessed too often; not found
-    /// when the request names another tenant than the token.
+    /// When the token is unknown, its link is revoked or expired, or the client has sent too many unknown tokens; not
+    /// found when the request names a tenant other than that of the token.
     pub async fn verify_request(&self, arrival: RuntimeRequest) -> Result<RuntimeCaller, Failure> {
         let RuntimeRequest { claims, has_identity: named, token: presented, address, host } = arrival;
         let nobody = claims.actor.kind() == ActorKind::Anonymous;
-        // An anonymous caller cannot choose a tenant.
+        // An anonymous caller may not choose a tenant.
         if nobody && claims.tenant.is_some() {
             return Err(Failure::NotFound);
         }
@@ -275,8 +276,8 @@ impl ShareLinks {
         Ok(RuntimeCaller { claims, link: Some(VerifiedLink { tenant, snapshot }), address })
     }
 
-    /// The refusal of an unknown token. Guesses are counted to limit them; the tenant of an unknown token is
-    /// unknown, so the default tenant counts all.
+    /// Counts an unknown token and returns the refusal; the count limits guesses. An unknown token belongs to no
+    /// known tenant, so all of them are counted in the default tenant.
     async fn refuse_guess(&self, address: ClientAddress) -> Failure {
         let Quota { per_minute, .. } = self.settings.public_rate;
         let quota = Quota { per_minute, burst: per_minute };

@@ -1,4 +1,4 @@
-//! Tenants and workspaces.
+//! Operations on tenants and workspaces.
 
 use crate::{
     Failure, MaybeReplayed, Precondition, Settings, Stores,
@@ -23,11 +23,11 @@ use std::sync::Arc;
 /// Changes to a tenant's settings; `None` leaves a setting unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct TenantSettingsPatch {
-    /// Whether facts are sent as notifications.
+    /// Whether facts produce notifications.
     pub notifications_enabled: Option<bool>,
     /// Whether the advanced notification tier is on.
     pub advanced_notifications_enabled: Option<bool>,
-    /// Host names of the tenant.
+    /// Public host names of the tenant.
     pub public_hosts: Option<Vec<String>>,
 }
 
@@ -56,7 +56,7 @@ impl Tenants {
 }
 
 impl Tenants {
-    /// All tenants, newest first.
+    /// Lists all tenants, newest first.
     ///
     /// # Errors
     /// When the caller does not manage the platform.
@@ -65,11 +65,11 @@ impl Tenants {
         Ok(self.tenant_store.list(page).await?)
     }
 
-    /// Creates a tenant. The fact begins the new tenant's log: auditors of the tenant that the operator works in must not
-    /// learn of other tenants.
+    /// Creates a tenant. The fact is the first entry in the log of the new tenant. It is not in the log of the
+    /// operator's tenant, because the auditors of that tenant must not learn of other tenants.
     ///
     /// # Errors
-    /// When the caller does not manage the platform, or slug or name are invalid.
+    /// When the caller does not manage the platform, or the slug or the name is invalid.
     pub async fn create_tenant(
         &self,
         caller: &Caller,
@@ -99,11 +99,11 @@ impl Tenants {
             .await
     }
 
-    /// A tenant's settings.
+    /// Returns a tenant's settings.
     ///
     /// # Errors
-    /// Not found for another tenant's settings unless the caller manages the platform; forbidden when it may not
-    /// manage the tenant.
+    /// Not found for another tenant's settings, unless the caller manages the platform; forbidden when the caller may
+    /// not manage the tenant.
     pub async fn tenant_settings(&self, caller: &Caller, id: TenantId) -> Result<Tenant, Failure> {
         let scope = authorize_tenant_view(caller, id)?;
         self.tenant_store.find(scope).await?.ok_or(Failure::NotFound)
@@ -112,7 +112,7 @@ impl Tenants {
     /// Changes a tenant's settings.
     ///
     /// # Errors
-    /// As [`Self::tenant_settings`]; also when a caller without platform management names hosts, a host is invalid
+    /// As [`Self::tenant_settings`]; also when a caller without platform management changes hosts, a host is invalid
     /// or belongs to another tenant or the operator, or the settings changed concurrently.
     pub async fn change_tenant_settings(
         &self,
@@ -123,7 +123,7 @@ impl Tenants {
     ) -> Result<Tenant, Failure> {
         let scope = authorize_tenant(caller, Operation::ChangeTenantSettings, id)?;
         if patch.public_hosts.is_some() {
-            // A host determines the tenant of anonymous clients, so a tenant cannot claim one itself.
+            // A host determines the tenant of anonymous clients, so a tenant may not claim a host itself.
             authorize_tenant(caller, Operation::ChangePublicHosts, id)?;
         }
         for _ in 0..MAX_ATTEMPTS {
@@ -153,8 +153,8 @@ impl Tenants {
         Err(Failure::Contended)
     }
 
-    /// The stamp of a fact in the log of a tenant, which a platform operator need not work in. Names are unique within a
-    /// tenant only, so the operator appears there under the name that it would visit the tenant with.
+    /// Creates the stamp of a fact in the log of a tenant, even if the platform operator works in another tenant.
+    /// Names are unique only within a tenant, so the log contains the operator's visitor name.
     async fn stamp_in(&self, tenant: TenantId, caller: &Caller) -> Result<Stamp, Failure> {
         let stamp = self.context.stamp(caller);
         let is_known_there = match self.settings.identity.name_scope() {
@@ -165,7 +165,7 @@ impl Tenants {
             return Ok(stamp);
         }
         let actor = match caller.actor.visitor_home() {
-            // A visitor that changes its own tenant has its plain name there.
+            // A visitor that changes its home tenant is recorded in its log under the plain name.
             Some((own, home)) if self.identity_store.find_tenant(&home).await? == Some(tenant) => own,
             Some(_) => caller.actor.clone(),
             None => {
@@ -176,7 +176,7 @@ impl Tenants {
         Ok(Stamp { actor, ..stamp })
     }
 
-    /// The tenant's workspaces, newest first.
+    /// Lists the tenant's workspaces, newest first.
     ///
     /// # Errors
     /// When the caller has no role in the tenant.
@@ -185,7 +185,7 @@ impl Tenants {
         Ok(self.workspace_store.list(scope, page).await?)
     }
 
-    /// One workspace.
+    /// Returns one workspace.
     ///
     /// # Errors
     /// When the caller has no role in the tenant, or the workspace does not exist in the tenant.
@@ -194,10 +194,10 @@ impl Tenants {
         self.workspace_store.find(scope, id).await?.ok_or(Failure::NotFound)
     }
 
-    /// Creates a workspace with its built-in assistant, and its namespace on first use.
+    /// Creates a workspace with its built-in assistant. Creates the namespace too if it does not exist.
     ///
     /// # Errors
-    /// When the caller does not manage the tenant, or slug, name or namespace are invalid.
+    /// When the caller does not manage the tenant, or the slug, the name or the namespace is invalid.
     pub async fn create_workspace(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! Transparency logs: checkpoints, proofs and tiles of the Merkle tree over a tenant's audit log.
+//! Transparency logs: checkpoints, proofs and tiles of the Merkle tree of a tenant's audit log.
 
 mod log_access_error;
 mod log_auditor;
@@ -30,7 +30,7 @@ use fairway_domain::{
 use std::sync::Arc;
 use tiles::TileLoader;
 
-/// The proof that an event is part of a tree.
+/// Proof that a tree contains an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InclusionProof {
     /// The index of the event.
@@ -39,11 +39,11 @@ pub struct InclusionProof {
     pub tree_size: u64,
     /// The root of the tree.
     pub root: TreeHash,
-    /// The hashes of the proof, from the leaf to the root.
+    /// The hashes of the proof, in the order from the leaf to the root.
     pub hashes: Vec<TreeHash>,
 }
 
-/// The proof that a tree is a prefix of a later one.
+/// Proof that a tree is a prefix of a later tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConsistencyProof {
     /// The size of the earlier tree.
@@ -54,11 +54,11 @@ pub struct ConsistencyProof {
     pub to_size: u64,
     /// The root of the later tree.
     pub to_root: TreeHash,
-    /// The hashes of the proof.
+    /// The hashes of the proof, in the order of RFC 6962.
     pub hashes: Vec<TreeHash>,
 }
 
-/// Reads transparency logs.
+/// Operations that read transparency logs.
 #[derive(Clone)]
 pub struct TransparencyLogs {
     tree_store: Arc<dyn TreeStore>,
@@ -81,19 +81,19 @@ impl TransparencyLogs {
 }
 
 impl TransparencyLogs {
-    /// The latest checkpoint of the tenant's log, a signed note.
+    /// Returns the latest checkpoint of the tenant's log, as a signed note.
     ///
     /// # Errors
-    /// When the caller audits no scope of the tenant, or no checkpoint is published yet.
+    /// When the caller may audit no scope of the tenant, or no checkpoint is published yet.
     pub async fn checkpoint(&self, caller: &Caller) -> Result<String, Failure> {
         let (scope, _) = authorize::authorize_list(caller, Operation::ReadCheckpoint)?;
         self.tree(scope).await?.checkpoint.ok_or(Failure::NotYetInCheckpoint)
     }
 
-    /// The public keys that sign the checkpoints of the tenant's log, the current one first.
+    /// Returns the public keys that sign the checkpoints of the tenant's log, the current key first.
     ///
     /// # Errors
-    /// When the caller audits no scope of the tenant, or the keys cannot be read.
+    /// When the caller may audit no scope of the tenant, or the keys cannot be read.
     pub async fn checkpoint_keys(&self, caller: &Caller) -> Result<Vec<VerifierKey>, Failure> {
         let (scope, _) = authorize::authorize_list(caller, Operation::ReadCheckpointKeys)?;
         let name = self.origin.of_tenant(scope.tenant());
@@ -103,7 +103,7 @@ impl TransparencyLogs {
             .collect()
     }
 
-    /// The proof that an event is part of the latest checkpoint's tree, or of an earlier one.
+    /// Returns the proof that an event is part of the tree of the latest checkpoint, or of an earlier tree.
     ///
     /// # Errors
     /// When the caller may not see the event, or the tree does not contain it.
@@ -135,10 +135,11 @@ impl TransparencyLogs {
         }
     }
 
-    /// The proof that the tree of `from` leaves is a prefix of the tree of `to` leaves.
+    /// Returns the proof that the tree of the first `from` leaves is a prefix of the tree of the first `to` leaves.
     ///
     /// # Errors
-    /// When the caller audits no scope of the tenant, or the sizes are out of order or beyond the latest checkpoint.
+    /// When the caller may audit no scope of the tenant, `from` exceeds `to`, or a size exceeds the latest
+    /// checkpoint.
     pub async fn consistency_proof(&self, caller: &Caller, from: u64, to: u64) -> Result<ConsistencyProof, Failure> {
         let (scope, _) = authorize::authorize_list(caller, Operation::ReadConsistencyProof)?;
         let plan = ProofPlan::consistency(from, to)
@@ -154,10 +155,10 @@ impl TransparencyLogs {
         })
     }
 
-    /// The bytes of a tile of the published tree: its hashes, one after the other.
+    /// Returns the bytes of a tile of the published tree, which are its concatenated hashes.
     ///
     /// # Errors
-    /// When the caller audits no scope of the tenant, or the tree has no such tile.
+    /// When the caller may audit no scope of the tenant, or the tree has no such tile.
     pub async fn tile(&self, caller: &Caller, request: TileRequest) -> Result<Vec<u8>, Failure> {
         let (scope, _) = authorize::authorize_list(caller, Operation::ReadLogTile)?;
         let (edge, checkpoint) = match self.published_tree(scope).await {
@@ -170,10 +171,10 @@ impl TransparencyLogs {
         self.tile_loader.first_hashes(scope, &edge, request).await
     }
 
-    /// The proofs of facts against the latest checkpoint, and the checkpoint.
+    /// Returns the inclusion proofs of facts for the latest checkpoint, and the checkpoint.
     ///
     /// # Errors
-    /// When the checkpoint does not cover all facts, there is none, or a fact does not match the tree.
+    /// When no checkpoint exists, the checkpoint does not cover all facts, or a fact does not match the tree.
     pub(crate) async fn prove_facts(
         &self,
         scope: TenantScope,
@@ -197,7 +198,7 @@ impl TransparencyLogs {
         Ok((proofs, note))
     }
 
-    /// Signs the payload of an evidence bundle with the keys of the log.
+    /// Signs the payload of an evidence bundle with the checkpoint keys of the log.
     ///
     /// # Errors
     /// When the keys cannot be read.
@@ -216,7 +217,8 @@ impl TransparencyLogs {
         Ok(self.tree_store.find_log(scope).await?.map(|log| log.tree).unwrap_or_default())
     }
 
-    /// The tree and its latest checkpoint, which the edge covers.
+    /// Returns the edge of the tree and the latest checkpoint. The edge contains the hashes of incomplete tiles, and
+    /// covers the checkpoint.
     async fn published_tree(&self, scope: TenantScope) -> Result<(TreeEdge, Checkpoint), Failure> {
         let tree = self.tree(scope).await?;
         if tree.checkpoint.is_none() {
@@ -242,7 +244,7 @@ impl TransparencyLogs {
         hashes.first().copied().ok_or(Failure::Inconsistent("a tree with leaves has no root"))
     }
 
-    /// An event outside the scopes that the caller audits is not found.
+    /// Authorizes a caller to read a fact. A fact outside the scopes that the caller may audit is not found.
     async fn authorize_fact(&self, caller: &Caller, fact: &LoggedFact) -> Result<(), Failure> {
         let place = match fact.workspace {
             None => ResourcePosition::tenant(caller.tenant),
@@ -257,7 +259,7 @@ impl TransparencyLogs {
     }
 }
 
-/// Refuses the size of a tree that no checkpoint covers yet.
+/// Refuses a tree size that exceeds the latest checkpoint.
 fn check_size(field: &'static str, size: u64, checkpoint: &Checkpoint) -> Result<(), Failure> {
     if size <= checkpoint.size {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Use cases: drafts, publication, activation.
+//! Operations on use cases: drafts, publication, activation.
 
 mod changes;
 mod generate;
@@ -46,14 +46,14 @@ use fairway_domain::{
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What a piece of a bundle is.
+/// The kind of a piece of a bundle. A piece is an asset or a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PieceKind {
     /// The flow.
     Flow,
     /// The prompt template.
     Prompt,
-    /// The model policy, which the plan names.
+    /// The model policy to which the plan refers.
     ModelPolicy,
     /// The policy bundle.
     PolicyBundle,
@@ -62,7 +62,7 @@ pub enum PieceKind {
 }
 
 impl PieceKind {
-    /// The wire form.
+    /// The name of the kind in requests and responses.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -75,29 +75,29 @@ impl PieceKind {
     }
 }
 
-/// A piece of a persisted bundle.
+/// A piece of the bundle of a stored use case.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BundlePiece {
-    /// What it is.
+    /// The kind of the piece.
     pub piece: PieceKind,
     /// The kind of the asset or of the connection; `None` for a connection that does not exist.
     pub kind: Option<&'static str>,
-    /// The slug or the name; `None` until it is known.
+    /// The slug of the asset or the name of the connection; `None` until it is determined.
     pub reference: Option<String>,
-    /// The identifier that the piece is opened by; `None` until it exists.
+    /// The identifier of the asset or connection; `None` until it exists.
     pub id: Option<uuid::Uuid>,
 }
 
-/// A persisted bundle.
+/// The bundle of a stored use case.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PersistedBundle {
-    /// One row for each piece.
+    /// The pieces of the bundle.
     pub pieces: Vec<BundlePiece>,
-    /// The id and the type of each step of the flow.
+    /// The identifier and the type of each step of the flow.
     pub flow_steps: Vec<(String, String)>,
-    /// The gaps of connections that are not resolved.
+    /// The gaps of connections that are not usable yet.
     pub open_connection_gaps: Vec<Gap>,
-    /// Whether the caller may not see the bundle.
+    /// Whether the bundle is empty because the caller may not see it.
     pub redacted: bool,
 }
 
@@ -142,10 +142,12 @@ impl UseCases {
 }
 
 impl UseCases {
-    /// Creates a use case as a draft. The bundle is checked from scratch with the caller's rights.
+    /// Creates a use case as a draft. The bundle is checked completely with the caller's rights, even if it was
+    /// generated.
     ///
     /// # Errors
-    /// When the caller may not author use cases and create assets there, or the bundle is invalid or redacted.
+    /// When the caller may not author use cases and create assets in the workspace, or the bundle is invalid or
+    /// redacted.
     pub async fn create_use_case(
         &self,
         caller: &Caller,
@@ -175,10 +177,10 @@ impl UseCases {
             .await
     }
 
-    /// The use cases of a workspace, newest first.
+    /// Lists the use cases of a workspace, newest first.
     ///
     /// # Errors
-    /// When the caller may not view workloads there, or the workspace is not found.
+    /// When the caller may not view workloads in the workspace, or the workspace is not found.
     pub async fn list_use_cases(
         &self,
         caller: &Caller,
@@ -193,10 +195,10 @@ impl UseCases {
         Ok(self.use_case_store.list(scope, filter, page).await?)
     }
 
-    /// One use case.
+    /// Returns one use case.
     ///
     /// # Errors
-    /// Not found when the caller does not see it in that workspace.
+    /// Not found when the caller does not see the use case in that workspace.
     pub async fn read_use_case(
         &self,
         caller: &Caller,
@@ -206,7 +208,7 @@ impl UseCases {
         self.authorize_use_case(caller, Operation::ReadUseCase, workspace, id).await.map(|(_, _, use_case)| use_case)
     }
 
-    /// The bundle of a use case. A caller that may not read connections gets an empty projection.
+    /// Returns the bundle of a use case. A caller that may not read connections receives a redacted, empty bundle.
     ///
     /// # Errors
     /// Not found when the caller does not see the assets of that workspace.
@@ -245,7 +247,7 @@ impl UseCases {
         })
     }
 
-    /// The pieces that are assets. The identifiers of pieces still to be made are `None`.
+    /// Returns the pieces that are assets. The identifier of an asset that does not exist yet is `None`.
     async fn asset_pieces(
         &self,
         caller: &Caller,
@@ -284,10 +286,10 @@ impl UseCases {
         Ok(pieces)
     }
 
-    /// Archives a use case. Its pending requests are withdrawn in the same commit.
+    /// Archives a use case. The same commit withdraws its pending access requests.
     ///
     /// # Errors
-    /// When it is not found, the caller may not author it, or it is archived.
+    /// When the use case is not found, the caller may not author it, or it is archived.
     pub async fn archive_use_case(
         &self,
         caller: &Caller,
@@ -300,10 +302,11 @@ impl UseCases {
         self.transition(caller, Operation::ArchiveUseCase, (workspace, id), expected, key, archive).await
     }
 
-    /// Returns a use case that waits for access to draft. Its pending requests are withdrawn in the same commit.
+    /// Returns a use case that awaits access to the draft state. The same commit withdraws its pending access
+    /// requests.
     ///
     /// # Errors
-    /// When it is not found, the caller may not author it, or it does not wait for access.
+    /// When the use case is not found, the caller may not author it, or it does not await access.
     pub async fn reopen_use_case(
         &self,
         caller: &Caller,
@@ -316,10 +319,11 @@ impl UseCases {
         self.transition(caller, Operation::ReopenUseCase, (workspace, id), expected, key, reopen).await
     }
 
-    /// Activates a use case that waits for access, if all its connections are usable.
+    /// Activates a use case that awaits access, if all its connections are usable.
     ///
     /// # Errors
-    /// When it is not found, the caller may not publish it, it does not wait for access, or a connection is not resolved.
+    /// When the use case is not found, the caller may not publish it, it does not await access, or a connection is
+    /// not usable.
     pub async fn activate_use_case(
         &self,
         caller: &Caller,
@@ -335,7 +339,7 @@ impl UseCases {
         self.transition(caller, Operation::ActivateUseCase, (workspace, id), expected, key, activate).await
     }
 
-    /// Decides on another status and commits it, again if the use case changed in between.
+    /// Decides on a change of status and commits it. Decides again if the use case changed concurrently.
     async fn transition(
         &self,
         caller: &Caller,
@@ -377,7 +381,7 @@ impl UseCases {
             .await
     }
 
-    /// Checks a plan from scratch: its form, and with the caller's rights its reference to a model policy.
+    /// Checks a plan completely: its form, and its reference to a model policy with the caller's rights.
     async fn check_plan(
         &self,
         caller: &Caller,
@@ -385,19 +389,19 @@ impl UseCases {
         position: &ResourcePosition,
         bundle: Value,
     ) -> Result<BundlePlan, Failure> {
-        // A flow or a schema may take long to check.
+        // The check of a flow or a schema may take long, so it runs on the blocking pool.
         let parsed = run_blocking(scope, ProcessorWait::Request, move || BundlePlan::parse(&bundle)).await?;
         let plan = parsed?;
         let policy = self.visible_model_policy(caller, scope, position, plan.model_policy_ref()).await?;
         let (policy, _) = policy.ok_or_else(unknown_model_policy)?;
-        // The slug of the built-in policy is public.
+        // The built-in policy is exempt, because its slug is public.
         if !policy.is_builtin() && !self.assets.sees_asset(caller, &policy, Some(position)).await? {
             return Err(unknown_model_policy());
         }
         Ok(plan)
     }
 
-    /// The model policy with this slug and its newest version, if releases of the workspace may bind it.
+    /// Returns the model policy with this slug and its newest version, if releases of the workspace may bind it.
     async fn visible_model_policy(
         &self,
         caller: &Caller,
@@ -424,7 +428,8 @@ impl UseCases {
         Ok(self.connection_store.find_named(scope, use_case.workspace_id, names).await?)
     }
 
-    /// Authorizes a new use case: the operation's permission, and that of creating assets.
+    /// Authorizes the creation of a use case: requires the operation's permission, and the permission to create
+    /// assets.
     async fn authorize_new(
         &self,
         caller: &Caller,
@@ -451,7 +456,7 @@ impl UseCases {
     }
 }
 
-/// What the caller may do with the connections of a workspace.
+/// Returns the caller's access to the connections of a workspace.
 fn connection_access(caller: &Caller, position: &ResourcePosition) -> ConnectionAccess {
     match (
         caller.rights.allow(Permission::ConnectionRead, position),
@@ -463,7 +468,7 @@ fn connection_access(caller: &Caller, position: &ResourcePosition) -> Connection
     }
 }
 
-/// The refusal of a plan whose model policy does not exist, or is not visible to the caller.
+/// Returns the refusal of a plan whose model policy does not exist, or is not visible to the caller.
 fn unknown_model_policy() -> Failure {
     Failure::Bundle(BundleRefusal::Invalid(vec![BundleProblem {
         path: "bundle.model_policy_ref".to_owned(),
@@ -472,7 +477,7 @@ fn unknown_model_policy() -> Failure {
     }]))
 }
 
-/// The refusal of a publication whose model policy is not approved or not reachable.
+/// Returns the refusal of a publication whose model policy is not approved, or has no approved route with an account.
 fn model_policy_unavailable() -> Failure {
     UseCaseRefusal::ModelPolicyUnavailable.into()
 }

@@ -1,5 +1,5 @@
-//! Wakeups within this process and between processes. They notify workers of new work, streams of new run events and
-//! runs of cancellations before the next poll.
+//! Wakeups within this process and between processes. A wakeup announces new work to workers, new events to streams,
+//! and cancellations to runs, before the next poll.
 
 use crate::execution::active_runs::ActiveRuns;
 use fairway_domain::{
@@ -17,18 +17,19 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// Interval between messages under load. Wakeups in between share a message.
+/// Minimum interval between messages under load. Wakeups that are published within this interval share a message.
 const MESSAGE_INTERVAL: Duration = Duration::from_millis(4);
-/// Messages that are sent without delay after an idle period.
+/// Number of messages that are sent without delay after an idle period.
 const BURST: u32 = 4;
 /// Maximum number of wakeups in one message.
 const MAX_PER_MESSAGE: usize = 150;
-/// Maximum number of wakeups that wait to be sent. The receivers' polling covers the rest.
+/// Maximum number of wakeups that wait to be sent. Further wakeups are dropped, and the receivers detect their events
+/// by polling.
 const MAX_OUTGOING: usize = 4_096;
-/// Delay before receiving again after a failure.
+/// Delay of the next attempt to receive after a failure.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// Subscribers of this process, and wakeups to send to other processes.
+/// Subscribers of this process, and wakeups that wait to be sent to other processes.
 #[derive(Debug, Default)]
 pub(crate) struct Wakeups {
     work: Notify,
@@ -49,48 +50,48 @@ impl WakeupSender {
         Self { wakeups: Arc::default(), active_runs }
     }
 
-    /// The subscribers of this process.
+    /// Returns the subscriptions of this process.
     pub(crate) fn subscriptions(&self) -> Arc<Wakeups> {
         Arc::clone(&self.wakeups)
     }
 
-    /// Publishes a wakeup to the subscribers in this process and in other processes.
+    /// Publishes a wakeup to the subscribers of this process and of other processes.
     pub(crate) fn publish(&self, signal: Wakeup) {
         self.wakeups.publish(signal, &self.active_runs);
     }
 
-    /// Delivers a wakeup to the subscribers in this process only, for an event that concerns no other process.
+    /// Delivers a wakeup to the subscribers of this process only, for an event that is irrelevant to other processes.
     pub(crate) fn deliver(&self, signal: Wakeup) {
         self.wakeups.deliver(signal, &self.active_runs);
     }
 }
 
-/// Progress of a run that this process knows to be stored.
+/// Progress of a run that a wakeup has reported as stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StoredProgress {
     Partial,
     End,
 }
 
-/// A subscription to the progress of a run; it ends when dropped.
+/// A subscription to the progress of a run; dropping it unsubscribes.
 #[derive(Debug)]
 pub struct RunSubscription {
     wakeups: Arc<Wakeups>,
     run: ExecutionId,
-    /// `None` only while the subscription is dropped.
+    /// The receiver; `None` only during the drop.
     progress: Option<watch::Receiver<StoredProgress>>,
 }
 
 impl RunSubscription {
-    /// Waits until an event of the run is stored, at most this long. An event stored between subscription and this
-    /// call counts.
+    /// Waits until an event of the run is stored, at most for the given time. An event that was stored since the
+    /// subscription ends the wait at once.
     pub async fn wait_for_change(&mut self, at_most: Duration) {
         if let Some(progress) = &mut self.progress {
             let _woken = tokio::time::timeout(at_most, progress.changed()).await;
         }
     }
 
-    /// Waits until the end of the run is reported as stored, at most this long.
+    /// Waits until the end of the run is reported as stored, at most for the given time.
     pub(crate) async fn wait_for_end(&mut self, at_most: Duration) {
         if let Some(progress) = &mut self.progress {
             let _woken =
@@ -102,7 +103,8 @@ impl RunSubscription {
 impl Drop for RunSubscription {
     fn drop(&mut self) {
         let mut followers = self.wakeups.subscribers();
-        // Dropped under the lock, so that the last of two concurrent drops sees no receiver.
+        // The receiver is dropped under the lock, so that the last of two concurrent drops finds no receiver and
+        // removes the entry.
         drop(self.progress.take());
         if followers.get(&self.run).is_some_and(|progress| progress.receiver_count() == 0) {
             followers.remove(&self.run);
@@ -112,7 +114,7 @@ impl Drop for RunSubscription {
 
 impl Wakeups {
     fn subscribers(&self) -> MutexGuard<'_, HashMap<ExecutionId, watch::Sender<StoredProgress>>> {
-        // A panic elsewhere leaves the map consistent: each change is one call.
+        // A panic leaves the map consistent, because each change is a single call.
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -120,7 +122,7 @@ impl Wakeups {
         self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subscribes to a run.
+    /// Subscribes to the progress of a run.
     #[must_use]
     pub(crate) fn subscribe(self: &Arc<Self>, run: ExecutionId) -> RunSubscription {
         let progress =
@@ -128,12 +130,12 @@ impl Wakeups {
         RunSubscription { wakeups: Arc::clone(self), run, progress: Some(progress) }
     }
 
-    /// Waits until a run may be queued.
+    /// Waits until a queued run may be available.
     pub(crate) async fn wait_for_work(&self) {
         self.work.notified().await;
     }
 
-    /// Delivers a wakeup in this process, and to the other processes with the next message.
+    /// Delivers a wakeup in this process, and sends it to other processes with the next message.
     pub(crate) fn publish(&self, signal: Wakeup, live: &ActiveRuns) {
         self.deliver(signal, live);
         let mut outgoing = self.outgoing();
@@ -156,7 +158,7 @@ impl Wakeups {
 
     fn record_progress(&self, run: ExecutionId, progress: StoredProgress) {
         if let Some(subscribers) = self.subscribers().get(&run) {
-            // Wakeups may arrive out of order; the end is final.
+            // Wakeups may arrive in another order than their events, so the end is never overwritten.
             subscribers.send_modify(|stored| {
                 *stored = if *stored == StoredProgress::End { StoredProgress::End } else { progress }
             });
@@ -174,13 +176,15 @@ impl Wakeups {
     }
 }
 
-/// Sends wakeups of this process to the others and delivers theirs, forever.
+/// Exchanges wakeups with other processes in an endless loop: sends those of this process, and delivers received
+/// ones.
 pub(crate) async fn run_exchange(signals: Arc<Wakeups>, live: Arc<ActiveRuns>, bus: Arc<dyn WakeupBus>) {
     tokio::join!(run_publisher(&signals, bus.as_ref()), run_receiver(&signals, &live, bus.as_ref()));
 }
 
 async fn run_publisher(signals: &Wakeups, bus: &dyn WakeupBus) {
-    // The time at which the messages sent so far fit the interval.
+    // Time from which the messages sent so far comply with the interval. A burst may precede this time by [`BURST`]
+    // intervals.
     let mut budget_time = Instant::now();
     loop {
         let message = signals.next_message();

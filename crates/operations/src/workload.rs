@@ -1,4 +1,4 @@
-//! Workloads.
+//! Operations on workloads and their runtime interfaces.
 
 use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
@@ -32,15 +32,15 @@ use std::sync::Arc;
 /// The parameters of a new workload.
 #[derive(Clone, Debug)]
 pub struct WorkloadDraft {
-    /// Its slug.
+    /// The slug of the workload.
     pub slug: Slug,
-    /// Its name; derived from the slug by default.
+    /// The name of the workload; by default derived from the slug.
     pub name: Option<String>,
-    /// Its description.
+    /// The description of the workload.
     pub description: Option<String>,
-    /// The principal that is responsible for it.
+    /// The principal that is responsible for the workload.
     pub owner_ref: OwnerRef,
-    /// Its intended invocation mode.
+    /// The intended invocation mode of the workload.
     pub invocation_mode: InvocationMode,
     /// The workspace; the caller's home workspace by default.
     pub workspace_id: Option<WorkspaceId>,
@@ -49,28 +49,28 @@ pub struct WorkloadDraft {
 /// Filter of a list of runtime interfaces.
 #[derive(Clone, Debug, Default)]
 pub struct InterfaceFilter {
-    /// Only interfaces of this presentation mode.
+    /// Only interfaces with this presentation mode.
     pub presentation_mode: Option<PresentationMode>,
     /// Only workloads of this owner.
     pub owner: Option<OwnerRef>,
-    /// Only workloads with these words in name or description. Characters other than letters and digits separate
-    /// words.
+    /// Only workloads whose name or description contains all these words. Characters other than letters and digits
+    /// separate words.
     pub text: Option<String>,
 }
 
-/// A workload with its runtime interface.
+/// A workload that has a runtime interface.
 #[derive(Clone, Debug)]
 pub struct RuntimeWorkload {
     /// The workload.
     pub workload: Workload,
-    /// The environments in which a release of it serves, by name.
+    /// The environments in which a release of the workload serves, by name.
     pub environments: Vec<Slug>,
 }
 
-/// The resource position of a workload.
+/// Returns the resource position of a workload.
 pub(crate) fn position_of(caller: &Caller, workload: &Workload) -> ResourcePosition {
     match workload.management_source {
-        // Platform operators see and change built-in workloads.
+        // Only platform operators see and change built-in workloads.
         Some(ManagementSource::PlatformBuiltin) => ResourcePosition::INSTALLATION,
         Some(ManagementSource::WorkspaceBuiltin) | None => {
             ResourcePosition::workspace(caller.tenant, workload.namespace_id, workload.workspace_id)
@@ -79,7 +79,8 @@ pub(crate) fn position_of(caller: &Caller, workload: &Workload) -> ResourcePosit
     }
 }
 
-/// The refusal of an unknown slug. The bearer of a share link learns only that the link does not open the slug.
+/// Returns the refusal of an unknown slug. The bearer of a share link is told only that the link is invalid for this
+/// slug.
 pub(crate) fn unknown_slug(pass: Option<&VerifiedLink>) -> Failure {
     pass.map_or(Failure::NotFound, |_| Failure::ShareToken(ShareTokenRefusal::Invalid))
 }
@@ -109,11 +110,12 @@ impl Workloads {
 }
 
 impl Workloads {
-    /// Workloads with a form that the caller may run as they are, newest first: of one workspace if named, else of
-    /// all that the caller sees. A page may hold fewer entries than its limit although the list continues.
+    /// Lists workloads with a form that the caller may run without a share link, newest first: those of the named
+    /// workspace, or else all that the caller sees. A page may contain fewer entries than its limit even if the list
+    /// continues.
     ///
     /// # Errors
-    /// When the caller sees no workloads at all, or the named workspace is not found.
+    /// When the caller may view no workloads, or the named workspace is not found.
     pub async fn runnable_workloads(
         &self,
         caller: &Caller,
@@ -134,7 +136,7 @@ impl Workloads {
     /// Creates a workload.
     ///
     /// # Errors
-    /// When the caller may not create workloads there, a text is invalid, or the slug is taken.
+    /// When the caller may not create workloads in the workspace, a text is invalid, or the slug is taken.
     pub async fn create_workload(
         &self,
         caller: &Caller,
@@ -165,7 +167,7 @@ impl Workloads {
                     };
                     let slug = new.slug.clone();
                     let change = match Workload::create(new, &self.context.stamp(caller)) {
-                        // The reserved slug of an existing built-in workload is reported as taken.
+                        // If a built-in workload already has the reserved slug, the slug is reported as taken.
                         Err(WorkloadRefusal::ReservedSlug)
                             if self.workload_store.find_by_slug(scope, &slug).await?.is_some() =>
                         {
@@ -183,10 +185,10 @@ impl Workloads {
             .await
     }
 
-    /// Workloads, newest first: of one workspace if named, else all that the caller sees.
+    /// Lists workloads, newest first: those of the named workspace, or else all that the caller sees.
     ///
     /// # Errors
-    /// When the caller sees no workloads at all, or the named workspace is not found.
+    /// When the caller may view no workloads, or the named workspace is not found.
     pub async fn list_workloads(
         &self,
         caller: &Caller,
@@ -200,19 +202,20 @@ impl Workloads {
         Ok(self.workload_store.list(scope, &filter, page).await?)
     }
 
-    /// One workload.
+    /// Returns one workload.
     ///
     /// # Errors
-    /// Not found when the caller does not see it.
+    /// Not found when the caller does not see the workload.
     pub async fn read_workload(&self, caller: &Caller, id: WorkloadId) -> Result<Workload, Failure> {
         self.authorize_workload(caller, Operation::ReadWorkload, id).await.map(|(_, workload)| workload)
     }
 
-    /// Changes the fields of a workload that the patch names. A suspension refuses new runs with the next request.
+    /// Changes those fields of a workload that the patch contains. A suspension applies to new runs from the next
+    /// request on.
     ///
     /// # Errors
-    /// When the caller may not change it, a text is invalid, the status transition is invalid, or its revision is
-    /// not expected.
+    /// When the caller may not change the workload, a text is invalid, the status transition is invalid, or the
+    /// revision differs from the expected one.
     pub async fn change_workload(
         &self,
         caller: &Caller,
@@ -258,10 +261,11 @@ impl Workloads {
         Err(Failure::Contended)
     }
 
-    /// Runtime interfaces that the caller sees, newest first: of workloads that have one and accept executions.
+    /// Lists runtime interfaces that the caller sees, newest first. It includes workloads that have an interface and
+    /// accept executions.
     ///
     /// # Errors
-    /// When the caller sees no workloads at all, or the search text is too long.
+    /// When the caller may view no workloads, or the search text is too long.
     pub async fn list_runtime_workloads(
         &self,
         caller: &Caller,
@@ -277,7 +281,7 @@ impl Workloads {
             Some(text) => Some(WordSet::from_texts([text.as_str()])),
             None => None,
         };
-        // A search text without words matches nothing.
+        // A search text without words matches no workload.
         if words.as_ref().is_some_and(WordSet::is_empty) {
             return Ok(Page { rows: Vec::new(), total: 0, next: None });
         }
@@ -285,12 +289,12 @@ impl Workloads {
         Ok(self.workload_store.list_runtime(scope, &filter, page).await?)
     }
 
-    /// The runtime interface of a workload.
+    /// Returns the runtime interface of a workload.
     ///
     /// # Errors
-    /// Not found when the caller does not see the workload, or it has no interface. Refused when it requires a share
-    /// link and the request has none, or one of another workload. Throttled beyond the rate limit of a public
-    /// workload.
+    /// Not found when the caller does not see the workload, or the workload has no interface. Refused when the
+    /// workload requires a share link and the request presents none, or one of another workload. Throttled when the
+    /// client exceeds the rate limit of a public workload.
     pub async fn read_runtime_workload(
         &self,
         caller: &Caller,

@@ -1,9 +1,9 @@
-//! T35: addresses of this machine and of internal networks, in every notation.
+//! T35 of docs/security.md: addresses of this machine and of internal networks are refused in every notation.
 
 use crate::listener::{CountingListener, Reply, ScriptedResolver, get};
 use fairway_egress::{Allowance, EgressError, EgressRefusal, Guard, Limits, ServerMode};
 
-/// The failure of a request.
+/// Returns the failure of a request to an address, from either the creation of the endpoint or the request.
 async fn failure_of(guard: &Guard, address: &str) -> EgressError {
     match guard.endpoint(address, Limits::default()) {
         Ok(endpoint) => endpoint.send(get()).await.unwrap_err(),
@@ -40,18 +40,19 @@ async fn refuses_every_notation_of_this_machine() {
         "ｌｏｃａｌｈｏｓｔ",
     ];
     for mode in [ServerMode::Local, ServerMode::Remote] {
-        // Machines resolve these names differently; here all of them resolve to this machine.
+        // Operating systems resolve these names differently, so the test resolves all of them to this machine.
         let guard = Guard::new(mode, Vec::new()).with_resolver(ScriptedResolver::of(&[&["127.0.0.1"]]));
         for scheme in ["http", "https"] {
             for host in hosts {
                 let error = failure_of(&guard, &format!("{scheme}://{host}:{port}/hook")).await;
-                // Numbers are refused for their network; names also for the port, which has no allowance.
+                // Numeric hosts are refused for their network. Names may also be refused for their port, which has no
+                // allowance.
                 assert!(matches!(error, EgressError::Refused(_)), "{scheme}://{host} {mode:?}: {error:?}");
             }
         }
     }
     assert_eq!(canary.connection_count(), 0);
-    // The listener accepts allowed requests.
+    // With an allowance, the request reaches the listener.
     let allowed = Guard::new(ServerMode::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
     let answer = allowed.endpoint(&format!("http://127.1:{port}/"), Limits::default()).unwrap().send(get()).await;
     assert_eq!((answer.unwrap().read_all().await.unwrap().as_ref(), canary.connection_count()), (&b"fine"[..], 1));
@@ -67,11 +68,11 @@ async fn refuses_names_that_resolve_to_this_machine() {
             assert_eq!(error, EgressError::Refused(EgressRefusal::Network), "{name}{port}");
         }
     }
-    // Plain HTTP requires an allowance, also for the machine's own name.
+    // Plain HTTP requires an allowance, even for the name `localhost`.
     let local = Guard::new(ServerMode::Local, Vec::new()).with_resolver(known());
     let error = failure_of(&local, "http://localhost:1/").await;
     assert_eq!(error, EgressError::Refused(EgressRefusal::Network));
-    // The same with the system's resolver.
+    // The system's resolver leads to the same refusal.
     let error = failure_of(&Guard::new(ServerMode::Remote, Vec::new()), "https://localhost/").await;
     assert_eq!(error, EgressError::Refused(EgressRefusal::Network));
 }

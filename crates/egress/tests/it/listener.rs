@@ -21,11 +21,11 @@ use tokio::{
 /// The reply of a listener to every connection.
 #[derive(Clone)]
 pub(crate) enum Reply {
-    /// This text, then the connection closes.
+    /// Sends this text, then closes the connection.
     Text(String),
-    /// This text, then `x` without end.
+    /// Sends this text, then `x` without end.
     Endless(String),
-    /// This text, then `x` at intervals.
+    /// Sends this text, then `x` at intervals.
     Slow(String),
 }
 
@@ -51,7 +51,7 @@ impl CountingListener {
         Self::at("127.0.0.1:0", says).await
     }
 
-    /// Two listeners on one port: at 127.0.0.1 and at 127.0.0.2.
+    /// Starts two listeners on one port: at 127.0.0.1 and at 127.0.0.2.
     pub(crate) async fn pair() -> (Self, Self) {
         for _ in 0..100 {
             let first = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -81,7 +81,7 @@ impl CountingListener {
         self.connections.load(Ordering::SeqCst)
     }
 
-    /// The first bytes of all connections.
+    /// Returns the first bytes of all connections.
     pub(crate) fn received_text(&self) -> String {
         String::from_utf8_lossy(&self.received.lock().unwrap()).into_owned()
     }
@@ -93,7 +93,7 @@ impl Drop for CountingListener {
     }
 }
 
-/// Reads the first bytes, and replies. A client that disconnects ends it.
+/// Reads the first bytes and sends the reply. A disconnect of the client ends the function.
 async fn reply(mut stream: TcpStream, says: Reply, heard: Arc<Mutex<Vec<u8>>>) -> io::Result<()> {
     let mut bytes = vec![0; 4096];
     let read = stream.read(&mut bytes).await?;
@@ -119,7 +119,7 @@ async fn reply(mut stream: TcpStream, says: Reply, heard: Arc<Mutex<Vec<u8>>>) -
     stream.shutdown().await
 }
 
-/// Resolves every name to the given addresses in turn; the last ones forever.
+/// Resolver that returns the given address lists in turn for any name, and repeats the last list.
 pub(crate) struct ScriptedResolver(Mutex<VecDeque<Vec<IpAddr>>>);
 
 impl ScriptedResolver {

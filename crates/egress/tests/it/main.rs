@@ -1,4 +1,4 @@
-//! Egress checks against listeners that count connections.
+//! Tests of the egress guard against listeners that count connections.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails at the first error, its listeners included")]
 

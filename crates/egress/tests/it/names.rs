@@ -1,4 +1,5 @@
-//! T36: each connection resolves its name once, checks every address, and connects to a checked one.
+//! T36 of docs/security.md: each connection resolves its name once, checks every address, and connects to a checked
+//! one.
 
 use crate::listener::{CountingListener, Reply, ScriptedResolver, get};
 use async_trait::async_trait;
@@ -44,7 +45,7 @@ async fn one_refused_address_refuses_the_name() {
         let guard = guard(ScriptedResolver::of(&[set]));
         assert_eq!(endpoint(&guard, good.address.port()).send(get()).await.unwrap_err(), NETWORK, "{set:?}");
     }
-    // A public address with a private one, over TLS on a default port.
+    // Each set contains a public and a private address. The requests use TLS on a default port.
     for set in [&["1.1.1.1", "10.0.0.1"][..], &["2606:4700::1111", "fd00:ec2::254"], &["1.1.1.1", "64:ff9b::a00:1"]] {
         let guard = Guard::new(ServerMode::Remote, Vec::new()).with_resolver(ScriptedResolver::of(&[set]));
         let endpoint = guard.endpoint("https://moving.example/", Limits::default()).unwrap();

@@ -1,15 +1,15 @@
-//! T37: proxies from the environment are ignored.
+//! T37 of docs/security.md: the client ignores proxies from the environment.
 
 use crate::listener::{CountingListener, Reply, get};
 use fairway_egress::{Guard, Limits, ServerMode, Url};
 use std::{env, process::Stdio};
 use tokio::process::Command;
 
-/// The variable with the child's target.
+/// Environment variable with the address that the child process requests.
 const TARGET: &str = "FAIRWAY_TEST_EGRESS_TARGET";
 
-/// A process with proxies in its environment connects directly. The test runs itself as a child, because a process
-/// cannot safely change its own environment.
+/// A process with proxies in its environment connects directly. The test starts itself as a child process with these
+/// variables, because a process cannot safely change its own environment.
 #[tokio::test]
 async fn proxies_in_the_environment_are_not_used() {
     if let Ok(target) = env::var(TARGET) {

@@ -1,4 +1,4 @@
-//! T37: responses that redirect, never end, or exceed their limits.
+//! T37 of docs/security.md: responses that redirect, never end, or exceed their limits.
 
 use crate::listener::{CountingListener, Reply, get};
 use fairway_egress::{EgressError, EgressRequest, Endpoint, Guard, Limits, Method, ServerMode, Url};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 fn endpoint(canary: &CountingListener, limits: Limits) -> Endpoint {
     let address = format!("http://{}/", canary.address);
-    // Only this origin is configured.
+    // The guard has no allowance other than the configured origin.
     Guard::new(ServerMode::Local, Vec::new())
         .with_allowed_origin(&Url::parse(&address).unwrap())
         .endpoint(&address, limits)
@@ -59,7 +59,7 @@ async fn slow_responses_time_out() {
     }
 }
 
-/// The listener's connections wait in the backlog, so that the TLS handshake gets no answer.
+/// The listener never accepts its connections, so the TLS handshake receives no response.
 #[tokio::test]
 async fn connection_attempts_have_a_shorter_limit_than_requests() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -74,7 +74,7 @@ async fn connection_attempts_have_a_shorter_limit_than_requests() {
     assert!(begin.elapsed() < Duration::from_secs(60));
 }
 
-/// The client accepts no content coding and decodes none.
+/// The client requests unencoded bodies and refuses encoded ones.
 #[tokio::test]
 async fn refuses_encoded_responses() {
     let limits = Limits::default;
@@ -118,7 +118,7 @@ async fn malformed_responses_fail() {
     let gone = CountingListener::start(Reply::fine()).await;
     let endpoint = endpoint(&gone, Limits::default());
     drop(gone);
-    // The listener's task ends shortly after it was aborted.
+    // The aborted listener task may still serve a request, so the test waits for the first failure.
     let mut last = read_len(&endpoint).await;
     while last.is_ok() {
         last = read_len(&endpoint).await;

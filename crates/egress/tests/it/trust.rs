@@ -1,4 +1,4 @@
-//! Trusted certificates: those of the public authorities and of the system, for the requested name.
+//! TLS certificates are trusted if a public or system authority issued them for the requested name.
 
 use crate::listener::{ScriptedResolver, get};
 use fairway_egress::{Allowance, EgressError, Guard, Limits, ServerMode};
@@ -14,7 +14,7 @@ use tokio_rustls::{
     },
 };
 
-/// The variable with the child's port.
+/// Environment variable with the port that the child process requests.
 const PORT: &str = "FAIRWAY_TEST_EGRESS_TLS_PORT";
 
 /// Sends a request to the listener at this port under a name.
@@ -25,7 +25,7 @@ async fn request(name: &str, port: &str) -> Result<Vec<u8>, EgressError> {
     Ok(endpoint.send(get()).await?.read_all().await?.to_vec())
 }
 
-/// A listener with a certificate for `house.example`, and its authority.
+/// Starts a listener with a certificate for `house.example`; returns its address and the authority in PEM form.
 async fn listen() -> (SocketAddr, String) {
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -56,7 +56,7 @@ async fn listen() -> (SocketAddr, String) {
     (address, authority.pem())
 }
 
-/// Trust is loaded once per process, so the test runs itself as a child with another authority.
+/// A process loads its trusted authorities once, so the test starts itself as a child process with another authority.
 #[tokio::test]
 async fn an_authority_of_the_machine_is_believed_for_the_names_that_it_proves() {
     if let Ok(port) = env::var(PORT) {

@@ -1,4 +1,4 @@
-//! Authorization. An operation gets its tenant scope only here.
+//! Authorization of operations. Only this module creates tenant scopes for the operations of callers.
 
 use super::{Operation, Requirement};
 use crate::{Failure, Stores, services::SharedState};
@@ -10,10 +10,10 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::sync::Arc;
 
-/// The part of a list that a caller sees: everything, or the scopes of its role bindings.
+/// The part of a list that a caller may see: everything (`None`), or the scopes of its role bindings.
 pub type ListScope = Option<VisibleScopes>;
 
-/// The refusal of a caller that lacks a permission.
+/// Returns the refusal for a caller that lacks a permission.
 pub(crate) fn missing_permission(caller: &Caller, permission: Permission) -> Failure {
     match caller.actor.kind() {
         ActorKind::Anonymous => Failure::Anonymous(permission),
@@ -43,7 +43,8 @@ pub(crate) fn authorize(
         Requirement::BelowWorkspace(needs) if holds(needs) => Ok(scope),
         Requirement::BelowWorkspace(_) if caller.rights.is_empty() => Err(Failure::NotFound),
         Requirement::BelowWorkspace(needs) => Err(missing_permission(caller, needs)),
-        // A resource that the caller may not see is not found, whatever else the caller may do.
+        // A resource that the caller may not see is reported as not found, regardless of the caller's other
+        // permissions.
         Requirement::Resource { view: sees, .. } if !holds(sees) => Err(Failure::NotFound),
         Requirement::BelowWorkload { sees, .. } if !holds(sees) && holds(Permission::WorkloadView) => {
             Err(missing_permission(caller, sees))
@@ -58,8 +59,8 @@ pub(crate) fn authorize(
     }
 }
 
-/// Authorizes an operation on a resource that the caller sees for any reason. Permissions beyond visibility count in
-/// the resource's home scope.
+/// Authorizes an operation on a resource that the caller may see, for example because of a grant. Permissions other
+/// than visibility are checked in the resource's home scope.
 pub(crate) fn authorize_visible(
     caller: &Caller,
     operation: Operation,
@@ -89,8 +90,8 @@ pub(crate) fn authorize_list(caller: &Caller, operation: Operation) -> Result<(T
 
 /// Authorizes a caller to read the settings of a tenant.
 pub(crate) fn authorize_tenant_view(caller: &Caller, id: TenantId) -> Result<TenantScope, Failure> {
-    // Platform operators read every tenant that they can list, independent of the request's tenant. The `Location`
-    // header of a created tenant depends on it.
+    // Platform operators read every tenant that they can list, even if the request belongs to another tenant.
+    // Otherwise the `Location` header of a created tenant would lead to not found.
     match authorize(caller, Operation::ListTenants, &ResourcePosition::INSTALLATION) {
         Ok(_) => Ok(TenantScope::for_platform_operator(id)),
         Err(_) => authorize_tenant(caller, Operation::ReadTenantSettings, id),
@@ -102,8 +103,8 @@ pub(crate) fn authorize_tenant(caller: &Caller, operation: Operation, id: Tenant
     if caller.tenant == id {
         return authorize(caller, operation, &ResourcePosition::tenant(id));
     }
-    // Platform operators see every tenant, independent of the request's tenant. Their permissions count on the
-    // tenant of the settings.
+    // Platform operators see every tenant, even if the request belongs to another tenant. Their permissions are
+    // checked on the tenant of the settings.
     authorize(caller, Operation::ListTenants, &ResourcePosition::INSTALLATION).map_err(|_| Failure::NotFound)?;
     let (Requirement::Platform(needs) | Requirement::Tenant(needs)) = operation.requirement() else {
         return Err(Failure::Inconsistent("tenant settings require a permission on the tenant or the platform"));
@@ -129,8 +130,8 @@ impl ScopeResolver {
 }
 
 impl ScopeResolver {
-    /// The resource position of a workspace of the caller's tenant. A caller without a role in the tenant gets not
-    /// found for every workspace.
+    /// Returns the resource position of a workspace of the caller's tenant. For a caller without a role in the
+    /// tenant, every workspace is not found.
     pub(crate) async fn workspace_position(
         &self,
         caller: &Caller,
@@ -144,11 +145,11 @@ impl ScopeResolver {
         position.ok_or(Failure::NotFound)
     }
 
-    /// The workspace for a new resource: the named one, else the one of the caller's roles, else the default
-    /// workspace for a member of the default tenant.
+    /// Selects the workspace for a new resource: the named workspace, else that of the caller's roles, else the
+    /// default workspace for a member of the default tenant.
     ///
-    /// A workspace that does not exist is refused as not found. One in which the caller lacks the permission is
-    /// refused as forbidden, because every member of a tenant sees its workspaces.
+    /// A workspace that does not exist is refused as not found. A workspace in which the caller lacks the permission
+    /// is refused as forbidden, because every member of a tenant sees its workspaces.
     pub(crate) async fn position_for_new(
         &self,
         caller: &Caller,
@@ -170,7 +171,7 @@ impl ScopeResolver {
         if caller.rights.allow(needs, &position) { Ok(position) } else { Err(missing_permission(caller, needs)) }
     }
 
-    /// The resource position of a workload. A workspace never moves, so its namespace is cached.
+    /// Returns the resource position of a workload. The namespace of a workspace never changes, so it is cached.
     pub(crate) async fn position_of_workload(
         &self,
         caller: &Caller,
@@ -206,8 +207,8 @@ impl ScopeResolver {
         Ok(namespace)
     }
 
-    /// A workspace of the caller's tenant, also for a caller that holds only a grant there. Responses must not
-    /// reveal whether it exists.
+    /// Returns the position of a workspace of the caller's tenant without a check of the caller's roles, because a
+    /// grant may suffice. Responses must not reveal whether the workspace exists.
     pub(crate) async fn workspace_position_unchecked(
         &self,
         caller: &Caller,
@@ -217,7 +218,7 @@ impl ScopeResolver {
         self.access_store.resolve_scope(scope, &GrantScope::Workspace(id)).await?.ok_or(Failure::NotFound)
     }
 
-    /// Authorizes a list of one workspace: the named one, else the caller's home workspace.
+    /// Authorizes a list of one workspace: the named workspace, else the caller's home workspace.
     pub(crate) async fn authorize_workspace_list(
         &self,
         caller: &Caller,
@@ -249,7 +250,8 @@ impl ScopeResolver {
             None => Ok(entered),
             Some(id) => {
                 let position = self.workspace_position(caller, id).await?;
-                // A caller authorized in the workspace sees everything that is visible from it.
+                // A caller that is authorized in the workspace sees every resource that is visible from that
+                // workspace.
                 authorize(caller, operation, &position).map(|scope| (scope, None))
             }
         }

@@ -23,28 +23,28 @@ pub struct AccessExplanationRequest {
     pub actor: Option<ActorRef>,
 }
 
-/// The answer to an [`AccessExplanationRequest`].
+/// Explanation that answers an [`AccessExplanationRequest`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessExplanation {
     /// Whether the actor may perform the operation.
     pub allowed: bool,
-    /// The permission that decides: the operation's, or the first that is missing. `None` when the operation requires no
-    /// permission, or any role.
+    /// The permission that decides: that of the operation, or the first missing one. `None` if the operation requires
+    /// no permission, or any role.
     pub permission: Option<Permission>,
-    /// The grants that give the permission in the scope.
+    /// The grants that include the permission in the scope.
     pub by: Vec<DecidingGrant>,
 }
 
-/// A grant that gives a permission.
+/// A grant that includes the deciding permission.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DecidingGrant {
-    /// The binding; `None` for a grant of the server's configuration, or of another tenant.
+    /// The role binding; `None` for a grant from the server's configuration or from another tenant.
     pub role_binding_id: Option<RoleBindingId>,
-    /// Role and scope.
+    /// Role and scope of the grant.
     pub grant: Grant,
 }
 
-/// Explains access.
+/// Operations that explain access.
 #[derive(Clone)]
 pub struct AccessExplanations {
     settings: Arc<Settings>,
@@ -63,12 +63,12 @@ impl AccessExplanations {
         }
     }
 
-    /// Explains whether an actor may perform an operation in a scope. The answer counts roles alone: the state of a
-    /// resource, or the owner of a run, may decide otherwise.
+    /// Explains whether an actor may perform an operation in a scope. The explanation considers roles only; the state
+    /// of a resource, or the ownership of a run, may decide otherwise.
     ///
     /// # Errors
-    /// Not found when the caller does not see the scope; forbidden when it asks about another actor without
-    /// `workspace.manage` there.
+    /// Not found when the caller does not see the scope; forbidden when the caller asks about another actor without
+    /// the permission `workspace.manage` in the scope.
     pub async fn explain(
         &self,
         caller: &Caller,
@@ -109,7 +109,7 @@ impl AccessExplanations {
         Ok(AccessExplanation { allowed: decision.allowed, permission: decision.permission, by: by.collect() })
     }
 
-    /// The position of a scope that the caller sees.
+    /// Returns the position of a scope if the caller sees the scope.
     async fn visible_position(&self, caller: &Caller, scope_ref: &GrantScope) -> Result<ResourcePosition, Failure> {
         let scope = TenantScope::for_caller(caller);
         let position = self.access_store.resolve_scope(scope, scope_ref).await?.ok_or(Failure::NotFound)?;
@@ -123,11 +123,11 @@ impl AccessExplanations {
     }
 }
 
-/// What the rights of an actor decide about an operation.
+/// Decision about an operation from the rights of an actor.
 struct Decision {
     allowed: bool,
     permission: Option<Permission>,
-    /// Where the permission counts; `None` when no grant decides.
+    /// The position at which the permission is checked; `None` when no grant decides.
     position: Option<ResourcePosition>,
 }
 
@@ -162,7 +162,7 @@ impl Decision {
     }
 }
 
-/// The binding that a grant comes from. A binding may give the same role as the configuration.
+/// Returns the role binding from which a grant comes. The configuration may grant the same role as a binding.
 fn binding_of(grant: &Grant, bindings: &[RoleBinding]) -> Option<RoleBindingId> {
     if grant.source != GrantSource::Usual {
         return None;

@@ -1,4 +1,4 @@
-//! Identification: from the identity claims of a request to a caller with rights.
+//! Identification: converts the identity claims of a request into a caller with rights.
 
 use crate::{Failure, Settings, Stores, services::SharedState};
 use fairway_domain::{
@@ -17,14 +17,14 @@ use std::sync::Arc;
 /// How identity claims are verified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IdentityMode {
-    /// The server listens on loopback and trusts every claim.
+    /// The server listens on loopback only and trusts every claim.
     Local,
     /// Identity providers sign the claims.
     Oidc,
 }
 
 impl IdentityMode {
-    /// The name of the mode in on-behalf-of fields.
+    /// Returns the name of the mode in on-behalf-of fields.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -33,8 +33,8 @@ impl IdentityMode {
         }
     }
 
-    /// Whether a request comes from the operator of the server, who is on this machine. A forwarded request comes from
-    /// another one. A server in local mode listens on loopback only.
+    /// Whether a request comes from the operator of the server, on the same machine. A forwarded request comes from
+    /// another machine. A server in local mode listens on loopback only.
     #[must_use]
     pub const fn is_operator_request(self, is_forwarded: bool, is_loopback_peer: bool) -> bool {
         match self {
@@ -59,7 +59,7 @@ pub struct Claims {
     pub actor: ActorRef,
     /// The actor's groups.
     pub groups: Vec<ActorRef>,
-    /// The tenant to work in, if the request names one.
+    /// The tenant in which the request works, if the request names one.
     pub tenant: Option<TenantId>,
 }
 
@@ -89,11 +89,11 @@ impl Identities {
         self.callers.get(claims)
     }
 
-    /// The caller behind the claims, with its current rights: cached ones if the tenant's access revision proves
-    /// them, else those of the store.
+    /// Returns the caller of these claims with its current rights. Cached rights are used if the tenant's access
+    /// revision is unchanged, else the store is read.
     ///
     /// # Errors
-    /// Not found when the named tenant is not one of the actor's.
+    /// Not found when the claims name a tenant to which the actor does not belong.
     pub async fn identify(
         &self,
         mode: IdentityMode,
@@ -110,9 +110,9 @@ impl Identities {
         Ok(caller)
     }
 
-    /// Caches a caller that has any right: in local mode requests can invent names. A share link caller is never cached, because
-    /// every request proves its link. Nor is a visitor: the access revision of the tenant does not prove the rights
-    /// that it holds at home.
+    /// Caches the caller if it has rights or a verified identity, because requests in local mode can invent names. A
+    /// share link caller is never cached, because every request must prove its link. A visitor is never cached,
+    /// because the access revision of the visited tenant does not cover the rights of its home tenant.
     fn cache_caller(&self, claims: &Claims, caller: &Caller) {
         let is_verified = self.settings.identity == IdentityMode::Oidc;
         let has_a_say = is_verified || !caller.rights.is_empty() || claims.actor.kind() == ActorKind::Anonymous;
@@ -122,7 +122,7 @@ impl Identities {
         }
     }
 
-    /// The submitter of a run that executes elsewhere, with its current rights, possibly none.
+    /// Returns the submitter of a run that executes in another process, with its current rights, which may be none.
     pub(crate) async fn submitter(
         &self,
         mode: IdentityMode,
@@ -172,9 +172,9 @@ impl Identities {
                 None => Rights::new(self.member_grants(access.tenant, &principals, &access)),
             },
         };
-        // In local mode an actor without rights in the tenant that it names is not a member of it. A token names the
-        // tenant that its subject belongs to. The tenant of a guest comes from its token or from the host name, never
-        // from the guest's own claim.
+        // In local mode, an actor without rights in the tenant that it names is not a member of that tenant. In OIDC
+        // mode, the token names the tenant of its subject. The tenant of a guest comes from its token or from the
+        // host name, never from a claim of the guest.
         let names_own_tenant = mode == IdentityMode::Local && claims.tenant.is_some();
         if !is_guest(kind) && names_own_tenant && rights.is_empty() {
             return Err(Failure::NotFound);
@@ -192,7 +192,7 @@ impl Identities {
 }
 
 impl Identities {
-    /// The grants of an actor and its groups in their own tenant, as the store has them now.
+    /// Returns the grants of an actor and its groups in their own tenant, as currently stored.
     pub(crate) async fn grants_in_home_tenant(
         &self,
         tenant: TenantId,
@@ -202,8 +202,8 @@ impl Identities {
         Ok(self.member_grants(tenant, principals, &access.ok_or(Failure::NotFound)?))
     }
 
-    /// The grants of an identity in its own tenant. The configuration names administrators, so that a new installation
-    /// has one; their names are those of the default tenant.
+    /// Returns the grants of an identity in its own tenant. The configuration names administrators, so that a new
+    /// installation has one. Their names belong to the default tenant.
     fn member_grants(&self, tenant: TenantId, principals: &[ActorRef], access: &PrincipalAccess) -> Vec<Grant> {
         let mut grants = access.grants.clone();
         if tenant == TenantId::from(DEFAULT_TENANT)
@@ -214,8 +214,8 @@ impl Identities {
         grants
     }
 
-    /// The rights of an actor in a tenant that is not its own: those that it holds on the whole platform, and those
-    /// that the tenant grants to its visitor name.
+    /// Returns the rights of an actor in a tenant other than its own: its rights on the whole platform, and those
+    /// that the visited tenant grants to its visitor name.
     ///
     /// # Errors
     /// Not found when the actor has no right on the platform.
@@ -240,13 +240,13 @@ impl Identities {
     }
 }
 
-/// The rights of a component of Fairway that submits runs. No request can claim to be one.
+/// Returns the rights of a component of Fairway that submits runs. A request can never claim to be a system actor.
 fn system_rights(actor: &ActorRef) -> Rights {
     let runs = *actor == ActorRef::system(crate::generator::ACTOR);
     Rights::new(runs.then_some(Grant::of_role(Role::RuntimeUser, GrantScope::Platform)).into_iter().collect())
 }
 
-/// The rights of an actor by its stored access.
+/// Returns the rights of an actor according to its stored access.
 pub(crate) fn effective_rights(mode: IdentityMode, actor: &ActorRef, access: &PrincipalAccess) -> Rights {
     match mode {
         IdentityMode::Local => local_rights(actor, access),
@@ -254,9 +254,9 @@ pub(crate) fn effective_rights(mode: IdentityMode, actor: &ActorRef, access: &Pr
     }
 }
 
-/// Rights on a local server. The local user has every permission. An actor that never held a role administers the
-/// default tenant, so that every feature can be tried. An actor that lost its roles keeps only what is left, so that
-/// permissions can be tried too.
+/// Returns rights on a local server. The local user has every permission. An actor that never had a role administers
+/// the default tenant, so that a user can try every feature. An actor that lost roles has only its remaining ones, so
+/// that a user can try permissions too.
 fn local_rights(actor: &ActorRef, access: &PrincipalAccess) -> Rights {
     let default = TenantId::from(DEFAULT_TENANT);
     let grants = match actor.kind() {

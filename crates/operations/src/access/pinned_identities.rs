@@ -1,4 +1,4 @@
-//! Pinned identities: from a verified identity to the claims of a caller.
+//! Pinned identities: converts a verified identity into the claims of a caller.
 
 use super::Claims;
 use crate::{
@@ -24,9 +24,10 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::{sync::Arc, time::Duration};
 
-/// How long a process serves the pinned identity of access tokens without reading it again.
+/// Time for which a process serves the pinned identity of access tokens without reading it from the store again.
 const PIN_LIFETIME: Duration = Duration::from_secs(600);
-/// How long a process remembers that it recorded a fact about an identity, so that repeated requests add none.
+/// Time for which a process remembers that it recorded a fact about an identity, so that repeated requests add no
+/// more facts.
 const FACT_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// The subject of an issuer in a tenant.
@@ -43,13 +44,13 @@ impl SubjectKey {
     }
 }
 
-/// Identities that this process served recently. All clones share them.
+/// Cache of the identities that this process served recently. All clones share the entries.
 #[derive(Clone)]
 pub(crate) struct PinCache {
     pins: Cache<SubjectKey, Arc<PinnedIdentity>>,
-    /// Tenants by slug, which never change.
+    /// Tenants by slug. The slug of a tenant never changes.
     tenants: Cache<Slug, TenantId>,
-    /// Subjects about which a fact was recorded.
+    /// Subjects about which this process recently recorded a fact.
     recorded: Cache<SubjectKey, ()>,
 }
 
@@ -69,7 +70,7 @@ impl PinCache {
     }
 }
 
-/// Operations on the identities that identity providers prove.
+/// Operations on identities that an identity provider proved.
 #[derive(Clone)]
 pub struct PinnedIdentities {
     context: CommitContext,
@@ -90,12 +91,13 @@ impl PinnedIdentities {
         }
     }
 
-    /// The claims of a verified identity in its tenant, or in the tenant that the request chooses. The first request of
-    /// a subject pins its name.
+    /// Returns the claims of a verified identity in its own tenant, or in the tenant that the request chooses. The
+    /// first request of a subject pins its name.
     ///
     /// # Errors
     /// When another subject has the name, the token names no tenant, or its groups are incomplete; not found when the
-    /// chosen tenant does not exist. Whether the actor may work in a chosen tenant is decided with its rights.
+    /// chosen tenant does not exist. This method does not check whether the actor may work in the chosen tenant: the
+    /// identification of the caller does.
     pub async fn claims(
         &self,
         identity: &VerifiedIdentity,
@@ -107,10 +109,10 @@ impl PinnedIdentities {
         self.claims_in(own, chosen).await
     }
 
-    /// The claims of an identity in the tenant that its request chooses.
+    /// Converts the claims of an identity into those for the tenant that its request chooses.
     ///
     /// # Errors
-    /// Not found when its own tenant is gone, or its name is too long for a visit.
+    /// Not found when the identity's own tenant no longer exists, or its name is too long for a visitor name.
     pub async fn claims_in(&self, own: Claims, chosen: Option<TenantId>) -> Result<Claims, Failure> {
         match (own.tenant, chosen) {
             (Some(home), Some(chosen)) if chosen != home => self.visit(own, home, chosen).await,
@@ -118,7 +120,8 @@ impl PinnedIdentities {
         }
     }
 
-    /// The pinned identity of a sign-in, with its tenant. Groups and e-mail address become those of the sign-in.
+    /// Returns the pinned identity of a sign-in, with its tenant. Stores the groups and e-mail address of the
+    /// sign-in.
     ///
     /// # Errors
     /// As [`Self::claims`].
@@ -133,7 +136,7 @@ impl PinnedIdentities {
         Ok((key.tenant, pin))
     }
 
-    /// The pinned identity of an access token, with its tenant and the groups of the token.
+    /// Returns the pinned identity of an access token, with its tenant and the groups of the token.
     async fn pinned_by_token(
         &self,
         identity: &VerifiedIdentity,
@@ -152,14 +155,14 @@ impl PinnedIdentities {
         Ok((tenant, pin))
     }
 
-    /// The subject of an identity in its tenant, and its groups.
+    /// Returns the subject of an identity in its tenant, and its groups.
     async fn subject(&self, identity: &VerifiedIdentity) -> Result<(SubjectKey, Vec<ActorRef>), Failure> {
         let groups = group_actors(&identity.groups)?;
         let tenant = self.tenant_of(identity).await?;
         Ok((SubjectKey { tenant, issuer: identity.issuer.clone(), subject: identity.subject.clone() }, groups))
     }
 
-    /// The tenant of a verified identity.
+    /// Returns the tenant of a verified identity.
     ///
     /// # Errors
     /// When the identity names no tenant.
@@ -198,7 +201,7 @@ impl PinnedIdentities {
         Ok(Arc::new(pin))
     }
 
-    /// Pins a subject that arrives for the first time.
+    /// Pins the name of a subject at its first request.
     async fn pin(
         &self,
         scope: TenantScope,
@@ -213,7 +216,7 @@ impl PinnedIdentities {
                 self.context.notify_facts();
                 Ok(presented.clone())
             }
-            // Another request has pinned the same subject.
+            // A concurrent request has pinned the same subject.
             Err(CommitError::Stale) => {
                 self.identity_store.refresh(scope, presented, replaces).await?.ok_or(Failure::Contended)
             }
@@ -236,7 +239,7 @@ impl PinnedIdentities {
         Ok(())
     }
 
-    /// The claims of an actor that works in another tenant than its own.
+    /// Returns the claims of an actor that works in a tenant other than its own.
     async fn visit(&self, own: Claims, home: TenantId, chosen: TenantId) -> Result<Claims, Failure> {
         let slug = self.identity_store.find_tenant_slug(home).await?.ok_or(Failure::NotFound)?;
         let groups = own.groups.iter().filter_map(|group| group.visiting_from(&slug)).collect();

@@ -23,12 +23,12 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// A principal with the lane that serves it.
+/// Requested binding of a principal, with the lane that serves it.
 #[derive(Clone, Debug)]
 pub struct RequestedBinding {
     /// The principal.
     pub principal: ActorRef,
-    /// The lane; `None` leaves the lane to the defaults.
+    /// The lane; `None` selects the default lane.
     pub lane: Option<Lane>,
 }
 
@@ -58,10 +58,10 @@ impl PrincipalBindings {
 }
 
 impl PrincipalBindings {
-    /// The principals that are bound to a workload, newest first.
+    /// Lists the principals that are bound to a workload, newest first.
     ///
     /// # Errors
-    /// Not found when the caller does not see the workload; forbidden when it does not manage the workspace.
+    /// Not found when the caller does not see the workload; forbidden when the caller does not manage the workspace.
     pub async fn list_principal_bindings(
         &self,
         caller: &Caller,
@@ -73,7 +73,7 @@ impl PrincipalBindings {
         Ok(self.principal_binding_store.list(scope, workload.workload_id, page).await?)
     }
 
-    /// Binds a principal to a workload, or changes its lane. The next request uses the change.
+    /// Binds a principal to a workload, or changes its lane. The change applies to the next request.
     ///
     /// # Errors
     /// As [`Self::list_principal_bindings`]; also when the principal cannot be bound.
@@ -130,7 +130,7 @@ impl PrincipalBindings {
         Err(Failure::Contended)
     }
 
-    /// Deletes a binding. The next request no longer uses it.
+    /// Deletes a binding. The deletion applies to the next request.
     ///
     /// # Errors
     /// As [`Self::list_principal_bindings`]; also not found when the principal is not bound to the workload.

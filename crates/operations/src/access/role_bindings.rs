@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The parameters of a new role binding.
 #[derive(Clone, Debug)]
 pub struct RoleBindingDraft {
-    /// The principal that gets the role.
+    /// The principal that receives the role.
     pub principal: ActorRef,
     /// The role.
     pub role: Role,
@@ -29,7 +29,7 @@ pub struct RoleBindingDraft {
     pub scope: GrantScope,
 }
 
-/// The permission to manage role bindings at a scope.
+/// Returns the permission that is required to manage role bindings at a scope.
 const fn management_permission(scope: &GrantScope) -> Permission {
     match scope {
         GrantScope::Platform => Permission::PlatformManage,
@@ -67,10 +67,10 @@ impl RoleBindings {
         authorize::authorize(caller, Operation::ListRoles, &ResourcePosition::tenant(caller.tenant)).map(|_| Role::ALL)
     }
 
-    /// The caller's own grants, in the order in which they were read.
+    /// Returns the caller's own grants, in the order in which they were read.
     ///
     /// # Errors
-    /// None today: every caller may read its own grants.
+    /// Currently none: every caller may read its own grants.
     pub fn list_own_grants<'c>(&self, caller: &'c Caller) -> Result<&'c [Grant], Failure> {
         authorize::authorize(caller, Operation::ReadSession, &ResourcePosition::tenant(caller.tenant))?;
         Ok(caller.rights.grants())
@@ -79,7 +79,7 @@ impl RoleBindings {
     /// Grants a role.
     ///
     /// # Errors
-    /// When the scope is not found, the granter lacks a permission, or the role does not apply to that scope.
+    /// When the scope is not found, the caller lacks a permission, or the role cannot be bound at that scope.
     pub async fn create_role_binding(
         &self,
         caller: &Caller,
@@ -106,10 +106,10 @@ impl RoleBindings {
             .await
     }
 
-    /// The tenant's role bindings, newest first; of one workspace, or of all.
+    /// Lists the tenant's role bindings, newest first; those of one workspace if `workspace` is given.
     ///
     /// # Errors
-    /// When the caller does not manage the workspace, or without one the tenant.
+    /// When the caller does not manage the workspace, or the tenant if no workspace is given.
     pub async fn list_role_bindings(
         &self,
         caller: &Caller,
@@ -138,19 +138,19 @@ impl RoleBindings {
     pub async fn delete_role_binding(&self, caller: &Caller, id: RoleBindingId) -> Result<(), Failure> {
         let scope = TenantScope::for_caller(caller);
         let Some(binding) = self.access_store.find(scope, id).await? else {
-            // The scope of an existing binding costs a lookup, so a missing binding does one too: the response time
-            // reveals nothing.
+            // For an existing binding, the scope is resolved with a query. A missing binding performs such a query
+            // too, so that the response time does not reveal whether a binding exists.
             self.access_store.resolve_scope(scope, &GrantScope::Workspace(id.uuid().into())).await?;
             return Err(Failure::NotFound);
         };
         match self.manageable_position(caller, &binding.scope).await {
-            // A binding in a scope that the caller does not manage is not found.
+            // A binding in a scope that the caller does not manage is reported as not found.
             Err(Failure::Forbidden(_)) => return Err(Failure::NotFound),
             position => position?,
         };
         let fact = binding.fact(FactKind::RoleBindingDeleted, &self.context.stamp(caller));
         match self.access_store.commit_revocation(scope, id, fact).await {
-            // A concurrent request has revoked it.
+            // A concurrent request has revoked the binding.
             Err(CommitError::Stale) => return Err(Failure::NotFound),
             committed => committed?,
         }

@@ -1,4 +1,4 @@
-//! Browser sessions: sign-in, the claims of a session's requests, and sign-out.
+//! Browser sessions: sign-in, sign-out, and the claims of a session's requests.
 
 mod renewal;
 
@@ -22,20 +22,21 @@ use fairway_domain::{
 use serde::{Deserialize, Serialize};
 use std::{sync::Arc, time::Duration};
 
-/// The purpose under which a session's tokens are encrypted.
+/// Purpose that authenticates the encrypted tokens of a session, so that no other encrypted text decrypts in their
+/// place.
 const TOKENS_PURPOSE: &str = "session tokens";
 
-/// A session that serves a request.
+/// A valid session that authenticates a request.
 #[derive(Clone, Debug)]
 pub struct ActiveSession {
     /// The session.
     pub snapshot: SessionSnapshot,
-    /// The claims of its requests in its own tenant.
+    /// The claims of the session's requests in its own tenant.
     pub claims: Claims,
 }
 
 impl ActiveSession {
-    /// The session of this token.
+    /// Creates the active session of this token.
     #[must_use]
     pub fn of(snapshot: SessionSnapshot, token: &SessionToken) -> Self {
         let claims =
@@ -44,7 +45,7 @@ impl ActiveSession {
     }
 }
 
-/// Provider tokens as a session stores them, encrypted.
+/// Tokens of the identity provider that a session stores encrypted.
 #[derive(Serialize, Deserialize)]
 struct StoredTokens {
     refresh_token: Option<String>,
@@ -72,8 +73,8 @@ impl Sessions {
         }
     }
 
-    /// Starts a session for a person whom an identity provider proved. The token is new at each sign-in, so a cookie
-    /// from before is worth nothing.
+    /// Starts a session for a person whom an identity provider authenticated. Each sign-in creates a new token, which
+    /// prevents session fixation.
     ///
     /// # Errors
     /// When the identity is refused, or the store fails.
@@ -103,11 +104,11 @@ impl Sessions {
         Ok(token)
     }
 
-    /// The session of a cookie; `None` if it is unknown or over. Groups that are too old are read again from the
-    /// identity provider first: a session whose provider refuses that ends.
+    /// Returns the session of a cookie; `None` if the session is unknown or ended. Groups that are too old are first
+    /// read again from the identity provider. If the provider refuses, the session ends.
     ///
     /// # Errors
-    /// When the store or the identity provider does not answer.
+    /// When the store or the identity provider does not respond.
     pub async fn find(
         &self,
         provider: &Arc<dyn SignInProvider>,
@@ -131,16 +132,17 @@ impl Sessions {
         Ok(Some(ActiveSession::of(snapshot, token)))
     }
 
-    /// The session of a cookie as it is stored, without reading its groups again: for its end, which needs none.
+    /// Returns the session of a cookie as stored, without reading its groups again. The sign-out uses it, which needs
+    /// no groups.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// When the store does not respond.
     pub async fn find_stored(&self, token: &SessionToken) -> Result<Option<SessionSnapshot>, Failure> {
         let found = self.session_store.find(TenantScope::for_session(token), &token.hash()).await?;
         Ok(found.filter(|session| session.is_live(self.settings.session_lifetime)))
     }
 
-    /// Ends a session. The next request with its cookie has no identity.
+    /// Ends a session. Later requests with its cookie are unauthenticated.
     ///
     /// # Errors
     /// When the store fails.
@@ -153,7 +155,7 @@ impl Sessions {
     ) -> Result<(), Failure> {
         let fact = snapshot.ended_fact(end, &self.stamp(&snapshot.actor, request_id));
         match self.session_store.commit_end(TenantScope::for_session(token), snapshot.session_id, fact).await {
-            // A concurrent request has ended it.
+            // A concurrent request has ended the session.
             Ok(()) | Err(CommitError::Stale) => {}
             Err(error) => return Err(error.into()),
         }
@@ -161,7 +163,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// The ID token of a session, with which the provider recognizes its own session.
+    /// Returns the ID token of a session, with which the provider recognizes its own session at sign-out.
     #[must_use]
     pub fn id_token(
         &self,
@@ -190,7 +192,7 @@ impl Sessions {
         Ok(sessions.len())
     }
 
-    /// Deletes sessions that ended long ago; returns their number.
+    /// Deletes sessions that ended more than a day ago; returns their number.
     ///
     /// # Errors
     /// When the store fails.
@@ -203,7 +205,7 @@ impl Sessions {
     }
 }
 
-/// Why a session cannot be read.
+/// Reason why a session cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionFailure {
     /// The operation failed.
@@ -212,7 +214,7 @@ pub enum SessionFailure {
     /// The identity provider does not respond, so the server cannot check whether the session is still valid.
     #[error("the groups of the session cannot be read again: {error}")]
     Provider {
-        /// Why.
+        /// The error of the provider.
         error: SignInError,
         /// The time until the next attempt.
         retry_after: Duration,

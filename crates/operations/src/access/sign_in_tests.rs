@@ -1,4 +1,4 @@
-//! Test sign-ins: the effect that a sign-in would have, for an administrator who sets it up.
+//! Test sign-ins: show an administrator who configures an identity provider the effect that a sign-in would have.
 
 use super::{Identities, PinnedIdentities};
 use crate::{
@@ -24,9 +24,9 @@ use std::sync::Arc;
 pub struct SignInReport {
     /// The verdict of each rule, in the order of a sign-in.
     pub verdicts: Vec<(MappingRule, MappingVerdict)>,
-    /// The principal that the sign-in would give; `None` if a rule refuses it.
+    /// The principal that would sign in; `None` if a rule refuses the identity.
     pub principal: Option<TestedPrincipal>,
-    /// The clock of the provider, compared with this server's; `None` if the ID token has no time of issue.
+    /// The provider's clock compared with this server's clock; `None` if the ID token has no time of issue.
     pub clock: Option<ClockDifference>,
 }
 
@@ -40,7 +40,7 @@ pub enum ClockDifference {
 }
 
 impl ClockDifference {
-    /// The difference by a token that the provider issued just now.
+    /// Computes the difference from a token that the provider issued a moment ago.
     fn of_new_token(issued_at: Timestamp, now: Timestamp) -> Self {
         match issued_at.duration_until(now).as_secs() {
             0 => Self::Ahead(now.duration_until(issued_at).as_secs()),
@@ -49,20 +49,20 @@ impl ClockDifference {
     }
 }
 
-/// The principal that a sign-in would give.
+/// The principal that a sign-in would yield.
 #[derive(Clone, Debug)]
 pub struct TestedPrincipal {
     /// The actor.
     pub actor: ActorRef,
-    /// Its groups.
+    /// The actor's groups.
     pub groups: Vec<ActorRef>,
-    /// Its tenant.
+    /// The actor's tenant.
     pub tenant: TenantId,
     /// The roles of the actor and its groups.
     pub grants: Vec<Grant>,
 }
 
-/// Operations on test sign-ins. They store nothing: no session, no pin and no groups.
+/// Operations on test sign-ins. They store no session, no pinned identity and no groups.
 #[derive(Clone)]
 pub struct SignInTests {
     context: CommitContext,
@@ -86,8 +86,8 @@ impl SignInTests {
         }
     }
 
-    /// Checks that a caller may test sign-ins. Identity providers serve the whole platform, and a report shows the
-    /// claims of the person who signs in.
+    /// Checks that a caller may test sign-ins. A test requires management of the platform, because identity providers
+    /// serve the whole platform. Its report also shows the claims of the person who signs in.
     ///
     /// # Errors
     /// Forbidden without `platform.manage` on the platform.
@@ -111,7 +111,7 @@ impl SignInTests {
         Ok(SignInReport { verdicts, principal, clock })
     }
 
-    /// The verdict of each rule, and the principal if no rule refuses the identity.
+    /// Returns the verdict of each rule, and the principal if every rule accepts the identity.
     async fn map(
         &self,
         identity: &VerifiedIdentity,
@@ -120,7 +120,7 @@ impl SignInTests {
         let tenant = match self.pinned_identities.tenant_of(identity).await {
             Ok(tenant) => tenant,
             Err(Failure::Identity(refusal)) => {
-                // The claim may name a tenant that does not exist, which only the store knows.
+                // The claim may name a tenant that does not exist. Only this query of the store detects that.
                 verdicts.retain(|(rule, _)| *rule != MappingRule::Tenant);
                 verdicts.push((MappingRule::Tenant, MappingVerdict::Refused(refusal)));
                 return Ok((verdicts, None));

@@ -13,23 +13,23 @@ pub enum Requirement {
     Platform(Permission),
     /// A permission in the whole tenant.
     Tenant(Permission),
-    /// A permission in a workspace. Every role in the tenant makes its workspaces visible, so a caller that lacks
-    /// the permission gets 403 with it.
+    /// A permission in a workspace. Every role in the tenant makes its workspaces visible, so a caller without the
+    /// permission receives 403 with the name of the permission.
     BelowWorkspace(Permission),
-    /// Two permissions in the resource's scope. A caller without `view` gets 404; a caller with `view` and without
-    /// `action` gets 403.
+    /// Two permissions in the resource's scope. A caller without `view` receives 404. A caller with `view` and
+    /// without `action` receives 403.
     Resource {
-        /// Makes the resource visible.
+        /// Permission that makes the resource visible.
         view: Permission,
-        /// Allows the operation.
+        /// Permission that the operation requires.
         action: Permission,
     },
-    /// Two permissions in the scope of a release. A caller that lacks `view` gets 403 with `view` if it has
-    /// `workload.view`, else 404.
+    /// Two permissions in the scope of a release. A caller without `sees` receives 403 if it has `workload.view`,
+    /// else 404.
     BelowWorkload {
-        /// Makes the release visible.
+        /// Permission that makes the release visible.
         sees: Permission,
-        /// Allows the operation.
+        /// Permission that the operation requires.
         needs: Permission,
     },
 }
@@ -44,16 +44,16 @@ macro_rules! operations {
         }
 
         impl Operation {
-            /// Every operation.
+            /// Every operation, in the order of the table.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The operation with an `operationId`.
+            /// Returns the operation with this `operationId`.
             #[must_use]
             pub fn parse(id: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|operation| operation.id() == id)
             }
 
-            /// The `operationId` in the OpenAPI document.
+            /// Returns the `operationId` of the operation in the OpenAPI document.
             #[must_use]
             pub const fn id(self) -> &'static str {
                 match self {
@@ -61,7 +61,7 @@ macro_rules! operations {
                 }
             }
 
-            /// The permissions that the operation requires.
+            /// Returns the permissions that the operation requires.
             #[must_use]
             pub const fn requirement(self) -> Requirement {
                 use Requirement::{BelowWorkspace, Membership, Nothing, Platform, Tenant};
@@ -87,9 +87,9 @@ operations! {
     CreateTenant = "create_tenant" => Platform(P::PlatformManage);
     ReadTenantSettings = "read_tenant_settings" => Tenant(P::TenantManage);
     ChangeTenantSettings = "change_tenant_settings" => Tenant(P::TenantManage);
-    // Part of changing tenant settings: the hosts whose anonymous clients belong to the tenant.
+    // A part of changing tenant settings: sets the hosts whose anonymous clients belong to the tenant.
     ChangePublicHosts = "change_tenant_public_hosts" => Platform(P::PlatformManage);
-    // Another person than the requester approves an erasure (see `erasure`).
+    // A person other than the requester must approve an erasure (see `erasure`).
     ListErasures = "list_erasures" => Tenant(P::TenantManage);
     ReadErasure = "read_erasure" => Tenant(P::TenantManage);
     RequestErasure = "request_erasure" => Tenant(P::TenantManage);
@@ -100,9 +100,9 @@ operations! {
     ReadWorkspace = "read_workspace" => Membership;
     ReadEnvironmentSettings = "read_environment_settings" => BelowWorkspace(P::WorkspaceManage);
     ChangeEnvironmentSettings = "change_environment_settings" => BelowWorkspace(P::WorkspaceManage);
-    // Every caller may learn who the server takes it for.
+    // Every caller may read the identity that the server recognized.
     ReadSession = "read_session" => Nothing;
-    // Questions about other actors also require `workspace.manage`.
+    // Explaining the access of another actor also requires `workspace.manage`.
     ExplainAccess = "explain_access" => Nothing;
     ReadSignInSettings = "read_sign_in_settings" => Nothing;
     EndSession = "end_session" => Nothing;
@@ -121,7 +121,7 @@ operations! {
     ListAssetVersions = "list_asset_versions" => on_resource(P::AssetView, P::AssetView);
     ReadAssetVersion = "read_asset_version" => on_resource(P::AssetView, P::AssetView);
     CreateAssetVersion = "create_asset_version" => on_resource(P::AssetView, P::AssetEdit);
-    // Dry runs change nothing, and show the text of included assets only to those who may view them.
+    // Dry runs change nothing. They show the text of included assets only to callers that may view these assets.
     PreviewPrompt = "preview_prompt" => on_resource(P::AssetView, P::AssetView);
     TryPolicy = "try_policy" => on_resource(P::AssetView, P::AssetView);
     ListAssetKinds = "list_asset_kinds" => Membership;
@@ -135,7 +135,8 @@ operations! {
     CreateAssetGrant = "create_asset_grant" => on_resource(P::AssetView, P::AssetEdit);
     DeleteAssetGrant = "delete_asset_grant" => on_resource(P::AssetView, P::AssetEdit);
     AddDocuments = "add_documents" => on_resource(P::AssetView, P::AssetEdit);
-    // Part of adding documents: fetching from an address requires a connection permission.
+    // A part of adding documents: the server fetches a document from an address, which requires a permission on
+    // connections.
     FetchDocuments = "fetch_documents" => on_resource(P::AssetView, P::ConnectionManage);
     ReembedDocuments = "reembed_documents" => on_resource(P::AssetView, P::AssetEdit);
     ListDocuments = "list_documents" => on_resource(P::AssetView, P::AssetView);
@@ -149,10 +150,12 @@ operations! {
     ListWorkloads = "list_workloads" => on_resource(P::WorkloadView, P::WorkloadView);
     CreateWorkload = "create_workload" => BelowWorkspace(P::WorkloadCreate);
     ReadWorkload = "read_workload" => on_resource(P::WorkloadView, P::WorkloadView);
-    // The runtime interface of workloads: the public view, and the list of those that the caller sees.
+    // The runtime interface of workloads: the public view of a workload, and the list of workloads that the caller
+    // sees.
     ListRuntimeWorkloads = "list_runtime_workloads" => on_resource(P::WorkloadView, P::WorkloadView);
     ReadRuntimeWorkload = "read_runtime_workload" => on_resource(P::WorkloadView, P::WorkloadView);
-    // A change of status also requires `workload.suspend`, a change of access `workload.expose`.
+    // A change of status also requires `workload.suspend`; a change of the access mode also requires
+    // `workload.expose`.
     ChangeWorkload = "change_workload" => on_resource(P::WorkloadView, P::WorkloadEdit);
     SuspendWorkload = "change_workload_status" => on_resource(P::WorkloadView, P::WorkloadSuspend);
     ExposeWorkload = "change_workload_access" => on_resource(P::WorkloadView, P::WorkloadExpose);
@@ -161,7 +164,7 @@ operations! {
     CreateShareLink = "create_share_link" => on_resource(P::WorkloadView, P::ShareLinkManage);
     RevokeShareLink = "revoke_share_link" => on_resource(P::WorkloadView, P::ShareLinkManage);
     ListReleases = "list_releases" => on_resource(P::ReleaseView, P::ReleaseView);
-    // The releases of a workload: a caller that sees the workload gets 403 with the missing permission.
+    // The releases of a workload: a caller that sees the workload receives 403 with the missing permission.
     ListWorkloadReleases = "list_workload_releases" => on_resource(P::WorkloadView, P::ReleaseView);
     ReadActiveRelease = "read_active_release" => on_resource(P::WorkloadView, P::ReleaseView);
     CreateRelease = "create_release" => on_resource(P::WorkloadView, P::ReleaseCreate);
@@ -170,7 +173,7 @@ operations! {
     BindVersion = "bind_version" => on_release(P::ReleaseCreate);
     UnbindVersion = "unbind_version" => on_release(P::ReleaseCreate);
     ListLanes = "list_lanes" => on_resource(P::WorkloadView, P::ReleaseView);
-    // Between draft and review; `MoveRelease` covers every other transition.
+    // Transitions between draft and review; `MoveRelease` covers all others.
     SubmitRelease = "submit_release" => on_release(P::ReleaseCreate);
     MoveRelease = "transition_release" => on_release(P::ReleaseTransition);
     RollBackRelease = "roll_back_release" => on_release(P::ReleaseRollback);
@@ -179,22 +182,22 @@ operations! {
     ReadRollbackRecommendation = "read_rollback_recommendation" => on_release(P::ReleaseView);
     ListReleaseArtifacts = "list_release_artifacts" => on_release(P::ReleaseView);
     ReadReleaseArtifact = "read_release_artifact" => on_release(P::ReleaseView);
-    // The summary holds the contents of the bound versions, so it requires `asset.view` too.
+    // The summary contains the contents of the bound versions, so it requires `asset.view` too.
     ReadReleaseBundle = "read_release_bundle" => on_release(P::AssetView);
     ReviewRelease = "review_release" => on_release(P::ReleaseApprove);
     ListApprovals = "list_approvals" => on_release(P::ReleaseView);
     ExecuteWorkload = "execute_workload" => on_resource(P::WorkloadView, P::ExecutionRun);
     RunCode = "run_code" => on_resource(P::WorkloadView, P::ExecutionRun);
-    // A run on a lane that the request chooses instead of the caller's binding.
+    // Runs a workload on a lane that the request chooses instead of the lane of the caller's binding.
     ChooseLane = "execute_workload_on_lane" => on_resource(P::WorkloadView, P::ReleaseTransition);
-    // A caller reads only its own conversations, on every workload that it sees.
+    // A caller reads and erases only its own conversations, on every workload that it sees.
     ReadMemory = "read_session_memory" => on_resource(P::WorkloadView, P::WorkloadView);
     EraseMemory = "erase_session_memory" => on_resource(P::WorkloadView, P::WorkloadView);
-    // Erases the conversation of another principal, which `owner` names.
+    // Erases the conversation of the other principal that the parameter `owner` names.
     EraseMemoryOfOthers = "erase_session_memory_of_others" => on_resource(P::WorkloadView, P::ExecutionKill);
-    // The submitter may always read its own run; other callers need this.
+    // The submitter may always read its own run; other callers need this permission.
     ReadExecution = "read_execution" => on_resource(P::ExecutionView, P::ExecutionView);
-    // The submitter may always cancel and follow its own run.
+    // The submitter may always cancel its own run and read its events; other callers need these permissions.
     CancelExecution = "cancel_execution" => on_resource(P::ExecutionView, P::ExecutionKill);
     ReadReview = "read_execution_review" => on_resource(P::ExecutionView, P::ReleaseApprove);
     ReviewExecution = "review_execution" => on_resource(P::ExecutionView, P::ReleaseApprove);
@@ -204,7 +207,8 @@ operations! {
     ReadUsage = "read_usage" => on_resource(P::ExecutionView, P::ExecutionView);
     ReadEvidenceGraph = "read_evidence_graph" => on_resource(P::ExecutionView, P::ExecutionView);
     ReadEvidenceArtifact = "read_evidence_artifact" => on_resource(P::ExecutionView, P::ExecutionView);
-    // The bundle holds the contents of the bound versions, so it requires `asset.view` too (see `evidence_bundle`).
+    // The bundle contains the contents of the bound versions, so it requires `asset.view` too (see
+    // `evidence_bundle`).
     ReadEvidenceBundle = "read_evidence_bundle" => on_resource(P::ExecutionView, P::AssetView);
     ReadContextLineage = "read_context_lineage" => on_resource(P::ExecutionView, P::ExecutionView);
     ListConnections = "list_connections" => on_resource(P::ConnectionRead, P::ConnectionRead);
@@ -216,7 +220,7 @@ operations! {
     ListAccessRequests = "list_access_requests" => on_resource(P::ConnectionRead, P::ConnectionRead);
     GrantAccessRequest = "grant_access_request" => on_resource(P::ConnectionRead, P::AccessRequestGrant);
     DenyAccessRequest = "deny_access_request" => on_resource(P::ConnectionRead, P::AccessRequestGrant);
-    // Generating and creating also require `asset.create`.
+    // Generating and creating a use case also require `asset.create`.
     GenerateUseCase = "generate_use_case" => BelowWorkspace(P::UseCaseAuthor);
     CreateUseCase = "create_use_case" => BelowWorkspace(P::UseCaseAuthor);
     ListUseCases = "list_use_cases" => on_resource(P::WorkloadView, P::WorkloadView);
@@ -229,7 +233,7 @@ operations! {
     ArchiveUseCase = "archive_use_case" => on_resource(P::WorkloadView, P::UseCaseAuthor);
     ReopenUseCase = "reopen_use_case" => on_resource(P::WorkloadView, P::UseCaseAuthor);
     ListAuditEvents = "list_audit_events" => on_resource(P::AuditView, P::AuditView);
-    // A person's own inbox and preferences need the permission in any scope of the tenant.
+    // A person's own inbox and preferences require the permission in any scope of the tenant.
     ListInbox = "list_inbox" => BelowWorkspace(P::NotificationRead);
     ChangeInboxStatus = "change_inbox_status" => BelowWorkspace(P::NotificationRead);
     MarkInboxRead = "mark_inbox_read" => BelowWorkspace(P::NotificationRead);
@@ -271,20 +275,20 @@ operations! {
     MakeAnnouncement = "make_announcement" => Tenant(P::NotificationDestinationManage);
     ReadAnnouncement = "read_announcement" => Tenant(P::NotificationDestinationManage);
     ListSuppressedDecisions = "list_suppressed_decisions" => BelowWorkspace(P::NotificationAuditView);
-    // Checkpoints, tiles and consistency proofs hold hashes of the whole tenant's log and reveal no event, so an auditor
-    // of any scope in the tenant may read them.
+    // Checkpoints, tiles and consistency proofs contain only hashes of the tenant's log and reveal no event. An
+    // auditor of any scope in the tenant may therefore read them.
     ReadCheckpoint = "read_checkpoint" => on_resource(P::AuditView, P::AuditView);
     ReadCheckpointKeys = "read_checkpoint_keys" => on_resource(P::AuditView, P::AuditView);
     ReadConsistencyProof = "read_consistency_proof" => on_resource(P::AuditView, P::AuditView);
     ReadLogTile = "read_log_tile" => on_resource(P::AuditView, P::AuditView);
     // The proof of an event requires the permission in the scope of the event.
     ReadInclusionProof = "read_inclusion_proof" => on_resource(P::AuditView, P::AuditView);
-    // A tool call also requires the permissions of the operation behind the tool.
+    // A tool call also requires the permissions of the operation that the tool performs.
     CallTool = "call_tool" => on_resource(P::WorkloadView, P::ExecutionRun);
     ReadPlugins = "read_runtime_plugins" => on_resource(P::WorkloadView, P::WorkloadView);
     ReadSystemMeta = "read_runtime_system_meta" => on_resource(P::WorkloadView, P::WorkloadView);
     ReadManifest = "read_runtime_mcp_manifest" => on_resource(P::WorkloadView, P::WorkloadView);
-    // The runtime interface as an HTML page.
+    // Reads the runtime interface as an HTML page.
     ReadPage = "read_page" => on_resource(P::WorkloadView, P::WorkloadView);
     ReadDocument = "read_document" => Nothing;
     ReadReference = "read_reference" => Nothing;
@@ -294,7 +298,8 @@ operations! {
 }
 
 impl Operation {
-    /// Parts of other operations without a route of their own: the body of the route determines which one applies.
+    /// Operations that are parts of other operations and have no route of their own. The body of the request
+    /// determines which of them apply.
     pub const WITHOUT_OWN_ROUTE: &[Self] = &[
         Self::ChangePublicHosts,
         Self::SuspendWorkload,

@@ -1,4 +1,4 @@
-//! Maintenance of the artifact store against its index: verified reads and writes, verification of every version,
+//! Maintenance of the artifact store: verified reads and writes, verification of every version against its artifact,
 //! and garbage collection of unreferenced artifacts.
 
 use crate::{
@@ -33,10 +33,10 @@ const VERSION_PAGE: u32 = 500;
 /// Page size of object lookups.
 const OBJECT_PAGE: usize = 1_000;
 
-/// A discrepancy of a version.
+/// A discrepancy between the row, the checksum and the artifact of a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Discrepancy {
-    /// The row names another path than the version's.
+    /// The row names a path that is not the version's artifact path.
     WrongPath,
     /// The row's checksum does not match its content.
     WrongChecksum,
@@ -47,7 +47,7 @@ pub enum Discrepancy {
 }
 
 impl Discrepancy {
-    /// A description for people.
+    /// A human-readable description.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -77,23 +77,24 @@ pub struct CollectionReport {
     pub deleted: u64,
 }
 
-/// Minimum interval between incidents of the same artifact. A damaged artifact may be read often, and each fact is a
-/// permanent incident.
+/// Minimum interval between incidents of the same artifact. A damaged artifact may be read often, and each incident
+/// is a permanent fact.
 const RECORD_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// The time of the last incident of each damaged artifact in this process. Each server counts alone: no statement is
-/// sent for a known mismatch, and each is recorded at most once per server and hour.
+/// The time of the last incident of each damaged artifact in this process. Each server records a mismatch at most
+/// once per hour, and consults only this cache to decide.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedMismatches(Cache<(TenantId, ArtifactOwner), Timestamp>);
 
 impl RecordedMismatches {
     pub(crate) fn new() -> Self {
-        // LRU eviction: a new entry must be admitted, or each of its reads would be recorded.
+        // LRU eviction always admits a new entry. Another policy could reject it, and each read would record an
+        // incident.
         let cache = weighted_cache(MAX_BYTES.mismatches, |_, _| 0).eviction_policy(EvictionPolicy::lru());
         Self(cache.build())
     }
 
-    /// Whether a mismatch is due to be recorded. The call marks it as recorded.
+    /// Returns whether a mismatch must be recorded now, and marks it as recorded.
     fn is_due(&self, scope: TenantScope, owner: ArtifactOwner, now: Timestamp) -> bool {
         let noted = self.0.entry((scope.tenant(), owner)).and_compute_with(|last| match last {
             Some(last) if now < last.value().plus(RECORD_INTERVAL) => Op::Nop,
@@ -119,7 +120,7 @@ pub struct Artifacts {
 }
 
 impl Artifacts {
-    /// Checks that the artifact store is available.
+    /// Checks the availability of the artifact store.
     ///
     /// # Errors
     /// When the artifact store does not respond.
@@ -139,12 +140,12 @@ impl Artifacts {
 }
 
 impl Artifacts {
-    /// Stores a version's artifact before its row, so that no row lacks its artifact. Garbage collection deletes an
-    /// artifact without a row.
+    /// Stores a version's artifact. The caller stores the row afterwards, so that no row lacks its artifact. Garbage
+    /// collection deletes an artifact without a row.
     ///
     /// # Errors
-    /// When the store fails, or the path holds other bytes, which is recorded as in [`Self::read_artifact`]. A retry
-    /// creates another version with its own path.
+    /// When the store fails, or the path already contains other bytes. The latter is recorded as in
+    /// [`Self::read_artifact`]. A retry creates another version with its own path.
     pub(crate) async fn put_artifact(
         &self,
         caller: &Caller,
@@ -161,11 +162,11 @@ impl Artifacts {
         }
     }
 
-    /// The bytes of a version's artifact, verified against the checksum of its row. A mismatch is recorded as an
-    /// incident before the caller gets the refusal.
+    /// Returns the bytes of a version's artifact, verified against the checksum of its row. A mismatch is recorded as
+    /// an incident before the caller receives the refusal.
     ///
     /// # Errors
-    /// When the store fails, or its bytes differ from the version.
+    /// When the store fails, or the bytes do not match the checksum of the version.
     pub(crate) async fn read_artifact(
         &self,
         caller: &Caller,
@@ -179,8 +180,8 @@ impl Artifacts {
         }
     }
 
-    /// Records a mismatch, unless this process did so within the hour; returns the failure for the caller. The bytes
-    /// are withheld even if the fact cannot be stored.
+    /// Records a mismatch as an incident, at most once per hour in this process; returns the failure for the caller.
+    /// The bytes are withheld even if the fact cannot be stored.
     pub(crate) async fn record_mismatch(
         &self,
         caller: &Caller,
@@ -223,7 +224,7 @@ impl Artifacts {
             after = Some(*last);
             for booked in page {
                 let scope = TenantScope::for_background_task(booked.tenant_id);
-                // Versions are never deleted, but the whole database may be restored concurrently.
+                // Versions are never deleted, but an operator may restore the whole database concurrently.
                 let Some(row) = self.artifact_index.find_row(scope, booked.asset_version_id).await? else {
                     continue;
                 };
@@ -261,12 +262,12 @@ impl Artifacts {
         if self.artifact_index.claim_sweep().await? { self.collect_garbage().await.map(Some) } else { Ok(None) }
     }
 
-    /// Deletes unreferenced version contents that are older than a day: the remains of requests that ended between
-    /// the two stores.
+    /// Deletes unreferenced version contents that are older than a day. They result from requests that stored an
+    /// artifact and ended before they stored its row.
     ///
     /// # Errors
-    /// When a store fails, or the artifact store belongs to another installation: this index would reference none of
-    /// its objects.
+    /// When a store fails, or the artifact store belongs to another installation, because this database would
+    /// reference none of its objects.
     pub async fn collect_garbage(&self) -> Result<CollectionReport, Failure> {
         self.verify_installation().await?;
         let mut swept = CollectionReport::default();
@@ -285,7 +286,7 @@ impl Artifacts {
         }
     }
 
-    /// Writes this installation's identifier into the store, or verifies the present one.
+    /// Writes this installation's identifier into the artifact store, or compares it with the stored identifier.
     async fn verify_installation(&self) -> Result<(), Failure> {
         let name = self.artifact_index.installation_id().await?.to_string();
         match self.artifact_store.put_if_absent(&ArtifactPath::of_installation(), name.into_bytes()).await {

@@ -20,13 +20,13 @@ use fairway_memory_limit::admit;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Peak memory of a comparison of two contents of 4 MiB, in bytes.
+/// Peak memory of the comparison of two contents of 4 MiB, in bytes.
 const DIFF_BYTES: usize = 32 << 20;
-/// How long a comparison waits for memory.
+/// Maximum time for which a comparison waits for memory.
 const DIFF_WAIT: Duration = Duration::from_secs(5);
 
 impl Assets {
-    /// The changes from one version of an asset to another.
+    /// Returns the changes from one version of an asset to another.
     ///
     /// # Errors
     /// Not found when the caller does not see the asset from that workspace, or a version belongs to another asset.
@@ -58,7 +58,8 @@ impl Assets {
     }
 }
 
-/// Parses the content of a version and drops its text: it may be large, and there are two.
+/// Parses the content of a version and drops its text, because two large texts would occupy memory during the
+/// comparison.
 fn parse_content(version: AssetVersion) -> Result<Value, serde_json::Error> {
     version.content()
 }

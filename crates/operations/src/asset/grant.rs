@@ -11,7 +11,7 @@ use fairway_domain::{
 };
 
 impl Assets {
-    /// The grants of an asset, newest first.
+    /// Lists the grants of an asset, newest first.
     ///
     /// # Errors
     /// When the caller does not see the asset from that workspace, or may not edit it.
@@ -62,7 +62,7 @@ impl Assets {
             .await
     }
 
-    /// Revokes a grant. The next request no longer uses it.
+    /// Revokes a grant. The revocation applies to the next request.
     ///
     /// # Errors
     /// When the caller does not see the asset from that workspace or may not edit it, or the grant does not exist.
@@ -77,7 +77,7 @@ impl Assets {
         let held = self.asset_grant_store.find(scope, id, grant).await?.ok_or(Failure::NotFound)?;
         let fact = held.fact(FactKind::AssetGrantDeleted, &asset, &self.context.stamp(caller));
         match self.asset_grant_store.commit_revocation(scope, grant, fact).await {
-            // A concurrent request has revoked it.
+            // A concurrent request has revoked the grant.
             Err(CommitError::Stale) => return Err(Failure::NotFound),
             committed => committed?,
         }

@@ -1,7 +1,7 @@
 //! The blast radius of an asset: the releases and workloads that depend on it.
 //!
-//! A breadth-first search follows references backwards from the asset and visits each version once. Paths are
-//! therefore shortest, and circular references end.
+//! A breadth-first search follows references backwards from the asset and visits each version once. The paths are
+//! therefore shortest paths, and the search terminates on circular references.
 
 use crate::{Failure, access::Operation, asset::Assets};
 use fairway_domain::{
@@ -20,10 +20,10 @@ use std::{
     sync::Arc,
 };
 
-/// Maximum number of bindings read.
+/// Maximum number of bindings that the search reads.
 const MAX_BINDINGS: u32 = 2_000;
 
-/// Maximum number of versions listed, nearest first.
+/// Maximum number of versions that the result lists, nearest first.
 const MAX_LISTED_VERSIONS: usize = 2_000;
 
 /// Maximum number of hops in the paths of all listed releases. A path may be as long as the reference limit of a
@@ -33,15 +33,16 @@ const MAX_PATH_HOPS: usize = 2_000;
 /// Limits of the search.
 #[derive(Clone, Copy)]
 struct SearchLimits {
-    /// Versions followed at each distance from the asset.
+    /// Maximum number of versions that the search follows at each distance from the asset.
     versions: u32,
     /// Maximum distance from the asset.
     depth: usize,
-    /// Versions followed in total. Beyond it, the search ends after the current distance.
+    /// Number of versions after which the search ends with the current distance.
     total: usize,
 }
 
-/// A release has at most this many resolved references, so no release depends on a version further away.
+/// Limits in operation. A release has fewer than [`MAX_REFERENCES`] resolved references, so no release depends on a
+/// version at a greater distance.
 const SEARCH_LIMITS: SearchLimits = SearchLimits { versions: 1_000, depth: MAX_REFERENCES, total: 10_000 };
 
 /// The dependents of an asset that the caller may see.
@@ -49,7 +50,7 @@ const SEARCH_LIMITS: SearchLimits = SearchLimits { versions: 1_000, depth: MAX_R
 pub struct BlastRadius {
     /// Releases that bind a version of the asset or of a dependent, newest first.
     pub releases: Vec<ImpactedRelease>,
-    /// Their workloads.
+    /// The workloads of these releases.
     pub workloads: Vec<ImpactedWorkload>,
     /// Versions that refer to the asset, directly or indirectly, nearest first.
     pub via: Vec<Arc<ReferenceHop>>,
@@ -62,8 +63,9 @@ pub struct BlastRadius {
 pub struct ImpactedRelease {
     /// The release with the bound version.
     pub release: BoundRelease,
-    /// The path from the asset to that version: each hop refers to the one before, the first to the asset. Empty if
-    /// the release binds the asset itself; `None` for a version that the caller may not see.
+    /// The path from the asset to that version. Each hop refers to the previous one, and the first hop to the asset.
+    /// The path is empty if the release binds the asset itself. A hop is `None` if the caller may not see its
+    /// version.
     pub path: Vec<Option<Arc<ReferenceHop>>>,
 }
 
@@ -72,28 +74,29 @@ pub struct ImpactedRelease {
 pub struct ImpactedWorkload {
     /// The workload.
     pub workload_id: WorkloadId,
-    /// Its slug.
+    /// The slug of the workload.
     pub slug: Slug,
-    /// Its workspace.
+    /// The workspace of the workload.
     pub workspace_id: WorkspaceId,
-    /// Its listed releases.
+    /// The releases of the workload in [`BlastRadius::releases`].
     pub releases: Vec<ReleaseId>,
 }
 
 /// A version on a path of references to the asset.
 #[derive(Clone, Debug)]
 pub struct ReferenceHop {
-    /// The version with the location of its reference.
+    /// The version, with the location of its reference.
     pub referrer: Referrer,
-    /// The version that it refers to; `None` for the asset itself.
+    /// The version to which this version refers; `None` for the asset itself.
     pub towards: Option<AssetVersionId>,
 }
 
 impl Assets {
-    /// The dependents of an asset.
+    /// Returns the dependents of an asset.
     ///
     /// # Errors
-    /// Not found when the caller does not see the asset, from the workspace if one is named.
+    /// Not found when the caller does not see the asset from the given workspace, or from any workspace if none is
+    /// given.
     pub async fn blast_radius(
         &self,
         caller: &Caller,
@@ -123,8 +126,8 @@ impl Assets {
     }
 }
 
-/// Versions that refer to the asset, directly or indirectly, nearest first; and whether there are more. Beyond a
-/// limit, the search continues from the versions found.
+/// Returns the versions that refer to the asset, directly or indirectly, nearest first, and whether more exist. If a
+/// distance has more versions than its limit, the search continues from those that it found.
 async fn find_referrers(
     store: &dyn ImpactStore,
     scope: TenantScope,
@@ -133,7 +136,7 @@ async fn find_referrers(
 ) -> Result<(Vec<ReferenceHop>, bool), Failure> {
     let (mut hops, mut truncated): (Vec<ReferenceHop>, bool) = (Vec::new(), false);
     let mut visited: HashSet<AssetVersionId> = HashSet::new();
-    // The names by which references may refer to a found version: its slug with its label, or its slug alone.
+    // The names by which a reference can refer to a found version: slug with label, or slug only.
     let mut version_by_name: HashMap<(Slug, Option<VersionLabel>), AssetVersionId> = HashMap::new();
     let mut targets = vec![ReferenceTarget { slug: asset.slug.clone(), labels: None }];
     for _ in 0..bounds.depth {
@@ -146,7 +149,7 @@ async fn find_referrers(
         let mut next: BTreeMap<String, ReferenceTarget> = BTreeMap::new();
         let nearer = hops.len();
         for referrer in referrers {
-            // The asset's own versions are targets from the start.
+            // The search starts from the asset's own versions, so it does not list them.
             if !visited.insert(referrer.asset_version_id) || referrer.asset.asset_id == asset.asset_id {
                 continue;
             }
@@ -171,7 +174,7 @@ fn is_full<T>(rows: &[T], limit: u32) -> bool {
 }
 
 /// Selects the releases and workloads that the caller may see. Each release appears once, with its shortest path. The
-/// flag is true if [`MAX_PATH_HOPS`] omitted releases.
+/// flag is true if [`MAX_PATH_HOPS`] excluded releases.
 fn visible_impact(
     caller: &Caller,
     bound: Vec<BoundRelease>,
@@ -217,7 +220,8 @@ fn visible_impact(
     (releases, workloads.into_values().rev().collect(), left_out)
 }
 
-/// The path length of each version. A hop leads to a nearer version, and nearer versions come first.
+/// Returns the path length of each version. Each hop leads to a nearer version, and `hops` lists nearer versions
+/// first.
 fn path_lengths(hops: &[Arc<ReferenceHop>]) -> HashMap<AssetVersionId, usize> {
     let mut lengths: HashMap<AssetVersionId, usize> = HashMap::with_capacity(hops.len());
     for hop in hops {
@@ -227,7 +231,7 @@ fn path_lengths(hops: &[Arc<ReferenceHop>]) -> HashMap<AssetVersionId, usize> {
     lengths
 }
 
-/// The path from the asset to a version.
+/// Returns the path from the asset to a version.
 fn path_to(
     version: AssetVersionId,
     by_version: &HashMap<AssetVersionId, &Arc<ReferenceHop>>,
@@ -235,7 +239,7 @@ fn path_to(
 ) -> Vec<Option<Arc<ReferenceHop>>> {
     let mut path = Vec::new();
     let mut at = Some(version);
-    // Each hop leads to a nearer version, so the path ends.
+    // Each hop leads to a nearer version, so the loop ends.
     while let Some(hop) = at.and_then(|version| by_version.get(&version)) {
         path.push(visible(hop).then(|| Arc::clone(hop)));
         at = hop.towards;

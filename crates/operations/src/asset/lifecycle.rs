@@ -1,4 +1,4 @@
-//! The lifecycle of assets: activate, retire, archive.
+//! Lifecycle transitions of assets: activate, retire, archive.
 
 use crate::{
     Failure, MaybeReplayed, Precondition,
@@ -15,17 +15,17 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// Maximum number of blocking releases in a refusal.
+/// Maximum number of blocking releases that a refusal lists.
 const MAX_BLOCKING_SHOWN: u32 = 100;
 
 /// A request to change the lifecycle state of an asset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LifecycleCommand {
-    /// Activates the asset: it can be bound. Also reverses a retirement.
+    /// Activates the asset, so that releases can bind it. Also reverses a retirement.
     Activate,
-    /// Retires the asset: it takes no new bindings, and existing releases continue.
+    /// Retires the asset: releases can no longer bind it, and existing releases continue to run.
     Retire,
-    /// Archives the asset. Its versions stay.
+    /// Archives the asset. Its versions remain stored.
     Archive,
 }
 
@@ -51,8 +51,9 @@ impl Assets {
     /// Changes the lifecycle state of an asset.
     ///
     /// # Errors
-    /// When the caller does not see the asset from that workspace or may not edit it, its state does not allow it, or
-    /// its revision changed. An archival also fails while an unfinished release binds a version of the asset.
+    /// When the caller does not see the asset from that workspace or may not edit it, its state does not allow the
+    /// transition, or its revision changed. An archival also fails while an unfinished release binds a version of the
+    /// asset.
     pub async fn change_lifecycle(
         &self,
         caller: &Caller,
@@ -96,8 +97,8 @@ impl Assets {
             .await
     }
 
-    /// The refusal with the blocking releases that the caller may see. An asset may be bound in workspaces that the
-    /// caller does not see.
+    /// Returns the refusal with the blocking releases that the caller may see. Releases in workspaces that the caller
+    /// does not see may bind the asset too.
     async fn in_use_failure(&self, caller: &Caller, scope: TenantScope, id: AssetId) -> Result<Failure, Failure> {
         let blocking = self.asset_store.blocking_releases(scope, id, MAX_BLOCKING_SHOWN).await?;
         let all = blocking.len();

@@ -1,4 +1,4 @@
-//! Validation of submitted content: its schema and rules, its canonical form, and its references.
+//! Validation of submitted content: schema, rules, canonical form and references.
 
 use crate::{
     Failure,
@@ -16,22 +16,22 @@ use fairway_domain::{
 };
 use serde_json::Value;
 
-/// Maximum size of content that is validated on the serving thread: bytes of text plus sixteen per value. A handover
-/// to the blocking pool takes 13 µs of processor time and a wait of 8 to 50 µs. Two kibibytes of a kind without
-/// compilation take no longer.
+/// Maximum size of content that is validated on the serving thread: bytes of text plus 16 per value. A handover to
+/// the blocking pool takes 13 µs of processor time and a wait of 8 to 50 µs. The validation of 2 KiB takes no longer,
+/// for kinds whose validation compiles nothing.
 const MAX_INLINE_BYTES: usize = 2 << 10;
 
-/// Valid content.
+/// Content that passed validation.
 pub(crate) struct ValidContent {
-    /// The prompt, if it is one; its includes are checked later.
+    /// The parsed prompt, if the content is a prompt template. Its includes are checked later.
     pub(crate) prompt: Option<PromptTemplate>,
-    /// Its canonical form.
+    /// The canonical form of the content.
     pub(crate) canonical: Canonical,
-    /// Its references.
+    /// The references in the content.
     pub(crate) references: Vec<AssetReference>,
 }
 
-/// Validates content of a tenant, on the blocking pool unless it is fast.
+/// Validates content of a tenant. Slow validations run on the blocking pool.
 pub(crate) async fn validate(scope: TenantScope, kind: AssetKind, content: Value) -> Result<ValidContent, Failure> {
     if is_fast(kind, &content) {
         return validate_now(kind, &content);
@@ -52,7 +52,8 @@ fn validate_now(kind: AssetKind, content: &Value) -> Result<ValidContent, Failur
     Ok(ValidContent { prompt, canonical: Canonical::of(content)?, references: find_references(kind, content) })
 }
 
-/// Whether validation takes no longer than a handover. Rules, patterns and schemas may take long even if short.
+/// Whether validation takes no longer than a handover to the blocking pool. Even short rules, patterns and schemas
+/// may take long to compile.
 fn is_fast(kind: AssetKind, content: &Value) -> bool {
     let compiles = match kind {
         AssetKind::ModelPolicy | AssetKind::ModelConfig | AssetKind::KnowledgeBase => false,
@@ -76,7 +77,7 @@ fn is_fast(kind: AssetKind, content: &Value) -> bool {
     !compiles && is_small(content)
 }
 
-/// Stops as soon as the limit is exceeded.
+/// Whether the content is within [`MAX_INLINE_BYTES`]. The traversal stops as soon as the limit is exceeded.
 fn is_small(content: &Value) -> bool {
     let mut left = MAX_INLINE_BYTES;
     let mut pending = vec![content];

@@ -1,8 +1,9 @@
 //! Visibility of assets.
 //!
 //! An asset is visible from every workspace of its namespace, to principals that may view assets in at least one of
-//! them. Grants make it visible to principals, and from workspaces. Built-in assets are visible from everywhere. To
-//! other callers the asset does not exist. A change requires a permission in the asset's own workspace.
+//! these workspaces. Grants make an asset visible to further principals, and from further workspaces. Built-in assets
+//! are visible from every workspace. For other callers the asset is not found. A change requires a permission in the
+//! asset's own workspace.
 
 use super::AssetQuery;
 use crate::{
@@ -23,7 +24,8 @@ use fairway_domain::{
 use std::collections::HashSet;
 
 impl Assets {
-    /// Assets, newest first: of one kind if requested, visible from one workspace if named, else from anywhere.
+    /// Lists assets, newest first: of one kind if the query names one, and visible from the named workspace, or else
+    /// from any workspace.
     ///
     /// # Errors
     /// When the caller sees no assets at all, or the named workspace is not found.
@@ -48,7 +50,7 @@ impl Assets {
         let everything = TenantScope::for_caller(caller);
         let principals = caller.principals();
         let (scope, scopes) = match authorize::authorize_list(caller, operation) {
-            // A caller without view permissions may still hold grants.
+            // A caller without view permissions may still have grants.
             Err(refused) => {
                 if !self.asset_grant_store.has_any_grant(everything, &principals).await? {
                     return Err(refused);
@@ -76,7 +78,7 @@ impl Assets {
         Err(Failure::NotFound)
     }
 
-    /// The asset as seen from a workspace.
+    /// Returns the asset if it is visible from a workspace.
     pub(crate) async fn asset_from(
         &self,
         caller: &Caller,
@@ -88,7 +90,7 @@ impl Assets {
         self.authorize_visible_asset(caller, operation, id, Some(&position)).await
     }
 
-    /// The asset as seen from anywhere.
+    /// Returns the asset if it is visible from any workspace.
     pub(crate) async fn asset_from_anywhere(
         &self,
         caller: &Caller,
@@ -98,7 +100,7 @@ impl Assets {
         self.authorize_visible_asset(caller, operation, id, None).await
     }
 
-    /// The asset as seen from a workspace if one is named, else from anywhere.
+    /// Returns the asset if it is visible from the given workspace, or from any workspace if `from` is `None`.
     pub(crate) async fn asset_from_optional(
         &self,
         caller: &Caller,
@@ -112,11 +114,11 @@ impl Assets {
         }
     }
 
-    /// Authorizes a large write to an asset before its body is read. Without `from`, the workspace is in the unread
-    /// body, so the caller needs the permission in the asset's home scope, as for the write itself.
+    /// Authorizes a large write to an asset before its body is read. If `from` is `None`, the workspace is named in
+    /// the unread body. The caller then needs the permission in the asset's home scope, as for the write itself.
     ///
     /// # Errors
-    /// As the operation itself.
+    /// The errors of the operation itself.
     pub async fn preauthorize_asset_write(
         &self,
         caller: &Caller,
@@ -148,14 +150,14 @@ impl Assets {
             OwnershipTier::Workspace => {
                 ResourcePosition::workspace(caller.tenant, asset.namespace_id, asset.workspace_id)
             }
-            // Platform operators change built-in assets.
+            // Only platform operators change built-in assets.
             OwnershipTier::PlatformBuiltin => ResourcePosition::INSTALLATION,
         };
         Ok((authorize::authorize_visible(caller, operation, &home)?, asset))
     }
 
-    /// Refuses an unknown asset. A hidden asset costs a grant lookup, so an unknown one does too: the response time
-    /// reveals nothing.
+    /// Returns the refusal for an unknown asset. For a hidden asset, the grants are looked up. An unknown asset
+    /// performs such a lookup too, so that the response time does not reveal whether an asset exists.
     pub(crate) async fn refuse_unknown_asset(&self, caller: &Caller, id: AssetId) -> Failure {
         let (scope, principals) = (TenantScope::for_caller(caller), caller.principals());
         match self.asset_grant_store.is_granted(scope, id, &principals, &VisibleScopes::default()).await {
@@ -164,7 +166,7 @@ impl Assets {
         }
     }
 
-    /// Whether the caller sees an asset, from a resource position or from anywhere.
+    /// Whether the caller sees an asset from a resource position, or from any workspace if `from` is `None`.
     pub(crate) async fn sees_asset(
         &self,
         caller: &Caller,
@@ -198,7 +200,7 @@ impl Assets {
         Ok(self.asset_grant_store.is_granted(scope, asset.asset_id, &caller.principals(), &scopes).await?)
     }
 
-    /// The assets that the caller sees from anywhere. One query reads their grants.
+    /// Returns those assets that the caller sees from any workspace. One query reads all their grants.
     pub(super) async fn visible_assets<'a>(
         &self,
         caller: &Caller,
@@ -224,14 +226,15 @@ impl Assets {
         Ok(seen)
     }
 
-    /// Whether the caller sees an asset from anywhere without a grant.
+    /// Whether the caller sees an asset from any workspace without a grant.
     async fn sees_without_grant(&self, caller: &Caller, asset: &Asset) -> Result<bool, Failure> {
         let builtin = asset.ownership_tier == OwnershipTier::PlatformBuiltin;
         let views_something = caller.rights.visible_scopes(Permission::AssetView) != Some(VisibleScopes::default());
         Ok(builtin && views_something || self.views_namespace(caller, asset.namespace_id).await?)
     }
 
-    /// Whether an asset is visible in a workspace for any caller: the releases of its workloads may bind it.
+    /// Whether an asset is visible from a workspace, regardless of the caller. Releases of workloads in that
+    /// workspace may bind it.
     pub(crate) async fn is_visible_in(
         &self,
         caller: &Caller,

@@ -31,7 +31,7 @@ async fn concurrent_requests_share_one_computation() {
     };
     let both = tokio::join!(in_flight.get_or_compute("a", make()), in_flight.get_or_compute("a", make()));
     assert_eq!((both, made.load(Ordering::Relaxed)), ((Ok(0), Ok(0)), 1));
-    // Neither a value nor a failure is kept.
+    // After a computation, neither its value nor its failure remains stored, so each call computes again.
     assert_eq!(in_flight.get_or_compute("a", make()).await, Ok(1));
     assert_eq!(in_flight.get_or_compute("b", async { Err::<u32, _>("no") }).await, Err("no"));
     assert_eq!(in_flight.get_or_compute("b", async { Ok::<_, &str>(7) }).await, Ok(7));

@@ -1,4 +1,4 @@
-//! Notices of expiry: a scheduled job gives each one once, by the clock of the database.
+//! Expiry notices of connection credentials. A scheduled job creates each notice once, by the clock of the database.
 
 use super::Connections;
 use crate::Failure;
@@ -7,20 +7,20 @@ use fairway_domain::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// The pause between two looks for due notices.
+/// Interval between two queries for due notices.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// The number of notices of one look.
+/// Maximum number of notices that one query returns.
 const PAGE: u32 = 200;
-/// The system actor that gives notices.
+/// Name of the system actor that creates notices.
 const ACTOR: &str = "clock";
 
-/// Gives due notices of expiry, forever. Any number of processes may run it concurrently.
+/// Creates due expiry notices in an endless loop. Several processes may run this task concurrently.
 pub async fn run_expiry_notices(connections: Arc<Connections>) {
     loop {
         if let Err(error) = connections.give_due_notices().await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "failed to give notices of expiring credentials; retrying in 60 s"
+                "failed to create expiry notices of connections; retrying in 60 s"
             );
         }
         tokio::time::sleep(INTERVAL).await;
@@ -28,7 +28,7 @@ pub async fn run_expiry_notices(connections: Arc<Connections>) {
 }
 
 impl Connections {
-    /// Gives each due notice of expiry once. Returns their number.
+    /// Creates each due expiry notice once. Returns the number of created notices.
     ///
     /// # Errors
     /// When the store fails.
@@ -40,16 +40,16 @@ impl Connections {
             for notice in &due {
                 match self.give_notice(*notice).await {
                     Ok(is_given) => given = given.saturating_add(u64::from(is_given)),
-                    // The notices of other connections do not wait for this one.
+                    // A failure must not delay the notices of other connections.
                     Err(error) => tracing::warn!(
                         tenant_id = %notice.tenant,
                         connection_id = %notice.connection_id,
                         error = &error as &dyn std::error::Error,
-                        "failed to give a notice of expiring credentials; retrying in 60 s"
+                        "failed to create the expiry notice of a connection; retrying in 60 s"
                     ),
                 }
             }
-            // A stale notice stays due, and the next look decides again.
+            // A notice whose commit was stale remains due, and the next query returns it again.
             if given == before {
                 break;
             }

@@ -1,5 +1,5 @@
-//! Scheduled checks: every active connection with an endpoint is checked once a day, so that a system that stops answering
-//! is noticed without a request.
+//! Scheduled checks: a background task checks every active connection with an endpoint once a day, so that an outage
+//! is detected without a request.
 
 use super::Connections;
 use crate::Failure;
@@ -16,23 +16,23 @@ use std::{
     time::Duration,
 };
 
-/// The pause between two looks for due checks.
+/// Interval between two queries for due checks.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// The number of checks of one look.
+/// Maximum number of checks that one query returns.
 const PAGE: u32 = 200;
-/// Checks at the same time. An endpoint may answer slowly.
+/// Maximum number of concurrent checks, because an endpoint may respond slowly.
 const CONCURRENT_CHECKS: usize = 8;
-/// The system actor that checks.
+/// Name of the system actor that records the checks.
 const ACTOR: &str = "clock";
 
-/// Makes due checks, forever. Any number of processes may run it concurrently.
+/// Performs due checks in an endless loop. Several processes may run this task concurrently.
 pub async fn run_connection_checks(connections: Arc<Connections>) {
     loop {
         tokio::time::sleep(INTERVAL).await;
         if let Err(error) = connections.make_due_checks().await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "failed to find connections to check; retrying in 60 s"
+                "failed to list connections to check; retrying in 60 s"
             );
         }
     }
@@ -50,7 +50,7 @@ impl Connections {
             Ok(is_made) => {
                 check_count.fetch_add(u64::from(is_made), Ordering::Relaxed);
             }
-            // Checks of other connections do not wait for this one.
+            // A failure must not stop the checks of other connections.
             Err(error) => tracing::warn!(
                 tenant_id = %due.tenant,
                 connection_id = %due.connection_id,
@@ -69,7 +69,7 @@ impl Connections {
     async fn make_check(&self, due: DueCheck) -> Result<bool, Failure> {
         let scope = TenantScope::for_background_task(due.tenant);
         let stored = self.connection_store.find(scope, due.connection_id).await?;
-        // Another process may have checked it since.
+        // Another process may have checked or changed the connection since the query.
         let Some(connection) = stored.filter(|connection| connection.revision == due.revision) else {
             return Ok(false);
         };
@@ -79,7 +79,7 @@ impl Connections {
         let check: ConnectionCheckId = self.context.new_id();
         let change = connection.record_check(check, health, code, &stamp);
         match self.connection_store.commit_check(scope, change, None).await {
-            // The connection changed, or another process has checked it.
+            // The connection changed during the check, or another process has checked it.
             Err(CommitError::Stale) => Ok(false),
             committed => {
                 committed?;

@@ -1,4 +1,5 @@
-//! The runs that this process executes. A shutdown releases their leases, and wakeups reach them here.
+//! Registry of the runs that this process executes. A shutdown releases their leases, and wakeups are delivered to
+//! them.
 
 use fairway_domain::{id::ExecutionId, tenant::TenantScope};
 use std::{
@@ -28,13 +29,13 @@ struct State {
     is_closed: bool,
 }
 
-/// The registration of an active run; dropping it removes the run.
+/// The registration of an active run; dropping it deregisters the run.
 #[derive(Debug)]
 pub(crate) struct ActiveGuard {
     runs: Arc<ActiveRuns>,
     id: ExecutionId,
     lease: Uuid,
-    /// Notified when the run has to check its lease.
+    /// Notified when the run must check its lease.
     pub(crate) recheck: Arc<Notify>,
 }
 
@@ -47,7 +48,7 @@ impl Drop for ActiveGuard {
     }
 }
 
-/// A claim in flight: its runs are not yet registered.
+/// A claim in flight, whose runs are not registered yet.
 #[derive(Debug)]
 pub(crate) struct ClaimGuard(Arc<ActiveRuns>);
 
@@ -60,18 +61,18 @@ impl Drop for ClaimGuard {
 
 impl ActiveRuns {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves the state consistent: each change is one call.
+        // A panic leaves the state consistent, because each change is a single call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a run before or while it executes.
+    /// Registers a run before or during its execution.
     pub(crate) fn register(self: &Arc<Self>, scope: TenantScope, id: ExecutionId, lease: Uuid) -> ActiveGuard {
         let recheck = Arc::new(Notify::new());
         self.state().runs.insert(id, Entry { scope, lease, recheck: Arc::clone(&recheck) });
         ActiveGuard { runs: Arc::clone(self), id, lease, recheck }
     }
 
-    /// Registers a claim; `None` during shutdown.
+    /// Registers a claim in flight; returns `None` during shutdown.
     pub(crate) fn begin_claim(self: &Arc<Self>) -> Option<ClaimGuard> {
         let mut book = self.state();
         if book.is_closed {
@@ -81,7 +82,7 @@ impl ActiveRuns {
         Some(ClaimGuard(Arc::clone(self)))
     }
 
-    /// Refuses further claims.
+    /// Refuses all further claims.
     pub(crate) fn close(&self) {
         self.state().is_closed = true;
     }

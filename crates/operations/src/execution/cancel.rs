@@ -1,4 +1,4 @@
-//! Cancellation of runs: queued runs end at once, active runs through the worker that executes them.
+//! Cancellation of runs. A queued run ends at once; the worker that executes an active run ends it.
 
 use super::{
     ExecutionDetail,
@@ -31,12 +31,13 @@ use fairway_domain::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// Time for the worker of a run to end it with its progress. After it, the run is ended without progress.
+/// Time within which the worker of a run must end it and store its progress. Afterwards the cancellation ends the run
+/// without this progress.
 const CANCEL_GRACE: Duration = Duration::from_millis(700);
-/// Poll interval during that time.
+/// Poll interval during [`CANCEL_GRACE`].
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Cancels runs.
+/// Operations that cancel runs.
 pub struct Cancellations {
     context: CommitContext,
     settings: Arc<Settings>,
@@ -77,11 +78,11 @@ impl Cancellations {
 }
 
 impl Cancellations {
-    /// Cancels a run, for its submitter and for callers that may cancel runs in the workload's scope.
+    /// Cancels a run. The submitter may do so, and callers that may cancel runs in the workload's scope.
     ///
     /// # Errors
-    /// Not found when the caller does not see the run; forbidden when it may not cancel it; refused when the run has
-    /// ended.
+    /// Not found when the caller does not see the run; forbidden when the caller may not cancel it; refused when the
+    /// run has ended.
     pub async fn cancel_execution(
         &self,
         caller: &Caller,
@@ -102,7 +103,7 @@ impl Cancellations {
             scope,
             key,
             async || self.cancel_run(scope, caller, &execution, outcome.as_ref()).await,
-            // The cancellation request is stored; the run may still be active.
+            // A repeated request continues here: the cancellation is stored, but the run may still be active.
             async |_| match self.cancel_run(scope, caller, &execution, None).await {
                 Ok(()) | Err(Failure::Run(RunRefusal::NotCancellable)) => Ok(()),
                 Err(failure) => Err(failure),
@@ -137,7 +138,8 @@ impl Cancellations {
                 continue;
             }
             match self.lease_store.request_cancel(scope, cancel_lease, &caller.actor, key).await? {
-                // A worker may be claiming the run: it is no longer queued and has no lease yet.
+                // Besides an ended run, this may be a run that a worker is claiming: it is no longer queued and has
+                // no lease yet.
                 CancelOutcome::AlreadyEnded => current = self.read_current(scope, id).await?,
                 CancelOutcome::DuplicateKey => return Err(Failure::KeyTaken),
                 CancelOutcome::LeaseTaken => {
@@ -157,8 +159,8 @@ impl Cancellations {
         Err(Failure::Contended)
     }
 
-    /// Waits for the worker of a run to end it, and ends the run if the worker does not. Returns the run if it awaits
-    /// review.
+    /// Waits until the worker of a run ends it. If the worker does not, this process takes over the lease and ends
+    /// the run. Returns the run if it awaits review.
     async fn end_notified_run(
         &self,
         scope: TenantScope,
@@ -172,12 +174,12 @@ impl Cancellations {
         if self.lease_store.take_over_lease(scope, lease_ref).await? {
             return self.end_cancelled(scope, execution, lease_ref, caller).await.map(|()| None);
         }
-        // No worker has the run: it has ended or awaits review. The cancellation request stays stored.
+        // The run has no lease: it has ended or awaits review. The cancellation request remains stored.
         let current = self.read_current(scope, lease_ref.execution_id).await?;
         Ok(Some(current).filter(|current| current.status == Status::AwaitingReview))
     }
 
-    /// The current state of a run, without a large output.
+    /// Returns the current state of a run. A large output is not read.
     async fn read_current(&self, scope: TenantScope, id: ExecutionId) -> Result<Execution, Failure> {
         let state = self.execution_store.find_state(scope, id).await?;
         state.map(|state| state.execution).ok_or(Failure::Inconsistent("a run is missing"))
@@ -209,7 +211,7 @@ impl Cancellations {
         let record = stored.ok_or(Failure::Inconsistent("a run is missing"))?;
         let imposed = record.decisions.iter().flat_map(|decision| &decision.obligations);
         let owes = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
-        // A worker may have started the run under another release since the caller read it.
+        // A worker may have started the run with another release since the caller read the run.
         let execution = &record.execution;
         let named = RunRef {
             execution_id: execution.execution_id,

@@ -1,4 +1,5 @@
-//! The retrieved documents that the result of a run cites, as far as its reader may read them now.
+//! Citations: the retrieved documents that the result of a run cites, as far as the reader of the result may
+//! currently read them.
 
 use crate::{
     Failure, Stores,
@@ -19,29 +20,29 @@ use std::{
     sync::Arc,
 };
 
-/// Maximum number of retrievals whose documents are found.
+/// Maximum number of retrievals of a run whose documents are considered.
 const MAX_RETRIEVALS: usize = 20;
-/// Maximum number of passages of one result.
+/// Maximum number of passages of one result. A passage is the text of a retrieved chunk.
 const MAX_PASSAGES: usize = 50;
-/// The documents of evidence that withhold passages: those of texts that were changed, because a passage would show what
-/// was masked, and that of a review, because the reviewer saw the result alone.
+/// Kinds of evidence documents that cause passages to be withheld. For a changed text, a passage could show what was
+/// masked. For a review, the reviewer saw only the result.
 const WITHHOLDING_KINDS: [&str; 4] = ["redaction", "guardrail", "hook", "review"];
 
 /// A retrieved document that a result cites.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CitedDocument {
-    /// The name of the document.
+    /// The identifier of the document.
     pub document_id: String,
-    /// Its title; `None` if there is none, it was erased, or it is withheld.
+    /// The document's title; `None` if it has no title, or its title was erased or is withheld.
     pub title: Option<String>,
     /// The retrieved passages, in the order of the document; empty if they were erased or are withheld.
     pub passages: Vec<String>,
-    /// Whether the passages are withheld: the reader may not read the document now, the run changed texts, or a person
-    /// reviewed the result.
+    /// Whether the passages are withheld. The reason is that the reader may not read the document now, the run
+    /// changed texts, or a person reviewed the result.
     pub is_withheld: bool,
 }
 
-/// Reads the citations of results.
+/// Operations that read the citations of results.
 pub struct Citations {
     execution_store: Arc<dyn ExecutionStore>,
     knowledge_bases: Arc<KnowledgeBases>,
@@ -52,8 +53,8 @@ impl Citations {
         Self { execution_store: Arc::clone(&stores.executions), knowledge_bases: Arc::clone(knowledge_bases) }
     }
 
-    /// The documents that a result cites, in the order of their retrieval. `execution` is as the caller may read it:
-    /// without an output there are no citations.
+    /// Returns the documents that a result cites, in the order of their retrieval. `execution` is the run as the
+    /// caller may read it; without an output it has no citations.
     ///
     /// # Errors
     /// When a store fails.
@@ -89,7 +90,7 @@ impl Citations {
     }
 }
 
-/// The text of the answer in a stored result.
+/// Returns the text of the answer in a stored result.
 fn answer_of(result: &str) -> Option<String> {
     let result: Value = serde_json::from_str(result).ok()?;
     let output = result.get("output")?;
@@ -112,7 +113,7 @@ struct CitedBase {
     contracts: BTreeSet<String>,
 }
 
-/// A retrieval, as its document records it.
+/// A retrieval in the form of its evidence document.
 #[derive(Deserialize)]
 struct RecordedRetrieval {
     knowledge_base_asset_id: AssetId,
@@ -123,7 +124,7 @@ struct RecordedRetrieval {
 #[derive(Deserialize)]
 struct RecordedChunk {
     document_id: String,
-    /// Absent from runs before citations were read.
+    /// The identifier of the chunk; `None` for runs of older versions, which did not record it.
     chunk_id: Option<ChunkId>,
 }
 
@@ -160,7 +161,8 @@ impl CitedChunks {
     }
 }
 
-/// A cited document with the texts that the caller may read; `None` if the caller may read none.
+/// Describes a cited document with the texts that the caller may read. `texts` is `None` if the caller may not read
+/// the document.
 fn describe(document_id: String, chunks: &[ChunkId], texts: Option<&[RetrievedChunk]>) -> CitedDocument {
     let Some(texts) = texts else {
         return CitedDocument { document_id, title: None, passages: Vec::new(), is_withheld: true };

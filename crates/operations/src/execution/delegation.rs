@@ -19,8 +19,8 @@ use fairway_domain::{
 };
 
 impl Executions {
-    /// Whether this service may act on behalf of other principals. The configuration names services of the default
-    /// tenant: where identities are verified, the same name in another tenant is another service.
+    /// Returns whether this service may act on behalf of other principals. The configuration names services of the
+    /// default tenant. With verified identities, the same name in another tenant is a different service.
     #[must_use]
     pub fn is_delegating_client(&self, claims: &Claims) -> bool {
         let is_at_home = match self.settings.identity {
@@ -32,7 +32,7 @@ impl Executions {
             && self.settings.delegating_clients.contains(&claims.actor)
     }
 
-    /// The principal that the on-behalf-of fields name; `None` if the request has none of these fields.
+    /// Returns the principal that the on-behalf-of fields name; `None` if the request has none of these fields.
     ///
     /// # Errors
     /// When the client is not a delegating service, or a field is missing or invalid.
@@ -47,12 +47,12 @@ impl Executions {
         fields.subject(trust, mode.as_str())
     }
 
-    /// Authorizes a delegated run. Service and principal both need the permissions to run the workload and to choose
-    /// a lane. The principal must be bound to the workload itself.
+    /// Authorizes a delegated run. The service and the principal both need the permissions to run the workload and to
+    /// choose a lane. The principal must also be bound to the workload.
     ///
     /// # Errors
-    /// Not found when the service or the principal does not see the workload; forbidden when either lacks a
-    /// permission; refused when the principal has no binding.
+    /// Not found when the service or the principal does not see the workload; forbidden when the service or the
+    /// principal lacks a permission; refused when the principal has no binding.
     pub(super) async fn authorize_delegation(
         &self,
         client: &Caller,

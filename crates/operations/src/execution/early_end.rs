@@ -1,5 +1,5 @@
-//! The end of a run without step results: denied, cancelled or failed before its first step, or taken over from a
-//! worker.
+//! End of a run without step results. Such a run was denied, cancelled or failed before its first step, or its lease
+//! was taken over.
 
 use crate::{Failure, execution::engine::RunEngine};
 use fairway_domain::{
@@ -22,7 +22,7 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-/// The end of a run that never reached its steps.
+/// The end of a run without step results.
 pub(super) struct EarlyEnd {
     pub(super) status: Status,
     pub(super) outcome: ExecutionOutcome,
@@ -49,7 +49,7 @@ impl EarlyEnd {
         Self { status: Status::Denied, outcome: ExecutionOutcome::Denied, code, message, decision: None }
     }
 
-    /// The end of a run whose workload accepts no more runs.
+    /// Returns the end of a queued run whose workload no longer accepts runs; `None` if the workload does.
     pub(super) const fn for_workload(status: workload::Status) -> Option<Self> {
         match status {
             workload::Status::Registered => None,
@@ -59,7 +59,7 @@ impl EarlyEnd {
     }
 }
 
-/// A run without step results, and its lease.
+/// A run without step results, with its lease.
 pub(super) struct UnstartedRun<'r> {
     pub(super) scope: TenantScope,
     pub(super) run: RunRef<'r>,
@@ -67,14 +67,15 @@ pub(super) struct UnstartedRun<'r> {
     /// The slug of the workload, if it is known.
     pub(super) workload_slug: Option<&'r str>,
     pub(super) started_at: Timestamp,
-    /// The stored decisions on the run.
+    /// The decisions on the run that are already stored.
     pub(super) decisions: Vec<DecisionEntry>,
     /// Whether a policy obliges Fairway to notify the owner of the workload.
     pub(super) owes_owner: bool,
 }
 
 impl RunEngine {
-    /// Ends a run without step results. Of its obligations, only the owner's notification needs no state of the run.
+    /// Ends a run without step results. Of its obligations, it can fulfil only the owner's notification, which needs
+    /// no state of the run.
     pub(super) async fn end_without_steps(
         &self,
         target: UnstartedRun<'_>,
@@ -97,7 +98,7 @@ impl RunEngine {
             fact = fact.notifying_owner(&workload.owner_ref.to_string());
             fulfilled.push((Obligation::NotifyOwner, finished_at));
         }
-        // A denial carries its own reason.
+        // The decision of a denial contains the reason, so a denied run has no error.
         let error = decision.is_none().then(|| RunError::new(code, message));
         let ending = FinishRecord {
             execution_id: run.execution_id,
@@ -125,7 +126,7 @@ impl RunEngine {
                 self.run_observer.run_ended(workload, status, started_at.duration_until(finished_at));
                 Ok(())
             }
-            // A concurrent process ended the run.
+            // Another process has ended the run concurrently.
             Err(CommitError::Stale) => Ok(()),
             Err(error) => Err(error.into()),
         }

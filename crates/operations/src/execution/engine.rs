@@ -1,4 +1,4 @@
-//! The engine: drives a run to its end, calls models, tools and hooks for it, and stores its progress.
+//! The run engine executes a run to its end: it calls models, tools and hooks, and stores the progress.
 
 mod lease;
 mod model_call;
@@ -32,10 +32,12 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Maximum number of decisions on a run before it is left to a later attempt.
+/// Maximum number of attempts to decide on a run. Afterwards the request is refused, or the queued run is left to a
+/// later claim.
 pub(super) const MAX_DECISIONS: usize = MAX_ATTEMPTS + 1;
 
-/// Performs the effects of runs: calls of models, tools and hooks, retrieval, memory, and the commits of their progress.
+/// Performs the effects of runs: calls of models, tools and hooks, retrieval, memory access, and the commits of their
+/// progress.
 pub(crate) struct RunEngine {
     pub(super) context: CommitContext,
     pub(super) code_gateway: Arc<dyn ScriptGateway>,
@@ -78,10 +80,9 @@ impl RunEngine {
     }
 }
 
-/// Drives a run to its end. Dropping the future interrupts the current call; the run keeps its progress so far.
-///
+/// Executes a run to its end. Dropping the future interrupts the current call; the run retains its progress so far.
 /// # Errors
-/// With the interruption, when the run must stop before its end.
+/// The interruption, when the run must stop before its end.
 pub(super) async fn run_to_end(
     run: &mut Run<'_>,
     first: RunEffect,
@@ -96,7 +97,7 @@ pub(super) async fn run_to_end(
 }
 
 impl ProgressRecorder<'_> {
-    /// Performs an effect of a run and returns the next one, if the run has not ended.
+    /// Performs an effect of a run and returns the next effect, or `None` if the run has ended.
     async fn perform(
         &mut self,
         run: &mut Run<'_>,
@@ -130,7 +131,7 @@ impl ProgressRecorder<'_> {
             RunEffect::CheckGuardrails(check) => {
                 let mut result = engine.check_guardrails_inline(&check);
                 if result.is_none() {
-                    // The last answer is stored before long computation.
+                    // The last answer is stored before a long computation, so that a crash does not lose it.
                     self.store_pending_answer().await?;
                     result = engine.check_guardrails(reader.scope, *check).await;
                 }
@@ -153,8 +154,8 @@ impl ProgressRecorder<'_> {
         }))
     }
 
-    /// Calls a tool, unless the progress has its result. After a resume, an earlier worker may already have made the
-    /// call. A tool that is not repeatable is then not called.
+    /// Calls a tool, unless the stored progress contains its result. After a resume, an earlier worker may already
+    /// have called the tool. A tool that is not repeatable is then not called again.
     async fn call_tool(
         &mut self,
         run: &mut Run<'_>,
@@ -169,8 +170,8 @@ impl ProgressRecorder<'_> {
         let result = if replayed && request.repeat_safety == RepeatSafety::Unsafe {
             Err(ToolFailure::OutcomeUnknown)
         } else {
-            // Progress is stored before the call: a worker that resumes the run then knows that the call may have
-            // happened.
+            // Progress is stored before the call, so that a worker that resumes the run detects that the call may
+            // have happened.
             self.checkpoint(run).await?;
             match &request.target {
                 ToolTarget::Http(call) => {
@@ -190,7 +191,8 @@ impl ProgressRecorder<'_> {
         Ok(result)
     }
 
-    /// Reads the run's conversation. A resumed run has used it for its stored answers already.
+    /// Reads the run's conversation. If the run replays stored answers, the conversation counts as reloaded, because
+    /// these answers already reflect it.
     async fn recall(&self, reader: &RetrievalContext<'_>) -> History {
         match self.engine.recall(reader).await {
             History::Loaded(decisions, recalled) if !self.replay.answers.is_empty() => {

@@ -1,4 +1,4 @@
-//! Event streams of runs: waiting for the end of a run, and reading its stored events.
+//! Event streams of runs: waits for the end of a run, and reads its stored events.
 
 use super::evidence::Ownership;
 use crate::{Failure, access::Operation, execution::evidence::ExecutionReader, wakeups::RunSubscription};
@@ -17,9 +17,9 @@ use fairway_domain::{
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Poll interval of a wait for the end of a run, without a wakeup.
+/// Poll interval of a wait for the end of a run, if no wakeup arrives.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Delay between polls that found no end.
+/// Minimum delay between two polls.
 const RECHECK_DELAY: Duration = Duration::from_millis(25);
 
 /// The number of the first event of a run.
@@ -28,13 +28,14 @@ const FIRST_EVENT: usize = 1;
 /// The events of a run since the last read.
 #[derive(Clone, Debug)]
 pub struct EventBatch {
-    /// The events with their numbers, oldest first: the start of the run, then the stored events of its steps.
+    /// The events with their numbers, oldest first. The first event is the start of the run; the events of its steps
+    /// follow.
     pub events: Vec<(usize, RunEvent)>,
     /// The number of the last event.
     pub last: usize,
     /// Whether more events are stored.
     pub has_more: bool,
-    /// The run; its output only for the submitter. A large output comes with the last event.
+    /// The run, with its output for the submitter only. A large output is included only with the last event.
     pub execution: Execution,
 }
 
@@ -45,24 +46,24 @@ impl EventBatch {
         self.execution.outcome.is_some() && !self.has_more
     }
 
-    /// Whether no event follows until a review, which may take days.
+    /// Whether the next event follows only after a review, which may take days.
     #[must_use]
     pub const fn awaits_review(&self) -> bool {
         matches!(self.execution.status, Status::AwaitingReview) && !self.has_more
     }
 }
 
-/// The position of a reader in a run's events.
+/// Position of a reader in the stored events of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct EventCursor {
-    /// Position of the last progress record read.
+    /// Position of the last progress record that was read.
     position: u16,
-    /// Number of events up to it.
+    /// Number of events up to that record.
     events: usize,
 }
 
 impl ExecutionReader {
-    /// Waits for the end of a run, at most this long. Returns the run in its last known state.
+    /// Waits for the end of a run, at most for the given time. Returns the last state of the run that was read.
     pub(super) async fn wait_for_end_of(&self, scope: TenantScope, queued: Execution, at_most: Duration) -> Execution {
         let until = Instant::now() + at_most;
         let mut subscription = self.wakeups.subscribe(queued.execution_id);
@@ -71,29 +72,30 @@ impl ExecutionReader {
             if left.is_zero() {
                 return queued;
             }
-            // The run was stored just now, and no worker has started it.
+            // The run was stored a moment ago and has not started, so the loop first waits for a wakeup or the poll
+            // interval.
             subscription.wait_for_end(left.min(POLL_INTERVAL)).await;
             if let Ok(Some(execution)) = self.execution_store.find(scope, queued.execution_id).await
                 && !execution.is_active()
             {
                 return execution;
             }
-            // Bounds the polls after a wakeup, also while the store does not respond.
+            // Limits the rate of polls after wakeups, and while the store does not respond.
             sleep(left.min(RECHECK_DELAY)).await;
         }
     }
 
-    /// Subscribes to stored events of a run.
+    /// Subscribes to the wakeups of a run about new events and its end.
     #[must_use]
     pub fn subscribe(&self, id: ExecutionId) -> RunSubscription {
         self.wakeups.subscribe(id)
     }
 
-    /// The next page of a run's events, for its submitter and for callers that may see executions in its scope.
-    /// Model output is shown to the submitter only, and to no caller once the output is erased.
+    /// Returns the next page of a run's events, for its submitter and for callers that may view executions in its
+    /// scope. Only the submitter receives model output, and only until the output is erased.
     ///
     /// # Errors
-    /// Not found when the caller may not see it.
+    /// Not found when the caller may not see the run.
     pub async fn read_events(
         &self,
         caller: &Caller,
@@ -102,7 +104,7 @@ impl ExecutionReader {
         cursor: &mut EventCursor,
     ) -> Result<EventBatch, Failure> {
         let scope = TenantScope::for_caller(caller);
-        // The state is read before the events, so that events stored with the end are not missed.
+        // The state is read before the events, so that events that are stored together with the end are not missed.
         let state = self.execution_store.find_state(scope, id).await?.ok_or(Failure::NotFound)?;
         let RunState { mut execution, is_output_omitted: is_output_left_out } = state;
         let own = self.authorize_run_access(caller, &execution, token, Operation::ReadExecutionEvents).await?;
@@ -119,11 +121,12 @@ impl ExecutionReader {
             run_events = events_of_stored_steps(&self.event_store.steps(scope, id).await?);
         }
         if own == Ownership::Other {
-            // A withheld event keeps its number, so that numbers agree for all callers.
+            // A withheld event retains its number, so that all callers see the same numbers.
             run_events.iter_mut().filter(|event| event.kind.is_model_output()).for_each(RunEvent::withhold_delta);
         }
         let mut events = Vec::with_capacity(run_events.len().saturating_add(1));
-        // A run that ended in the queue never started. Its first number stays reserved for the same reason.
+        // A run that ended in the queue has no start event. The number of the start event remains reserved, so that
+        // all event numbers agree.
         let began = !(run_events.is_empty() && last_position == 0 && execution.outcome.is_some());
         if cursor.events == 0 && began {
             events.push((FIRST_EVENT, RunEvent::started(&execution)));
@@ -134,17 +137,17 @@ impl ExecutionReader {
         *cursor = EventCursor { position: last_position, events: last };
         let mut batch = EventBatch { events, last, has_more, execution };
         if own == Ownership::Own && is_output_left_out && batch.is_complete() {
-            // Read once at the end instead of with every page.
+            // The large output is read only once, with the last page.
             let stored = self.execution_store.find(scope, id).await?;
             batch.execution.output = stored.and_then(|stored| stored.output);
         }
         Ok(batch)
     }
 
-    /// Counts a guest's request about a run against the rate limit of a public workload.
+    /// Counts a guest's request about a run of a public workload against the rate limit.
     ///
     /// # Errors
-    /// Not found when the caller may not see the run; throttled beyond the rate limit.
+    /// Not found when the caller may not see the run; throttled when the caller exceeds the rate limit.
     pub async fn count_run_request(
         &self,
         caller: &Caller,
@@ -155,7 +158,7 @@ impl ExecutionReader {
         if !is_guest(caller.actor.kind()) {
             return Ok(());
         }
-        // A refused request is not counted: the count would reveal that the run exists.
+        // A refused request is not counted, because a throttled response would reveal that the run exists.
         let scope = TenantScope::for_caller(caller);
         let state = self.execution_store.find_state(scope, id).await?.ok_or(Failure::NotFound)?;
         let execution = state.execution;

@@ -29,32 +29,33 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// The level of detail that a reader of evidence gets.
+/// Level of detail that a reader of evidence receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disclosure {
-    /// Names, codes, digests, lengths.
+    /// Names, codes, digests and lengths.
     Summary,
-    /// Also notes, transcripts and reasons: for callers that may cancel runs in the workload's scope.
+    /// Also notes, transcripts and reasons, for callers that may cancel runs in the workload's scope.
     Operator,
 }
 
-/// Whether a run is the caller's own.
+/// Relation between the caller and a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ownership {
-    /// The caller may read, follow and cancel it without a permission.
+    /// The caller submitted the run, or presents its result token. It may read and cancel the run without a
+    /// permission.
     Own,
-    /// The caller needs a permission.
+    /// The run belongs to another caller, so the caller needs a permission.
     Other,
 }
 
 /// An execution with the details that the caller may see.
 #[derive(Clone, Debug)]
 pub struct ExecutionDetail {
-    /// The execution; its output only for the submitter.
+    /// The execution, with its output for the submitter only.
     pub execution: Execution,
-    /// Its steps; `None` if the caller may read the run only as its submitter.
+    /// The steps of the run; `None` for a submitter without the permission to view executions.
     pub steps: Option<Vec<StepRow>>,
-    /// Its workload, tokens and cost, under the same condition.
+    /// Workload, tokens and cost of the run; `None` under the same condition as `steps`.
     pub summary: Option<RunSummary>,
 }
 
@@ -63,7 +64,7 @@ pub struct ExecutionDetail {
 pub struct ListedExecution {
     /// The execution.
     pub execution: Execution,
-    /// Its workload, tokens and cost.
+    /// Workload, tokens and cost of the run.
     pub summary: Option<RunSummary>,
 }
 
@@ -72,7 +73,7 @@ pub struct ListedExecution {
 pub struct ExecutionQuery {
     /// Only executions of this workload.
     pub workload_id: Option<WorkloadId>,
-    /// Only executions under this release.
+    /// Only executions of this release.
     pub release_id: Option<ReleaseId>,
     /// Only executions in this status.
     pub status: Option<Status>,
@@ -116,10 +117,10 @@ impl ExecutionReader {
 }
 
 impl ExecutionReader {
-    /// One execution, for its submitter and for callers that may see executions in its scope.
+    /// Returns one execution with details, for its submitter and for callers that may view executions in its scope.
     ///
     /// # Errors
-    /// Not found when the caller may not see it.
+    /// Not found when the caller may not see the execution.
     pub async fn execution_detail(
         &self,
         caller: &Caller,
@@ -136,11 +137,11 @@ impl ExecutionReader {
         Ok(ExecutionDetail { execution, steps: Some(steps), summary })
     }
 
-    /// One execution. Its submitter and the bearer of its result token get the output; callers that may see
-    /// executions in its scope do not.
+    /// Returns one execution. Its submitter and the bearer of its result token receive the output; callers with the
+    /// permission to view executions in its scope do not.
     ///
     /// # Errors
-    /// Not found when the caller may not see it.
+    /// Not found when the caller may not see the execution.
     pub async fn read_execution(
         &self,
         caller: &Caller,
@@ -150,7 +151,7 @@ impl ExecutionReader {
         self.read_with_ownership(caller, id, token, Operation::ReadExecution).await.map(|(execution, _)| execution)
     }
 
-    /// One execution, and whether it is the caller's own as its submitter or bearer of its result token.
+    /// Returns one execution, and whether the caller owns it as its submitter or the bearer of its result token.
     pub(super) async fn read_with_ownership(
         &self,
         caller: &Caller,
@@ -158,7 +159,8 @@ impl ExecutionReader {
         token: Option<&TokenHash>,
         operation: Operation,
     ) -> Result<(Execution, Ownership), Failure> {
-        // A large output waits for memory, so the server reads it only for callers who may see it.
+        // Reading a large output waits for memory, so the server reads such an output only for callers that may see
+        // it.
         let (RunState { execution, is_output_omitted: is_output_left_out }, own) =
             self.state_with_ownership(caller, id, token, operation).await?;
         match own {
@@ -171,7 +173,8 @@ impl ExecutionReader {
         }
     }
 
-    /// Like [`Self::read_with_ownership`], without a large output, for operations that return no output.
+    /// Returns the same as [`Self::read_with_ownership`] without a large output, for operations that return no
+    /// output.
     pub(super) async fn state_with_ownership(
         &self,
         caller: &Caller,
@@ -185,10 +188,10 @@ impl ExecutionReader {
         Ok((state, own))
     }
 
-    /// Determines whether a run is the caller's own. Other callers need the operation's permission.
+    /// Determines whether the caller owns a run. A caller that does not own the run needs the operation's permission.
     ///
     /// # Errors
-    /// Not found when the caller may not see it.
+    /// Not found when the caller may not see the run.
     pub(super) async fn authorize_run_access(
         &self,
         caller: &Caller,
@@ -215,10 +218,11 @@ impl ExecutionReader {
         Ok(self.share_link_store.result_token(scope, id).await?.is_some_and(|stored_token| stored_token == *token))
     }
 
-    /// Executions without outputs, newest first. The caller's own runs need the permission too.
+    /// Lists executions without outputs, newest first. The list requires the permission for the caller's own runs
+    /// too.
     ///
     /// # Errors
-    /// When the caller sees no executions at all.
+    /// When the caller may not view executions in any scope.
     pub async fn list_executions(
         &self,
         caller: &Caller,
@@ -247,11 +251,11 @@ impl ExecutionReader {
         }))
     }
 
-    /// The evidence of an execution. Only operators get approval notes and retrieval queries.
+    /// Returns the evidence of an execution. Only operators receive approval notes and retrieval queries.
     ///
     /// # Errors
-    /// Without the permission to see executions in that scope: forbidden for the submitter of the run, not found for
-    /// others.
+    /// When the caller lacks the permission to view executions in the run's scope: forbidden for the submitter of the
+    /// run, not found for other callers.
     pub async fn read_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
         let scope = TenantScope::for_caller(caller);
         self.authorize_run_lookup(caller, Operation::ReadEvidenceGraph, id).await?;
@@ -272,10 +276,10 @@ impl ExecutionReader {
         Ok(record)
     }
 
-    /// One document of an execution's evidence. Only operators get payloads.
+    /// Returns one document of an execution's evidence. Only operators receive payloads.
     ///
     /// # Errors
-    /// Not found when the document does not exist, or the caller may not see executions in that scope.
+    /// Not found when the document does not exist, or the caller may not view executions in the run's scope.
     pub async fn evidence_artifact(
         &self,
         caller: &Caller,
@@ -293,10 +297,11 @@ impl ExecutionReader {
         Ok(artifact)
     }
 
-    /// A page of the lineage: the sources that the steps of an execution read.
+    /// Returns a page of the lineage: the sources that the steps of an execution read.
     ///
     /// # Errors
-    /// Not found when the execution is not in that workspace, or the caller may not see executions in that scope.
+    /// Not found when the execution is not in the given workspace, or the caller may not view executions in that
+    /// scope.
     pub async fn context_lineage(
         &self,
         caller: &Caller,
@@ -316,8 +321,8 @@ impl ExecutionReader {
         Ok((lineage, disclosure_for(caller, &position)))
     }
 
-    /// The resource position of a run whose evidence the caller may read. A submitter gets a refusal that names the
-    /// permission.
+    /// Returns the resource position of a run whose evidence the caller may read. The refusal for a submitter names
+    /// the missing permission.
     async fn authorize_evidence(
         &self,
         caller: &Caller,
@@ -334,8 +339,8 @@ impl ExecutionReader {
         }
     }
 
-    /// Authorizes access to a run before its data is read. A full read takes longer than a failed lookup, and its
-    /// response time would reveal that the run exists. The operation decides on a submitter's own run.
+    /// Authorizes access to a run before its data is read. A full read takes longer than a failed lookup, so its
+    /// response time would reveal that the run exists. For the submitter's own run, the calling operation decides.
     async fn authorize_run_lookup(
         &self,
         caller: &Caller,
@@ -364,7 +369,7 @@ impl ExecutionReader {
     }
 }
 
-/// Whether the caller submitted the run. Any client may be `anonymous`, so that actor owns no run.
+/// Whether the caller submitted the run. Any client may call as `anonymous`, so this actor owns no run.
 fn is_submitter(caller: &Caller, execution: &Execution) -> bool {
     execution.submitter == caller.actor && caller.actor.kind() != ActorKind::Anonymous
 }

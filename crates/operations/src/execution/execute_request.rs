@@ -1,4 +1,4 @@
-//! The parameters and the result of an execution.
+//! Parameters and result of an execution request.
 
 use super::{plan::WorkloadCacheKey, script::RunPayload};
 use crate::share_link::VerifiedLink;
@@ -20,19 +20,19 @@ pub struct ExecuteRequest {
     pub slug: Slug,
     /// The environment.
     pub environment: Slug,
-    /// The payload: form inputs, inputs or a script.
+    /// The payload: inputs, form input or a script.
     pub payload: RunPayload,
-    /// The lane, if the caller chooses it.
+    /// The lane that the caller requests; `None` for the lane of its binding.
     pub lane: Option<Lane>,
-    /// The principal of the run, if a service submits it on behalf of another.
+    /// The principal on whose behalf a service submits the run.
     pub on_behalf_of: Option<ActorRef>,
-    /// The verified share link of the request.
+    /// The share link that the request presents, after verification.
     pub link: Option<VerifiedLink>,
     /// The client's address; `None` for an internal request.
     pub address: Option<ClientAddress>,
     /// The conversation of the run.
     pub session: Option<SessionId>,
-    /// The event that the caller waits for.
+    /// The event for which the caller waits.
     pub wait: WaitMode,
 }
 
@@ -42,14 +42,14 @@ impl ExecuteRequest {
     }
 }
 
-/// The event that the caller waits for.
+/// The event for which the caller of a run waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitMode {
-    /// The end of the run, at most this long and at most the deployment's limit.
+    /// The end of the run, at most for this duration and at most for the deployment's limit.
     End(Option<Duration>),
-    /// The acceptance of the run: the caller follows its events.
+    /// The acceptance of the run, whose events the caller reads afterwards.
     Acceptance,
-    /// The queueing of the run.
+    /// The queueing of the run, which a worker executes later.
     Queued,
 }
 
@@ -65,12 +65,12 @@ impl WaitMode {
 /// The state of a run in the response to its caller.
 #[derive(Clone, Debug)]
 pub struct ExecuteResult {
-    /// The run, ended or in progress.
+    /// The run, ended or active.
     pub execution: Execution,
-    /// Whether an earlier request with the same key started it.
+    /// Whether an earlier request with the same idempotency key started the run.
     pub replayed: bool,
-    /// The token that reads the run of an anonymous submitter. Shown once.
+    /// The token with which an anonymous submitter reads its run. Only this response contains it.
     pub result_token: Option<ResultToken>,
-    /// Whether the caller waits only for queueing; the response then shows no later state.
+    /// Whether the caller waits only for the queueing. The response then shows no later state of the run.
     pub is_queued_only: bool,
 }

@@ -1,4 +1,4 @@
-//! Guardrails and hooks of runs.
+//! Evaluation of guardrails, hooks and schema checks of runs.
 
 use super::run::MAX_INLINE_BYTES;
 use crate::{
@@ -16,7 +16,7 @@ use fairway_domain::{
 use std::sync::Arc;
 
 impl RunEngine {
-    /// Evaluates guardrails on the serving thread; `None` if that is long work.
+    /// Evaluates guardrails on the serving thread; returns `None` if the evaluation would take long.
     pub(super) fn check_guardrails_inline(&self, looking: &GuardrailCheck) -> Option<GuardrailResult> {
         if looking.estimated_bytes() > MAX_INLINE_BYTES {
             return None;
@@ -24,7 +24,8 @@ impl RunEngine {
         looking.run_briefly(&self.settings.redactor)
     }
 
-    /// Checks a value against a schema on the blocking pool. Without a free processor, the value is rejected.
+    /// Checks a value against a schema on the blocking pool. If no processor becomes free in time, the value is
+    /// rejected.
     pub(super) async fn check_schema(&self, scope: TenantScope, check: SchemaCheck) -> Result<(), SchemaRejection> {
         match run_blocking(scope, ProcessorWait::Run, move || check.run()).await {
             Ok(verdict) => verdict,
@@ -39,7 +40,7 @@ impl RunEngine {
         }
     }
 
-    /// Evaluates guardrails on the blocking pool; `None` if the evaluation failed.
+    /// Evaluates guardrails on the blocking pool; returns `None` if the evaluation fails.
     pub(super) async fn check_guardrails(
         &self,
         scope: TenantScope,
@@ -58,7 +59,7 @@ impl RunEngine {
             .ok()
     }
 
-    /// Calls a hook once. A resumed run calls it again with the same name.
+    /// Calls a hook once. A resumed run repeats the call with the same call name.
     pub(super) async fn call_hook(
         &self,
         scope: TenantScope,

@@ -31,7 +31,7 @@ impl RunEngine {
         self.http_caller.call(&self.secret_namespace(scope, execution).await?, call).await
     }
 
-    /// Calls a tool of an MCP server once, if it matches its pin.
+    /// Calls a tool of an MCP server once, if its description matches the pin.
     pub(super) async fn call_mcp_tool(
         &self,
         scope: TenantScope,
@@ -41,7 +41,7 @@ impl RunEngine {
         self.http_caller.call_tool(&self.secret_namespace(scope, execution).await?, call).await
     }
 
-    /// The namespace of a tenant's secrets: its slug.
+    /// Returns the namespace of a tenant's secrets, which is its slug.
     async fn secret_namespace(&self, scope: TenantScope, execution: ExecutionId) -> Result<Slug, HttpCallError> {
         let tenant = self.tenant_store.find(scope).await.map_err(|error| {
             tracing::warn!(
@@ -55,8 +55,8 @@ impl RunEngine {
         Ok(tenant.ok_or(HttpCallError::TenantUnresolved)?.into_record().slug)
     }
 
-    /// Commits the fact that a tool differs from its pin, with retries for the duration of a lease: the run does not
-    /// continue without it.
+    /// Commits the fact that a tool differs from its pin. Retries for at most the duration of a lease, because the
+    /// run must not continue without this fact.
     pub(super) async fn record_drift(
         &self,
         call: &McpCall,

@@ -1,6 +1,7 @@
-//! Memory reservations for runs with large inputs or values. A process has memory for a few of them at a time.
+//! Memory reservations for runs with large inputs or values. The memory of a process suffices for a few of them at a
+//! time.
 //!
-//! The values of such a run are copied several times on the way to the store and the caller. Runs below
+//! The values of a large run are copied several times on the way to the store and the caller. Runs below
 //! [`SMALL_RUN_BYTES`] need no reservation.
 
 use crate::{Failure, execution::worker::RunWorker};
@@ -24,21 +25,21 @@ use std::{
 };
 use tokio::{sync::Notify, time::Instant};
 
-/// Maximum number of concurrent large runs of a process.
+/// Maximum number of concurrent large runs in a process.
 const MAX_LARGE_RUNS: usize = 6;
-/// Peak memory of a large run, in bytes.
+/// Peak memory of one large run, in bytes.
 const LARGE_RUN_BYTES: usize = 15 << 20;
 /// Maximum number of large runs of one tenant, so that another tenant's large run starts at once.
 const MAX_PER_TENANT: usize = MAX_LARGE_RUNS - 1;
-/// Maximum number of claimed runs that wait for a reservation. They occupy run slots of the worker.
+/// Maximum number of claimed runs that wait for a reservation. A waiting run occupies a run slot of the worker.
 const MAX_WAITING_CLAIMS: usize = 32;
-/// Paused runs of one tenant after which none of its queued runs is claimed. They occupy run slots too, and small
-/// inputs do not show that a run will pause.
+/// Number of paused runs of one tenant from which the worker claims none of the tenant's queued runs. A paused run
+/// occupies a run slot too, and its inputs do not reveal in advance that it will pause.
 const MAX_PAUSED: usize = 8;
-/// How long a request waits for its run's reservation, before the run is stored.
+/// Maximum time for which a request waits for its run's reservation, before the run is stored.
 pub(super) const REQUEST_WAIT: Duration = Duration::from_secs(10);
 
-/// A memory reservation; dropping it releases it.
+/// A memory reservation; dropping it releases the memory.
 #[derive(Debug)]
 pub(super) struct Reservation {
     _permit: Permit<TenantId>,
@@ -51,10 +52,10 @@ pub(crate) struct LargeRuns {
     waiting: Waiters,
 }
 
-/// Number of waiting runs of each tenant.
+/// Numbers of waiting runs by tenant.
 type Waiters = Arc<Mutex<HashMap<TenantId, WaitCounts>>>;
 
-/// Runs of one tenant that wait for a reservation.
+/// Numbers of runs of one tenant that wait for a reservation.
 #[derive(Clone, Copy, Default)]
 struct WaitCounts {
     /// Claimed runs with large inputs that have not started.
@@ -92,14 +93,14 @@ impl fmt::Debug for LargeRuns {
     }
 }
 
-/// The tenants whose large runs a worker claims.
+/// The large runs that a worker may claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct LargeClaims {
-    /// Whether it claims large runs at all.
+    /// Whether the worker may claim large runs.
     pub(super) is_allowed: bool,
-    /// Tenants with runs that wait for a reservation.
+    /// Tenants with a waiting run; the worker claims no further large runs of these tenants.
     pub(super) excluded: Vec<TenantId>,
-    /// Tenants whose queued runs are not claimed at all, because too many of their runs are paused.
+    /// Tenants with too many paused runs; the worker claims no runs of these tenants.
     pub(super) saturated: Vec<TenantId>,
 }
 
@@ -107,7 +108,7 @@ impl LargeRuns {
     /// Acquires a reservation for a run of a tenant.
     ///
     /// # Errors
-    /// When none becomes free in time, or the process lacks memory for the run.
+    /// When no reservation becomes free in time, or the process lacks memory for the run.
     pub(super) async fn reserve(&self, scope: TenantScope, wait: Duration) -> Result<Reservation, AcquireError> {
         let since = Instant::now();
         let permit = self.permits.acquire(scope.tenant(), wait).await?;
@@ -116,7 +117,7 @@ impl LargeRuns {
         Ok(Reservation { _permit: permit, _memory: memory })
     }
 
-    /// Acquires a reservation for a claimed run. While it waits, no further large run of its tenant is claimed.
+    /// Acquires a reservation for a claimed run. During the wait, no further large run of the same tenant is claimed.
     pub(super) async fn reserve_claimed(
         &self,
         scope: TenantScope,
@@ -126,18 +127,19 @@ impl LargeRuns {
         self.reserve(scope, wait).await
     }
 
-    /// Acquires a reservation for a started run. Its deadline bounds the wait.
+    /// Acquires a reservation for a started run. The deadline of the run limits the wait.
     pub(super) async fn reserve_paused(&self, scope: TenantScope) -> Result<Reservation, AcquireError> {
         let _waiting = WaitGuard::of(scope.tenant(), WaitStage::Paused, &self.waiting);
         self.reserve(scope, Duration::MAX).await
     }
 
-    /// The large runs that a worker may claim now, and the tenants that it skips.
+    /// Returns which large runs a worker may currently claim, and which tenants it must skip.
     pub(super) fn allowed_claims(&self) -> LargeClaims {
         let waiting = lock(&self.waiting);
-        // Paused runs of some tenants do not exclude the large runs of others.
+        // Only claimed runs count here, so that paused runs of one tenant do not exclude the large runs of other
+        // tenants.
         let claimed: usize = waiting.values().map(|waits| waits.claimed).sum();
-        // At the memory limit one claimed run waits at a time.
+        // At the memory limit, only one claimed run may wait.
         let any = claimed < if is_reached() { 1 } else { MAX_WAITING_CLAIMS };
         let saturated = waiting.iter().filter(|(_, waits)| waits.paused >= MAX_PAUSED);
         LargeClaims {
@@ -149,11 +151,11 @@ impl LargeRuns {
 }
 
 impl RunWorker {
-    /// Acquires a reservation for a claimed run with large inputs, which are not loaded yet; `None` for other runs.
+    /// Acquires a reservation for a claimed run whose large inputs are not loaded yet; returns `None` for other runs.
     /// The lease is renewed during the wait.
     ///
     /// # Errors
-    /// The interruption that ends the wait.
+    /// The interruption, when it ends the wait.
     pub(super) async fn reserve_claimed(
         &self,
         claimed: &mut ClaimedRun,
@@ -180,7 +182,7 @@ impl RunWorker {
         reserved.map(|reservation| Some(Arc::new(reservation)))
     }
 
-    /// The inputs of a claimed run; `None` once they are erased.
+    /// Returns the inputs of a claimed run; `None` if they are erased.
     ///
     /// # Errors
     /// When the store fails.
@@ -195,7 +197,7 @@ impl RunWorker {
     }
 }
 
-/// Whether inputs need a reservation: by their JSON text, or by the memory of their parsed form.
+/// Whether inputs need a reservation, because of the size of their JSON text or the memory of their parsed form.
 pub(super) fn is_large(inputs: &str) -> bool {
     inputs.len() > SMALL_RUN_BYTES || max_heap_bytes(inputs.as_bytes()) > SMALL_RUN_BYTES
 }
@@ -204,7 +206,7 @@ fn lock(waiting: &Mutex<HashMap<TenantId, WaitCounts>>) -> MutexGuard<'_, HashMa
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A waiting run; dropping it ends the wait.
+/// Counts a waiting run; dropping the guard ends the count.
 struct WaitGuard {
     tenant: TenantId,
     stage: WaitStage,
@@ -246,7 +248,7 @@ mod tests {
     fn measures_inputs_by_their_text_and_by_their_values() {
         assert!(!is_large(&format!("{{\"t\":\"{}\"}}", "x".repeat(SMALL_RUN_BYTES / 2))));
         assert!(is_large(&format!("{{\"t\":\"{}\"}}", "x".repeat(SMALL_RUN_BYTES))));
-        // 16 KiB of small objects take more than a megabyte.
+        // The parsed form of 16 KiB of small objects occupies more than a megabyte.
         assert!(is_large(&format!("[{}]", vec!["{\"a\":1}"; 2_000].join(","))));
     }
 
@@ -281,7 +283,7 @@ mod tests {
         }
         let expected = LargeClaims { is_allowed: true, excluded: vec![tenant(1).tenant()], saturated: Vec::new() };
         assert_eq!(runs.allowed_claims(), expected);
-        // A cancelled run no longer waits.
+        // After its cancellation, the run is no longer counted as waiting.
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
         assert_eq!(
@@ -307,7 +309,7 @@ mod tests {
             }
             let own = vec![tenant(1).tenant()];
             let saturated = if count < MAX_PAUSED { Vec::new() } else { own.clone() };
-            // Another tenant's large runs are claimed regardless of this tenant's paused runs.
+            // The paused runs of this tenant do not exclude large runs of other tenants.
             assert_eq!(
                 runs.allowed_claims(),
                 LargeClaims { is_allowed: true, excluded: own, saturated },

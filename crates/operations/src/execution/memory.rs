@@ -1,5 +1,5 @@
-//! Conversation memory of runs: recalled under the lease before the first model call, and written with the run's
-//! end. Contract decisions are read from the database each time.
+//! Conversation memory of runs. A run reads it under the lease before the first model call, and writes the new turn
+//! with its end. The decisions of access contracts are read from the database each time.
 
 use super::{retrieval::RetrievalContext, run::MAX_INLINE_BYTES};
 use crate::{
@@ -15,7 +15,7 @@ use fairway_domain::{
 use std::sync::Arc;
 
 impl RunEngine {
-    /// Reads the run's conversation. If a contract does not allow replay, no turn is read.
+    /// Reads the run's conversation. If an access contract does not allow the replay of turns, no turn is read.
     pub(super) async fn recall(&self, reader: &RetrievalContext<'_>) -> History {
         let (Some(memory), Some(conversation)) = (&reader.plan.memory, &reader.conversation) else {
             return History::Unavailable;
@@ -44,8 +44,8 @@ impl RunEngine {
         }
     }
 
-    /// The turn to write with the end of a run, if the contracts allow it now. A long turn is processed on the
-    /// blocking pool.
+    /// Returns the turn to write with the end of a run, if the access contracts allow it at this time. A long turn is
+    /// processed on the blocking pool.
     pub(super) async fn write_back(
         &self,
         ended: &mut RunOutcome,

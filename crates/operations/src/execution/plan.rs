@@ -1,4 +1,4 @@
-//! Run plans: the compiled form of a release, built once and shared by its runs.
+//! Run plans: the compiled contents of a release, built once and shared by its runs.
 
 mod builder;
 
@@ -28,22 +28,22 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::sync::Arc;
 
-/// Estimated memory of a plan per byte of its source text. Compiled patterns and schemas are unrelated to their text
-/// size and count separately.
+/// Estimated memory of a plan per byte of its source text. The memory of compiled patterns and schemas does not
+/// depend on their text size, so it is counted separately.
 const TEXT_FACTOR: usize = 4;
-/// Memory of a plan besides its bound content, in bytes of text.
+/// Memory of an empty plan, expressed in bytes of text.
 pub(crate) const BASE_TEXT_BYTES: usize = 1_024;
 /// Approximate heap memory of a slug, in bytes.
 const SLUG_BYTES: usize = 48;
 
 /// The cached plan of a release. A release that held a lane never becomes a draft again, so its bindings never
-/// change. The key includes the workload's revision for owner and slug in the evidence, and the deployment's for its
-/// approvals.
+/// change. The cache key includes the workload's revision, because the evidence contains its owner and slug. It
+/// includes the deployment's revision because of the approvals.
 #[derive(Debug)]
 pub struct CachedPlan {
     /// The compiled plan.
     pub plan: RunPlan,
-    /// The governance chain, already stored.
+    /// The governance chain of the release, which is already stored.
     pub snapshot: Snapshot,
     /// Estimated memory of the plan, in bytes.
     bytes: usize,
@@ -64,8 +64,8 @@ pub(crate) struct WorkloadCacheKey {
     pub(crate) environment: Slug,
 }
 
-/// State that runs use without a database read. The accept statement verifies its revisions and stores nothing if
-/// one changed.
+/// Cached state that runs use without a database read. The accept statement verifies the revisions of this state, and
+/// stores nothing if a revision changed.
 #[derive(Debug)]
 pub struct PlanCache {
     plans: Cache<PlanKey, Arc<CachedPlan>>,
@@ -93,8 +93,8 @@ impl PlanCache {
         }
     }
 
-    /// Caches the workload and deployment behind an authorized caller's run. Environments without a deployment are
-    /// not cached: callers can invent their names.
+    /// Caches a workload with its deployment after an authorized caller's request. An entry without a deployment is
+    /// not cached, because callers can invent names of environments.
     pub(crate) fn cache_workload(&self, key: WorkloadCacheKey, entry: &Arc<WorkloadWithDeployment>) {
         if entry.deployment.is_some() {
             self.entries.insert(key, Arc::clone(entry));
@@ -102,7 +102,7 @@ impl PlanCache {
     }
 }
 
-/// Builds and caches the plans of runs.
+/// Builds and caches run plans.
 pub struct RunPlans {
     pub(super) context: CommitContext,
     plans: Arc<PlanCache>,
@@ -130,7 +130,7 @@ impl RunPlans {
 }
 
 impl RunPlans {
-    /// The plan of a release, cached or built now.
+    /// Returns the plan of a release from the cache, or builds it.
     pub(crate) async fn plan(
         &self,
         scope: TenantScope,
@@ -142,7 +142,7 @@ impl RunPlans {
         if let Some(plan) = self.plans.plans.get(&key) {
             return Ok(plan);
         }
-        // Boxed: most runs find a cached plan, and would carry the size of this future.
+        // The future is boxed, because most runs find a cached plan and should not reserve its size.
         let make = Box::pin(self.build_current_plan(scope, workload, release, key.clone()));
         self.plans.plans_in_flight.get_or_compute(key.clone(), make).await
     }
@@ -157,8 +157,8 @@ impl RunPlans {
     ) -> Result<Arc<CachedPlan>, Failure> {
         let placed = self.release_store.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
         if !placed.release.state.can_hold_lanes() {
-            // The release lost its lane after the caches were filled. The accept would fail too, so the decision is
-            // retried at once.
+            // The release lost its lane after the cached deployment was read. The accept would fail too, so the
+            // caller decides again at once.
             return Err(Failure::Contended);
         }
         let plan = Arc::new(self.build(scope, workload, &placed.release).await?);
@@ -167,7 +167,8 @@ impl RunPlans {
         Ok(plan)
     }
 
-    /// The plan of a started run: its release may have lost its lane since, and its snapshot is the stored one.
+    /// Returns the plan of a started run. Its release may have lost its lane since the start, so the plan has the
+    /// stored snapshot.
     pub(crate) async fn plan_of_started(
         &self,
         scope: TenantScope,
@@ -182,7 +183,7 @@ impl RunPlans {
     }
 }
 
-/// Whether runs read the content of this kind of binding.
+/// Whether runs read the content of bindings of this kind.
 pub(crate) const fn is_read_by_runs(kind: AssetKind) -> bool {
     matches!(
         kind,
@@ -201,7 +202,7 @@ pub(crate) const fn is_read_by_runs(kind: AssetKind) -> bool {
     )
 }
 
-/// The reference to a version in the evidence of runs.
+/// Returns the reference to a version for the evidence of runs.
 pub(crate) fn source(slug: &Slug, version: &AssetVersion) -> SourceVersion {
     SourceVersion {
         reference: format!("{slug}@{}", version.version_label),
@@ -210,7 +211,7 @@ pub(crate) fn source(slug: &Slug, version: &AssetVersion) -> SourceVersion {
     }
 }
 
-/// Estimated memory of a plan, from the bytes of its text and of its compiled parts.
+/// Estimates the memory of a plan from the bytes of its text and of its compiled parts.
 pub(crate) const fn plan_bytes(text: usize, compiled: usize) -> usize {
     text.saturating_mul(TEXT_FACTOR).saturating_add(compiled)
 }

@@ -1,5 +1,5 @@
-//! Recovery: ends the runs with an expired lease that no worker resumes, so that every accepted run has an end. At
-//! shutdown it releases leases.
+//! Recovery: ends runs with an expired lease that no worker resumes, so that every accepted run ends. Also releases
+//! leases at shutdown.
 
 use super::script::LOST_SCRIPT;
 use crate::{
@@ -24,10 +24,11 @@ use tokio::time::Instant;
 
 /// Poll interval for expired leases.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Poll interval for the last active runs during a shutdown.
+/// Poll interval for the remaining active runs during a shutdown.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Ends runs with an expired lease that no worker resumes, forever. Any number of processes may run it concurrently.
+/// Ends runs with an expired lease that no worker resumes, in an endless loop. Several processes may run this task
+/// concurrently.
 pub async fn run_recovery(recovery: Arc<RunRecovery>) {
     loop {
         match recovery.end_lapsed_runs().await {
@@ -44,7 +45,7 @@ pub async fn run_recovery(recovery: Arc<RunRecovery>) {
     }
 }
 
-/// Recovers runs whose process stopped, and drains the runs of a process that stops.
+/// Ends runs whose process was lost, and drains the active runs of a process at shutdown.
 pub struct RunRecovery {
     context: CommitContext,
     active_runs: Arc<ActiveRuns>,
@@ -70,7 +71,7 @@ impl RunRecovery {
 }
 
 impl RunRecovery {
-    /// Ends a batch of runs with an expired lease that no worker resumes; returns their number.
+    /// Ends a batch of runs with an expired lease that no worker resumes; returns the number of ended runs.
     ///
     /// # Errors
     /// When the store fails.
@@ -86,7 +87,7 @@ impl RunRecovery {
                     let duration = run.execution.started_at.duration_until(end.finished_at);
                     self.run_observer.run_ended(workload, end.status, duration);
                 }
-                // A concurrent process ended the run.
+                // Another process has ended the run concurrently.
                 Err(CommitError::Stale) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -97,12 +98,12 @@ impl RunRecovery {
         Ok(ended)
     }
 
-    /// The kinds of run that no worker resumes.
+    /// Returns the kinds of runs that no worker resumes.
     fn unresumable_runs(&self) -> LapsedFilter {
         if self.settings.dispatch.has_workers() { LapsedFilter::Scripts } else { LapsedFilter::All }
     }
 
-    /// Drains: stops claiming runs, and waits at most this long for the active ones.
+    /// Drains the process: it claims no more runs, and waits at most the given time for its active runs.
     pub async fn drain(&self, at_most: Duration) {
         self.active_runs.close();
         let until = Instant::now() + at_most;
@@ -111,11 +112,11 @@ impl RunRecovery {
         }
     }
 
-    /// Releases the leases of the active runs at shutdown. Workers resume the runs; without workers, the runs are
-    /// ended here.
+    /// Releases the leases of the active runs at shutdown. Workers of other processes then resume the runs. In a
+    /// deployment without workers, this method ends the runs.
     ///
     /// # Errors
-    /// When the store fails; then the leases expire.
+    /// When the store fails. The remaining leases then expire.
     pub async fn release_leases(&self) -> Result<usize, Failure> {
         let held = self.active_runs.drain();
         for (scope, id, lease) in &held {
@@ -131,7 +132,7 @@ impl RunRecovery {
                 some => ended += some,
             }
         }
-        // Other workers resume the remaining runs.
+        // Workers of other processes resume the remaining runs.
         Ok(if self.settings.dispatch.has_workers() { held.len() } else { ended })
     }
 
@@ -158,7 +159,7 @@ impl RunRecovery {
         let actor = lapsed.cancelled_by.clone().unwrap_or_else(|| ActorRef::system("recovery"));
         let stamp = Stamp { fact_id: self.context.new_id(), at: finished_at, actor, request_id: self.context.new_id() };
         let (mut fact, mut fulfilled) = (named.ended_fact(outcome, Some(code), None, &stamp), Vec::new());
-        // Of the run's obligations, only the notification needs no state of the lost process.
+        // Of the run's obligations, only the notification of the owner needs no state of the lost process.
         if let Some(owner) = &lapsed.owner_to_notify {
             fact = fact.notifying_owner(owner);
             fulfilled.push((Obligation::NotifyOwner, finished_at));

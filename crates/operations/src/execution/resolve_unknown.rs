@@ -1,4 +1,4 @@
-//! Manual resolution of runs with an unknown outcome.
+//! Manual resolution of runs whose outcome is unknown.
 
 use super::ExecutionDetail;
 use crate::{
@@ -25,7 +25,7 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Resolves runs with an unknown outcome.
+/// Operations that resolve runs whose outcome is unknown.
 pub struct UnknownOutcomes {
     context: CommitContext,
     wakeup_sender: WakeupSender,
@@ -54,11 +54,11 @@ impl UnknownOutcomes {
 }
 
 impl UnknownOutcomes {
-    /// Records a person's statement of the outcome of an unknown run.
+    /// Records a person's decision about the outcome of a run.
     ///
     /// # Errors
-    /// Not found when the caller does not see the run; forbidden when it may not resolve runs there; refused when
-    /// the outcome is known.
+    /// Not found when the caller does not see the run; forbidden when the caller may not resolve runs in its scope;
+    /// refused when the outcome is known.
     pub async fn resolve_execution(
         &self,
         caller: &Caller,
@@ -71,7 +71,7 @@ impl UnknownOutcomes {
             self.execution_reader.state_with_ownership(caller, id, None, Operation::ReadExecution).await?;
         let position = self.execution_reader.position_of_run(caller, &execution).await?;
         let scope = match authorize::authorize(caller, Operation::SettleExecution, &position) {
-            // The caller sees its own run, so the refusal names the permission.
+            // The caller already sees its own run, so the refusal may name the missing permission.
             Err(Failure::NotFound) if own == Ownership::Own => {
                 Err(authorize::missing_permission(caller, Permission::ExecutionKill))
             }
@@ -108,7 +108,7 @@ impl UnknownOutcomes {
                 self.wakeup_sender.publish(Wakeup::RunEnded(id));
                 Ok(())
             }
-            // A concurrent request resolved the run.
+            // A concurrent request has resolved the run.
             Err(CommitError::Stale) => Err(ResolveRefusal::NotUnknown.into()),
             Err(error) => Err(error.into()),
         }

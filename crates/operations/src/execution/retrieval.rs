@@ -1,4 +1,5 @@
-//! Document retrieval of runs: access contracts and lookups with the current rights of the submitter.
+//! Document retrieval of runs: checks access contracts and searches knowledge bases with the current rights of the
+//! submitter.
 
 use crate::{
     execution::engine::RunEngine,
@@ -17,28 +18,28 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// Failure code while a store does not respond.
+/// Failure code of a lookup while a store does not respond.
 const UNAVAILABLE: &str = "knowledge_unavailable";
 
-/// The principal, scope and plan of a retrieval.
+/// Context of a run's retrievals: principal, scope and plan.
 pub(super) struct RetrievalContext<'r> {
     pub(super) scope: TenantScope,
     pub(super) plan: &'r RunPlan,
     pub(super) workspace: WorkspaceId,
     pub(super) release: ReleaseId,
     pub(super) environment: &'r Slug,
-    /// The conversation, if its memory has an owner.
+    /// The conversation of the run, if the submitter has an identity.
     pub(super) conversation: Option<ConversationKey>,
-    /// The submitter of the run with its request.
+    /// The submitter of the run and its request identifier.
     pub(super) sender: (ActorRef, RequestId),
     /// The submitter and its groups.
     pub(super) principals: Vec<ActorRef>,
 }
 
-/// The principals that access contracts can name: the submitter of a run and its groups.
+/// Returns the principals that access contracts can name: the submitter of a run and its groups.
 pub(super) fn principals_of(attributes: &PolicyAttributes) -> Vec<ActorRef> {
     let names = std::iter::once(&attributes.actor).chain(&attributes.groups);
-    // An invalid name identifies no principal, so no contract can name it.
+    // An invalid name identifies no principal, so an access contract cannot name it.
     names.filter_map(|name| ActorRef::parse(name).ok()).collect()
 }
 
@@ -49,8 +50,8 @@ impl RetrievalContext<'_> {
 }
 
 impl RunEngine {
-    /// The decisions of the bound knowledge bases' contracts on an access mode. `None` if the contracts cannot be
-    /// read: then retrieval is refused.
+    /// Returns the decisions of the bound knowledge bases' access contracts on an access mode; `None` if the
+    /// contracts cannot be read. The retrieval is then refused.
     pub(super) async fn contract_decisions_for(
         &self,
         reader: &RetrievalContext<'_>,
@@ -72,7 +73,7 @@ impl RunEngine {
             .ok()
     }
 
-    /// Executes a lookup of a run.
+    /// Executes a retrieval query of a run.
     pub(super) async fn execute_lookup(
         &self,
         reader: &RetrievalContext<'_>,
@@ -105,7 +106,7 @@ impl RunEngine {
             mode: AccessMode::Retrieve,
             query: &lookup.query,
             top_k: lookup.top_k,
-            // The query must not reach a model that the release's sovereignty profile excludes.
+            // The sovereignty profile prevents the embedding of the query by an excluded model.
             sovereignty: reader.plan.sovereignty.as_ref(),
         };
         match self.knowledge_bases.retrieve(reader.scope, &request).await {

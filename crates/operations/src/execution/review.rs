@@ -1,4 +1,4 @@
-//! Human review of answers. A reviewer's verdict or the review deadline ends the run.
+//! Human review of answers. The verdict of a reviewer or the review deadline ends the run.
 
 use super::{ExecutionDetail, evidence::Ownership};
 use crate::{
@@ -34,8 +34,8 @@ use std::{sync::Arc, time::Duration};
 /// Poll interval for overdue reviews.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Ends runs whose review is overdue or whose workload is stopped, forever. Any number of processes may run it
-/// concurrently.
+/// Ends runs whose review is overdue or whose workload is stopped, in an endless loop. Several processes may run this
+/// task concurrently.
 pub async fn run_review_expiry(reviews: Arc<Reviews>) {
     loop {
         match reviews.expire_reviews().await {
@@ -52,7 +52,7 @@ pub async fn run_review_expiry(reviews: Arc<Reviews>) {
     }
 }
 
-/// Operations on runs that wait for a human review.
+/// Operations on runs that await a human review.
 pub struct Reviews {
     context: CommitContext,
     wakeup_sender: WakeupSender,
@@ -85,12 +85,12 @@ impl Reviews {
 }
 
 impl Reviews {
-    /// Records a reviewer's verdict on the answer of a run. An approval completes the run; a rejection denies it and
-    /// erases the answer.
+    /// Records a reviewer's verdict on the answer of a run. An approval completes the run. A rejection denies the run
+    /// and erases the answer.
     ///
     /// # Errors
-    /// Not found when the caller does not see the run; forbidden when it may not review there or submitted the run;
-    /// refused when no review is pending.
+    /// Not found when the caller does not see the run; forbidden when the caller may not review runs in its scope or
+    /// submitted the run; refused when no review is pending.
     pub async fn review_execution(
         &self,
         caller: &Caller,
@@ -114,10 +114,10 @@ impl Reviews {
         Ok(replayed.with_value(read_after_commit(detail, key)?))
     }
 
-    /// The answer of a run that awaits review, for callers that may review it.
+    /// Returns the answer of a run that awaits review, for callers that may review the run.
     ///
     /// # Errors
-    /// As for the verdict; not found when no review is pending.
+    /// As [`Self::review_execution`]; not found when no review is pending.
     pub async fn awaiting_review(&self, caller: &Caller, id: ExecutionId) -> Result<AnswerUnderReview, Failure> {
         let (RunState { execution, .. }, own) =
             self.execution_reader.state_with_ownership(caller, id, None, Operation::ReadExecution).await?;
@@ -137,7 +137,7 @@ impl Reviews {
     ) -> Result<TenantScope, Failure> {
         let position = self.execution_reader.position_of_run(caller, execution).await?;
         match authorize::authorize(caller, operation, &position) {
-            // The caller sees its own run, so the refusal names the permission.
+            // The caller already sees its own run, so the refusal may name the missing permission.
             Err(Failure::NotFound) if own == Ownership::Own => {
                 Err(authorize::missing_permission(caller, Permission::ReleaseApprove))
             }
@@ -167,11 +167,11 @@ impl Reviews {
                 return Err(refusal.into());
             }
         };
-        // A concurrent request ended the review, or it is overdue.
+        // If the commit is stale, a concurrent request ended the review, or the review is overdue.
         if self.end_review(scope, &record, &end, key).await? { Ok(()) } else { Err(ReviewRefusal::NotPending.into()) }
     }
 
-    /// Cancels a run that awaits review; returns whether it did.
+    /// Cancels a run that awaits review; returns `false` if the review has ended meanwhile.
     pub(super) async fn cancel_review(
         &self,
         scope: TenantScope,
@@ -185,7 +185,7 @@ impl Reviews {
         self.end_review(scope, &record, &pending.cancel(&self.context.stamp(caller)), key).await
     }
 
-    /// Ends a batch of runs with an overdue review; returns their number.
+    /// Ends a batch of runs with an overdue review; returns the number of ended runs.
     ///
     /// # Errors
     /// When the store fails.
@@ -207,7 +207,7 @@ impl Reviews {
         Ok(ended)
     }
 
-    /// Commits the end of a review; returns whether it did, or a concurrent request ended it.
+    /// Commits the end of a review; returns `false` if a concurrent request has ended it.
     async fn end_review(
         &self,
         scope: TenantScope,

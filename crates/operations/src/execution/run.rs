@@ -1,4 +1,4 @@
-//! One active run from acceptance to its end: its task, lease renewal and deadline, and the commit of its end.
+//! Execution of one run under its lease: its task, lease renewal and deadline, and the commit of its end.
 
 use super::{
     active_runs::ActiveGuard,
@@ -47,7 +47,7 @@ use tokio::{sync::Notify, task::JoinHandle};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-/// Maximum bytes that a serving thread processes itself: some milliseconds of work.
+/// Maximum number of bytes that a serving thread processes itself, which takes some milliseconds.
 pub(super) const MAX_INLINE_BYTES: usize = 16 << 10;
 
 /// A run under a lease.
@@ -58,45 +58,46 @@ pub(super) struct ActiveRun {
     pub(super) facts: PolicyAttributes,
     pub(super) lease: Uuid,
     pub(super) decision: PolicyDecision,
-    /// The stored decisions on the run besides that of the acceptance.
+    /// The stored decisions on the run before `decision`, such as that of the acceptance.
     pub(super) earlier_decisions: Vec<RecordedDecision>,
     pub(super) acceptance: Acceptance,
     pub(super) inputs: Map<String, Value>,
     pub(super) input_digest: [u8; 32],
-    /// The time until the run's deadline.
+    /// Remaining time until the run's deadline.
     pub(super) time_left: Duration,
     pub(super) checkpoint_policy: CheckpointPolicy,
     /// The memory reservation of a run with large inputs or values, until its end is stored.
     pub(super) reservation: OnceLock<Arc<Reservation>>,
-    /// The progress of earlier workers, to be replayed.
+    /// The stored progress of earlier workers, which the run replays.
     pub(super) replay: Replay,
-    /// The revisions to verify at the start, for a run that has not started.
+    /// The revisions to verify at the start, for a queued run that has not started.
     pub(super) pending_start: Option<(ExpectedRevisions, Option<ShareLinkId>)>,
-    /// Whether the caller stopped waiting before the end, and may follow the run on any process.
+    /// Whether the caller no longer waits for the end. It may then read the run's events from any process.
     pub(super) is_detached: Arc<AtomicBool>,
-    /// The principal that requested the cancellation.
+    /// The principal that requested the cancellation of the run.
     pub(super) cancelled_by: OnceLock<ActorRef>,
 }
 
-/// What a run needs to execute in the process that accepts it.
+/// The parts with which the accepting process executes a run itself.
 pub(super) struct InlineRun {
     pub(super) work: RunWork,
     /// The slot among the runs that this process executes for requests.
     pub(super) slot: RunSlot,
-    /// The registration with the active runs.
+    /// The registration of the run as active.
     pub(super) active_guard: ActiveGuard,
 }
 
-/// A handle on a run of this process.
+/// A handle to a run that this process executes.
 pub(super) struct RunHandle {
-    /// The run as accepted.
+    /// The run as it was accepted.
     pub(super) accepted: Execution,
     is_detached: Arc<AtomicBool>,
     task: JoinHandle<RunResult>,
 }
 
 impl RunHandle {
-    /// Waits for the end within the wait budget. After it, returns the run as accepted while the run continues.
+    /// Waits for the end of the run within the wait budget. Afterwards returns the run as it was accepted, while the
+    /// run continues.
     pub(super) async fn wait(self, budget: Duration) -> Execution {
         let in_time = tokio::time::timeout(budget, self.task).await;
         self.is_detached.store(true, Ordering::Relaxed);
@@ -113,20 +114,20 @@ impl RunHandle {
 pub(super) enum RunResult {
     /// The run ended, and its end is stored.
     Ended(Box<Execution>),
-    /// The lease was lost or the end could not be stored: no end may be reported.
+    /// The lease was lost, or the end could not be stored. The end must therefore not be reported.
     LeaseLost,
-    /// The start found a changed revision.
+    /// A revision had changed before the start.
     Stale,
 }
 
-/// Reason why a run has no end.
+/// Reason why this process did not end a run.
 enum NoEnd {
     Stale,
     LeaseLost,
 }
 
 impl ActiveRun {
-    /// Executes the run in a task of its own, so that it survives a client's disconnect.
+    /// Executes the run in a separate task, so that it continues if the client disconnects.
     pub(super) fn spawn(self, inline: InlineRun) -> RunHandle {
         let InlineRun { work, slot, active_guard } = inline;
         let (accepted, left) =
@@ -139,17 +140,17 @@ impl ActiveRun {
         RunHandle { accepted, is_detached: left, task: tokio::spawn(running.in_current_span()) }
     }
 
-    /// The same run with a memory reservation.
+    /// Sets the memory reservation of the run.
     pub(super) fn with_reservation(mut self, reservation: Option<Arc<Reservation>>) -> Self {
         self.reservation = reservation.map_or_else(OnceLock::new, OnceLock::from);
         self
     }
 
-    /// Executes the run to its end and stores it.
+    /// Executes the run and stores its end.
     pub(super) async fn run(mut self, work: RunWork, recheck: &Notify) -> RunResult {
         match self.run_work(work, recheck).await {
             Ok((ended, last, remembered)) => {
-                // The inputs may be large and are no longer needed.
+                // The inputs may be large and are no longer needed, so their memory is freed.
                 (self.inputs, self.acceptance.inputs.body) = (Map::new(), "".into());
                 let finished_at = self.engine.context.clock.now();
                 let ending = FinishRecord { writeback: remembered, ..self.build_end(ended, last, finished_at) };
@@ -217,7 +218,7 @@ impl ActiveRun {
             run = run.with_reservation();
         }
         let mut recorder = self.recorder();
-        // The first steps have no external effects, so they can be discarded if the start fails.
+        // The first steps have no external effects, so their results can be discarded if the start fails.
         let turn = run.start();
         if let Some((on, share_link)) = self.pending_start {
             let progress = recorder.next_record(run.take_events());
@@ -255,7 +256,7 @@ impl ActiveRun {
         Ok((ended, last, remembered))
     }
 
-    /// The conversation of the run, if the submitter has an identity.
+    /// Returns the conversation of the run, if the submitter has an identity.
     fn conversation(&self) -> Option<ConversationKey> {
         let Acceptance { workload_id, submitter, request_context: sender, .. } = &self.acceptance;
         ConversationKey::for_caller(*workload_id, submitter, sender.session_id()?)
@@ -268,7 +269,8 @@ impl ActiveRun {
                 Ok(())
             }
             Ok(StartOutcome::Stale) => Err(NoEnd::Stale),
-            // If the start was committed, the lease expires and another worker resumes the run.
+            // If the failed statement was committed nevertheless, the lease expires and another worker resumes the
+            // run.
             Err(error) => {
                 tracing::warn!(
                     tenant_id = %self.scope.tenant(),
@@ -281,8 +283,8 @@ impl ActiveRun {
         }
     }
 
-    /// Fulfils the run's obligations. Long work runs on the blocking pool, under the lease. If it fails or the lease
-    /// is lost, the run has no output.
+    /// Fulfils the run's obligations. Long work runs on the blocking pool, with lease renewal. If it fails or the
+    /// lease is lost, the run has no output.
     async fn fulfil(&self, closed: FinishedRun, recheck: &Notify) -> RunOutcome {
         let engine = &self.engine;
         if closed.fulfilment_bytes() <= MAX_INLINE_BYTES {
@@ -298,14 +300,14 @@ impl ActiveRun {
         }
     }
 
-    /// Renews the lease every third of its duration, and on every wakeup. Returns only when the run has to stop.
+    /// Renews the lease after every third of its duration, and on every wakeup. Returns only when the run must stop.
     pub(super) async fn renew_lease(&self, recheck: &Notify) -> Interruption {
         self.engine.renew_lease(self.scope, self.lease_ref(), recheck, &self.cancelled_by).await
     }
 
     fn build_end(&self, ended: RunOutcome, progress: Option<ProgressRecord>, finished_at: Timestamp) -> FinishRecord {
         let output = ended.output.map(|(output, metadata)| Payload {
-            // Moved instead of copied: the output may be large.
+            // The output may be large, so it is moved instead of copied.
             body: Value::from_iter([("output", output), ("metadata", Value::Object(metadata))]).to_string().into(),
             salt: self.engine.context.ids.salt(),
         });
@@ -366,7 +368,7 @@ impl ActiveRun {
         }
     }
 
-    /// Stores the end, with retries for the duration of a lease.
+    /// Stores the end of the run. Retries for at most the duration of a lease.
     async fn store_end(&self, ending: &FinishRecord) -> bool {
         let stores = &self.engine.run_store;
         let until = tokio::time::Instant::now() + self.engine.settings.lease;
@@ -386,8 +388,7 @@ impl ActiveRun {
                     }
                     return true;
                 }
-                // A missing lease means that an earlier attempt was committed, or that another process ended the
-                // run.
+                // A missing lease means that an earlier attempt was committed, or that another process ended the run.
                 Err(CommitError::Stale) => return self.is_stored(ending).await,
                 Err(CommitError::Store(error)) if tokio::time::Instant::now() + pause < until => {
                     tracing::warn!(
@@ -419,7 +420,7 @@ impl ActiveRun {
         let workload =
             ObservedWorkload { id: self.acceptance.workload_id, slug: Some(self.facts.workload_slug.as_str()) };
         observer.models_called(workload, ModelUsage::of_artifacts(&ending.artifacts));
-        // A run that awaits a review has not ended.
+        // A run whose answer awaits a review has not ended yet.
         if ending.review_timeout.is_none() {
             let duration = self.acceptance.started_at.duration_until(ending.finished_at);
             observer.run_ended(workload, ending.status, duration);
@@ -438,7 +439,7 @@ impl ActiveRun {
 
     fn ended_execution(&self, ending: FinishRecord) -> Execution {
         if ending.review_timeout.is_some() {
-            // The answer is withheld until its review.
+            // The answer is withheld until the review.
             return accepted_execution(&self.acceptance, ending.status, None);
         }
         let mut execution =
@@ -452,7 +453,7 @@ impl ActiveRun {
     }
 }
 
-/// The last progress of a run, with an event if its answer awaits a review.
+/// Returns the last progress record of a run, with a review event if the answer awaits a review.
 fn with_review_event(
     recorder: &mut ProgressRecorder<'_>,
     last: Option<ProgressRecord>,
@@ -461,7 +462,7 @@ fn with_review_event(
     if ended.status == Status::AwaitingReview { Some(recorder.review_record(last, &ended.steps)) } else { last }
 }
 
-/// The execution of an acceptance, in a given state.
+/// Creates the execution of an accepted run in the given state.
 pub(super) fn accepted_execution(
     acceptance: &Acceptance,
     status: Status,

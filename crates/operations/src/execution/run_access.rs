@@ -1,4 +1,4 @@
-//! Access to workloads and runs: by a permission, through a public workload, or by a share link.
+//! Access to workloads and runs by a permission, as a guest of a public workload, or by a share link.
 
 use crate::{
     Failure,
@@ -17,8 +17,8 @@ use fairway_domain::{
     workload::{Workload, interface::AccessMode},
 };
 
-/// Authorizes a caller to see a runtime interface. A presented share link decides alone. For a link-shared workload
-/// without a link, the attempted operation refuses later.
+/// Authorizes a caller to see a runtime interface. If the request presents a share link, only the link decides. For a
+/// link-shared workload without a link, the attempted operation refuses the request later.
 pub(crate) fn authorize_view(
     caller: &Caller,
     presented_link: Option<&VerifiedLink>,
@@ -34,7 +34,7 @@ pub(crate) fn authorize_view(
     }
 }
 
-/// Authorizes a caller that sees a workload to run it.
+/// Authorizes a caller to run a workload that it sees.
 pub(crate) fn authorize_run(
     caller: &Caller,
     presented_link: Option<&VerifiedLink>,
@@ -48,7 +48,7 @@ pub(crate) fn authorize_run(
     }
 }
 
-/// Whether the presented link shows the interface.
+/// Checks that the request presents a share link if the workload requires one.
 pub(crate) const fn check_link(
     presented_link: Option<&VerifiedLink>,
     workload: AccessMode,
@@ -59,14 +59,14 @@ pub(crate) const fn check_link(
     }
 }
 
-/// Whether the presented link starts a run.
+/// Checks that the request may start a run with the share link that it presents.
 pub(crate) fn check_start(presented_link: Option<&VerifiedLink>, workload: &Workload) -> Result<(), ShareTokenRefusal> {
     check_link(presented_link, workload.effective_access_mode())?;
     presented_link.map_or(Ok(()), VerifiedLink::check_starts_run)
 }
 
-/// The lane of a run: the requested one with a permission, else the link's, else the one of the caller's binding,
-/// else `standard`.
+/// Selects the lane of a run: the requested lane, which requires a permission; else that of the share link; else that
+/// of the caller's binding; else `standard`.
 pub(crate) fn select_lane(
     caller: &Caller,
     presented_link: Option<&VerifiedLink>,
@@ -78,13 +78,13 @@ pub(crate) fn select_lane(
         return Ok(of_link.or_else(|| caller.lanes.lane(workload.workload_id)).unwrap_or(Lane::Standard));
     };
     match authorize::authorize(caller, Operation::ChooseLane, &position_of(caller, workload)) {
-        // The caller sees the workload, so the refusal names the permission.
+        // The caller already sees the workload, so the refusal may name the missing permission.
         Err(Failure::NotFound) => Err(authorize::missing_permission(caller, Permission::ReleaseTransition)),
         entered => entered.map(|_| chosen),
     }
 }
 
-/// The guest access of a run, and the result token of an anonymous submitter.
+/// Returns the guest access of a run, and the result token for an anonymous submitter.
 pub(crate) fn guest_access(
     ids: &dyn IdSource,
     caller: &Caller,
@@ -97,7 +97,7 @@ pub(crate) fn guest_access(
 }
 
 impl Executions {
-    /// The refusal of a share link that closed after its request arrived.
+    /// Returns the refusal for a share link that closed after the arrival of its request.
     pub(crate) async fn closed_link_refusal(
         &self,
         scope: TenantScope,
@@ -107,14 +107,14 @@ impl Executions {
         let id = presented_link.link().share_link_id;
         let seen = self.share_link_store.find(scope, workload.workload_id, id).await?;
         let seen = seen.ok_or(Failure::ShareToken(ShareTokenRefusal::Invalid))?;
-        // A closed link never reopens.
+        // A closed link never reopens. An open link means that another concurrent change made the attempt stale.
         seen.check_can_start_run().err().ok_or(Failure::Contended)
     }
 }
 
 impl ExecutionReader {
-    /// The run of an earlier request with the same key. A guest gets no output, because the key may be another
-    /// client's.
+    /// Returns the run of an earlier request with the same idempotency key. A guest receives no output, because the
+    /// key may belong to another client.
     pub(crate) async fn run_of_key(
         &self,
         scope: TenantScope,

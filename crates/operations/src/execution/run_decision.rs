@@ -1,5 +1,5 @@
-//! The decision on a run: the release that serves its lane, the release's plan, and the policy's decision on the inputs.
-//! Requests and workers both decide here; `start_attempt` and `worker` then admit the run.
+//! The decision on a run: selects the release that serves its lane and the release's plan, and evaluates the policy
+//! on the inputs. Requests and workers use this decision; `start_attempt` and `worker` then admit the run.
 
 use super::plan::{CachedPlan, RunPlans};
 use crate::{Failure, workload::position_of};
@@ -19,7 +19,7 @@ use fairway_domain::{
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// A requested run, as its decision reads it.
+/// A requested run, which is the input of a decision.
 #[derive(Clone, Copy)]
 pub(super) struct RunDecisionRequest<'r> {
     pub(super) scope: TenantScope,
@@ -30,11 +30,11 @@ pub(super) struct RunDecisionRequest<'r> {
     /// The requested lane.
     pub(super) lane: Lane,
     pub(super) inputs: &'r Map<String, Value>,
-    /// Whether the run executes the steps of its plan; a script does not.
+    /// Whether the run executes the steps of its plan. A script run does not.
     pub(super) has_steps: bool,
 }
 
-/// The decision on a run. Its policy may deny the run.
+/// The decision on a run, which may be a denial by the policy.
 pub(super) struct RunDecision {
     pub(super) lane: Lane,
     pub(super) release_id: ReleaseId,
@@ -42,11 +42,11 @@ pub(super) struct RunDecision {
     pub(super) attributes: PolicyAttributes,
     pub(super) decision: PolicyDecision,
     pub(super) recorded: RecordedDecision,
-    /// The revisions that the decision was made on.
+    /// The revisions on which the decision is based.
     pub(super) expected_revisions: ExpectedRevisions,
 }
 
-/// The reason why a run cannot be decided on.
+/// Reason why no decision on a run is possible.
 pub(super) enum RunDecisionRefusal {
     /// No release serves the lane.
     NoActiveRelease,
@@ -59,7 +59,7 @@ pub(super) enum RunDecisionRefusal {
 }
 
 impl RunPlans {
-    /// Decides on a run under the release that serves its lane.
+    /// Decides on a run with the release that serves its lane.
     pub(super) async fn decide_run(&self, request: RunDecisionRequest<'_>) -> Result<RunDecision, RunDecisionRefusal> {
         let RunDecisionRequest { scope, caller, workload: entry, environment, lane, inputs, has_steps } = request;
         let deployment = entry.deployment.as_ref().ok_or(RunDecisionRefusal::NoActiveRelease)?;
@@ -84,7 +84,7 @@ impl RunPlans {
     }
 }
 
-/// The attributes that the policy of a run evaluates.
+/// Returns the attributes that the policy of a run evaluates.
 pub(super) fn policy_attributes(
     caller: &Caller,
     entry: &WorkloadWithDeployment,

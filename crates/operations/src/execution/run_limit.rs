@@ -1,7 +1,7 @@
-//! Limit of concurrent runs that a process executes for requests.
+//! Limit on the concurrent runs that a process executes for requests.
 //!
-//! A run stays in memory while it waits for a model or tool, also after its caller got 202. Beyond the limit,
-//! further runs are queued, or refused without a queue. Runs that a worker claims have slots of their own.
+//! A run occupies memory while it waits for a model or tool, even after its caller received 202. At the limit,
+//! further runs are queued, or refused if they cannot be queued. Runs that a worker claims have a separate limit.
 
 use super::execute_request::ExecuteRequest;
 use crate::{Failure, blocking::busy, execution::start::Executions};
@@ -9,24 +9,24 @@ use fairway_domain::{execution::dispatch::DispatchMode, id::TenantId, tenant::Te
 use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
 use std::{fmt, time::Duration};
 
-/// Maximum number of concurrent runs for requests. Each holds up to 128 KiB of values, and a prompt.
+/// Maximum number of concurrent runs for requests. Each run occupies up to 128 KiB of values, and a prompt.
 const MAX_RUNS: usize = 256;
 /// Maximum number of runs of one tenant, so that another tenant's run starts at once.
 const MAX_PER_TENANT: usize = MAX_RUNS / 4 * 3;
 
-/// A run slot; dropping it releases it.
+/// A run slot; dropping it frees the slot.
 pub(super) type RunSlot = Permit<TenantId>;
 
-/// Where an accepted run executes.
+/// The place where an accepted run executes.
 pub(super) enum Placement {
     /// In this process.
     Here(RunSlot),
-    /// On the worker that claims it.
+    /// On the worker that claims the run from the queue.
     Queue,
 }
 
 impl Executions {
-    /// Where a run executes under the deployment's dispatch mode. Scripts are never queued.
+    /// Selects where a run executes, according to the deployment's dispatch policy. Script runs are never queued.
     ///
     /// # Errors
     /// Unavailable when this process is at its limit, and the run cannot be queued.
@@ -60,7 +60,7 @@ impl fmt::Debug for RunSlots {
 }
 
 impl RunSlots {
-    /// Acquires a run slot for a tenant, if one is free now.
+    /// Acquires a run slot for a tenant; returns `None` if no slot is free.
     pub(super) async fn acquire(&self, scope: TenantScope) -> Option<RunSlot> {
         self.0.acquire(scope.tenant(), Duration::ZERO).await.ok()
     }

@@ -1,5 +1,5 @@
-//! Script runs: each script is handed to the runtime gateway at most once. No worker resumes a script run, because
-//! it is unknown whether the script was handed over.
+//! Script runs. The server sends each script to the runtime gateway at most once. No worker resumes a script run,
+//! because it cannot know whether the script was sent.
 
 use super::{run::ActiveRun, run_access};
 use crate::{
@@ -37,13 +37,13 @@ use tokio::{sync::Notify, time::timeout};
 pub enum RunPayload {
     /// Input values of the release's steps, by field name.
     Inputs(Map<String, Value>),
-    /// Form input for a workload that is called as a tool. A workload without a form is not found.
+    /// Form input for a workload that is called as a tool. A workload without an input form is reported as not found.
     Form(Map<String, Value>),
     /// A script.
     Script {
         /// The script.
         script: Script,
-        /// The workspace that the caller expects the workload in.
+        /// The workspace to which the workload must belong.
         workspace: WorkspaceId,
     },
 }
@@ -68,7 +68,7 @@ impl RunPayload {
         }
     }
 
-    /// Whether the run executes the steps of its plan.
+    /// Whether the run executes the steps of its plan; a script run does not.
     pub(super) const fn has_steps(&self) -> bool {
         match self {
             Self::Inputs(_) | Self::Form(_) => true,
@@ -76,7 +76,7 @@ impl RunPayload {
         }
     }
 
-    /// Authorizes a caller that sees a workload to run it. Links and public access do not allow scripts.
+    /// Authorizes a caller to run a workload that it sees. Share links and public access do not allow scripts.
     pub(super) fn authorize_run(
         &self,
         caller: &Caller,
@@ -91,8 +91,8 @@ impl RunPayload {
         }
     }
 
-    /// The run's inputs, validated against the workload's form if it has one. A script's inputs are not validated
-    /// against it.
+    /// Returns the run's inputs, validated against the input form of the workload if it has one. The inputs of a
+    /// script are not validated.
     pub(super) fn inputs(&self, workload: &Workload) -> Result<Cow<'_, Map<String, Value>>, Failure> {
         match (self, &workload.interface_config) {
             (Self::Inputs(inputs) | Self::Form(inputs), Some(interface)) => {
@@ -104,7 +104,7 @@ impl RunPayload {
     }
 }
 
-/// The limits of a script under the bound sandbox profile, or the defaults.
+/// Returns the limits of a script according to the bound sandbox profile, or the maximum limits without a profile.
 pub(super) fn limits_of(profile: Option<&SandboxProfile>, script: &Script) -> Result<ScriptLimits, RunRefusal> {
     let limits = profile.map_or(Ok(ScriptLimits::MAXIMUM), |profile| profile.limits(script.language));
     limits.map_err(|refusal| match refusal {
@@ -113,46 +113,47 @@ pub(super) fn limits_of(profile: Option<&SandboxProfile>, script: &Script) -> Re
     })
 }
 
-/// The work of a run under its lease.
+/// The work that a run performs under its lease.
 pub(super) enum RunWork {
-    /// Executes the steps of its plan.
+    /// Executes the steps of the run plan.
     Steps,
     /// Executes a script.
     Script(PreparedScript),
 }
 
-/// A prepared script. Dropping it executes nothing.
+/// A prepared script. If it is dropped, the script is not executed.
 pub(super) struct PreparedScript {
     script: Script,
     limits: ScriptLimits,
-    /// The prepared gateway, unless another request with the same key prepared one: at most one of them executes.
+    /// The prepared gateway. It is `None` if another request with the same key prepared one, because at most one of
+    /// these requests executes the script.
     gateway: Option<Box<dyn PreparedGateway>>,
-    /// The tenant's script slot, released at the end.
+    /// The tenant's script slot, which is released at the end of the run.
     _slot: ScriptSlot,
 }
 
-/// The active scripts of this process, by tenant.
+/// The script slots of this process, by tenant.
 #[derive(Debug, Default)]
 pub(crate) struct ScriptSlots(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     slots: HashMap<TenantId, Vec<Slot>>,
-    /// The number of the next slot.
+    /// Number of the next slot.
     next: u64,
 }
 
-/// A slot of one request, or of all requests with the same key. At most one of those is accepted; the others get its
-/// run.
+/// A slot of one request, or of all requests with the same idempotency key. At most one of these requests is
+/// accepted; the others receive the run of the accepted one.
 #[derive(Debug)]
 struct Slot {
     number: u64,
     key: Option<RequestKey>,
-    /// Number of requests that hold it.
+    /// Number of requests that use the slot.
     holders: usize,
 }
 
-/// A script slot of a tenant; dropping it releases it.
+/// Use of a tenant's script slot by one request; dropping it releases the slot if no other request uses it.
 #[derive(Debug)]
 pub(crate) struct ScriptSlot {
     scripts: Arc<ScriptSlots>,
@@ -161,17 +162,18 @@ pub(crate) struct ScriptSlot {
     shared: Sharing,
 }
 
-/// Whether another request with the same key holds the slot.
+/// Whether another request with the same key uses the slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sharing {
-    /// No other request holds it.
+    /// No other request uses the slot.
     Exclusive,
-    /// Another request with the same key holds it and has a prepared gateway.
+    /// Another request with the same key uses the slot and has a prepared gateway.
     SameKey,
 }
 
 impl Slot {
-    /// Whether a request with this key shares the slot. The statement that claims the key compares the bodies.
+    /// Whether a request with this key shares the slot. The body digest is ignored here; the statement that claims
+    /// the key compares it.
     fn is_shared_by(&self, key: &RequestKey) -> bool {
         let of = |key: &RequestKey| (key.key.clone(), key.caller.clone(), key.route.clone());
         self.key.as_ref().is_some_and(|own| of(own) == of(key))
@@ -183,7 +185,7 @@ impl ScriptSlots {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Acquires a script slot of a tenant, or shares that of a request with the same key.
+    /// Acquires a script slot of a tenant, or shares the slot of a request with the same key.
     pub(super) fn acquire(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -221,7 +223,7 @@ impl Drop for ScriptSlot {
     }
 }
 
-/// The end of a script whose process was lost.
+/// The end of a script run whose process was lost.
 pub(super) const LOST_SCRIPT: (Status, ExecutionOutcome, &str, &str) = (
     Status::Unknown,
     ExecutionOutcome::Unknown,
@@ -230,7 +232,7 @@ pub(super) const LOST_SCRIPT: (Status, ExecutionOutcome, &str, &str) = (
 );
 
 impl ActiveRun {
-    /// Executes the script and waits for its result, unless the run is stopped first.
+    /// Executes the script and waits for its result, unless the run is stopped before.
     pub(super) async fn run_script(&self, ready: PreparedScript, recheck: &Notify) -> FinishedRun {
         let engine = &self.engine;
         let PreparedScript { script, limits, gateway, _slot: _place } = ready;
@@ -251,8 +253,8 @@ impl ActiveRun {
 }
 
 impl Executions {
-    /// The work of a script, under a script slot. The gateway is prepared while the run is stored, and receives the
-    /// script only after that.
+    /// Prepares the work of a script in a script slot. The gateway is prepared while the run is being stored, and
+    /// receives the script only afterwards.
     pub(super) fn prepare_script(
         &self,
         scope: TenantScope,
@@ -299,7 +301,7 @@ mod tests {
         let others = [key("k", "user:bea", 0), key("l", "user:ada", 0), key("m", "user:ada", 0)];
         let others = others.map(|other| enter(&other).unwrap());
         assert_eq!(enter(&key("n", "user:ada", 0)).unwrap_err(), RunRefusal::TooManyScripts);
-        // The slot is held while any of its requests holds it.
+        // The slot remains in use while at least one of the requests uses it.
         twins.truncate(1);
         twins.push(enter(&key("k", "user:ada", 0)).unwrap());
         assert_eq!(enter(&key("n", "user:ada", 0)).unwrap_err(), RunRefusal::TooManyScripts);

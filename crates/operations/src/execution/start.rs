@@ -1,4 +1,4 @@
-//! Execution of a workload by slug. Decisions use cached state, and the accept statement verifies its revisions.
+//! Execution of a workload by slug. Decisions use cached state, whose revisions the accept statement verifies.
 
 use super::{
     engine::MAX_DECISIONS,
@@ -37,19 +37,19 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// The state that an attempt is decided on.
+/// The state on which an attempt to start a run is based.
 pub(super) struct RunContext {
     /// The principal of the run.
     pub(super) caller: Arc<Caller>,
-    /// The service that submits the run on behalf of the caller.
+    /// The service that submits the run on behalf of `caller`; `None` without delegation.
     pub(super) delegate: Option<Arc<Caller>>,
     pub(super) entry: Arc<WorkloadWithDeployment>,
-    /// Whether `entry` was read for this attempt instead of cached.
+    /// Whether `entry` was read for this attempt, not taken from the cache.
     pub(super) is_entry_read: bool,
     pub(super) is_fresh: bool,
 }
 
-/// Accepts runs from requests and starts them.
+/// Operations that accept and start runs for requests.
 pub struct Executions {
     pub(crate) context: CommitContext,
     pub(crate) active_runs: Arc<ActiveRuns>,
@@ -108,11 +108,11 @@ impl Executions {
 }
 
 impl Executions {
-    /// Runs a workload and waits for its end, but not longer than the wait budget.
+    /// Runs a workload and waits for its end, but at most for the wait budget.
     ///
     /// # Errors
-    /// When the workload is not found, not authorized, suspended, retired, or has no active release. An accepted run
-    /// is a success of this function, whatever its outcome.
+    /// When the workload is not found, suspended or retired, the caller is not authorized, or no active release
+    /// serves the lane. For an accepted run, the method succeeds regardless of the run's outcome.
     pub async fn execute(
         &self,
         mode: IdentityMode,
@@ -126,8 +126,8 @@ impl Executions {
         }
         let (mut fresh, mut counted) = (false, false);
         for _ in 0..MAX_DECISIONS {
-            // The accept statement verifies the rights of one caller only, so a delegating service is read for every
-            // request.
+            // The accept statement verifies the rights of one caller only. The rights of a delegating service are
+            // therefore read for every request.
             let proved = fresh || request.on_behalf_of.is_some();
             let sender = self.caller_for_run(mode, claims, request_id, proved).await?;
             let (caller, client) = match &request.on_behalf_of {
@@ -143,12 +143,12 @@ impl Executions {
                     };
                     match found {
                         found if has_rights => (found?, Some(sender)),
-                        // The cached caller may be older than its first role.
+                        // The principal may have received its first role after the caller was cached.
                         _ if !fresh => {
                             fresh = true;
                             continue;
                         }
-                        // A principal without rights in the tenant is bound to no workload there.
+                        // A principal without rights in the tenant cannot be bound to a workload of the tenant.
                         _ => return Err(RunRefusal::PrincipalNotBound.into()),
                     }
                 }
@@ -158,7 +158,7 @@ impl Executions {
                 continue;
             }
             let (entry, is_entry_read) = match self.runtime_entry(&caller, request, fresh).await {
-                // The cached caller may name its former tenant.
+                // The cached caller may belong to a tenant that it has left.
                 Err(failure) if !fresh && may_be_stale(&failure) => {
                     fresh = true;
                     continue;
@@ -168,7 +168,7 @@ impl Executions {
             };
             if !counted {
                 match self.rate_limits.count_workload_request(&caller, &entry.workload, request.address).await {
-                    // The cached workload may be outdated and no longer public.
+                    // The cached workload may be outdated, and the workload may no longer be public.
                     Err(Failure::Throttled(_))
                         if !fresh && self.rate_limits.is_access_check_due(entry.workload.workload_id) =>
                     {
@@ -182,9 +182,9 @@ impl Executions {
             let decided = RunContext { caller, delegate: client, entry, is_entry_read, is_fresh: fresh };
             match self.attempt_execute(&decided, request, key).await {
                 Ok(Some(answer)) => return Ok(answer),
-                // A revision changed between the decision and the accept.
+                // A revision changed between the decision and the accept statement.
                 Ok(None) => fresh = true,
-                // A refusal on cached state is decided again on fresh state.
+                // A refusal that is based on cached state is repeated on fresh state.
                 Err(failure) if !decided.is_fresh && may_be_stale(&failure) => fresh = true,
                 Err(failure) => return Err(failure),
             }
@@ -205,8 +205,8 @@ impl Executions {
         Ok(Arc::new(self.identities.identify(mode, claims, request_id).await?))
     }
 
-    /// The workload with its deployment, and whether it was read now. [`Self::attempt_execute`] caches it, for authorized
-    /// callers only.
+    /// Returns the workload with its deployment, and whether it was read now. [`Self::attempt_execute`] adds it to
+    /// the cache after the caller is authorized.
     async fn runtime_entry(
         &self,
         caller: &Caller,
@@ -214,7 +214,8 @@ impl Executions {
         fresh: bool,
     ) -> Result<(Arc<WorkloadWithDeployment>, bool), Failure> {
         let key = request.workload_cache_key(caller);
-        // A hidden workload costs the same read as an unknown slug, so that the response time reveals nothing.
+        // A hidden workload requires the same read as an unknown slug, so that the response time does not reveal its
+        // existence.
         let sees = |entry: &WorkloadWithDeployment| {
             request.payload.authorize_view(caller, request.link.as_ref(), &entry.workload).is_ok()
         };
@@ -230,7 +231,7 @@ impl Executions {
     }
 }
 
-/// Whether a refusal may result from outdated cache entries: rights, existence or activation.
+/// Whether a refusal may result from outdated cache entries about rights, existence or activation.
 const fn may_be_stale(failure: &Failure) -> bool {
     matches!(
         failure,

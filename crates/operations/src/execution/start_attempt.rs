@@ -1,5 +1,5 @@
-//! One attempt to start a run: access, decision, admission and submission. A refusal gives way to the run of an
-//! earlier request with the same idempotency key.
+//! One attempt to start a run: access, decision, admission and submission. If an earlier request with the same
+//! idempotency key started a run, that run replaces certain refusals.
 
 use super::{
     engine::{CheckpointPolicy, Replay},
@@ -40,10 +40,10 @@ use std::{
 };
 use uuid::Uuid;
 
-/// Maximum number of environments that a refusal names.
+/// Maximum number of environments that a refusal lists.
 const MAX_LISTED_ENVIRONMENTS: u32 = 20;
 
-/// One attempt to start a run, decided on one state.
+/// One attempt to start a run, based on one state.
 #[derive(Clone, Copy)]
 struct Attempt<'a> {
     state: &'a RunContext,
@@ -52,15 +52,16 @@ struct Attempt<'a> {
     scope: TenantScope,
 }
 
-/// The reason why an attempt starts no run.
+/// Reason why an attempt starts no run.
 enum NotStarted {
-    /// A revision of the decision changed.
+    /// A revision on which the decision is based has changed.
     Stale,
-    /// Another request has taken the key; its run is the response, if it is found.
+    /// Another request has used the idempotency key. The response is the run of that request, if it is found.
     Replayed(Option<Box<ExecuteResult>>),
-    /// Refused.
+    /// The request is refused.
     Refused(Failure),
-    /// Refused, unless an earlier request with the key was accepted: then that run is the response.
+    /// The request is refused, unless an earlier request with the key was accepted. In that case, the response is the
+    /// run of the earlier request.
     RefusedUnlessReplayed(Failure),
 }
 
@@ -84,7 +85,8 @@ impl From<RunDecisionRefusal> for NotStarted {
 }
 
 impl Executions {
-    /// Decides, accepts and runs once. `None` when a revision of the decision changed.
+    /// Performs one attempt to decide on, accept and run a workload. Returns `None` when a revision of the decision
+    /// changed.
     pub(super) async fn attempt_execute(
         &self,
         state: &RunContext,
@@ -156,7 +158,7 @@ impl Executions {
             decision: run_decision.decision,
             earlier_decisions: Vec::new(),
             acceptance,
-            // A worker reads a queued run's inputs from the queue.
+            // The worker of a queued run reads the inputs from the queue.
             inputs: if inline.is_some() { inputs.into_owned() } else { Map::new() },
             reservation,
             input_digest,
@@ -174,8 +176,9 @@ impl Executions {
         Ok(ExecuteResult { execution, replayed: false, result_token, is_queued_only })
     }
 
-    /// The refusal of a run without an active release. A caller that may view the releases of the workload gets the
-    /// environments that would serve it. The read takes place on fresh state only, because cached state is retried.
+    /// Returns the refusal of a run without an active release. It lists the serving environments for a caller that
+    /// may view the releases of the workload. They are read on fresh state only, because an attempt on cached state
+    /// is repeated.
     async fn no_active_release(&self, attempt: Attempt<'_>, lane: Lane) -> NotStarted {
         let Attempt { state: RunContext { caller, entry, is_fresh, .. }, request, scope, .. } = attempt;
         let position = position_of(caller, &entry.workload);
@@ -195,7 +198,7 @@ impl Executions {
         NotStarted::RefusedUnlessReplayed(RunRefusal::NoActiveRelease { active_environments }.into())
     }
 
-    /// Checks that the caller may start a run of the workload now. Returns the lane that the run requests.
+    /// Checks that the caller may currently start a run of the workload. Returns the lane that the run requests.
     async fn check_access(&self, attempt: Attempt<'_>) -> Result<Lane, NotStarted> {
         let Attempt { state: RunContext { caller, entry, delegate, is_entry_read, .. }, request, .. } = attempt;
         let (workload, link) = (&entry.workload, request.link.as_ref());
@@ -216,7 +219,7 @@ impl Executions {
         Ok(lane)
     }
 
-    /// Admits a run that was decided on: denied by its policy, to the queue, or to a slot of this process.
+    /// Admits a run after the decision: stores a denial, queues the run, or acquires a slot in this process.
     async fn admit(
         &self,
         attempt: Attempt<'_>,
@@ -240,7 +243,7 @@ impl Executions {
                 (Admission::Run { lease, lease_for, deadline_in }, RunWork::Steps)
             }
             RunPayload::Script { script, .. } => {
-                // A replay takes no script slot.
+                // A repeated request with the same key needs no script slot.
                 if let Some(replayed) = self.replayed_run(attempt).await? {
                     return Err(NotStarted::Replayed(Some(Box::new(replayed))));
                 }
@@ -251,12 +254,12 @@ impl Executions {
                 (Admission::Script { lease, lease_for, deadline_in, fact }, work)
             }
         };
-        // Registered before the commit: a wakeup in between would be lost.
+        // The run is registered before the commit, because a wakeup before the registration would be lost.
         let active_guard = self.active_runs.register(scope, run.execution_id, lease);
         Ok((admission, Some(InlineRun { work, slot, active_guard })))
     }
 
-    /// The acceptance of an admitted run, and the result token of an anonymous submitter.
+    /// Returns the acceptance of an admitted run, and the result token for an anonymous submitter.
     fn acceptance(
         &self,
         attempt: Attempt<'_>,
@@ -294,7 +297,7 @@ impl Executions {
         (acceptance, result_token)
     }
 
-    /// The execution as the caller waits for it.
+    /// Returns the execution in the state for which the caller waits.
     async fn await_outcome(&self, attempt: Attempt<'_>, outcome: SubmitOutcome) -> Result<Execution, NotStarted> {
         let Attempt { state, request, scope, .. } = attempt;
         Ok(match (outcome, request.wait) {
@@ -322,12 +325,12 @@ impl Executions {
         })
     }
 
-    /// How long a caller waits, at most the deployment's limit.
+    /// Returns the time for which a caller waits, at most the deployment's limit.
     fn wait_budget(&self, requested: Option<Duration>) -> Duration {
         requested.map_or(self.settings.sync_wait, |requested| requested.min(self.settings.sync_wait))
     }
 
-    /// The run that an earlier request with this key started, as the caller may read it now.
+    /// Returns the run that an earlier request with this key started, in the form that the caller may currently read.
     async fn replayed_run(&self, attempt: Attempt<'_>) -> Result<Option<ExecuteResult>, Failure> {
         let Attempt { state, request, key, scope } = attempt;
         let Some(key) = key else { return Ok(None) };

@@ -1,7 +1,7 @@
-//! Submission of a run in a task of its own, which continues after the client disconnects.
+//! Submission of a run in a separate task, which continues after the client disconnects.
 //!
-//! Between the commit and the first step, only the request knows of the run. A cancelled request would leave it idle
-//! until its lease expires.
+//! Between the commit and the first step, only the task of the submission can start the run. If a disconnect
+//! cancelled it, the run would be idle until its lease expires.
 
 use super::{
     engine::RunEngine,
@@ -24,16 +24,17 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
-/// Timeout of the lookup of a run whose accept statement got no response: the caller has already waited.
+/// Timeout of the lookup of a run after an accept statement without a response. It is short because the caller has
+/// already waited.
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// A run to accept if the revisions of its decision still hold.
+/// A run to be accepted if the revisions of its decision are still current.
 pub(super) struct Submission {
     /// The run with its state in this process.
     pub(super) run: ActiveRun,
-    /// The execution in this process, if the run is admitted to it.
+    /// The parts for the execution in this process; `None` if the run is not admitted to this process.
     pub(super) inline: Option<InlineRun>,
-    /// The revisions of the decision.
+    /// The revisions on which the decision is based.
     pub(super) expected_revisions: ExpectedRevisions,
     /// The idempotency key of the request.
     pub(super) key: Option<RequestKey>,
@@ -43,11 +44,11 @@ pub(super) struct Submission {
 pub(super) enum SubmitOutcome {
     /// Not accepted: a revision of the decision changed.
     Stale,
-    /// Not accepted: another request took the key.
+    /// Not accepted: another request has used the idempotency key.
     KeyTaken,
     /// Not accepted: the tenant has reached its limit of queued runs.
     QueueFull,
-    /// Not accepted: the share link starts no more runs.
+    /// Not accepted: the share link can start no more runs.
     LinkClosed,
     /// The policy denied the run, and the denial is stored.
     Denied(Execution),
@@ -58,7 +59,7 @@ pub(super) enum SubmitOutcome {
 }
 
 impl Submission {
-    /// Submits the run in a task of its own.
+    /// Submits the run in a separate task.
     ///
     /// # Errors
     /// When the store fails, or the outcome of the commit is unknown.
@@ -72,7 +73,7 @@ impl Submission {
         let (engine, scope) = (running.engine.clone(), running.scope);
         let acceptance = &running.acceptance;
         let accepted = match engine.run_store.accept(scope, acceptance, on, key.as_ref()).await {
-            // The statement may be committed although no response arrived, so the run is looked up.
+            // The statement may have been committed although no response arrived, so the run is looked up.
             Err(CommitError::Store(error)) => {
                 let found = engine.find_accepted(scope, acceptance.execution_id, error).await;
                 found.map_err(|failure| submit_failure(&acceptance.admission, failure))?
@@ -106,8 +107,8 @@ impl Submission {
 }
 
 impl RunEngine {
-    /// Determines whether a statement without a response accepted the run. An absent run may still be committed, so
-    /// the refusal names its identifier.
+    /// Determines whether an accept statement without a response was committed. If the run is absent, the statement
+    /// may still be committed later, so the refusal contains the run's identifier.
     pub(super) async fn find_accepted(
         &self,
         scope: TenantScope,
@@ -131,7 +132,7 @@ impl RunEngine {
     }
 }
 
-/// The failure of a submission. A script that the store rejects for any reason is reported as unavailable.
+/// Converts the failure of a submission. If the store rejects a script for any reason, it is reported as unavailable.
 fn submit_failure(admission: &Admission, failure: Failure) -> Failure {
     match (admission, failure) {
         (Admission::Script { .. }, Failure::Store(error)) if error.fault == StoreFault::Inconsistent => {

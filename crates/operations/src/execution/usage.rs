@@ -1,4 +1,4 @@
-//! Usage reports: totals of ended runs with their tokens and cost.
+//! Usage reports: totals of ended runs, with their tokens and cost.
 
 use crate::{
     Failure, FieldProblem, Stores,
@@ -17,12 +17,12 @@ use fairway_domain::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// The range of a report that names no start.
+/// Range of a report whose query has no start time.
 const DEFAULT_RANGE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// Maximum counts of a day: rows and buckets of durations.
+/// Maximum number of counts per day: rows and duration buckets.
 const MAX_COUNTS: u32 = 10_000;
 
-/// The question of a usage report.
+/// Query for a usage report.
 #[derive(Clone, Debug, Default)]
 pub struct UsageQuery {
     /// Only runs of this workload.
@@ -35,11 +35,11 @@ pub struct UsageQuery {
     pub since: Option<Timestamp>,
     /// Only runs that started before this time; default: now.
     pub until: Option<Timestamp>,
-    /// The properties that the rows differ in.
+    /// The properties by which the report groups runs into rows.
     pub grouping: UsageGrouping,
 }
 
-/// Reports usage.
+/// Operations that create usage reports.
 pub struct UsageReports {
     context: CommitContext,
     usage_store: Arc<dyn UsageStore>,
@@ -55,11 +55,11 @@ impl UsageReports {
         }
     }
 
-    /// Totals of the ended runs that the caller may view, day by day in one statement each.
+    /// Returns the totals of the ended runs that the caller may view. One statement reads each day.
     ///
     /// # Errors
-    /// Forbidden when the caller views no runs; not found for a workspace that it does not see; an invalid field for a
-    /// range beyond [`MAX_RANGE`] or more than [`MAX_ROWS`] rows.
+    /// Forbidden when the caller may view no runs; not found for a workspace that the caller does not see; an invalid
+    /// field for a range beyond [`MAX_RANGE`] or more than [`MAX_ROWS`] rows.
     pub async fn read_usage(&self, caller: &Caller, query: UsageQuery) -> Result<UsageReport, Failure> {
         let authorized = self.scope_resolver.authorize_list_of(caller, Operation::ReadUsage, query.workspace_id);
         let (scope, visible_scopes) = authorized.await?;

@@ -1,4 +1,4 @@
-//! The worker: claims queued runs and runs with an expired lease, and runs them to their end.
+//! The worker claims queued runs and runs with an expired lease, and executes them to their end.
 
 mod claims;
 
@@ -47,7 +47,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-/// Maximum number of concurrent runs of a worker. They mostly wait for models.
+/// Maximum number of concurrent runs of a worker. The runs wait for models most of the time.
 const MAX_RUNS: u16 = 128;
 /// Maximum number of concurrent runs of one tenant, so that its slow runs do not block other tenants.
 const MAX_RUNS_PER_TENANT: u16 = 64;
@@ -55,17 +55,17 @@ const MAX_RUNS_PER_TENANT: u16 = 64;
 const CLAIM_LIMIT: u16 = 32;
 /// Maximum number of runs of one tenant in one claim.
 const CLAIM_LIMIT_PER_TENANT: u16 = 16;
-/// Runs that a tenant may have before a claim excludes it: one claim may consist of its runs alone.
+/// Number of active runs above which a claim excludes the tenant, because a single claim may contain only its runs.
 const SATURATION: u16 = MAX_RUNS_PER_TENANT - CLAIM_LIMIT;
-/// Delay between claims. Runs that are queued in between share a claim and its statements.
+/// Minimum time between claims. Runs that are queued within this time share a claim and its statements.
 const CLAIM_WINDOW: Duration = Duration::from_millis(6);
-/// Poll interval without a wakeup.
+/// Poll interval if no wakeup arrives.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Delay after repeated failures to claim.
+/// Delay after repeated failures of claims.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Claims runs and executes them until the process stops; active runs then continue until their leases are released.
-/// Any number of processes may run it concurrently.
+/// Claims runs and executes them until the process shuts down. Active runs then continue until their leases are
+/// released. Several processes may run this task concurrently.
 pub async fn run_worker(worker: Arc<RunWorker>) {
     let slots = Arc::new(Semaphore::new(usize::from(MAX_RUNS)));
     let counts: RunCounts = Arc::default();
@@ -74,7 +74,7 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
     loop {
         let free = u16::try_from(slots.available_permits()).unwrap_or(MAX_RUNS);
         if free == 0 {
-            // Resumes when a slot is free.
+            // Waits until a slot is free.
             drop(slots.acquire().await);
             continue;
         }
@@ -91,7 +91,8 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
                 drop(claim_guard);
                 lost.add(claim.lease, claim.lease_for);
                 failures = failures.saturating_add(1);
-                // A dead pooled connection shows on use, and the next one may work.
+                // After the first failure, the next claim starts at once: the pooled connection may have been broken,
+                // and another may work.
                 if failures > 1 {
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
@@ -100,7 +101,7 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
         };
         failures = 0;
         let next_claim_at = Instant::now() + CLAIM_WINDOW;
-        // The last tenant in the rotation.
+        // Tenants take turns across claims, so the next claim continues after the last tenant of this claim.
         let last = claimed.iter().filter(|run| run.round_position > 0).max_by_key(|run| run.round_position);
         after = last.map(|run| run.scope.tenant()).or(after);
         let is_empty = claimed.is_empty();
@@ -117,7 +118,7 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
     }
 }
 
-/// Runs a claimed run in a task that holds its slot.
+/// Executes a claimed run in a separate task that occupies a slot.
 fn spawn_claimed(worker: &Arc<RunWorker>, run: ClaimedRun, counts: &RunCounts, permit: OwnedSemaphorePermit) {
     let tenant = run.scope.tenant();
     *counts.lock().unwrap_or_else(PoisonError::into_inner).entry(tenant).or_default() += 1;
@@ -135,14 +136,14 @@ fn saturated_tenants(counts: &RunCounts) -> Vec<TenantId> {
     counts.iter().filter(|(_, count)| **count > SATURATION).map(|(tenant, _)| *tenant).collect()
 }
 
-/// The next action for a claimed run.
+/// Next action for a claimed run.
 enum NextAction {
     Run(Box<ActiveRun>),
     End(EarlyEnd),
     Retry,
 }
 
-/// Claims queued runs and executes them.
+/// Executes claimed runs in worker slots.
 pub struct RunWorker {
     pub(super) context: CommitContext,
     pub(super) active_runs: Arc<ActiveRuns>,
@@ -160,7 +161,7 @@ pub struct RunWorker {
 }
 
 impl RunWorker {
-    /// A claim for the free slots.
+    /// Creates a claim for the free slots.
     fn new_claim(&self, free: u16, lost: &mut LostClaims, after: Option<TenantId>, counts: &RunCounts) -> Claim {
         let large = self.large_runs.allowed_claims();
         let mut saturated = saturated_tenants(counts);
@@ -206,7 +207,7 @@ impl RunWorker {
 }
 
 impl RunWorker {
-    /// Executes a claimed run, or ends it. After a failure its lease expires and another worker retries.
+    /// Executes a claimed run, or ends it. After a failure, the lease of the run expires and another worker retries.
     async fn process_claimed(&self, claimed: ClaimedRun, recheck: &Notify) {
         let id = claimed.execution.execution_id;
         if let Err(error) = self.try_process_claimed(claimed, recheck).await {
@@ -217,7 +218,7 @@ impl RunWorker {
 
     async fn try_process_claimed(&self, mut claimed: ClaimedRun, recheck: &Notify) -> Result<(), Failure> {
         if claimed.execution.status == Status::Queued && claimed.cancelled_by.is_some() {
-            // The canceller already got the confirmation.
+            // The requester of the cancellation has already received a confirmation.
             return self.end_early(&claimed, EarlyEnd::cancelled("cancelled", "the run was cancelled")).await;
         }
         if claimed.reclaims > MAX_RECLAIMS {
@@ -259,7 +260,7 @@ impl RunWorker {
         Err(Failure::Contended)
     }
 
-    /// Resumes a run that another worker started. It keeps its release.
+    /// Resumes a run that another worker started. The run continues with its original release.
     async fn resume(
         &self,
         claimed: &ClaimedRun,
@@ -301,7 +302,8 @@ impl RunWorker {
         })))
     }
 
-    /// Prepares a queued run: it executes under the release that serves now, if the policy still allows it.
+    /// Prepares a queued run for execution with the release that now serves its lane, if the policy still allows the
+    /// run.
     async fn prepare_start(
         &self,
         claimed: &ClaimedRun,
@@ -342,7 +344,7 @@ impl RunWorker {
             Err(RunDecisionRefusal::Failed(failure)) => return Err(failure),
         };
         if run_decision.decision.outcome == policy::Outcome::Deny {
-            // A denial on cached state is decided again on fresh state.
+            // A denial that is based on cached state is decided again on fresh state.
             if !fresh {
                 return Ok(NextAction::Retry);
             }
@@ -373,7 +375,7 @@ impl RunWorker {
         })))
     }
 
-    /// The submitter with its current rights.
+    /// Returns the submitter with its current rights.
     async fn submitter_of(
         &self,
         claimed: &ClaimedRun,
@@ -408,7 +410,7 @@ impl RunWorker {
         Ok(entry)
     }
 
-    /// The acceptance of the run under its current release.
+    /// Creates the acceptance of the run with its current release.
     fn current_acceptance(
         &self,
         claimed: &ClaimedRun,
@@ -441,7 +443,7 @@ impl RunWorker {
         }
     }
 
-    /// Ends a run that never reached its steps, or cannot resume them.
+    /// Ends a run that never executed a step, or whose steps cannot be resumed.
     async fn end_early(&self, claimed: &ClaimedRun, early_end: EarlyEnd) -> Result<(), Failure> {
         let run = &claimed.execution;
         let named = RunRef {
@@ -473,7 +475,7 @@ impl RunWorker {
     }
 }
 
-/// The principal that requested the run's cancellation, for the active run.
+/// Returns the principal that requested the run's cancellation, for the active run.
 fn cancel_requester(claimed: &ClaimedRun) -> OnceLock<fairway_domain::access::ActorRef> {
     claimed.cancelled_by.clone().map_or_else(OnceLock::new, OnceLock::from)
 }
@@ -482,7 +484,7 @@ fn parse_object(inputs: &Payload) -> Result<Map<String, Value>, Failure> {
     serde_json::from_str(&inputs.body).map_err(|_| Failure::Inconsistent("the inputs of a run are not a JSON object"))
 }
 
-/// The combined decision of a run: the strictest of its recorded ones.
+/// Returns the combined decision of a run: the strictest of its recorded decisions.
 fn combined_decision(decisions: &[RecordedDecision]) -> Option<PolicyDecision> {
     let read = |recorded: &RecordedDecision| PolicyDecision {
         outcome: recorded.outcome,

@@ -1,7 +1,7 @@
-//! Provisioning of the generator by two system actors: one creates its resources, the other approves the release.
+//! Provisioning of the generator by two system actors: one creates the resources, and the other approves the release.
 //!
-//! Every step finds or creates its resource, so that interrupted and concurrent runs are safe. Uniquely named
-//! resources are looked up after a conflict; other steps use idempotency keys.
+//! Each step finds its resource or creates it, so interrupted and concurrent provisioning is safe. Resources with a
+//! unique name are looked up after a conflict; other steps use idempotency keys.
 
 use crate::{
     Failure, MaybeReplayed, Precondition,
@@ -24,9 +24,9 @@ use fairway_domain::{
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The actor that creates the generator.
+/// Name of the system actor that creates the generator.
 const CREATOR: &str = "provisioner";
-/// The actor that approves its release.
+/// Name of the system actor that approves the generator's release.
 const APPROVER: &str = "platform";
 /// Page size of tenants and releases.
 const PAGE: u32 = 200;
@@ -34,8 +34,8 @@ const PAGE: u32 = 200;
 const MAX_OFFSET: u64 = 10_000;
 
 impl DraftGenerator {
-    /// Provisions the generator of every tenant, unless disabled. After a failure, the tenant's next
-    /// draft request retries.
+    /// Provisions the generator of every tenant, unless provisioning is disabled. After a failure, the next draft
+    /// request of the tenant retries.
     ///
     /// # Errors
     /// When the tenants cannot be listed.
@@ -50,7 +50,7 @@ impl DraftGenerator {
                 let tenant_id = tenant.tenant_id;
                 match self.provision_generator(tenant_id).await {
                     Ok(()) => {}
-                    // A new tenant has no workspace. Its first draft request provisions the generator.
+                    // A new tenant may have no workspace yet. Its first draft request then provisions the generator.
                     Err(Failure::NotFound) => {
                         tracing::debug!(%tenant_id, "tenant has no workspace; its generator is provisioned later");
                     }
@@ -71,7 +71,7 @@ impl DraftGenerator {
         }
     }
 
-    /// Provisions the generator of a tenant. An existing released generator stays unchanged.
+    /// Provisions the generator of a tenant. A generator with a release that has served remains unchanged.
     ///
     /// # Errors
     /// When the tenant has no workspace, another resource has a name of the generator, or a step is refused.
@@ -93,7 +93,7 @@ impl DraftGenerator {
         Ok(())
     }
 
-    /// A caller for a component of Fairway. No request can claim to be one.
+    /// Creates the caller for a component of Fairway. A request can never claim to be a system actor.
     async fn system_caller(&self, tenant: TenantId, name: &'static str) -> Result<Caller, Failure> {
         let actor = ActorRef::system(name);
         let grant = Grant::of_role(Role::PlatformAdmin, GrantScope::Platform);
@@ -108,7 +108,7 @@ impl DraftGenerator {
         })
     }
 
-    /// The tenant's oldest workspace.
+    /// Returns the tenant's oldest workspace.
     async fn first_workspace(&self, scope: TenantScope) -> Result<Workspace, Failure> {
         let all = self.workspace_store.list(scope, PageRequest::first(1)).await?.total;
         let skipped = u32::try_from(all.saturating_sub(1).min(MAX_OFFSET)).unwrap_or_default();
@@ -133,7 +133,7 @@ impl DraftGenerator {
             };
             let change = Workload::create_builtin(new, &self.context.stamp(maker));
             match self.workload_store.commit_new(scope, change, None).await {
-                // A concurrent process created it.
+                // A concurrent process has created the workload.
                 Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
                 created => created?,
             }
@@ -149,7 +149,7 @@ impl DraftGenerator {
         }
     }
 
-    /// Whether any release of it ever served: then its operators maintain it.
+    /// Whether a release of the workload has ever served. If so, the tenant's operators maintain the workload.
     async fn has_been_released(&self, scope: TenantScope, workload: WorkloadId) -> Result<bool, Failure> {
         let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
         let releases = self.release_store.list(scope, &filter, PageRequest::first(PAGE)).await?;
@@ -256,7 +256,7 @@ fn owner() -> Result<OwnerRef, Failure> {
     OwnerRef::parse("team:platform").map_err(|_| Failure::Inconsistent("the owner of the generator is invalid"))
 }
 
-/// The idempotency key of a step: concurrent processes get the same result.
+/// Returns the idempotency key of a step, so that concurrent processes receive the same result.
 fn step_key(by: &Caller, step: &str) -> RequestKey {
     RequestKey {
         key: step.to_owned(),

@@ -1,5 +1,5 @@
-//! Reservations of idempotency keys. A request that works outside the database before its commit reserves its key
-//! under a lease, so that a repeat does not start the same work concurrently.
+//! Reservations of idempotency keys. Some requests perform slow work outside the database before they commit. Such a
+//! request reserves its key under a lease, so that a repeated request does not start the same work concurrently.
 
 use crate::{Failure, idempotency::KeyedRequests};
 use fairway_domain::{
@@ -10,17 +10,17 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::sleep};
 use uuid::Uuid;
 
-/// A reserved key. Dropping it releases the key, also after the client disconnects.
+/// A reserved key. Dropping it releases the key, even if the client has disconnected.
 struct Reservation {
     keys: Arc<dyn IdempotencyStore>,
     scope: TenantScope,
-    /// The key, until it is released.
+    /// The reserved key; `None` after its release.
     key: Option<RequestKey>,
     resource: Uuid,
 }
 
 impl Reservation {
-    /// Renews the lease every third of its duration while this is awaited.
+    /// Renews the lease after every third of its duration. The future never completes.
     async fn renew_lease(&self, lease: Duration) -> Infallible {
         loop {
             sleep(lease / 3).await;
@@ -59,17 +59,17 @@ async fn release(keys: &dyn IdempotencyStore, scope: TenantScope, key: &RequestK
             tenant_id = %scope.tenant(),
             resource_id = %resource,
             error,
-            "failed to release an idempotency key; it is free when its lease expires"
+            "failed to release an idempotency key; the key becomes free when its lease expires"
         );
     }
 }
 
 impl KeyedRequests {
-    /// Runs work that ends in the commit of `resource`, under a reservation of the key. The commit completes the
+    /// Performs work that ends with the commit of `resource`, while the key is reserved. The commit completes the
     /// reservation; without a commit the key is released.
     ///
     /// # Errors
-    /// Those of the work; another request with this key is in progress or has committed.
+    /// The errors of the work; also when another request with this key is in progress or has committed.
     pub(crate) async fn with_reserved_key<T>(
         &self,
         scope: TenantScope,
@@ -79,7 +79,8 @@ impl KeyedRequests {
     ) -> Result<T, Failure> {
         let Some(key) = key else { return work.await };
         let (keys, lease) = (Arc::clone(&self.key_store), self.settings.lease);
-        // Created before the statement is sent: the client may disconnect while it is in flight.
+        // The reservation is created before its statement is sent, so that it is released even if the client
+        // disconnects meanwhile.
         let mut reservation = Reservation { keys, scope, key: Some(key.clone()), resource };
         if !reservation.keys.reserve(scope, key, resource, lease).await? {
             reservation.key = None;
@@ -90,7 +91,7 @@ impl KeyedRequests {
             outcome = work => outcome,
             never = reservation.renew_lease(lease) => match never {},
         };
-        // Released before the response, so that the client may reuse the key at once.
+        // The key is released before the response, so that the client can use it again at once.
         reservation.release().await;
         outcome
     }
@@ -106,7 +107,7 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(30);
 
-    /// Counts the operations on one reservation.
+    /// Store that counts the renewals and releases of one reservation.
     #[derive(Default)]
     struct Keys {
         renewed: AtomicUsize,

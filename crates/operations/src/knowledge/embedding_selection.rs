@@ -1,5 +1,5 @@
-//! Selection of index revision and embedding model for vector search: a query uses the model that made the vectors
-//! of its revision, independent of the current configuration.
+//! Selection of the index revision and embedding model for vector search. A query uses the model that created the
+//! vectors of its revision, regardless of the current configuration.
 
 use super::RetrievalFailure;
 use crate::knowledge::KnowledgeBases;
@@ -21,14 +21,14 @@ use fairway_domain::{
 pub(crate) struct VectorIndex {
     /// The revision.
     pub(crate) revision: IndexRevision,
-    /// The model of its vectors.
+    /// The model that created the vectors of the revision.
     pub(crate) model: EmbeddingModel,
 }
 
 impl KnowledgeBases {
-    /// A searchable revision with the documents of the wanted one, and its model. Prefers the wanted revision if its
-    /// model is available. Otherwise uses a revision that differs only in its vectors: the last one, with the newest
-    /// model, or the first.
+    /// Returns a searchable revision with the same documents as the requested revision, and its model. The requested
+    /// revision is preferred if its model is available. Otherwise the search uses a revision that differs only in its
+    /// vectors: the last such revision, or else the first.
     pub(crate) async fn vector_index(
         &self,
         scope: TenantScope,
@@ -73,8 +73,8 @@ impl KnowledgeBases {
         }
     }
 
-    /// The embedding model for documents added at this revision: that of the index, so that all its vectors have one
-    /// model. If the index has no available model, the configured one.
+    /// Returns the embedding model for documents that are added at this revision. It is the model of the index, so
+    /// that all vectors have the same model. If that model is unavailable, it is the configured model.
     pub(super) async fn model_for_new_documents(
         &self,
         scope: TenantScope,
@@ -89,7 +89,8 @@ impl KnowledgeBases {
         }
     }
 
-    /// Warnings about a revision for the author of an ingest. A purely lexical knowledge base has none.
+    /// Returns warnings about a revision for the author of an ingest. A knowledge base without vector search has
+    /// none.
     pub(super) async fn index_warnings(
         &self,
         scope: TenantScope,

@@ -1,5 +1,5 @@
-//! Ingestion of documents: validated, read from their sources, split into chunks, embedded if the knowledge base
-//! uses vectors, and committed together.
+//! Ingestion of documents: they are validated, read from their sources, split into chunks, embedded if the knowledge
+//! base uses vectors, and committed together.
 
 use super::invalid_base;
 use crate::{
@@ -37,44 +37,45 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// Attempts to commit an ingest. Each conflict means that a concurrent ingest was committed.
+/// Maximum number of attempts to commit an ingest. Each conflict means that a concurrent ingest was committed.
 const MAX_COMMIT_ATTEMPTS: usize = 12;
-/// Attempts to embed the chunks of an ingest. They are embedded again if the index changed its model before the
-/// commit.
+/// Maximum number of attempts to embed the chunks of an ingest. A change of the index's model before the commit
+/// requires another attempt.
 const MAX_EMBEDDINGS: usize = 3;
 /// Timeout for reading the sources of all documents of a request.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout for embedding all chunks of a request. Each call has its own timeout, and there may be hundreds of calls.
+/// Timeout for embedding all chunks of a request. It is needed because a request may have hundreds of calls, each
+/// with its own timeout.
 const EMBED_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Limits of concurrent ingests in this process: each holds its texts and vectors in memory. Tenants take turns. One
-/// tenant has at most half of the permits, because an ingest may wait minutes for sources and models. The other half
-/// is for tenants without an active ingest, one each.
+/// Limits on the concurrent ingests of this process, because each occupies memory for its texts and vectors. Tenants
+/// take turns. One tenant has at most half of the permits, because an ingest may wait minutes for sources and models.
+/// The other half is for tenants without an active ingest, one permit each.
 const INGEST_LIMITS: Limits =
     Limits { permits_per_key: 4, permits_for_idle_keys: 4, waiting_per_key: 16, ..Limits::with_permits(8) };
 /// Peak memory of the texts and vectors of one ingest, in bytes.
 const INGEST_BYTES: usize = 12 << 20;
-/// How long an ingest waits for its permit, and then for memory.
+/// Maximum time for which an ingest waits for its permit, and then again for memory.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 static INGEST_PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(INGEST_LIMITS));
 
-/// A permit of an ingest, with its memory.
+/// Permit of an ingest, with its memory reservation.
 pub(super) struct IngestPermit {
     _permit: Permit<TenantId>,
     _memory: Admission,
 }
 
-/// An ingest with the state of the index.
+/// The result of an ingest, with warnings about the index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IngestReport {
     /// The ingest.
     pub ingested: IngestResult,
-    /// Warnings about the new revision.
+    /// Warnings about the new index revision.
     pub warnings: Vec<IndexWarning>,
 }
 
-/// A document with its text, before it is split.
+/// A document with its text, before the text is split into chunks.
 struct ReadDocument {
     document_id: DocumentId,
     draft: DocumentDraft,
@@ -82,11 +83,11 @@ struct ReadDocument {
 }
 
 impl KnowledgeBases {
-    /// Adds documents to a knowledge base. A document replaces an existing one of the same name.
+    /// Adds documents to a knowledge base. A document replaces an existing document of the same name.
     ///
     /// # Errors
-    /// When the caller does not see the asset from that workspace or may not edit it, it is not a knowledge base, a
-    /// document is invalid, or the embedding model fails.
+    /// When the caller does not see the asset from that workspace or may not edit it, the asset is not a knowledge
+    /// base, a document is invalid, or the embedding model fails.
     pub async fn add_documents(
         &self,
         caller: &Caller,
@@ -102,7 +103,8 @@ impl KnowledgeBases {
                 scope,
                 key,
                 async || {
-                    // Sources and models are slow and models cost money, so a repeat must not call them concurrently.
+                    // Sources and models are slow, and models cost money, so a repeated request must not call them
+                    // concurrently.
                     let ingest = self.ingest(caller, scope, &asset, ingest_id, drafts, key);
                     self.keyed_requests.with_reserved_key(scope, key, ingest_id.uuid(), ingest).await
                 },
@@ -134,14 +136,14 @@ impl KnowledgeBases {
         Ok(IngestReport { ingested, warnings })
     }
 
-    /// Acquires a permit for an ingest.
+    /// Acquires a permit and memory for an ingest.
     pub(super) async fn ingest_permit(&self, scope: TenantScope) -> Result<IngestPermit, Failure> {
         let permit = INGEST_PERMITS.acquire(scope.tenant(), START_TIMEOUT).await.map_err(busy)?;
         let memory = admit(INGEST_BYTES, START_TIMEOUT).await.map_err(|_| busy(AcquireError::TimedOut))?;
         Ok(IngestPermit { _permit: permit, _memory: memory })
     }
 
-    /// The documents of a knowledge base, newest first; none for other assets.
+    /// Lists the documents of a knowledge base, newest first. The list is empty for assets of other kinds.
     ///
     /// # Errors
     /// When the caller does not see the asset from that workspace.
@@ -177,14 +179,14 @@ impl KnowledgeBases {
         let read =
             with_read_timeout(self.read_documents(caller, base.source_type, ids.into_iter().zip(drafts))).await?;
         let mut documents = self.split_documents(scope, read, base.chunking).await?;
-        // Model and decision use the same revision, so that no vector of a replaced model is added.
+        // The model is selected at the same revision as the decision, so that no vector of a replaced model is added.
         let base_revision = self.index_revision_store.current_revision(scope, id).await?;
         let model = self.ingest_model(scope, id, base_revision, &base).await?;
         self.embed_chunks(scope, id, model.as_ref(), &mut documents).await?;
         let stamp = self.context.stamp(caller);
         let mut change = Ingest::add(asset, ingest_id, base.chunking, model, documents, base_revision, &stamp)?;
         self.commit_ingest(scope, &mut change, &base, key).await?;
-        // Read from the store, so that a replay returns the same.
+        // The report is read from the store, so that a replay returns the same report.
         let report = async {
             let ingested = self.document_store.find_ingest(scope, id, ingest_id).await?;
             let ingested = ingested.ok_or(Failure::Inconsistent("a committed ingest is missing"))?;
@@ -193,8 +195,8 @@ impl KnowledgeBases {
         read_after_commit(report.await, key)
     }
 
-    /// Commits an ingest on the newest revision. After a concurrent re-embedding, its chunks are embedded with the
-    /// index's new model first.
+    /// Commits an ingest on the newest revision. If a concurrent re-embedding changed the model of the index, the
+    /// chunks are first embedded with the new model.
     async fn commit_ingest(
         &self,
         scope: TenantScope,
@@ -207,7 +209,8 @@ impl KnowledgeBases {
         let mut embeddings = 1;
         for _ in 0..MAX_COMMIT_ATTEMPTS {
             match self.document_store.commit_documents(scope, change, outcome.as_ref()).await {
-                // Concurrent ingests affect only the next revision and the model of its vectors.
+                // Concurrent ingests change only the next revision number and possibly the model, so the decision can
+                // be rebased.
                 Err(CommitError::Stale) => {
                     let current_revision = self.index_revision_store.current_revision(scope, asset).await?;
                     change.rebase(current_revision);
@@ -227,7 +230,7 @@ impl KnowledgeBases {
         Err(Failure::Contended)
     }
 
-    /// The embedding model for an ingest at this revision, if the knowledge base uses vectors.
+    /// Returns the embedding model for an ingest at this revision; `None` if the knowledge base uses no vectors.
     async fn ingest_model(
         &self,
         scope: TenantScope,
@@ -241,7 +244,7 @@ impl KnowledgeBases {
         Ok(Some(self.model_for_new_documents(scope, asset, revision).await?))
     }
 
-    /// The newest version of a knowledge base, which determines how documents are read.
+    /// Returns the newest version of a knowledge base, whose settings determine how documents are read.
     pub(super) async fn latest_base(&self, scope: TenantScope, asset: &Asset) -> Result<KnowledgeBase, Failure> {
         let stored = self.asset_store.find_by_slug(scope, &asset.slug, None).await?;
         let version = stored.and_then(|(_, version)| version).ok_or(KnowledgeRefusal::NoVersion)?;
@@ -249,7 +252,7 @@ impl KnowledgeBases {
         KnowledgeBase::parse(&content).map_err(|_| invalid_base())
     }
 
-    /// Reads the texts of documents one by one. All of them are in memory together, so their total size is limited.
+    /// Reads the texts of the documents one by one. All texts are in memory together, so their total size is limited.
     async fn read_documents(
         &self,
         caller: &Caller,
@@ -295,8 +298,8 @@ impl KnowledgeBases {
         Ok(text)
     }
 
-    /// The text of an artifact: the content of a version that the caller may see. Nothing else is read from the
-    /// artifact store.
+    /// Returns the text of an artifact if it is the content of a version that the caller may see. Other objects of
+    /// the artifact store are not readable.
     async fn artifact_text(&self, caller: &Caller, source: &str) -> Result<Option<String>, Failure> {
         let Some((asset, version)) = ArtifactPath::parse_version(source) else { return Ok(None) };
         let scope = match self.assets.asset_from_anywhere(caller, Operation::ReadAssetVersion, asset).await {
@@ -352,7 +355,7 @@ impl KnowledgeBases {
         run_blocking(scope, ProcessorWait::Request, cut).await?.map_err(Failure::from)
     }
 
-    /// Embeds every chunk, if there is a model.
+    /// Embeds every chunk, unless `model` is `None`.
     async fn embed_chunks(
         &self,
         scope: TenantScope,
@@ -383,12 +386,12 @@ impl KnowledgeBases {
     }
 }
 
-/// Applies the timeout for sources.
+/// Applies [`READ_TIMEOUT`] to the reading of sources.
 async fn with_read_timeout<T>(read: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     timeout(READ_TIMEOUT, read).await.unwrap_or(Err(KnowledgeRefusal::SourcesTooSlow.into()))
 }
 
-/// Applies the timeout for the embedding model.
+/// Applies [`EMBED_TIMEOUT`] to calls of the embedding model.
 pub(super) async fn with_embed_timeout<T>(
     embedding: impl Future<Output = Result<T, ProviderError>>,
 ) -> Result<T, ProviderError> {
@@ -428,7 +431,7 @@ mod tests {
         assert!(with_read_timeout(async { Ok(()) }).await.is_ok());
     }
 
-    /// Every call returns within its own timeout, but the calls never end.
+    /// Each call returns within its own timeout, but further calls follow without end.
     #[tokio::test(start_paused = true)]
     async fn all_embedding_calls_share_one_deadline() {
         let endless = async {

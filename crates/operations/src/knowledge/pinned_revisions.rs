@@ -1,5 +1,5 @@
-//! Pinned index revisions: a release serves the revision that it was approved with if its environment requires that,
-//! else the current one.
+//! Pinned index revisions. A release serves the revision with which it was approved if its environment requires
+//! pinning, else the current revision.
 
 use crate::{Failure, knowledge::KnowledgeBases};
 use fairway_domain::{
@@ -15,13 +15,13 @@ use std::collections::HashMap;
 pub enum ServedRevisions {
     /// The current revision at the time of the read.
     Current,
-    /// The revisions that the release was approved with.
+    /// The revisions with which the release was approved.
     Pinned(HashMap<AssetId, IndexRevision>),
 }
 
 impl ServedRevisions {
-    /// The revision of one knowledge base, as [`super::RetrievalRequest::pinned`] takes it. A knowledge base without
-    /// a pin had no documents at approval.
+    /// Returns the pinned revision of one knowledge base for [`super::RetrievalRequest::pinned`]; `None` for the
+    /// current one. A knowledge base without a pin had no documents at approval.
     #[must_use]
     pub fn of(&self, asset: AssetId) -> Option<IndexRevision> {
         match self {
@@ -32,8 +32,8 @@ impl ServedRevisions {
 }
 
 impl KnowledgeBases {
-    /// The index revisions for runs of a release, by the current settings of its environment. Pins never change; the
-    /// settings may.
+    /// Returns the index revisions for runs of a release, according to the current settings of its environment. Pins
+    /// never change, but the settings may.
     ///
     /// # Errors
     /// When a store fails.

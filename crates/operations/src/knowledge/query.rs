@@ -1,4 +1,4 @@
-//! Queries of a knowledge base outside of a run.
+//! Queries of knowledge bases outside of runs.
 
 use super::{ContractCheck, Retrieval, RetrievalFailure, RetrievalRequest};
 use crate::{
@@ -26,29 +26,29 @@ pub struct KnowledgeQuery {
     pub base: Slug,
     /// The query text.
     pub query: String,
-    /// Maximum number of chunks, at most that of the knowledge base.
+    /// Maximum number of chunks; it cannot exceed the limit of the knowledge base.
     pub top_k: Option<u32>,
     /// The workspace; the caller's home workspace by default.
     pub workspace: Option<WorkspaceId>,
 }
 
 impl KnowledgeBases {
-    /// Searches the newest version of a knowledge base under its current access contract. The search or its refusal
-    /// is recorded as a fact before the response.
+    /// Searches the newest version of a knowledge base if its current access contract allows it. The search or its
+    /// refusal is recorded as a fact before the response.
     ///
     /// # Errors
-    /// When the caller may not use tools in that workspace, does not see the knowledge base from there, its contract
-    /// refuses, or the index cannot be searched.
+    /// When the caller may not use tools in that workspace, the caller does not see the knowledge base from there,
+    /// the access contract refuses, or the index cannot be searched.
     pub async fn query_knowledge(&self, caller: &Caller, query: &KnowledgeQuery) -> Result<Retrieval, Failure> {
         let position = self.scope_resolver.position_for_new(caller, Operation::CallTool, query.workspace).await?;
         let scope = authorize::authorize(caller, Operation::CallTool, &position)?;
         let workspace = position.workspace.ok_or(Failure::Inconsistent("the scope of a workspace has no workspace"))?;
         let found = self.asset_store.find_id(scope, &query.base).await?;
-        // A hidden knowledge base costs a lookup by identifier, so an unknown one does too: the response time
-        // reveals nothing.
+        // For a hidden knowledge base, the asset is looked up by identifier. An unknown one causes the same lookup
+        // with a new identifier, so that the response time does not reveal whether it exists.
         let id = found.unwrap_or_else(|| self.context.new_id());
         let (_, asset) = self.assets.asset_from(caller, Operation::ReadAsset, id, workspace).await?;
-        // A retired knowledge base is available only to runs that bind it.
+        // A retired knowledge base can be searched only by runs whose release binds it.
         check_accepts_documents(&asset)?;
         let base = self.latest_base(scope, &asset).await?;
         let principals = caller.principals();
@@ -64,7 +64,8 @@ impl KnowledgeBases {
             sovereignty: None,
         };
         if base.retrieval.strategy.embeds_query() {
-            // Recorded before the search, so that the fact exists whatever happens to search and caller.
+            // The fact is committed before the search, so that it exists even if the search fails or the caller
+            // disconnects.
             let check = ContractCheck {
                 asset: asset.asset_id,
                 base: &base,

@@ -1,4 +1,5 @@
-//! Re-embedding: chunks without a vector of the configured model get one, in a new revision of the index.
+//! Re-embedding: embeds chunks that have no vector of the configured model, and commits the vectors as a new index
+//! revision.
 
 use super::ingest::with_embed_timeout;
 use crate::{
@@ -26,34 +27,34 @@ use uuid::Uuid;
 
 /// The outcome of a re-embedding request.
 enum ReembedOutcome {
-    /// It committed a re-embedding.
+    /// The request committed a re-embedding.
     Committed,
-    /// Every chunk has a vector of the configured model.
+    /// Every chunk already has a vector of the configured model.
     NothingStale,
 }
 
 /// The result of a re-embedding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReembeddingReport {
-    /// The new revision; the current one if nothing was stale.
+    /// The new revision, or the current revision if no chunk was stale.
     pub index_revision: IndexRevision,
-    /// The model of the vectors.
+    /// The model that created the vectors.
     pub embedded_by: EmbeddingModel,
-    /// Number of chunks that got a vector.
+    /// Number of chunks that received a vector.
     pub chunk_count: u32,
-    /// Whether every chunk of the revision has a vector of that model.
+    /// Whether every chunk of the revision has a vector of this model.
     pub is_complete: bool,
-    /// Warnings about the revision.
+    /// Warnings about the index revision.
     pub warnings: Vec<IndexWarning>,
 }
 
 impl KnowledgeBases {
-    /// Embeds chunks without a vector of the configured model, at most `limit` per call: a large knowledge base
-    /// takes several calls. Until the last one, searches read the revision before the first.
+    /// Embeds at most `limit` chunks that have no vector of the configured model, so a large knowledge base requires
+    /// several calls. Until the last call completes, searches use the revision before the first call.
     ///
     /// # Errors
-    /// When the caller does not see the asset from that workspace or may not edit it, it is not a knowledge base, or
-    /// the embedding model fails.
+    /// When the caller does not see the asset from that workspace or may not edit it, the asset is not a knowledge
+    /// base, or the embedding model fails.
     pub async fn reembed_documents(
         &self,
         caller: &Caller,
@@ -84,15 +85,15 @@ impl KnowledgeBases {
         if let Some(report) = report {
             return Ok(outcome.with_value(report));
         }
-        // A concurrent request with the same key may have embedded the last chunks. Its outcome is then the
-        // response.
+        // A concurrent request with the same key may have embedded the last chunks. In that case, the response is its
+        // outcome.
         if let Some(earlier) = self.keyed_requests.earlier_outcome(scope, key).await? {
             return Ok(MaybeReplayed { value: replay(earlier.resource).await?, replayed: Some(earlier.status) });
         }
         Ok(MaybeReplayed::first(self.unchanged_report(scope, &asset).await?))
     }
 
-    /// The report of a request that found no stale chunk.
+    /// Returns the report of a request that found no stale chunk.
     async fn unchanged_report(&self, scope: TenantScope, asset: &Asset) -> Result<ReembeddingReport, Failure> {
         let id = asset.asset_id;
         let base = self.latest_base(scope, asset).await?;
@@ -136,7 +137,8 @@ impl KnowledgeBases {
         let model = self.settings.knowledge.embedding.clone();
         let mut reusable_vectors = HashMap::new();
         for _ in 0..MAX_ATTEMPTS {
-            // Each attempt decides on the current chunks: concurrent requests may have embedded or replaced some.
+            // Each attempt uses the current chunks, because concurrent requests may have embedded or replaced some of
+            // them.
             let current_revision = self.index_revision_store.current_revision(scope, id).await?;
             let stale = self.document_store.stale_chunks(scope, id, &model, limit.get()).await?;
             if stale.is_empty() {
@@ -148,7 +150,7 @@ impl KnowledgeBases {
             let change =
                 Reembedding::decide(asset, ingest_id, base.chunking, model.clone(), vectors, current_revision, &stamp)?;
             match self.document_store.commit_reembedding(scope, &change, outcome.as_ref()).await {
-                // Vectors of chunks that are still stale are reused.
+                // The next attempt reuses the vectors of those chunks that are still stale.
                 Err(CommitError::Stale) => {
                     reusable_vectors =
                         change.next.vectors.clone().into_iter().map(|new| (new.replaces, new.vector)).collect();
@@ -162,7 +164,7 @@ impl KnowledgeBases {
         Err(Failure::Contended)
     }
 
-    /// The vectors of the chunks: reused ones, and new ones from the model.
+    /// Returns the vectors of the chunks: reused vectors, and new ones from the model.
     async fn vectors_for(
         &self,
         scope: TenantScope,
@@ -190,7 +192,7 @@ impl KnowledgeBases {
         Ok(stale_ids.into_iter().filter_map(new).collect())
     }
 
-    /// Read from the store, so that a replay returns the same.
+    /// Reads the report of a re-embedding from the store, so that a replay returns the same report.
     async fn reembedding_report(
         &self,
         scope: TenantScope,

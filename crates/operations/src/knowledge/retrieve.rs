@@ -1,4 +1,4 @@
-//! Retrieval: the access contract is decided on its current state, then the index is searched.
+//! Retrieval: evaluates the access contract in its current state, and then searches the index.
 
 use super::embedding_selection::VectorIndex;
 use crate::{Failure, knowledge::KnowledgeBases};
@@ -23,15 +23,15 @@ use fairway_domain::{
 use std::collections::{BTreeSet, HashMap};
 use tokio::time::Instant;
 
-/// Factor of the candidate lists of a hybrid retrieval over the wanted number of chunks.
+/// In hybrid search, each of the two candidate lists has this multiple of the requested number of chunks.
 const HYBRID_FACTOR: u32 = 4;
 
-/// A contract decision to make.
+/// Input for the decision of an access contract.
 #[derive(Clone, Copy, Debug)]
 pub struct ContractCheck<'a> {
     /// The knowledge base.
     pub asset: AssetId,
-    /// The bound version of it.
+    /// The version of the knowledge base that contains the contract.
     pub base: &'a KnowledgeBase,
     /// Principal, workspace and access mode.
     pub request: KnowledgeAccessRequest<'a>,
@@ -42,21 +42,21 @@ pub struct ContractCheck<'a> {
 pub struct RetrievalRequest<'a> {
     /// The knowledge base.
     pub asset: AssetId,
-    /// The bound version of it.
+    /// The version of the knowledge base whose settings apply.
     pub base: &'a KnowledgeBase,
-    /// The pinned revision of the release; `None` for the current one.
+    /// The index revision that the release pins; `None` for the current revision.
     pub pinned: Option<IndexRevision>,
-    /// The actor and its groups.
+    /// The actor and its groups, on whose behalf chunks are retrieved.
     pub principals: &'a [ActorRef],
-    /// The workspace.
+    /// The workspace in which the retrieval takes place.
     pub workspace: WorkspaceId,
-    /// The access mode.
+    /// The access mode, which states the purpose of the retrieval.
     pub mode: AccessMode,
-    /// The query.
+    /// The query text.
     pub query: &'a str,
-    /// Maximum number of chunks, at most that of the knowledge base.
+    /// Maximum number of chunks; it cannot exceed the limit of the knowledge base.
     pub top_k: Option<u32>,
-    /// The profile that limits the accounts for query embedding; `None` for no limit.
+    /// The sovereignty profile that restricts the accounts to which the query may be sent; `None` for no restriction.
     pub sovereignty: Option<&'a SovereigntyProfile>,
 }
 
@@ -65,7 +65,7 @@ pub struct RetrievalRequest<'a> {
 pub struct Retrieval {
     /// The knowledge base.
     pub asset: AssetId,
-    /// The contract's decision.
+    /// The decision of the access contract.
     pub decision: ContractDecision,
     /// The index revision that was searched.
     pub index_revision: IndexRevision,
@@ -73,10 +73,10 @@ pub struct Retrieval {
     pub strategy: RetrievalStrategy,
     /// The chunks, best first.
     pub chunks: Vec<RetrievedChunk>,
-    /// Whether candidates were not ranked: too many contain the query's words, or more exist than one vector search
-    /// compares.
+    /// Whether some candidates were not ranked. Either too many chunks contain the words of the query, or more
+    /// vectors exist than one search compares.
     pub capped: bool,
-    /// The query embedding, if one was made.
+    /// The embedding of the query, if the search used vectors.
     pub embedded: Option<QueryEmbedding>,
     /// The time of the retrieval.
     pub retrieved_at: Timestamp,
@@ -85,16 +85,16 @@ pub struct Retrieval {
 /// Reason why a retrieval failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RetrievalFailure {
-    /// The contract refuses.
+    /// The access contract refuses the retrieval.
     #[error("the knowledge base's contract does not allow this")]
     Refused(ContractDecision),
-    /// The chunks of the index have vectors of several models, or lack vectors.
+    /// The vectors of the index belong to several models, or chunks lack vectors.
     #[error("the index has vectors of more than one embedding model")]
     MixedModels,
-    /// The account of the model that made the index is no longer configured.
+    /// The account of the model that created the index is no longer configured.
     #[error("the account `{}` that made the index is not configured", .0.account)]
     NoAccount(EmbeddingModel),
-    /// The query must not be sent to the account of the model that made the index.
+    /// The sovereignty profile forbids sending the query to the account of the model that created the index.
     #[error("the query must not be sent to the account that made the index")]
     NoRoute(Box<EmbeddingPermission>),
     /// The model returned no vector for the query.
@@ -106,7 +106,7 @@ pub enum RetrievalFailure {
 }
 
 impl RetrievalFailure {
-    /// The stable code of the failure; `None` where it is a fault of the server.
+    /// The stable code of the failure; `None` for a fault of the server.
     #[must_use]
     pub const fn code(&self) -> Option<&'static str> {
         match self {
@@ -118,7 +118,7 @@ impl RetrievalFailure {
         }
     }
 
-    /// Whether the model of the revision is the cause, so that another revision may work.
+    /// Whether the model of the index revision is the cause, so that the search of another revision may succeed.
     pub(crate) const fn is_model_mismatch(&self) -> bool {
         match self {
             Self::MixedModels | Self::NoAccount(_) | Self::NoRoute(_) => true,
@@ -127,7 +127,7 @@ impl RetrievalFailure {
     }
 }
 
-/// The passages of a knowledge base that a reader of a result asks for.
+/// Request of the chunks of a knowledge base that a result cites.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetrievedChunksRequest<'r> {
     /// The knowledge base.
@@ -139,10 +139,10 @@ pub(crate) struct RetrievedChunksRequest<'r> {
 }
 
 impl KnowledgeBases {
-    /// Decides contracts on their current state, in order.
+    /// Returns the decisions of access contracts in their current state, in the order of `checks`.
     ///
     /// # Errors
-    /// When the store fails; then no access is allowed.
+    /// When the store fails. The calling code must then allow no access.
     pub async fn contract_decisions(
         &self,
         scope: TenantScope,
@@ -154,13 +154,13 @@ impl KnowledgeBases {
         };
         let contracts: Vec<(AssetId, String)> = checks.iter().map(named).collect();
         let states = self.contract_revocation_store.contract_states(scope, &contracts).await?;
-        // Missing answers of the store count as unknown contracts, which refuse.
+        // If the store returns too few states, the remaining contracts count as unknown, so they refuse.
         let states = states.into_iter().chain(std::iter::repeat(ContractState::Unknown));
         Ok(checks.iter().zip(states).map(|(check, state)| check.base.decide(&check.request, state)).collect())
     }
 
-    /// Chunks that a run retrieved, in any order; erased ones are omitted. `None` if the current access contract of
-    /// the knowledge base does not allow the caller to retrieve in that workspace, or one of the contracts that allowed the
+    /// Returns chunks that a run retrieved, in any order and without erased chunks. `None` if the current access
+    /// contract does not allow the caller to retrieve in that workspace. Also `None` if a contract that allowed the
     /// retrieval is no longer in force.
     ///
     /// # Errors
@@ -190,11 +190,11 @@ impl KnowledgeBases {
         Ok(Some(self.chunk_search.find_chunks(scope, asset.asset_id, chunks).await?))
     }
 
-    /// Retrieves chunks of documents.
+    /// Retrieves the chunks that match a query best.
     ///
     /// # Errors
-    /// When the contract refuses, the index cannot be searched with the knowledge base's strategy, or a store or the
-    /// model fails.
+    /// When the access contract refuses, the index cannot be searched with the strategy of the knowledge base, or a
+    /// store or the model fails.
     pub async fn retrieve(
         &self,
         scope: TenantScope,
@@ -202,7 +202,7 @@ impl KnowledgeBases {
     ) -> Result<Retrieval, RetrievalFailure> {
         let RetrievalRequest { asset, base, pinned, principals, workspace, mode, query, top_k, sovereignty } = *request;
         let check = ContractCheck { asset, base, request: KnowledgeAccessRequest { principals, workspace, mode } };
-        // Neither index nor model is used for a caller that may not read.
+        // The contract is checked first, so that a refused caller causes no use of the index and the model.
         self.require_contract(scope, &check).await?;
         let present = self.index_revision_store.current_revision(scope, asset).await?;
         let settings = &base.retrieval;
@@ -218,7 +218,7 @@ impl KnowledgeBases {
         let (hits, embedding) = self.search_index(scope, base, index.as_ref(), &within, truncate_query(query)).await?;
         let hits = hits.top(limit);
         let chunks = select_chunks(self.load_chunks(scope, asset, &hits).await?, settings);
-        // The search may have waited a minute for a model, so the contract must still be in force after it.
+        // The search may have waited up to a minute for a model, so the contract is checked again.
         let decision = self.require_contract(scope, &check).await?;
         Ok(Retrieval {
             asset,
@@ -232,7 +232,7 @@ impl KnowledgeBases {
         })
     }
 
-    /// The contract's decision if it allows access.
+    /// Returns the contract's decision if it allows access, else a refusal.
     async fn require_contract(
         &self,
         scope: TenantScope,
@@ -271,7 +271,8 @@ impl KnowledgeBases {
         }
     }
 
-    /// Vector search with the model that made the index: vectors of different models cannot be compared.
+    /// Searches vectors with the model that created the index, because vectors of different models cannot be
+    /// compared.
     async fn vector_search(
         &self,
         scope: TenantScope,
@@ -288,7 +289,7 @@ impl KnowledgeBases {
         Ok((hits, QueryEmbedding { model, tokens_in: embedded.tokens_in, cost_micros: embedded.cost_micros, latency }))
     }
 
-    /// The chunks with their text, in the same order. Chunks that were erased since are omitted.
+    /// Returns the chunks with their texts, in the same order. Chunks that were erased after the search are omitted.
     async fn load_chunks(
         &self,
         scope: TenantScope,

@@ -20,12 +20,12 @@ use fairway_domain::{
 };
 
 impl KnowledgeBases {
-    /// Revokes an access contract of a knowledge base. It allows nothing from then on, in any process. A repeat
-    /// returns the first revocation.
+    /// Revokes an access contract of a knowledge base. From the commit on, the contract allows no access in any
+    /// process. A repeated revocation returns the first one.
     ///
     /// # Errors
-    /// When the caller does not see the asset from that workspace or may not edit it, it is not a knowledge base, or
-    /// it has no contract of that name.
+    /// When the caller does not see the asset from that workspace or may not edit it, the asset is not a knowledge
+    /// base, or the knowledge base has no contract of that name.
     pub async fn revoke_contract(
         &self,
         caller: &Caller,
@@ -37,7 +37,7 @@ impl KnowledgeBases {
     ) -> Result<MaybeReplayed<ContractRevocation>, Failure> {
         let (scope, asset) = self.assets.asset_from(caller, Operation::RevokeContract, id, from).await?;
         match check_accepts_documents(&asset) {
-            // Contracts of retired and archived knowledge bases can be revoked too.
+            // Contracts of retired and archived knowledge bases may be revoked too, so these states are accepted.
             Ok(()) | Err(KnowledgeRefusal::Asset(_)) => {}
             Err(refusal) => return Err(refusal.into()),
         }
@@ -48,7 +48,7 @@ impl KnowledgeBases {
             async |_| self.find_revocation(scope, id, contract_id).await,
         );
         match outcome.await {
-            // Another request without this key has revoked it.
+            // A request without this key has revoked the contract concurrently.
             Err(Failure::Contended) => Ok(MaybeReplayed::first(self.find_revocation(scope, id, contract_id).await?)),
             outcome => outcome,
         }
@@ -71,7 +71,7 @@ impl KnowledgeBases {
         }
         let states = self.contract_revocation_store.contract_states(scope, &[(id, contract_id.to_owned())]).await?;
         match states.first() {
-            // A contract that a version removed can be revoked explicitly too.
+            // A contract can be revoked even if a later version of the knowledge base no longer contains it.
             Some(ContractState::InForce | ContractState::Revoked) => {}
             Some(ContractState::Unknown) | None => return Err(Failure::NotFound),
         }

@@ -1,4 +1,4 @@
-//! The meter of the backlog: a background task that measures the outbox and the projector for the metrics.
+//! The backlog meter: a background task that measures pending deliveries and the lag of the projector, for metrics.
 
 use crate::{Stores, services::SharedState};
 use fairway_domain::{
@@ -7,7 +7,7 @@ use fairway_domain::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Interval of measurements. Prometheus scrapes about as often.
+/// Interval between measurements, similar to the usual scrape interval of Prometheus.
 const INTERVAL: Duration = Duration::from_secs(15);
 
 /// Measures the backlog of notifications.
@@ -24,10 +24,10 @@ impl BacklogMeter {
         }
     }
 
-    /// Measures once.
+    /// Performs one measurement, and reports it to the observer.
     ///
     /// # Errors
-    /// When the store fails; the last measurement stays.
+    /// When the store fails. The observer then retains the last measurement.
     pub async fn measure(&self) -> Result<(), StoreError> {
         let backlog = self.backlog_store.outbox_backlog().await?;
         let lag = self.backlog_store.projector_lag().await?;
@@ -36,7 +36,7 @@ impl BacklogMeter {
     }
 }
 
-/// Measures the backlog, forever.
+/// Measures the backlog in an endless loop.
 pub async fn run_backlog_meter(meter: Arc<BacklogMeter>) {
     loop {
         if let Err(error) = meter.measure().await {

@@ -1,4 +1,4 @@
-//! Operations on deliveries: their health, retries by hand, and tests of destinations.
+//! Operations on deliveries: listing, manual retries, and tests of destinations.
 
 use super::Notifications;
 use crate::{
@@ -24,22 +24,22 @@ use fairway_domain::{
 };
 use std::time::{Duration, Instant};
 
-/// How a test of a destination ended.
+/// Result of the test of a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DestinationTest {
-    /// Why the receiver did not accept the message; `None` if it did.
+    /// Reason why the receiver did not accept the message; `None` if the receiver accepted it.
     pub error: Option<DeliveryError>,
-    /// The status of the response, if one arrived.
+    /// HTTP status of the response, if a response arrived.
     pub response_status: Option<u16>,
-    /// The time until the response.
+    /// Time until the response arrived or the attempt failed.
     pub duration: Duration,
 }
 
 impl Notifications {
-    /// Deliveries outside the inbox, newest first, of all scopes in which the caller watches them.
+    /// Lists deliveries outside the inbox, newest first, of all scopes in which the caller may view deliveries.
     ///
     /// # Errors
-    /// When the caller may not watch deliveries in that scope, or the tenant's notifications are off.
+    /// When the caller may not view deliveries in that scope, or the tenant's notifications are off.
     pub async fn list_deliveries(
         &self,
         caller: &Caller,
@@ -53,11 +53,11 @@ impl Notifications {
         Ok(self.delivery_store.list(scope, filter, visible_scopes.as_ref(), page).await?)
     }
 
-    /// Attempts a failed delivery once more.
+    /// Schedules one more attempt of a failed delivery.
     ///
     /// # Errors
-    /// Not found when the caller may not watch the delivery; refused when it may not manage destinations in its scope, or
-    /// the delivery did not fail.
+    /// Not found when the caller may not view the delivery; refused when the caller may not manage destinations in
+    /// its scope, or the delivery has not failed.
     pub async fn retry_delivery(
         &self,
         caller: &Caller,
@@ -94,7 +94,8 @@ impl Notifications {
         Ok(outcome.with_value(shown))
     }
 
-    /// Sends a test message to a destination, whether it is enabled or not, and waits for the receiver's response.
+    /// Sends a test message to a destination, even if the destination is disabled, and waits for the receiver's
+    /// response.
     ///
     /// # Errors
     /// As [`Self::read_destination`].
@@ -140,7 +141,7 @@ impl Notifications {
         let duration = started.elapsed();
         let error = sent.err().map(|failure| failure.error);
         match self.destination_store.commit_test(scope, id, destination.test_fact(error, &stamp)).await {
-            // A concurrent request has deleted it.
+            // A concurrent request has deleted the destination.
             Err(CommitError::Stale) => return Err(Failure::NotFound),
             committed => committed?,
         }

@@ -1,4 +1,4 @@
-//! Operations on destinations: shared external endpoints of a workspace or an organization.
+//! Operations on destinations: shared external endpoints of a workspace or of the organization.
 
 use super::Notifications;
 use crate::{
@@ -19,23 +19,23 @@ use fairway_domain::{
 };
 use serde_json::{Map, Value};
 
-/// A destination as a request describes it.
+/// The requested state of a destination.
 #[derive(Clone, Debug)]
 pub struct DestinationDraft {
     /// The channel.
     pub destination_type: Channel,
-    /// Its name.
+    /// The display name of the destination.
     pub display_name: String,
-    /// The configuration as it was sent; sensitive values are redacted before anything else sees them.
+    /// The configuration as submitted. It is redacted before its first use, because it may contain sensitive values.
     pub configuration: Map<String, Value>,
-    /// The reference to its secret.
+    /// Reference to the secret of the destination.
     pub secret_ref: Option<String>,
-    /// Whether notifications are delivered to it.
+    /// Whether notifications are delivered to the destination.
     pub is_enabled: bool,
 }
 
 impl Notifications {
-    /// Authorizes an operation on the destinations of a scope: in the organization or in a workspace.
+    /// Authorizes an operation on the destinations of a scope: the organization or a workspace.
     pub(super) async fn authorize_destinations(
         &self,
         caller: &Caller,
@@ -51,11 +51,11 @@ impl Notifications {
         Ok(scope)
     }
 
-    /// The destinations of a scope, newest first.
+    /// Lists the destinations of a scope, newest first.
     ///
     /// # Errors
-    /// When the caller may not manage them, or the tenant's notifications are off; not found when it does not see the
-    /// workspace.
+    /// When the caller may not manage destinations in the scope, or the tenant's notifications are off; not found
+    /// when the caller does not see the workspace.
     pub async fn list_destinations(
         &self,
         caller: &Caller,
@@ -70,8 +70,8 @@ impl Notifications {
     /// Creates a destination.
     ///
     /// # Errors
-    /// As [`Self::list_destinations`]; also when a field is invalid, or the scope has a destination of this type and name, or
-    /// as many as it can have.
+    /// As [`Self::list_destinations`]; also when a field is invalid, the scope already has a destination of this type
+    /// and name, or the scope has reached its maximum number of destinations.
     pub async fn create_destination(
         &self,
         caller: &Caller,
@@ -110,7 +110,7 @@ impl Notifications {
             .await
     }
 
-    /// A destination of a scope.
+    /// Returns a destination of a scope.
     ///
     /// # Errors
     /// As [`Self::list_destinations`]; not found when the scope has no such destination.
@@ -125,7 +125,7 @@ impl Notifications {
         self.destination_store.find(scope, at, id).await?.ok_or(Failure::NotFound)
     }
 
-    /// Changes a destination. Present values change nothing.
+    /// Changes a destination. A change to the current values has no effect.
     ///
     /// # Errors
     /// As [`Self::read_destination`] and [`Self::create_destination`]; also when the destination changed concurrently.
@@ -162,7 +162,7 @@ impl Notifications {
     /// Deletes a destination.
     ///
     /// # Errors
-    /// As [`Self::read_destination`]; also when the destination has another revision than the caller expects.
+    /// As [`Self::read_destination`]; also when the revision of the destination differs from the expected one.
     pub async fn delete_destination(
         &self,
         caller: &Caller,
@@ -177,7 +177,7 @@ impl Notifications {
             expected.check(destination.revision)?;
             let fact = destination.deletion_fact(&self.context.stamp(caller));
             match self.destination_store.commit_deletion(scope, id, destination.revision, fact).await {
-                // A concurrent request has changed or deleted it.
+                // A concurrent request has changed or deleted the destination.
                 Err(CommitError::Stale) => continue,
                 committed => committed?,
             }

@@ -1,4 +1,4 @@
-//! Wakeups of inbox streams: a projection wakes the streams of its tenant alone.
+//! Wakeups of inbox streams: a projection wakes only the streams of its tenant.
 
 use fairway_domain::id::TenantId;
 use std::{
@@ -8,37 +8,37 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// The streams of this process, by tenant.
+/// Wakeup channels of this process's inbox streams, by tenant.
 #[derive(Debug, Default)]
 pub(crate) struct InboxWakeups(Mutex<HashMap<TenantId, watch::Sender<()>>>);
 
 impl InboxWakeups {
-    /// Reports that facts of a tenant were projected.
+    /// Wakes the streams of a tenant after facts of the tenant were projected.
     pub(crate) fn notify(&self, tenant: TenantId) {
         let mut streams = self.streams();
-        // The entry of a tenant whose last stream has ended goes with the next projection.
+        // If the last stream of the tenant has ended, the channel is removed here.
         if streams.get(&tenant).is_some_and(|stream| stream.send(()).is_err()) {
             streams.remove(&tenant);
         }
     }
 
-    /// Follows the projections of a tenant from now on.
+    /// Subscribes to the projections of a tenant, starting now.
     pub(crate) fn subscribe(&self, tenant: TenantId) -> InboxChanges {
         InboxChanges(self.streams().entry(tenant).or_default().subscribe())
     }
 
     fn streams(&self) -> MutexGuard<'_, HashMap<TenantId, watch::Sender<()>>> {
-        // Each update is one call, so the map stays consistent after a panic elsewhere.
+        // The map is consistent even after a panic, because each update is a single call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The projections of this process since the last wait.
+/// Subscription to the projections of a tenant in this process.
 pub struct InboxChanges(watch::Receiver<()>);
 
 impl InboxChanges {
-    /// Waits until this process has projected further facts of the tenant since the last wait, or the time is over: other
-    /// processes project too.
+    /// Waits until this process has projected further facts of the tenant since the last wait, or `most` has elapsed.
+    /// The limit is needed because other processes project facts too.
     pub async fn wait(&mut self, most: Duration) {
         let _ = tokio::time::timeout(most, self.0.changed()).await;
     }

@@ -1,4 +1,4 @@
-//! Operations on notification profiles and announcements, which belong to the advanced tier.
+//! Operations on notification profiles and announcements, which require the advanced tier.
 
 use super::Notifications;
 use crate::{
@@ -19,12 +19,12 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// The settings of a profile, and their revision if any were set.
+/// The settings of a profile; the revision is `None` if none were ever set.
 #[derive(Clone, Debug)]
 pub struct ProfileState {
     /// The settings.
     pub settings: ProfileSettings,
-    /// Their revision.
+    /// The revision of the settings.
     pub revision: Option<Revision>,
 }
 
@@ -51,10 +51,10 @@ impl Notifications {
         Ok(scope)
     }
 
-    /// The notification profile of the caller.
+    /// Returns the notification profile of the caller.
     ///
     /// # Errors
-    /// When the caller may not manage its preferences, or a setting of the tenant is off.
+    /// When the caller may not manage its preferences, or a notification setting of the tenant is off.
     pub async fn profile(&self, caller: &Caller) -> Result<ProfileState, Failure> {
         let scope = self.authorize_profile(caller, Operation::ReadNotificationProfile).await?;
         Ok(ProfileState::of(self.profile_store.find(scope, &caller.actor).await?))
@@ -98,10 +98,11 @@ impl Notifications {
         Err(Failure::Contended)
     }
 
-    /// An announcement.
+    /// Returns an announcement.
     ///
     /// # Errors
-    /// As [`Self::announce`]; also when there is no such announcement.
+    /// When the caller may not read announcements, a notification setting of the tenant is off, or the announcement
+    /// is not found.
     pub async fn read_announcement(&self, caller: &Caller, id: AnnouncementId) -> Result<Announcement, Failure> {
         let position = ResourcePosition::tenant(caller.tenant);
         let scope = authorize::authorize(caller, Operation::ReadAnnouncement, &position)?;
@@ -109,11 +110,11 @@ impl Notifications {
         self.announcement_store.find(scope, id).await?.ok_or(Failure::NotFound)
     }
 
-    /// Announces a text to the inboxes of an audience.
+    /// Sends a text to the inboxes of an audience.
     ///
     /// # Errors
-    /// When the caller may not manage destinations in the whole tenant, a setting of the tenant is off, a text is invalid, or
-    /// the audience names an unknown workspace.
+    /// When the caller may not manage destinations in the whole tenant, a notification setting of the tenant is off,
+    /// a text is invalid, or the audience names an unknown workspace.
     pub async fn announce(
         &self,
         caller: &Caller,

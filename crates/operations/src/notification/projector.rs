@@ -1,4 +1,4 @@
-//! The projector: a background task that follows each tenant's log and writes the notifications of its facts.
+//! The projector: a background task that reads each tenant's audit log and writes the notifications of its facts.
 
 use crate::{
     Failure, SequencerWakeup, Settings, Stores,
@@ -35,21 +35,21 @@ use tokio::sync::Notify;
 
 /// Maximum number of facts in one batch.
 const MAX_FACTS: u32 = 500;
-/// By how much a batch shrinks after a failure.
+/// Divisor by which the batch size of a log shrinks after a failure.
 const BATCH_DIVISOR: u32 = 8;
-/// Maximum number of rows in one commit, unless a single fact has more.
+/// Maximum number of rows in one commit. Only a single fact with more rows may exceed it.
 const MAX_ROWS: usize = 2_000;
-/// Number of logs that are read together.
+/// Maximum number of logs that one query lists.
 const MAX_LOGS: usize = 20;
-/// Poll interval without a wakeup: other processes sequence facts too.
+/// Poll interval if no wakeup arrives. It bounds the delay of facts that other processes sequence.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Delay after a failure.
+/// Delay of the next attempt after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The role of the local user on a local server.
+/// Role that the local user has on a local server without a role binding.
 const LOCAL_ROLE: Role = Role::PlatformAdmin;
 
-/// Writes the notifications of sequenced facts.
+/// Operations that write the notifications of sequenced facts.
 pub struct Projector {
     context: CommitContext,
     settings: Arc<Settings>,
@@ -59,11 +59,11 @@ pub struct Projector {
     outbox_wakeup: Arc<Notify>,
     inbox_wakeups: Arc<InboxWakeups>,
     failed: Mutex<HashMap<TenantId, Instant>>,
-    /// Smaller batches of logs that failed, until one succeeds.
+    /// Reduced batch sizes of logs that failed, until a batch succeeds.
     batch_limits: Mutex<HashMap<TenantId, u32>>,
 }
 
-/// The number of rows that a commit of the projection writes.
+/// Returns the number of rows that a projection's commit writes.
 fn row_count(projection: &Projection) -> usize {
     let Projection { notifications, deliveries, suppressed, cut: _ } = projection;
     notifications.len().saturating_add(deliveries.len()).saturating_add(suppressed.len())
@@ -84,11 +84,11 @@ impl Projector {
         }
     }
 
-    /// Projects a batch of each log that has facts ahead of its position. Returns the number of facts. A log that fails is
-    /// left out for a second, so that it delays no other one.
+    /// Projects a batch of each log that has facts after its projected position. Returns the number of projected
+    /// facts. A log that fails is skipped for a second, so that it does not delay other logs.
     ///
     /// # Errors
-    /// When the list of logs cannot be read. A batch that another projector committed first is no failure.
+    /// When the list of logs cannot be read. If another projector commits the same batch first, this is not an error.
     pub async fn project_pending(&self) -> Result<u64, Failure> {
         let (mut facts, mut last) = (0_u64, None);
         loop {
@@ -116,9 +116,9 @@ impl Projector {
         }
     }
 
-    /// When each failing log failed last.
+    /// Returns the time of the last failure of each log.
     fn failed(&self) -> MutexGuard<'_, HashMap<TenantId, Instant>> {
-        // Each update is one call, so the map stays consistent after a panic elsewhere.
+        // The map is consistent even after a panic, because each update is a single call.
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -132,7 +132,7 @@ impl Projector {
         let scope = TenantScope::for_background_task(tenant);
         let limit = self.batch_limits().get(&tenant).copied().unwrap_or(MAX_FACTS);
         let projected = self.project_facts(scope, limit).await;
-        // A batch may fail because its statements take too long, so the next attempt has fewer facts.
+        // A batch may fail because its statements time out, so the next attempt has fewer facts.
         let _ = match &projected {
             Ok(_) => self.batch_limits().remove(&tenant),
             Err(_) => self.batch_limits().insert(tenant, (limit / BATCH_DIVISOR).max(1)),
@@ -140,7 +140,7 @@ impl Projector {
         projected
     }
 
-    /// The size of the next batch of logs that failed.
+    /// Returns the reduced batch sizes of logs that failed.
     fn batch_limits(&self) -> MutexGuard<'_, HashMap<TenantId, u32>> {
         self.batch_limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -150,7 +150,8 @@ impl Projector {
         let (position, end) = (batch.position, batch.end);
         match self.project_batch(scope, batch).await {
             Ok(()) => Ok(end.saturating_sub(position)),
-            // Another projector moved the position, or a setting went off; the next batch is decided anew.
+            // Another projector advanced the position, or a setting was turned off. The next call reads the batch
+            // again.
             Err(CommitError::Stale) => Ok(0),
             Err(error) => Err(error.into()),
         }
@@ -171,7 +172,12 @@ impl Projector {
                 }
                 let cut = projection.cut;
                 if cut > 0 {
-                    tracing::warn!(tenant_id = %scope.tenant(), fact_id = %fact.fact_id, cut, "a fact has too many recipients; the rest gets no notification");
+                    tracing::warn!(
+                        tenant_id = %scope.tenant(),
+                        fact_id = %fact.fact_id,
+                        cut,
+                        "a fact exceeds the recipient limit; the remaining recipients get no notification"
+                    );
                 }
                 pending.append(projection);
                 if row_count(&pending) >= MAX_ROWS {
@@ -204,7 +210,8 @@ impl Projector {
         Ok(())
     }
 
-    /// Adds the local user to the audience of announcements for everybody or for its role, which it holds without a binding.
+    /// Adds the local user to the audience of announcements to everybody or to [`LOCAL_ROLE`]. The user has this role
+    /// without a role binding, so the store does not list the user.
     fn complete_audiences(&self, facts: &mut [(NotifiableFact, SubjectContext)]) {
         if self.settings.identity != IdentityMode::Local {
             return;
@@ -218,7 +225,8 @@ impl Projector {
         }
     }
 
-    /// The rights of all people that the facts concern. The people are determined first, then their roles are read.
+    /// Returns the rights of all people whom the facts concern. It first determines these people, and then reads
+    /// their roles.
     async fn directory(
         &self,
         scope: TenantScope,
@@ -235,7 +243,7 @@ impl Projector {
                 .chain([&fact.actor])
         });
         let mut people: BTreeSet<ActorRef> = named.cloned().collect();
-        // The local user holds every permission without a role binding.
+        // The local user has every permission without a role binding.
         if self.settings.identity == IdentityMode::Local {
             people.insert(ActorRef::local());
         }
@@ -252,7 +260,7 @@ impl Projector {
         Ok(self.rights(scope, holders, &concerned))
     }
 
-    /// The rights of the named people, and of everybody who holds one of the roles.
+    /// Returns the rights of the given people, and of everyone who holds one of the roles.
     fn rights(&self, scope: TenantScope, holders: HeldRoles, people: &[ActorRef]) -> RecipientRights {
         let HeldRoles { roles, never_bound } = holders;
         let mut grants: BTreeMap<ActorRef, Vec<Grant>> =
@@ -274,7 +282,8 @@ impl Projector {
         RecipientRights { rights: rights.collect() }
     }
 
-    /// What each person got one by one in the present window; `None` below the advanced tier, which collects nothing.
+    /// Returns how many single messages each person received in the current time window. `None` below the advanced
+    /// tier, which alone combines bursts of messages.
     async fn burst_counts(
         &self,
         scope: TenantScope,
@@ -343,12 +352,12 @@ impl Projector {
     }
 }
 
-/// Projects sequenced facts, forever. Any number of processes may run it concurrently.
+/// Projects sequenced facts in an endless loop. Several processes may run this task concurrently.
 pub async fn run_projector(projector: Arc<Projector>, wake: Arc<SequencerWakeup>) {
     loop {
         match projector.project_pending().await {
             Ok(0) => {
-                // A timeout polls as well.
+                // After the timeout, the loop polls without a wakeup.
                 let _ = tokio::time::timeout(POLL_INTERVAL, wake.wait_for_sequenced()).await;
             }
             Ok(_) => {}

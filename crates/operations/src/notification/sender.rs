@@ -1,4 +1,4 @@
-//! The sender: a background task that sends the deliveries of the outbox.
+//! The sender: a background task that claims the deliveries of the outbox and sends their messages.
 
 use crate::{Stores, commit_context::CommitContext, services::SharedState};
 use fairway_domain::{
@@ -22,42 +22,43 @@ use std::{
 use tokio::{sync::Notify, task::JoinSet};
 use uuid::Uuid;
 
-/// Maximum attempts of this process at the same time.
+/// Maximum number of concurrent attempts of this process.
 const MAX_IN_FLIGHT: usize = 256;
-/// Attempts of one lane at the same time, so that a receiver that does not answer delays its own lane alone.
+/// Maximum number of concurrent attempts of one lane, so that an unresponsive receiver delays only its own lane. A
+/// lane contains the deliveries of one receiver.
 const MAX_PER_LANE: u32 = 8;
-/// Maximum deliveries of one claim.
+/// Maximum number of deliveries in one claim.
 const MAX_CLAIMED: usize = 128;
-/// Maximum lanes of one tenant in one claim.
+/// Maximum number of lanes of one tenant in one claim.
 const LANES_PER_TENANT: u32 = 4;
-/// Attempts at the same time that every tenant can have, however many tenants have some.
+/// Number of concurrent attempts that each tenant may have regardless of the number of other tenants.
 const MIN_TENANT_SHARE: usize = 32;
-/// Interval in which a stopping server looks for the end of its attempts.
+/// Poll interval for the end of active attempts during a shutdown.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
-/// Time after which another sender may claim a delivery again: an attempt takes at most 10 s.
+/// Time after which another sender may claim a delivery again. It exceeds the maximum duration of an attempt, 10 s.
 const LEASE: Duration = Duration::from_secs(60);
-/// Poll interval without a wakeup: other processes project too, and attempts become due.
+/// Poll interval if no wakeup arrives. Other processes create deliveries too, and delayed attempts become due.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Delay after a failure of the store.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Number of attempts to store an outcome. Afterwards the lease ends, and the message is sent again.
+/// Maximum number of attempts to store an outcome. Afterwards the lease expires, and the message is sent again.
 const STORE_ATTEMPTS: u32 = 5;
 
-/// Sends deliveries.
+/// Operations that send deliveries.
 pub struct NotificationSender {
     context: CommitContext,
     outbox_store: Arc<dyn OutboxStore>,
     message_sender: Arc<dyn MessageSender>,
     outbox_wakeup: Arc<Notify>,
     observer: Arc<dyn NotificationObserver>,
-    /// Attempts in progress.
+    /// Active attempts by delivery.
     attempts: Mutex<HashMap<DeliveryId, Attempt>>,
     is_stopping: AtomicBool,
-    /// Held by a claim until its deliveries are attempts in progress, so that the drain misses none of them.
+    /// Locked by a claim until its deliveries are in `attempts`, so that the drain misses none of them.
     claiming: tokio::sync::Mutex<()>,
 }
 
-/// An attempt in progress.
+/// An active attempt.
 #[derive(Clone, Copy)]
 struct Attempt {
     tenant: TenantId,
@@ -80,11 +81,12 @@ impl NotificationSender {
     }
 
     fn attempts(&self) -> MutexGuard<'_, HashMap<DeliveryId, Attempt>> {
-        // The map stays consistent after a panic elsewhere: each update is one call.
+        // The map is consistent even after a panic, because each update is a single call.
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Claims due deliveries of lanes that are not busy, of tenants that do not have their share of the attempts.
+    /// Claims due deliveries. Lanes with the maximum number of attempts and tenants that have used their share are
+    /// skipped.
     ///
     /// # Errors
     /// When the store fails.
@@ -116,7 +118,7 @@ impl NotificationSender {
         Ok(claimed)
     }
 
-    /// The numbers of attempts in progress by lane, and by tenant.
+    /// Returns the numbers of active attempts by lane and by tenant.
     fn attempts_in_progress(&self) -> (HashMap<Uuid, u32>, HashMap<TenantId, usize>) {
         let (mut lanes, mut tenants) = (HashMap::<Uuid, u32>::new(), HashMap::<TenantId, usize>::new());
         for attempt in self.attempts().values() {
@@ -126,8 +128,9 @@ impl NotificationSender {
         (lanes, tenants)
     }
 
-    /// Claims nothing more, and waits for the attempts in progress. What has not ended after the grace is returned, so that
-    /// another sender attempts it at once; a message that its receiver has accepted meanwhile is then sent twice.
+    /// Stops claiming, and waits for the active attempts. Deliveries whose attempts have not ended after `grace` are
+    /// released, so that another sender attempts them at once. If the receiver has accepted such a message meanwhile,
+    /// the message is sent twice.
     pub async fn drain(&self, grace: Duration) {
         self.is_stopping.store(true, Ordering::Relaxed);
         let ended = async {
@@ -143,14 +146,15 @@ impl NotificationSender {
         if let Err(error) = self.outbox_store.release(&left).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "failed to return the deliveries in progress; they are sent again when their leases end"
+                "failed to release active deliveries; they are sent again when their leases expire"
             );
         }
     }
 
     /// Sends a claimed delivery and stores the outcome.
     pub async fn attempt(&self, claimed: ClaimedDelivery) {
-        // A panic must not leave the attempt counted, because the lane would lose its place for good.
+        // The guard removes the attempt even after a panic. Otherwise the attempt would count against the limit of
+        // its lane forever.
         let _ended = scopeguard::guard(claimed.outgoing.message.delivery_id, |delivery| {
             self.attempts().remove(&delivery);
         });
@@ -199,7 +203,7 @@ impl NotificationSender {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
                         delivery_id = %claimed.outgoing.message.delivery_id,
-                        "failed to store the outcome of a delivery; it is sent again after its lease"
+                        "failed to store the outcome of a delivery; the message is sent again when its lease expires"
                     );
                 }
             }
@@ -207,7 +211,7 @@ impl NotificationSender {
     }
 }
 
-/// Sends deliveries, forever. Any number of processes may run it concurrently.
+/// Sends due deliveries in an endless loop. Several processes may run this task concurrently.
 pub async fn run_notification_sender(sender: Arc<NotificationSender>) {
     let mut attempts = JoinSet::new();
     loop {
@@ -217,7 +221,7 @@ pub async fn run_notification_sender(sender: Arc<NotificationSender>) {
         let claimed = if room == 0 { Ok(ClaimResult::default()) } else { sender.claim(room).await };
         match claimed {
             Ok(ClaimResult { deliveries, passed_over: 0 }) if deliveries.is_empty() => tokio::select! {
-                // A finished attempt makes room in its lane.
+                // The end of an attempt allows another attempt in its lane.
                 Some(_) = attempts.join_next() => {}
                 () = sender.outbox_wakeup.notified() => {}
                 () = tokio::time::sleep(POLL_INTERVAL) => {}

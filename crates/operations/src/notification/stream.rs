@@ -1,36 +1,37 @@
-//! The live stream of an inbox: notifications in the order of the log, from any position.
+//! The live stream of an inbox: notifications in the order of the audit log, from any position.
 
 use super::Notifications;
 pub use super::inbox_wakeups::InboxChanges;
 use crate::{Failure, access::Operation};
 use fairway_domain::{access::Caller, notification::inbox::Notification, tenant::TenantScope};
 
-/// Maximum number of notifications of one read.
+/// Maximum number of notifications that one read returns.
 const MAX_BATCH: u32 = 100;
 
-/// Notifications since a position.
+/// Notifications after a position.
 #[derive(Clone, Debug)]
 pub struct InboxBatch {
     /// The notifications, oldest first.
     pub notifications: Vec<Notification>,
-    /// The position after them: the index of the first fact that was not read.
+    /// The position after the notifications: the index of the first fact that was not read.
     pub next: u64,
-    /// The number of unread notifications, up to 10,001; `None` if it is not known to have changed.
+    /// The number of unread notifications, counted up to 10,001; `None` if the number may not have changed.
     pub unread: Option<u64>,
     /// Whether further notifications are already stored.
     pub has_more: bool,
 }
 
 impl Notifications {
-    /// Opens the stream: what the caller missed since the position that it saw last, and the number of its unread
-    /// notifications. Without a position, and from one beyond the end of the log, the stream begins at the present end: such a
-    /// position belongs to a log that was restored from an older backup, and nothing would arrive until the log reaches it.
+    /// Opens the stream with the notifications that the caller missed since `last_seen`, and the number of its unread
+    /// notifications. Without `last_seen`, the stream starts at the current end of the log. It also starts there if
+    /// `last_seen` is beyond the end, which happens after the log was restored from an older backup. Otherwise no
+    /// notification would arrive until the log reaches that position.
     ///
     /// # Errors
     /// As [`Self::list_inbox`].
     pub async fn open_inbox(&self, caller: &Caller, last_seen: Option<u64>) -> Result<InboxBatch, Failure> {
         let scope = self.authorize_own(caller, Operation::ReadInboxStream).await?;
-        // The position is read first, so that no notification lies between the count and the stream.
+        // The position is read before the count, so that no notification is missed between the count and the stream.
         let end = self.inbox_store.count_projected(scope).await?;
         let mut batch = match last_seen.filter(|last_seen| *last_seen <= end) {
             Some(from) => self.inbox_since(caller, from, None).await?,
@@ -42,8 +43,8 @@ impl Notifications {
         Ok(batch)
     }
 
-    /// The caller's notifications about facts from the index `from`. If there is none, `known_unread` is the number of unread
-    /// notifications to compare with the present one. Each read authorizes the caller again.
+    /// Returns the caller's notifications about facts from the index `from`. If there are none, the number of unread
+    /// notifications is compared with `known_unread`. Each read authorizes the caller again.
     ///
     /// # Errors
     /// As [`Self::list_inbox`].
@@ -71,7 +72,7 @@ impl Notifications {
         Ok(InboxBatch { notifications, next, unread, has_more })
     }
 
-    /// Follows what this process projects for the caller's tenant from now on.
+    /// Subscribes to the projections of this process for the caller's tenant, starting now.
     #[must_use]
     pub fn inbox_changes(&self, caller: &Caller) -> InboxChanges {
         self.inbox_wakeups.subscribe(TenantScope::for_caller(caller).tenant())

@@ -1,4 +1,4 @@
-//! Included assets of prompts: checked when a version is created, and composed for runs.
+//! Included assets of prompts. They are checked when a version is created, and composed into the prompt of a run.
 
 use crate::{Failure, asset::Assets, execution::source, resolve_reference::ResolutionFailure};
 use fairway_domain::{
@@ -15,8 +15,8 @@ use fairway_domain::{
 use std::collections::BTreeMap;
 
 impl Assets {
-    /// Checks that every included asset of a new prompt version exists, can be included and includes nothing itself.
-    /// Bodies are read one at a time, so that they never lie in memory together.
+    /// Checks that every asset that a new prompt version includes exists, can be included, and includes no further
+    /// asset. The bodies are read one at a time, so that only one is in memory.
     pub(crate) async fn check_includes(
         &self,
         caller: &Caller,
@@ -26,7 +26,7 @@ impl Assets {
         let from = ResourcePosition::workspace(caller.tenant, own.namespace_id, own.workspace_id);
         let mut bytes = 0_usize;
         for (reference, offset) in prompt.distinct_references() {
-            // A prompt that includes any version of itself would never end.
+            // A prompt that includes a version of itself would be included without end.
             if reference.slug == own.slug {
                 return Err(Failure::prompt(PromptRefusal::NestedReference { offset }));
             }
@@ -40,7 +40,7 @@ impl Assets {
         Ok(())
     }
 
-    /// The asset and version that an include refers to, with its body.
+    /// Returns the asset and version to which an include refers, with the body.
     pub(crate) async fn resolve_include(
         &self,
         caller: &Caller,
@@ -56,7 +56,7 @@ impl Assets {
         Ok(body.map(|body| (asset, version, body)))
     }
 
-    /// The asset and version that an include refers to. Whether it has a body is not checked.
+    /// Returns the asset and version to which an include refers, without checking that the version has a body.
     pub(crate) async fn find_include(
         &self,
         caller: &Caller,
@@ -76,8 +76,8 @@ impl Assets {
         })
     }
 
-    /// Composes the prompt that a release binds, from the versions that its references were resolved to. Returns
-    /// those versions too.
+    /// Composes the prompt that a release binds, from the versions to which its references were resolved. Returns
+    /// these versions too.
     pub(crate) async fn compose(
         &self,
         scope: TenantScope,
@@ -108,13 +108,13 @@ impl Assets {
     }
 }
 
-/// The version label of an include. The prompt grammar and [`VersionLabel`] accept the same labels.
+/// Returns the version label of an include. The prompt grammar and [`VersionLabel`] accept the same labels.
 pub(crate) fn label_of(reference: &IncludedAsset, offset: usize) -> Result<Option<VersionLabel>, PromptRefusal> {
     let parsed = |label: &String| VersionLabel::parse(label).ok_or(PromptRefusal::UnknownAsset { offset });
     reference.label.as_ref().map(parsed).transpose()
 }
 
-/// The refusal of an include that does not resolve.
+/// Converts the reason why an include does not resolve into the refusal of the prompt.
 pub(crate) const fn refusal_of(unresolved: ResolutionFailure, offset: usize) -> PromptRefusal {
     match unresolved {
         ResolutionFailure::Unknown => PromptRefusal::UnknownAsset { offset },

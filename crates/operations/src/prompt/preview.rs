@@ -1,4 +1,4 @@
-//! Previews: the text that a template makes before it is a version. Nothing is stored.
+//! Previews of prompts: the rendered text of a template before it is stored as a version. A preview stores nothing.
 
 use super::include::{body_of, refusal_of};
 use crate::{
@@ -19,18 +19,19 @@ use fairway_memory_limit::admit;
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, time::Duration};
 
-/// Peak memory of a preview in bytes: the included bodies, a copy of them, and the rendered text.
+/// Peak memory of a preview, in bytes: the included bodies, a copy of these bodies, and the rendered text.
 const PREVIEW_BYTES: usize = 32 << 20;
-/// How long a preview waits for memory.
+/// Maximum time for which a preview waits for memory.
 const PREVIEW_WAIT: Duration = Duration::from_secs(5);
 
 impl Assets {
-    /// Renders a template that is not stored as a version of the asset, with what a version would include now. The
-    /// asset is seen from `from`, or from any workspace that the caller sees it from.
+    /// Renders a template that is not stored, with the assets that a version would currently include. The asset of
+    /// the template must be visible from `from`, or from any workspace if `from` is `None`.
     ///
     /// # Errors
-    /// Not found when the caller does not see the asset; also when the asset is no prompt template, a version with the
-    /// content would be refused, the caller does not see an included asset, or an argument does not fit.
+    /// Not found when the caller does not see the asset; also when the asset is not a prompt template, a version with
+    /// the content would be refused, the caller does not see an included asset, or an argument has the wrong name or
+    /// type.
     pub async fn preview_prompt(
         &self,
         caller: &Caller,
@@ -52,10 +53,11 @@ impl Assets {
         processor.run(render).await?.map_err(Failure::prompt)
     }
 
-    /// The bodies that a version of the template would include now.
+    /// Reads the bodies that a version of the template would currently include.
     ///
-    /// A version includes whatever is visible in the workspace of its asset. A preview shows the text, so the caller
-    /// must see each included asset too, from where it sees the template: a grant of one template opens no other.
+    /// A version may include all assets that are visible from the workspace of its own asset. A preview shows their
+    /// texts, so the caller itself must see each included asset from the workspace in which it sees the template. A
+    /// grant of the template alone therefore reveals no other asset.
     async fn read_seen_includes(
         &self,
         caller: &Caller,

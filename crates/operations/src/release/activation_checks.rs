@@ -1,4 +1,4 @@
-//! The activation report: the facts about bound content that the activation rules evaluate.
+//! Creates the activation report: facts about the bound contents that the activation rules evaluate.
 
 use crate::{Failure, release::Releases};
 use fairway_domain::{
@@ -30,12 +30,13 @@ use fairway_domain::{
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
 
-/// The role of a binding equals the kind of its asset. A mismatch is an error, because a control could be skipped.
+/// The role of a binding must equal the kind of its asset. A mismatch is an error, because a control could be
+/// skipped.
 const ROLE_MISMATCH: Failure = Failure::Inconsistent("the role of a binding differs from the kind of its asset");
 
 const UNREADABLE: Failure = Failure::Inconsistent("a stored control cannot be parsed");
 
-/// The step types and actions of a flow that this server cannot run, by name.
+/// Returns the names of the step types and actions of a flow that this server cannot execute.
 pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
     let mut names: Vec<String> = flow
         .steps()
@@ -55,17 +56,17 @@ pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
     names
 }
 
-/// The scope of the checks.
+/// The extent of the checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CheckScope<'a> {
-    /// The checks that decide an activation.
+    /// Only the checks that decide about an activation.
     Decisive,
-    /// Also the checks that are only shown, with the state of the bound vector searches.
+    /// All checks, including those for display only, with the state of the vector searches of bound knowledge bases.
     All(&'a [VectorIndexStatus]),
 }
 
 impl Releases {
-    /// Evaluates the bound content: all checks, or those that decide an activation.
+    /// Creates the activation report from the bound contents, to the extent of `depth`.
     pub(crate) async fn activation_report(
         &self,
         scope: TenantScope,
@@ -98,7 +99,7 @@ impl Releases {
         }
         let model_config = release.bindings.iter().rfind(|binding| binding.role == AssetKind::ModelConfig);
         if let (None, Some(binding)) = (report.primary_route, model_config) {
-            // Runs are then routed by the model configuration.
+            // Without a model policy, the model configuration determines the route of runs.
             report.primary_route = Some(self.route_status(scope, binding).await?);
         }
         if depth != CheckScope::Decisive {
@@ -110,14 +111,14 @@ impl Releases {
         Ok(report)
     }
 
-    /// The flow of a binding.
+    /// Returns the state of the flow of a binding.
     pub(super) async fn flow_status(&self, scope: TenantScope, binding: &Binding) -> Result<FlowStatus, Failure> {
         let summary = self.content_summary(scope, binding).await?;
         let ContentSummary::Flow(flow) = &*summary else { return Err(ROLE_MISMATCH) };
         Ok(flow.clone())
     }
 
-    /// Adds the findings on the content of a binding to the report.
+    /// Adds the facts about the content of a binding to the report.
     async fn check_binding(
         &self,
         scope: TenantScope,
@@ -183,8 +184,8 @@ impl Releases {
         Ok(())
     }
 
-    /// The inputs that rules of the bound policy require, and that neither the interface of the workload nor the trigger
-    /// of the flow declares.
+    /// Returns the inputs that rules of the bound policy require and that are not declared. Inputs are declared by
+    /// the interface of the workload or the trigger of the flow.
     pub(super) async fn undeclared_inputs(
         &self,
         scope: TenantScope,
@@ -208,8 +209,8 @@ impl Releases {
         Ok(undeclared_inputs(required_inputs, &interface, trigger))
     }
 
-    /// Controls that claim to fail closed and are not enforced, in the bound versions and in the targets of resolved
-    /// references.
+    /// Returns the controls that are marked as fail-closed but are not enforced, in the bound versions and in the
+    /// targets of resolved references.
     async fn unenforced_controls(
         &self,
         scope: TenantScope,
@@ -235,7 +236,7 @@ impl Releases {
         Ok(controls)
     }
 
-    /// Whether an MCP server is reachable and allows this tool.
+    /// Whether an MCP server is reachable and allows the tool.
     async fn server_offers(
         &self,
         scope: TenantScope,
@@ -244,7 +245,7 @@ impl Releases {
         tool: &str,
     ) -> Result<bool, Failure> {
         if !release.references.iter().any(|reference| reference.from_version_id == binding.asset_version_id) {
-            // The server of a draft's tool is resolved when the release leaves draft.
+            // The reference to the MCP server of a draft's tool is resolved when the release leaves the draft state.
             return Ok(true);
         }
         let content = self.bound_version(scope, binding).await?.content();
@@ -253,7 +254,8 @@ impl Releases {
         Ok(bound.is_some_and(|bound| bound.server.connection.is_some() && bound.server.allows(tool)))
     }
 
-    /// A route is approved if the bound version approves it, its asset is active, and no later version revokes it.
+    /// Returns the state of the primary route. A route is approved if the bound version approves it, its asset is
+    /// active, and no later version withdraws it.
     async fn route_status(&self, scope: TenantScope, binding: &Binding) -> Result<RouteStatus, Failure> {
         let summary = self.content_summary(scope, binding).await?;
         let ContentSummary::Routes { approved_primary: Some(route), .. } = &*summary else {
@@ -264,7 +266,7 @@ impl Releases {
         Ok(if is_effective { RouteStatus::Approved } else { RouteStatus::NotApproved })
     }
 
-    /// The approved routes of a model policy with their accounts on this server.
+    /// Returns the approved routes of a model policy with their accounts on this server.
     async fn route_accounts(
         &self,
         scope: TenantScope,
@@ -283,7 +285,7 @@ impl Releases {
         Ok(approved.iter().map(account).collect())
     }
 
-    /// Whether runs would find no permitted route although they need one.
+    /// Whether the release needs a route but no permitted route exists.
     async fn lacks_route(
         &self,
         scope: TenantScope,
@@ -314,14 +316,14 @@ impl Releases {
         Ok(has_refused_search_route || has_no_allowed_route)
     }
 
-    /// The approval rule of a workload profile.
+    /// Returns the approval rule of a workload profile.
     pub(crate) async fn profile_rule(&self, scope: TenantScope, binding: &Binding) -> Result<ApprovalRule, Failure> {
         let summary = self.content_summary(scope, binding).await?;
         let ContentSummary::Profile(rule) = &*summary else { return Err(ROLE_MISMATCH) };
         Ok(*rule)
     }
 
-    /// The content summary of a bound version, cached because a version never changes.
+    /// Returns the content summary of a bound version. It is cached, because a version never changes.
     async fn content_summary(&self, scope: TenantScope, binding: &Binding) -> Result<Arc<ContentSummary>, Failure> {
         let key = (scope.tenant(), binding.asset_version_id);
         if let Some(summary) = self.summaries.get(&key) {
@@ -335,7 +337,8 @@ impl Releases {
         Ok(summary)
     }
 
-    /// The approval rule of a release: the stricter of its environment's and its workload profile's.
+    /// Returns the approval rule of a release: the stricter of the rules of its environment and of its workload
+    /// profile.
     pub(crate) async fn approval_rule(&self, scope: TenantScope, release: &Release) -> Result<ApprovalRule, Failure> {
         let rule =
             self.environments.settings_of(scope, release.workspace_id, &release.environment).await?.approval_rule();
@@ -358,9 +361,9 @@ pub(crate) enum ContentSummary {
         /// Every approved route with its account.
         approved: Vec<(String, String)>,
     },
-    /// A policy.
+    /// A policy bundle.
     Policy {
-        /// Obligations that it may impose and this server cannot fulfil.
+        /// Obligations that the policy may impose but that this server cannot fulfil.
         unsupported_obligations: Vec<String>,
         /// The inputs that each rule requires.
         required_inputs: Vec<(String, Vec<String>)>,
@@ -373,22 +376,22 @@ pub(crate) enum ContentSummary {
     Profile(ApprovalRule),
     /// JSON pointers to requirements of a memory asset that this server cannot meet.
     Memory(Vec<&'static str>),
-    /// No relevant content.
+    /// The content is not relevant for the release rules.
     Irrelevant,
 }
 
-/// The backend of a tool, as far as its own content determines it.
+/// Backend of a tool, as far as the content of the tool determines it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ToolBackend {
-    /// This server calls it.
+    /// This server calls the tool itself.
     Local,
-    /// An MCP server, which determines the rest.
+    /// An MCP server provides the tool, and its content determines whether the tool is available.
     McpServer,
-    /// This server cannot call it.
+    /// This server cannot call the tool.
     Unavailable,
 }
 
-/// Heap memory of a short text besides its bytes.
+/// Heap memory of a short text in addition to its bytes.
 const TEXT_OVERHEAD: usize = size_of::<String>() + 16;
 
 impl ContentSummary {

@@ -1,4 +1,5 @@
-//! The active release of a workload. Its rendered response is cached; one point read verifies its revisions.
+//! The active release of a workload. Its rendered response is cached, and one point query verifies the revisions of
+//! the cached response.
 
 use crate::{
     Failure,
@@ -18,12 +19,12 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::sync::Arc;
 
-/// The release that serves, with the lane that it was found on.
+/// The release that serves, with the lane on which it was found.
 #[derive(Clone, Debug)]
 pub struct ActiveRelease {
-    /// The release with the holders of the lanes.
+    /// The release with the lane holders of its deployment.
     pub release: ReleaseWithDeployment,
-    /// The lane that determined the release.
+    /// The lane whose holder is the release.
     pub lane: Lane,
 }
 
@@ -36,8 +37,8 @@ struct ActiveReleaseKey {
     lane: Option<Lane>,
 }
 
-/// A rendered response with the two revisions that it depends on. While neither changes, the same caller gets the
-/// same response.
+/// A rendered response with the two revisions on which it depends. While both revisions are unchanged, the same
+/// caller receives the same response.
 #[derive(Clone)]
 struct CachedResponse {
     deployment: Revision,
@@ -45,7 +46,7 @@ struct CachedResponse {
     body: Arc<str>,
 }
 
-/// Rendered responses, by caller and query.
+/// Rendered responses by caller and query.
 pub struct ActiveReleaseCache {
     responses: Cache<ActiveReleaseKey, CachedResponse>,
     scopes: Cache<Claims, TenantScope>,
@@ -65,26 +66,26 @@ impl ActiveReleaseCache {
     }
 }
 
-/// Selects the release that serves a workload.
+/// Query for the release that serves a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct ActiveReleaseQuery<'q> {
     /// The workload.
     pub workload: WorkloadId,
     /// The environment.
     pub environment: &'q Slug,
-    /// The lane; without it, the most general lane with a holder.
+    /// The lane; `None` for the most general lane that has a holder.
     pub lane: Option<Lane>,
 }
 
 impl Releases {
-    /// The release that serves a workload in an environment, rendered by `render`.
+    /// Returns the release that serves a workload in an environment, rendered by `render`.
     ///
-    /// The response is cached with the revisions of the deployment and of the tenant's access. One point read
-    /// verifies both. After a change, caller and response are computed again, so a revoked role or a moved lane
-    /// takes effect with the next request.
+    /// The response is cached with the revisions of the deployment and of the tenant's access. One point query
+    /// verifies both. After a change, the rights of the caller and the response are read again. A revoked role or a
+    /// reassigned lane therefore takes effect with the next request.
     ///
     /// # Errors
-    /// Not found when the caller does not see the workload's releases, or no requested lane has a holder.
+    /// Not found when the caller does not see the workload's releases, or no release holds a requested lane.
     pub async fn active_release(
         &self,
         mode: IdentityMode,
@@ -142,7 +143,7 @@ impl Releases {
         Err(Failure::Contended)
     }
 
-    /// The holder of the lane; `None` if it changed between the two reads.
+    /// Returns the holder of the lane; `None` if the holder changed between the two reads.
     async fn current_holder(
         &self,
         scope: TenantScope,

@@ -1,4 +1,4 @@
-//! The versions that a release binds, and what their references resolve to.
+//! The versions that a release binds, and the versions to which their references were resolved.
 
 use crate::{
     Failure,
@@ -20,7 +20,7 @@ use fairway_domain::{
 use serde_json::Value;
 
 impl Releases {
-    /// The MCP server of a bound tool, as its reference was resolved for the release.
+    /// Returns the MCP server of a bound tool, according to the resolved references of the release.
     pub(crate) async fn resolve_server(
         &self,
         scope: TenantScope,
@@ -31,7 +31,7 @@ impl Releases {
         let named = find_references(AssetKind::ToolDefinition, content);
         let Some(reference) = named.first() else { return Ok(None) };
         let label = reference.version.as_ref().map(VersionLabel::as_str);
-        // A release that was activated before references were resolved has none.
+        // A release that was activated before the introduction of frozen references has none.
         let Some(frozen) = resolve(&release.references, binding, &reference.slug, label) else { return Ok(None) };
         let stored = self.version_store.find_version(scope, frozen.asset_version_id).await?;
         let (asset, version) = stored.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
@@ -45,7 +45,7 @@ impl Releases {
         Ok(Some(BoundServer { asset: asset.asset_id, reference, server }))
     }
 
-    /// A bound hook with the policy bundle of its handler, and the bundle's size in bytes.
+    /// Returns a bound hook with the policy bundle of its handler, and the size of the bundle in bytes.
     pub(crate) async fn resolve_hook(
         &self,
         scope: TenantScope,
@@ -65,7 +65,7 @@ impl Releases {
             let content =
                 version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
             let (kind, read) = (asset.kind, move || content::read(asset.kind, &content));
-            // This server cannot evaluate other kinds of handler.
+            // This server cannot evaluate assets of other kinds as handlers.
             if kind == AssetKind::PolicyBundle
                 && let Ok(CheckedContent::PolicyBundle(read)) =
                     run_blocking(scope, ProcessorWait::Request, read).await?
@@ -77,7 +77,7 @@ impl Releases {
         Ok((hook.map_err(|_| Failure::Inconsistent("a bound version cannot be parsed"))?, policy.1))
     }
 
-    /// The version of a binding.
+    /// Returns the version of a binding.
     pub(crate) async fn bound_version(&self, scope: TenantScope, binding: &Binding) -> Result<AssetVersion, Failure> {
         let stored = self.version_store.find_version(scope, binding.asset_version_id).await?;
         stored.map(|(_, version)| version).ok_or(Failure::Inconsistent("the version of a binding is missing"))

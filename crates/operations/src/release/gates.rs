@@ -1,4 +1,4 @@
-//! The gates of a release: the requirements of each possible next state.
+//! The gates of a release: the requirements for each possible next state.
 
 use super::activation_checks::CheckScope;
 use crate::{Failure, access::Operation, release::Releases};
@@ -16,7 +16,7 @@ use fairway_domain::{
 };
 
 impl Releases {
-    /// Every gate of every possible next state, as a transition would evaluate it now.
+    /// Returns every gate of every possible next state, in its current evaluation.
     ///
     /// # Errors
     /// Not found when the caller does not see the release.
@@ -29,8 +29,8 @@ impl Releases {
         } else {
             Vec::new()
         };
-        // Also for an active release: it keeps the searches that it was approved with, and operators must see their
-        // state.
+        // The searches of an active release are checked too. It continues to use the index revisions with which it
+        // was approved, and operators must see their state.
         let is_served = next.contains(&StateName::Active) || release.state.name() == StateName::Active;
         let searches = if is_served { self.vector_reports(scope, release).await? } else { Vec::new() };
         let report = if next.contains(&StateName::Active) {
@@ -55,7 +55,7 @@ impl Releases {
         Ok(gates)
     }
 
-    /// Evaluates what reviewers are warned of before an approval.
+    /// Evaluates the facts that reviewers are warned about before an approval.
     async fn review_report(&self, scope: TenantScope, release: &Release) -> Result<ActivationReport, Failure> {
         let flow = release.bindings.iter().find(|binding| binding.role == AssetKind::OrchestrationFlow);
         let flow = match flow {

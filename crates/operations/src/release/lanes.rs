@@ -1,4 +1,4 @@
-//! The current and earlier holders of a workload's lanes.
+//! Current and earlier holders of a workload's lanes.
 
 use crate::{Failure, access::Operation, release::Releases};
 use fairway_domain::{
@@ -8,20 +8,20 @@ use fairway_domain::{
     slug::Slug,
 };
 
-/// Number of lane moves that a history includes.
+/// Maximum number of lane reassignments that a history includes.
 const HISTORY_LIMIT: u32 = 100;
 
-/// A lane with its tenures, newest first.
+/// A lane with its tenures, newest first. A tenure is the period in which one release held the lane.
 #[derive(Clone, Debug)]
 pub struct LaneHistory {
     /// The lane.
     pub lane: Lane,
-    /// The tenures of the newest hundred moves, newest first.
+    /// The tenures from the newest [`HISTORY_LIMIT`] reassignments, newest first.
     pub holdings: Vec<LaneTenure>,
 }
 
 impl Releases {
-    /// Every lane of a workload in an environment, the most restricted first.
+    /// Lists every lane of a workload in an environment, the most restricted first.
     ///
     /// # Errors
     /// Not found when the caller does not see the workload's releases.
@@ -32,7 +32,7 @@ impl Releases {
         environment: &Slug,
     ) -> Result<Vec<LaneHistory>, Failure> {
         let (scope, _) = self.workloads.authorize_workload(caller, Operation::ListLanes, workload).await?;
-        // The current holders come from the history too, so that both always agree.
+        // The current holders are derived from the history too, so that they always agree with it.
         let moves = self.deployment_store.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
         Ok(Lane::ALL.map(|lane| LaneHistory { lane, holdings: lane_tenures(&moves, lane) }).into())
     }

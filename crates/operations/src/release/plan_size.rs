@@ -1,4 +1,4 @@
-//! The estimated size of a release's run plan, checked before the release goes to review.
+//! Estimated size of a release's run plan, which is checked before the release is submitted for review.
 
 use crate::{
     Failure,
@@ -21,11 +21,11 @@ use fairway_domain::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Maximum memory of a release's compiled patterns and schemas, in bytes. The plan cache holds 40 MiB; the policy
-/// and texts take the rest.
+/// Maximum memory of a release's compiled patterns and schemas, in bytes. The plan cache has 40 MiB; the rest is for
+/// the policy and the texts.
 const MAX_COMPILED_BYTES: usize = 32 << 20;
 
-/// The size of a run plan, in bytes.
+/// Estimated size of a run plan, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanSize {
     text: usize,
@@ -41,8 +41,8 @@ impl PlanSize {
 }
 
 impl Releases {
-    /// Checks that the run plan of the bindings fits into the plan cache: a larger plan would be compiled for each
-    /// run. The targets of references are added by [`Self::check_referenced_size`].
+    /// Checks that the run plan of the bindings fits into the plan cache, because a larger plan would be compiled
+    /// again for each run. [`Self::check_referenced_size`] adds the targets of references.
     ///
     /// # Errors
     /// When the plan does not fit, or a binding cannot be read.
@@ -66,7 +66,7 @@ impl Releases {
         Ok(size)
     }
 
-    /// Checks the size including the targets of references: MCP servers, prompt includes and hook policies.
+    /// Checks the size with the targets of references: MCP servers, prompt includes and policies of hooks.
     ///
     /// # Errors
     /// When the plan does not fit, or a target cannot be read.
@@ -85,7 +85,7 @@ impl Releases {
         Ok(())
     }
 
-    /// The bytes of text and compiled parts of a binding's references.
+    /// Returns the bytes of text and of compiled parts that a binding's references add.
     async fn referenced_bytes(
         &self,
         scope: TenantScope,
@@ -108,7 +108,7 @@ impl Releases {
             }
             return Ok((text, 0));
         }
-        // A hook without a policy still compiles its condition and its matcher.
+        // The condition and the matcher of a hook are compiled even if the hook has no policy.
         let is_hook = binding.role == AssetKind::HookDefinition;
         if !is_hook && (binding.role != AssetKind::ToolDefinition || referenced.is_empty()) {
             return Ok((0, 0));
@@ -132,7 +132,7 @@ fn content_of(version: &AssetVersion) -> Result<Value, Failure> {
     version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))
 }
 
-/// The bytes of a policy's compiled patterns, which the blocking pool compiles.
+/// Compiles a policy on the blocking pool; returns the bytes of its compiled patterns.
 async fn policy_bytes(scope: TenantScope, content: Value) -> Result<usize, Failure> {
     let compile = move || match content::read(AssetKind::PolicyBundle, &content) {
         Ok(CheckedContent::PolicyBundle(policy)) => policy.pattern_bytes(),

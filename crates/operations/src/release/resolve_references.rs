@@ -1,5 +1,5 @@
-//! Reference resolution. When a release leaves draft, every reference in its bindings, and in the content they refer
-//! to, is resolved to one version and stored with the release.
+//! Reference resolution. When a release leaves the draft state, every reference in its bindings, and in the contents
+//! to which they refer, is resolved to one version. The resolved references are stored with the release.
 
 use crate::{
     Failure,
@@ -24,13 +24,13 @@ use fairway_domain::{
 use futures_util::future::join_all;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// Maximum bytes of content that one resolution reads.
+/// Maximum number of content bytes that one resolution reads.
 const MAX_BYTES: usize = 16 << 20;
 
-/// The resolved references, or every reference that does not resolve.
+/// The resolved references, or all references that do not resolve.
 pub(crate) type ResolvedReferences = Result<Vec<FrozenReference>, Vec<UnresolvedReference>>;
 
-/// The target of a slug and label, without its content.
+/// The asset and version to which a slug and label resolve, without the content.
 #[derive(Clone)]
 struct ResolvedTarget {
     asset_id: AssetId,
@@ -39,16 +39,16 @@ struct ResolvedTarget {
     asset_version_id: AssetVersionId,
     version_label: VersionLabel,
     checksum: Checksum,
-    /// The reason why a prompt cannot include it, if any.
+    /// The reason why a prompt cannot include the version, if any.
     body: Option<IncludeRefusal>,
 }
 
-/// The state of a resolution. Contents are read one at a time.
+/// State of a resolution. Contents are read one at a time to limit memory.
 struct ReferenceResolution {
     pending: VecDeque<AssetVersionId>,
     enqueued: BTreeSet<AssetVersionId>,
-    /// INVARIANT: each name is looked up once. A version created concurrently must not change the meaning of an
-    /// equal reference.
+    /// INVARIANT: each name is looked up once, so that a version that is created concurrently cannot give equal
+    /// references different targets.
     targets: HashMap<(Slug, Option<VersionLabel>), Result<ResolvedTarget, ResolutionFailure>>,
     bytes: usize,
     resolved: Vec<FrozenReference>,
@@ -87,13 +87,14 @@ impl ReferenceResolution {
         });
     }
 
-    /// Whether the limits allow further references. A release beyond them is refused, not truncated.
+    /// Whether the limits allow further references. A release that exceeds a limit is refused, because a truncated
+    /// list would be incomplete.
     const fn has_room(&self) -> bool {
         self.resolved.len() < MAX_REFERENCES && self.unresolved.len() < MAX_REFERENCES && self.bytes <= MAX_BYTES
     }
 }
 
-/// Why a reference has no target.
+/// Reason why a reference does not resolve.
 struct UnresolvedReason {
     code: &'static str,
     message: &'static str,
@@ -113,8 +114,8 @@ const WRONG_KIND: UnresolvedReason = UnresolvedReason::unresolved("an asset of t
 const NOT_ACTIVE: UnresolvedReason = UnresolvedReason::unresolved("the asset takes no new bindings");
 
 impl Releases {
-    /// Resolves every reference of the release's content as seen from its workspace. If some do not resolve, returns all
-    /// unresolved ones.
+    /// Resolves every reference in the contents of a release, with the assets that are visible from its workspace. If
+    /// references do not resolve, returns all of them.
     pub(crate) async fn resolve_references(
         &self,
         caller: &Caller,
@@ -129,7 +130,7 @@ impl Releases {
             resolved: Vec::new(),
             unresolved: Vec::new(),
         };
-        // The store knows whether a content has references, so most contents are not read.
+        // The store records whether a content has references, so that contents without references need not be read.
         let scope = TenantScope::for_caller(caller);
         let refers =
             release.bindings.iter().map(|binding| self.version_store.has_references(scope, binding.asset_version_id));
@@ -155,7 +156,7 @@ impl Releases {
         Ok(if resolution.unresolved.is_empty() { Ok(resolution.resolved) } else { Err(resolution.unresolved) })
     }
 
-    /// Resolves the `@asset-ref` includes of a prompt, with the codes and offsets of prompt validation.
+    /// Resolves the `@asset-ref` includes of a prompt. Errors have the codes and offsets of prompt validation.
     async fn resolve_includes(
         &self,
         caller: &Caller,
@@ -186,7 +187,7 @@ impl Releases {
         Ok(())
     }
 
-    /// Resolves the `{slug, version?}` references of every other kind.
+    /// Resolves the `{slug, version?}` references in contents of all kinds except prompts.
     async fn resolve_content_references(
         &self,
         caller: &Caller,
@@ -221,7 +222,7 @@ impl Releases {
         Ok(())
     }
 
-    /// The target of an include, or the reason why the prompt cannot include it.
+    /// Returns the target of an include, or the reason why the prompt cannot include it.
     async fn include_target(
         &self,
         caller: &Caller,
@@ -243,7 +244,7 @@ impl Releases {
         })
     }
 
-    /// The target of a slug and label, the same for the whole release.
+    /// Returns the target of a slug and label. It is the same for all references of the release.
     async fn reference_target(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! Rollback of releases, the rollback documents, and the recommendation.
+//! Rollback of releases, the documents of rollbacks, and the rollback recommendation.
 
 use super::transition::MAX_LANE_CONFLICTS;
 use crate::{Failure, MaybeReplayed, Precondition, access::Operation, idempotency::keyed_outcome, release::Releases};
@@ -20,26 +20,26 @@ use fairway_domain::{
 };
 use std::collections::BTreeSet;
 
-/// Maximum number of history entries per lane that are searched for earlier holders.
+/// Maximum number of history entries that are searched for earlier holders of a lane.
 const HISTORY_LIMIT: u32 = 1_000;
 
 /// A completed rollback.
 #[derive(Clone, Debug)]
 pub struct RollbackResult {
-    /// The release that was rolled back, with its lanes.
+    /// The release that was rolled back, the reason, and the lanes with their restored holders.
     pub record: RollbackRecord,
-    /// The document of the rollback.
+    /// Identifier of the rollback's document.
     pub artifact_id: ArtifactId,
-    /// Archived assets that are in use again.
+    /// Slugs of archived assets that the restored releases bind.
     pub archived: Vec<Slug>,
 }
 
 impl Releases {
-    /// Rolls a release back on one lane, or on all its lanes that had an earlier holder.
+    /// Rolls a release back on one lane, or on all of its lanes that have an earlier holder.
     ///
     /// # Errors
-    /// When the release is not found, the caller may not roll it back, it holds no lanes, no earlier holder exists,
-    /// or its revision is not expected.
+    /// When the release is not found, the caller may not roll it back, the release holds no lane, no earlier holder
+    /// exists, or the revision differs from the expected one.
     pub async fn roll_back_release(
         &self,
         caller: &Caller,
@@ -59,7 +59,7 @@ impl Releases {
                     let mut current = first;
                     for _ in 0..MAX_LANE_CONFLICTS {
                         expected.check(current.release.revision)?;
-                        // A rollback activates an earlier release.
+                        // A rollback activates an earlier release, which a retired workload does not allow.
                         if self.is_workload_retired(scope, &current.release).await? {
                             return Err(ReleaseRefusal::WorkloadRetired.into());
                         }
@@ -68,7 +68,7 @@ impl Releases {
                         }
                         let holders = self.rollback_targets(scope, &current, lane).await?;
                         let targets: Vec<_> = holders.iter().map(|(lane, holder)| (*lane, &holder.release)).collect();
-                        // Read before the commit, because no step after it may fail.
+                        // The archived assets are read before the commit, because no step after the commit may fail.
                         let archived = self.archived_assets(scope, holders.iter().map(|(_, holder)| holder)).await?;
                         let artifact_id: ArtifactId = self.context.new_id();
                         let stamp = self.context.stamp(caller);
@@ -113,7 +113,7 @@ impl Releases {
             .await
     }
 
-    /// The lanes to roll back, most recently taken first, with the releases that get them.
+    /// Returns the lanes to roll back, the most recently taken first, with the releases that receive these lanes.
     async fn rollback_targets(
         &self,
         scope: TenantScope,
@@ -151,7 +151,7 @@ impl Releases {
         Ok(None)
     }
 
-    /// Archived assets that these releases bind. They do not prevent a rollback.
+    /// Returns the archived assets that these releases bind. Archived assets do not prevent a rollback.
     async fn archived_assets(
         &self,
         scope: TenantScope,
@@ -169,7 +169,7 @@ impl Releases {
         Ok(archived.into_iter().collect())
     }
 
-    /// The documents of a release's transitions, newest first.
+    /// Lists the documents of a release's transitions, newest first.
     ///
     /// # Errors
     /// Not found when the caller does not see the release.
@@ -183,11 +183,11 @@ impl Releases {
         Ok(self.deployment_store.list_artifacts(scope, id, page).await?)
     }
 
-    /// One document of a release.
+    /// Returns one document of a release.
     ///
     /// # Errors
-    /// Not found when the caller does not see the release, or it has no such document; an integrity mismatch when
-    /// the bytes do not match their checksum.
+    /// Not found when the caller does not see the release, or the release has no such document; an integrity mismatch
+    /// when the bytes do not match their checksum.
     pub async fn read_release_artifact(
         &self,
         caller: &Caller,
@@ -198,8 +198,8 @@ impl Releases {
         self.verified_document(caller, scope, placed.release.workspace_id, id, artifact).await
     }
 
-    /// One document of a release, verified against its checksum. A mismatch is recorded as an incident before the
-    /// caller gets the refusal.
+    /// Returns one document of a release, verified against its checksum. A mismatch is recorded as an incident before
+    /// the caller receives the refusal.
     async fn verified_document(
         &self,
         caller: &Caller,
@@ -215,7 +215,7 @@ impl Releases {
         }
     }
 
-    /// The rollback recommendation of a release, from its newest runs.
+    /// Returns the rollback recommendation of a release, which is computed from its newest runs.
     ///
     /// # Errors
     /// Not found when the caller does not see the release.
@@ -226,10 +226,10 @@ impl Releases {
 }
 
 impl RollbackResult {
-    /// The lane that the release took last, with the release that gets it.
+    /// Returns the lane that the release took most recently, with the release to which the lane returned.
     ///
     /// # Errors
-    /// Never for a completed rollback: it has a lane.
+    /// Never for a completed rollback, because it contains at least one lane.
     pub fn newest(&self) -> Result<ReturnedLane, Failure> {
         self.record.lanes.first().copied().ok_or_else(|| ReleaseRefusal::NoPreviousRelease.into())
     }

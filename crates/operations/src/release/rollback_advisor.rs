@@ -1,4 +1,5 @@
-//! Rollback advice: scheduled evaluation of releases that serve, and a fact when the advice changes.
+//! The rollback advisor: a scheduled job that evaluates serving releases, and records a fact when a recommendation
+//! changes.
 
 use crate::{Failure, release::Releases, rollout::rollout_config};
 use fairway_domain::{
@@ -10,21 +11,21 @@ use fairway_domain::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// How often a process tries to claim the evaluation.
+/// Interval at which a process tries to claim the due evaluation.
 const CLAIM_INTERVAL: Duration = Duration::from_secs(5);
-/// Page size of the releases.
+/// Page size of the list of serving releases.
 const PAGE: u32 = 200;
-/// The system actor that records advice.
+/// Name of the system actor that records recommendations.
 const ACTOR: &str = "adviser";
 
-/// Evaluates all releases that serve, forever. One process evaluates at a time.
+/// Evaluates all serving releases in an endless loop. Only one process evaluates at a time.
 pub async fn run_rollback_advisor(releases: Arc<Releases>) {
     loop {
         tokio::time::sleep(CLAIM_INTERVAL).await;
         if let Err(error) = releases.advise_when_due().await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "failed to evaluate rollback advice; retrying when the evaluation is next due"
+                "failed to evaluate rollback recommendations; retrying when the evaluation is next due"
             );
         }
     }
@@ -35,17 +36,17 @@ impl Releases {
         if self.recommendation_store.claim_recommendation_job().await? { self.advise_rollbacks().await } else { Ok(()) }
     }
 
-    /// Evaluates every release that serves once, and records changed advice.
+    /// Evaluates every serving release once, and records changed recommendations.
     ///
     /// # Errors
-    /// When the stores fail.
+    /// When the list of serving releases cannot be read.
     pub async fn advise_rollbacks(&self) -> Result<(), Failure> {
         let mut after = None;
         loop {
             let page = self.deployment_store.list_serving(after, PAGE).await?;
             for serving in &page {
                 if let Err(error) = self.advise_release(*serving).await {
-                    // Other releases do not wait for this one.
+                    // A failure must not stop the evaluation of other releases.
                     tracing::warn!(
                         tenant_id = %serving.tenant,
                         release_id = %serving.release,
@@ -69,7 +70,7 @@ impl Releases {
         let stamp = Stamp { fact_id: self.context.new_id(), at: self.context.clock.now(), actor, request_id };
         let Some(change) = placed.release.record_recommendation(&recommendation, &stamp) else { return Ok(()) };
         match self.recommendation_store.commit_recommendation(scope, change).await {
-            // The release no longer serves, or another process recorded the same advice.
+            // The release no longer serves, or another process has recorded the same recommendation.
             Err(CommitError::Stale) => Ok(()),
             noted => {
                 noted?;

@@ -19,12 +19,12 @@ use fairway_domain::{
 };
 use serde_json::Value;
 
-/// A requested transition.
+/// A requested transition of a release.
 #[derive(Clone, Debug)]
 pub struct Transition {
     /// The target state.
     pub to: StateName,
-    /// The lanes to take, for an activation.
+    /// For an activation, the lanes that the release takes.
     pub lanes: LaneSelection,
 }
 
@@ -35,18 +35,18 @@ pub struct TransitionResult {
     pub release: ReleaseWithDeployment,
     /// The previous state; `None` for a replay without a record of the transition.
     pub previous: Option<StateName>,
-    /// When the transition happened.
+    /// The time of the transition.
     pub at: Timestamp,
-    /// The lane that was taken, if it was a single one.
+    /// The lane that the release took, if it took exactly one.
     pub lane: Option<Lane>,
 }
 
-/// Attempts of a change of lanes. It is above `idempotency::MAX_ATTEMPTS`, because all releases of a deployment share its
-/// revision: each conflict means that a concurrent change of the same lanes was committed. A refused caller thus gets the
-/// state that those changes led to.
+/// Maximum number of attempts to change lanes. It exceeds `idempotency::MAX_ATTEMPTS`, because all releases of a
+/// deployment share its revision. Each conflict means that a concurrent change of the same lanes was committed. With
+/// this many attempts, a refusal reflects the state after these changes.
 pub(crate) const MAX_LANE_CONFLICTS: usize = 100;
 
-/// A decided transition: of the release alone, or of lanes too.
+/// A decided transition that changes only the release, or the release and lanes.
 enum DecidedTransition {
     ReleaseOnly(Box<Change<Release>>),
     WithLanes(Box<DeploymentChange>),
@@ -62,7 +62,7 @@ impl DecidedTransition {
 }
 
 impl Transition {
-    /// The single lane that is taken, by request or because the release targets no other.
+    /// Returns the lane if the release takes exactly one, because of the request or of the release's target lane.
     fn single_lane(&self, release: &Release) -> Option<Lane> {
         match (self.to, self.lanes.single_lane(), release.target_lane) {
             (StateName::Active, None, TargetLane::One(lane)) => Some(lane),
@@ -72,11 +72,11 @@ impl Transition {
 }
 
 impl Releases {
-    /// Moves a release to another state.
+    /// Changes the state of a release.
     ///
     /// # Errors
-    /// When the release is not found, the caller may not make the transition, the state or a missing requirement
-    /// does not allow it, or the revision is not expected.
+    /// When the release is not found, the caller may not make the transition, the state or an unmet requirement does
+    /// not allow the transition, or the revision differs from the expected one.
     pub async fn transition_release(
         &self,
         caller: &Caller,
@@ -102,8 +102,8 @@ impl Releases {
                         expected.check(current.release.revision)?;
                         let decided = self.decide_transition(caller, scope, &position, &current, &transition).await?;
                         match self.commit_decided(scope, &current, decided, key).await {
-                            // A caller that named a revision gets 412. Otherwise the transition is decided again on the
-                            // current state, and refused with that state if it no longer applies.
+                            // A caller that named a revision receives 412. Otherwise the transition is decided again
+                            // on the current state. It is refused if this state no longer allows it.
                             Err(CommitError::Stale) => match expected.stale_failure() {
                                 Some(failure) => return Err(failure),
                                 None => {
@@ -126,7 +126,7 @@ impl Releases {
             .await
     }
 
-    /// Commits a decided transition. Returns the release in its new state, and when the transition happened.
+    /// Commits a decided transition. Returns the release in its new state, and the time of the transition.
     async fn commit_decided(
         &self,
         scope: TenantScope,
@@ -134,7 +134,7 @@ impl Releases {
         decided: DecidedTransition,
         key: Option<&RequestKey>,
     ) -> Result<(ReleaseWithDeployment, Timestamp), CommitError> {
-        // The key refers to the fact of this transition, from which a replay reads its time.
+        // The key's outcome refers to the fact of this transition, from which a replay reads the time.
         let fact = decided.fact();
         let (outcome, at) = (keyed_outcome(key, 200, fact.fact_id.uuid()), fact.occurred_at);
         let (placed, soak_start) = match decided {
@@ -153,7 +153,7 @@ impl Releases {
         Ok((placed.with_soak_start(soak_start), at))
     }
 
-    /// The result of an earlier request with the same key, read from the fact of its transition.
+    /// Returns the result of an earlier request with the same key, from the fact of its transition.
     async fn replayed_transition(
         &self,
         caller: &Caller,
@@ -165,7 +165,7 @@ impl Releases {
         let placed = self.read_release(caller, id).await?;
         let lane = transition.single_lane(&placed.release);
         let event = self.audit_store.find(scope, fact).await?;
-        // Keys written before this format refer to the release; a key lives for a day.
+        // Outcomes stored by older versions refer to the release instead of the fact. Such keys expire after a day.
         let event = event.filter(|event| event.subject_id == id.uuid());
         let from = event.as_ref().and_then(|event| event.detail.get("from")).and_then(Value::as_str);
         let previous = from.and_then(StateName::parse);
@@ -186,7 +186,7 @@ impl Releases {
         Ok(match transition.to {
             StateName::Draft => DecidedTransition::ReleaseOnly(Box::new(release.reopen(deployment, &stamp)?)),
             StateName::ReviewReady => {
-                // Only a draft's references are resolved: other states refuse the transition anyway.
+                // References are resolved only for a draft, because other states do not allow a submission.
                 let references = match release.state {
                     State::Draft => {
                         let size = self.check_bound_size(scope, release).await?;
@@ -215,7 +215,7 @@ impl Releases {
                 DecidedTransition::WithLanes(Box::new(change))
             }
             StateName::Retired => DecidedTransition::WithLanes(Box::new(release.retire(deployment, &stamp)?)),
-            // A release becomes superseded only when others take its lanes.
+            // A release becomes superseded only when other releases take its lanes, never by request.
             StateName::Superseded => {
                 let (from, valid) = (release.state.name(), release.valid_transitions(deployment));
                 return Err(ReleaseRefusal::InvalidTransition { from, valid }.into());

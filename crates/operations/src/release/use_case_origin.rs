@@ -1,4 +1,4 @@
-//! The use case that the workload of a release came from.
+//! The use case from which the workload of a release was created.
 
 use crate::{Failure, access::Operation, release::Releases};
 use fairway_domain::{
@@ -10,7 +10,7 @@ use fairway_domain::{
 };
 
 impl Releases {
-    /// A release with the use case that its workload came from.
+    /// Returns a release with the use case from which its workload was created.
     ///
     /// # Errors
     /// Not found when the caller does not see the release.
@@ -24,8 +24,9 @@ impl Releases {
         Ok((placed, origin.map(|origin| origin.use_case_id)))
     }
 
-    /// Whether the workload came from a use case that is not active. A use case that is active can only be archived, so an
-    /// activation whose commit follows this read is at most one that preceded the archiving.
+    /// Whether the workload was created from a use case that is not active. An active use case can only be archived.
+    /// A concurrent archiving may therefore be missed by this read, which equals an activation shortly before the
+    /// archiving.
     pub(super) async fn is_use_case_inactive(&self, scope: TenantScope, release: &Release) -> Result<bool, Failure> {
         let origin = self.use_case_store.find_by_workload(scope, release.workload_id).await?;
         Ok(origin.is_some_and(|origin| origin.status != UseCaseStatus::Active))

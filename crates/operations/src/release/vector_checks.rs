@@ -1,4 +1,4 @@
-//! The vector searches of the bound knowledge bases, at the index revisions that the release serves.
+//! State of the vector searches of bound knowledge bases, at the index revisions that the release serves.
 
 use crate::{Failure, knowledge::RetrievalFailure, release::Releases};
 use fairway_domain::{
@@ -12,11 +12,11 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// A stored version fails its own validation.
+/// Failure for a stored version that does not pass its own validation.
 const MALFORMED: Failure = Failure::Inconsistent("a bound version cannot be parsed");
 
 impl Releases {
-    /// The state of each vector search, in the order of the bindings.
+    /// Returns the state of each vector search, in the order of the bindings.
     pub(crate) async fn vector_reports(
         &self,
         scope: TenantScope,
@@ -31,7 +31,7 @@ impl Releases {
             if binding.role == AssetKind::SovereigntyProfile {
                 profile = Some(SovereigntyProfile::parse(&content).map_err(|_| MALFORMED)?);
             } else if let Ok(base) = KnowledgeBase::parse(&content) {
-                // An unreadable knowledge base fails its runs with its own error.
+                // A knowledge base that cannot be parsed is skipped, because its runs fail with a separate error.
                 bases.push((binding.asset_id, binding.asset_slug.to_string(), base));
             }
         }
@@ -67,7 +67,7 @@ impl Releases {
             Err(RetrievalFailure::NoAccount(model)) => EmbeddingStatus::AccountMissing(model),
             Err(RetrievalFailure::NoRoute(_)) => EmbeddingStatus::RouteRefused,
             Err(RetrievalFailure::Store(error)) => return Err(error.into()),
-            // This check evaluates neither contracts nor models.
+            // These failures cannot occur, because this check evaluates no access contract and calls no model.
             Err(RetrievalFailure::Refused(_) | RetrievalFailure::EmbeddingFailed(_)) => EmbeddingStatus::Partial,
         };
         let within = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), limit: 0 };

@@ -1,4 +1,4 @@
-//! The rollout controller: a background process that advances rollouts once their lanes have soaked and meet their
+//! The rollout controller: a background process that advances rollouts whose lanes have soaked and meet their
 //! criteria.
 
 use crate::{Failure, idempotency::MAX_ATTEMPTS, rollout::Rollouts};
@@ -21,21 +21,22 @@ use std::{
 
 /// Interval between rounds.
 const ROUND_INTERVAL: Duration = Duration::from_secs(1);
-/// Page size of the rollouts.
+/// Page size of the list of rollouts.
 const PAGE: u32 = 100;
-/// The system actor of the controller.
+/// Name of the controller's system actor.
 const ACTOR: &str = "rollout-pilot";
 
 /// The result of one round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RoundResult {
-    /// Rollouts that advanced.
+    /// Number of rollouts that advanced.
     pub advanced: u64,
-    /// Rollouts that the controller did not advance, for a hold reason.
+    /// Number of rollouts that the controller did not advance, because of a hold reason.
     pub held: u64,
 }
 
-/// Consecutive failed rounds after which the controller stops, to reconnect to its database.
+/// Number of consecutive failed rounds after which the controller stops, so that its restart opens new database
+/// connections.
 const MAX_FAILED_ROUNDS: u32 = 5;
 
 /// Reason why the controller stopped.
@@ -43,12 +44,12 @@ const MAX_FAILED_ROUNDS: u32 = 5;
 pub enum StopReason {
     /// A shutdown was requested.
     Shutdown,
-    /// The database failed repeatedly.
+    /// Several consecutive rounds failed.
     DatabaseLost,
 }
 
-/// Runs the controller until shutdown or loss of the database; a round in progress completes. Any number of
-/// controllers may run concurrently: each step is taken once.
+/// Runs the controller until a shutdown or repeated failures; a round in progress completes. Several controllers may
+/// run concurrently, because each step is committed only once.
 pub async fn run_rollout_controller(
     rollouts: &Rollouts,
     mut shutdown: Pin<&mut impl Future<Output = ()>>,
@@ -89,10 +90,10 @@ pub async fn run_rollout_controller(
 }
 
 impl Rollouts {
-    /// Processes every rollout with a soaked lane once.
+    /// Processes once every rollout whose lane has soaked.
     ///
     /// # Errors
-    /// When the stores fail. A rollout that fails for another reason does not affect the others.
+    /// When the list of rollouts cannot be read. A failed rollout does not affect the others.
     pub async fn control_rollouts(&self) -> Result<RoundResult, Failure> {
         self.control_round(&AtomicBool::new(false)).await
     }
@@ -138,11 +139,11 @@ impl Rollouts {
                 return Ok(turn);
             }
         }
-        // Concurrent changes; the next round retries.
+        // Concurrent changes made every attempt stale; the next round retries.
         Ok(StepResult::Skipped)
     }
 
-    /// One attempt; `None` if the release changed concurrently.
+    /// Attempts one step; returns `None` if the release changed concurrently.
     async fn try_step(
         &self,
         scope: TenantScope,
@@ -189,7 +190,7 @@ impl Rollouts {
     }
 }
 
-/// The result for one rollout.
+/// Result of the step of one rollout.
 enum StepResult {
     Advanced,
     Held,

@@ -1,4 +1,4 @@
-//! What the operations of one process share.
+//! State that the operations of one process share.
 
 use crate::{
     Gateways, Settings, Stores,
@@ -29,7 +29,8 @@ use moka::sync::Cache;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// Ports without a connection, settings, caches, and the runs of the process. All clones share them.
+/// Ports without a database connection, settings, caches, and the active runs of the process. Clones share all of
+/// them.
 #[derive(Clone)]
 pub(crate) struct SharedState {
     pub(crate) artifact_store: Arc<dyn ArtifactStore>,
@@ -43,38 +44,38 @@ pub(crate) struct SharedState {
     pub(crate) checkpoint_archive: Arc<dyn CheckpointArchive>,
     pub(crate) checkpoint_signer: Arc<dyn CheckpointSigner>,
     pub(crate) witnesses: Vec<Arc<dyn Witness>>,
-    /// Tiles of transparency logs. A full tile never changes.
+    /// Verified full tiles of transparency logs. A full tile never changes.
     pub(crate) log_tiles: TileCache,
     pub(crate) context: CommitContext,
     pub(crate) settings: Arc<Settings>,
     pub(crate) plans: Arc<PlanCache>,
-    /// Callers by their claims. The accept statement verifies the revision of their permissions.
+    /// Callers by their claims. The accept statement verifies the access revision of a cached caller.
     pub(crate) callers: Cache<Claims, Arc<Caller>>,
     pub(crate) active_releases: Arc<ActiveReleaseCache>,
-    /// The namespace of each workspace. It never changes.
+    /// The namespace of each workspace, which never changes.
     pub(crate) namespaces: Cache<WorkspaceId, NamespaceId>,
     /// Summaries of version content for the activation checks. A version never changes.
     pub(crate) summaries: Cache<(TenantId, AssetVersionId), Arc<ContentSummary>>,
     /// Artifact mismatches that this process recorded recently.
     pub(crate) mismatches: RecordedMismatches,
     pub(crate) pins: PinCache,
-    /// Renewals of browser sessions in progress.
+    /// Renewals of browser sessions that are in progress.
     pub(crate) session_renewals: Arc<SessionRenewals>,
-    /// Clients that the rate limit refuses at present.
+    /// Clients that currently exceed the rate limit.
     pub(crate) refusals: RateLimitCache,
     pub(crate) active_runs: Arc<ActiveRuns>,
     pub(crate) large_runs: Arc<LargeRuns>,
     pub(crate) run_limit: Arc<RunSlots>,
     pub(crate) scripts: Arc<ScriptSlots>,
     pub(crate) wakeups: WakeupSender,
-    /// Wakes the sender of this process after a projection.
+    /// Wakes the notification sender of this process after a projection.
     pub(crate) outbox_wakeup: Arc<Notify>,
     /// Wakes the inbox streams of this process after a projection.
     pub(crate) inbox_wakeups: Arc<InboxWakeups>,
 }
 
 impl SharedState {
-    /// The state of a process that starts: empty caches, no runs.
+    /// Creates the state of a new process, with empty caches and without active runs.
     pub(crate) fn new(gateways: Gateways, settings: Settings) -> Self {
         let active_runs = Arc::<ActiveRuns>::default();
         Self {
@@ -115,7 +116,7 @@ impl SharedState {
     }
 }
 
-/// The operations that most others need.
+/// Operations on which most other operations depend.
 pub(crate) struct CommonOperations {
     pub(crate) artifacts: Arc<Artifacts>,
     pub(crate) scope_resolver: Arc<ScopeResolver>,

@@ -1,4 +1,4 @@
-//! The failure of what a log is read from or signed with.
+//! Failures of the stores and keys with which a log is read and signed.
 
 use fairway_domain::{
     asset::artifact_store::ArtifactError,
@@ -6,7 +6,7 @@ use fairway_domain::{
     transparency_log::{ArchiveError, SigningError},
 };
 
-/// A store of a log or its key failed, so nothing is known about the log itself.
+/// A store of a log, or its key, is unavailable. The error says nothing about the integrity of the log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogAccessError {
     /// The database failed, or a row cannot be decoded.
@@ -18,7 +18,7 @@ pub enum LogAccessError {
     /// The checkpoint archive failed.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// The keys cannot be read.
+    /// The checkpoint keys cannot be read.
     #[error(transparent)]
     Signing(#[from] SigningError),
 }

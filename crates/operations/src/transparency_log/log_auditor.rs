@@ -1,5 +1,5 @@
-//! The audit of whole logs by an operator, with or without a running server: every entry against the newest checkpoint
-//! that was kept outside the database.
+//! Audit of whole logs by an operator, with or without a running server. It compares every entry with the newest
+//! checkpoint that was stored outside the database.
 
 use super::LogAccessError;
 use crate::{Stores, services::SharedState};
@@ -14,39 +14,39 @@ use fairway_domain::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Entries that one read returns: four tiles.
+/// Maximum number of entries that one query reads: four tiles.
 const MAX_ENTRIES: u32 = 1_024;
-/// Tenants that one read returns.
+/// Maximum number of tenants that one query reads.
 const MAX_TENANTS: u32 = 500;
 
-/// What is wrong with a log.
+/// A defect that an audit of a log found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AuditFinding {
-    /// An entry.
+    /// An entry or the tree has a defect.
     Entry(LogDefect),
-    /// The checkpoint has another form or another origin.
+    /// The text is not a checkpoint, or is a checkpoint of another log.
     ForeignCheckpoint,
-    /// No given or present key of the log signed the checkpoint.
+    /// The checkpoint has no signature by a given or current key of the log.
     UnsignedCheckpoint,
 }
 
 /// The result of the audit of a log.
 #[derive(Clone, Debug)]
 pub struct AuditedLog {
-    /// The number of entries that the database claims.
+    /// The number of entries that the log has according to the database.
     pub size: u64,
-    /// The number of entries that the checkpoint covers; `None` without a checkpoint outside.
+    /// The number of entries that the checkpoint covers; `None` without a checkpoint.
     pub covered: Option<u64>,
-    /// The first defect.
+    /// The first defect; `None` if the log has none.
     pub finding: Option<AuditFinding>,
 }
 
-/// What an operator brings to an audit.
+/// Evidence that an operator provides for an audit.
 #[derive(Clone, Debug, Default)]
 pub struct AuditEvidence {
-    /// A checkpoint to compare with instead of the newest one in the archive.
+    /// The checkpoint to compare with; `None` for the newest checkpoint in the archive.
     pub checkpoint: Option<Vec<u8>>,
-    /// Public keys of the log in addition to the present ones, such as retired ones.
+    /// Public keys of the log in addition to the current ones, such as retired keys.
     pub keys: Vec<VerifierKey>,
 }
 
@@ -70,7 +70,7 @@ impl LogAuditor {
         }
     }
 
-    /// The tenants with a log in the database or a checkpoint in the archive.
+    /// Lists the tenants with a log in the database or a checkpoint in the archive.
     ///
     /// # Errors
     /// When a store fails.
@@ -88,10 +88,11 @@ impl LogAuditor {
     /// Audits the log of a tenant.
     ///
     /// # Errors
-    /// When a store fails; a log that was not read to its end never counts as whole.
+    /// When a store fails. A partially read log is never reported as free of defects.
     pub async fn audit(&self, tenant: TenantId, evidence: &AuditEvidence) -> Result<AuditedLog, LogAccessError> {
         let scope = TenantScope::for_background_task(tenant);
-        // Read before the log, because no archived checkpoint covers more entries than the log has.
+        // The checkpoint is read before the log. Otherwise a concurrently archived checkpoint could cover more
+        // entries than the log that was read.
         let note = match &evidence.checkpoint {
             Some(note) => Some(note.clone()),
             None => self.newest_checkpoint(scope).await?,
@@ -113,7 +114,7 @@ impl LogAuditor {
         Ok(AuditedLog { size, covered, finding })
     }
 
-    /// Reads all entries up to that size, and the full tiles over them.
+    /// Audits all entries up to `size`, and the full tiles over these entries.
     async fn walk(&self, scope: TenantScope, mut audit: LogAudit, size: u64) -> Result<LogAudit, LogAccessError> {
         'walk: while audit.next_index() < size {
             let missing = u32::try_from(size - audit.next_index()).unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES);
@@ -143,7 +144,8 @@ impl LogAuditor {
     }
 
     async fn newest_checkpoint(&self, scope: TenantScope) -> Result<Option<Vec<u8>>, LogAccessError> {
-        // The published one only shortens the search: a row that claims too much must not hide the archive.
+        // The published checkpoint is only the start of the search. If it claims too large a size, the whole archive
+        // is searched.
         let published = self.tree_store.find_log(scope).await?.and_then(|log| log.tree.parse_checkpoint());
         let from = published.map_or(0, |checkpoint| checkpoint.size);
         match self.archive.newest_from(scope.tenant(), from).await? {

@@ -1,4 +1,5 @@
-//! Tiles of transparency logs. Partial ones are part of the tree's edge, full ones come from the artifact store.
+//! Tiles of transparency logs. Incomplete tiles are part of the tree's edge in the database; full tiles are in the
+//! artifact store.
 
 use crate::{
     Failure,
@@ -13,15 +14,15 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::{collections::HashMap, sync::Arc};
 
-/// Verified full tiles.
+/// Cache of verified full tiles.
 pub(crate) type TileCache = Cache<(TenantId, TileCoordinate), Arc<FullTile>>;
 
 pub(crate) fn new_tile_cache() -> TileCache {
     weighted_cache(MAX_BYTES.log_tiles, |_, _: &Arc<FullTile>| FullTile::BYTES).build()
 }
 
-/// Reads tiles. A tile from the artifact store counts only if its root is the hash that the next level has for it, and
-/// so on up to the edge in the database.
+/// Reads tiles and verifies them. The root of a tile from the artifact store must equal its hash in the parent tile.
+/// Parent tiles are verified in the same way, up to the edge in the database.
 #[derive(Clone)]
 pub(super) struct TileLoader {
     artifact_store: Arc<dyn ArtifactStore>,
@@ -33,7 +34,7 @@ impl TileLoader {
         Self { artifact_store, cache }
     }
 
-    /// The hashes of a planned proof.
+    /// Returns the hashes of a planned proof.
     pub(super) async fn proof_hashes(
         &self,
         scope: TenantScope,
@@ -51,7 +52,7 @@ impl TileLoader {
         hashes.ok_or(Failure::Inconsistent("a tile is shorter than the tree"))
     }
 
-    /// The bytes of the first hashes of a tile, which the tree must have.
+    /// Returns the bytes of the first hashes of a tile that the tree must contain.
     pub(super) async fn first_hashes(
         &self,
         scope: TenantScope,
@@ -77,7 +78,7 @@ impl TileLoader {
         if let Some(tile) = self.cache.get(&(tenant, coordinate)) {
             return Ok(tile);
         }
-        // The tiles to read, upwards until one whose root is known.
+        // The tiles to read, from the requested one upwards to the first whose parent hash is verified.
         let mut unread = vec![coordinate];
         let mut at = coordinate;
         let mut root = loop {

@@ -1,12 +1,14 @@
-//! The background task that folds sequenced facts into the tree of each log, and publishes checkpoints.
+//! The tree builder: a background task that appends sequenced facts to the tree of each log, and publishes
+//! checkpoints.
 //!
-//! A step writes in this order: full tiles, the checkpoint in the archive, the tree in the database. The facts of a log
-//! have one order, so each step is a function of the log. A builder that dies between two writes has written what the
-//! next builder writes again, and two concurrent builders write the same bytes or prefixes of each other. No step holds a
-//! lock, and nothing waits for a step: a lost step is refused by the size of the stored tree.
+//! A step writes in this order: full tiles, the checkpoint in the archive, the tree in the database. The order of
+//! facts in a log is fixed, so the result of a step depends only on the log. If a builder is killed between two
+//! writes, the next builder repeats the same writes. Concurrent builders write equal bytes, or prefixes of each
+//! other's trees. A step holds no lock and blocks no other task. A commit is refused if the stored tree has another
+//! size than expected.
 //!
-//! A builder takes steps in several logs concurrently, and in each log one after the other. A step that waits for a store
-//! occupies one of these places, and the passes over the other logs continue.
+//! A builder executes steps of several logs concurrently, and steps of the same log one after the other. A step that
+//! waits for a store occupies one of [`MAX_STEPS`] slots, while other logs continue.
 
 mod log_step;
 
@@ -20,29 +22,30 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-/// Logs that one read returns.
+/// Maximum number of logs that one query lists.
 const MAX_LOGS: u32 = 50;
-/// Maximum number of concurrent steps. A step mostly waits for the archive, and its statements share the connections of the
-/// background tasks, so that more steps would delay the sequencer.
+/// Maximum number of concurrent steps. A step waits for the archive most of the time. Its statements use the
+/// connections of the background tasks, so more steps would delay the sequencer.
 pub(super) const MAX_STEPS: usize = 8;
-/// Interval between passes. A checkpoint is at most this and the duration of its step behind its log, while fewer logs than
-/// [`MAX_STEPS`] are slow.
+/// Interval between passes. If fewer than [`MAX_STEPS`] logs are slow, a checkpoint lags its log by at most this
+/// interval and the duration of one step.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(2);
-/// Delay between passes while logs are longer than a step, so that a long backlog leaves time for requests.
+/// Delay between passes while a log has more facts than one step appends, so that a long backlog does not displace
+/// requests.
 const BACKLOG_DELAY: Duration = Duration::from_millis(25);
 
-/// Builds the trees of all logs. Any number of processes may run one.
+/// Builds the trees of all logs. Several processes may each run a builder.
 pub struct TreeBuilder {
     stepper: Arc<LogStepper>,
-    /// The running steps; dropping the set aborts them.
+    /// The active steps; dropping the set aborts them.
     steps: JoinSet<Progress>,
-    /// The logs of these steps.
+    /// The tenants of the active steps, by task.
     in_progress: HashMap<Id, TenantId>,
-    /// The next pass begins after this tenant.
+    /// The tenant after which the next pass begins.
     start_after: Option<TenantId>,
 }
 
-/// Builds trees, forever.
+/// Builds trees in an endless loop.
 pub async fn run_tree_builder(mut builder: TreeBuilder) {
     loop {
         let progress = builder.start_pass().await.unwrap_or_else(|error| {
@@ -57,12 +60,12 @@ pub async fn run_tree_builder(mut builder: TreeBuilder) {
     }
 }
 
-/// Whether a log has more facts than a step appended.
+/// Whether a log has more facts than the step appended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Progress {
-    /// It has not, or the step failed.
+    /// The step appended all facts, or failed.
     UpToDate,
-    /// It has.
+    /// The log has further facts to append.
     Backlog,
 }
 
@@ -84,14 +87,14 @@ impl TreeBuilder {
         Self { stepper: Arc::new(stepper), steps: JoinSet::new(), in_progress: HashMap::new(), start_after: None }
     }
 
-    /// Starts a step in each log that is behind, except logs whose previous step still runs. Returns the progress of the
-    /// steps that ended meanwhile. The failure of a step does not stop the others.
+    /// Starts a step for each log whose tree lags, except logs whose previous step is still active. Returns the
+    /// progress of the steps that ended meanwhile. A failed step does not stop the others.
     ///
-    /// Each pass begins [`MAX_STEPS`] logs after the beginning of the previous one, so that no log is always last, nor
-    /// always behind the time that witnesses have in a pass.
+    /// Each pass begins [`MAX_STEPS`] logs after the start of the previous pass. Otherwise the same logs would always
+    /// be last, and might never receive a part of the witnesses' time budget.
     ///
     /// # Errors
-    /// When the logs or the public keys cannot be read. Running steps continue.
+    /// When the list of logs or the public keys cannot be read. Active steps continue.
     async fn start_pass(&mut self) -> Result<Progress, LogAccessError> {
         let stepper = Arc::clone(&self.stepper);
         let signed_by: Arc<str> = stepper.key_fingerprint().await?.into();
@@ -110,7 +113,7 @@ impl TreeBuilder {
                 None if is_second_part => return Ok(progress),
                 None => (after, is_second_part) = (None, true),
             }
-            // Filtered before a step ends, because the list may lack the result of that step.
+            // The list is filtered before any step ends, because it may not contain the result of such a step yet.
             logs.retain(|log| !self.in_progress.values().any(|tenant| *tenant == log.tenant));
             for log in logs {
                 if self.steps.len() >= MAX_STEPS {
@@ -127,7 +130,7 @@ impl TreeBuilder {
         }
     }
 
-    /// Waits until the next pass is due. Steps that still run do not delay it.
+    /// Waits until the next pass is due. Active steps do not delay the next pass.
     async fn wait_for_next_pass(&mut self, progress: Progress) {
         let mut due_at = Instant::now() + progress.delay();
         while let Ok(ended) = timeout_at(due_at, self.join_step()).await {
@@ -138,7 +141,7 @@ impl TreeBuilder {
         }
     }
 
-    /// The progress of the next step that ends; `None` if no step runs.
+    /// Returns the progress of the next step that ends; `None` if no step is active.
     async fn join_step(&mut self) -> Option<Progress> {
         let (id, progress) = match self.steps.join_next_with_id().await? {
             Ok(ended) => ended,

@@ -1,4 +1,4 @@
-//! Cosignatures of new checkpoints by witnesses.
+//! Requests of cosignatures of new checkpoints from witnesses.
 
 use super::{tiles::TileLoader, tree_builder::MAX_STEPS};
 use fairway_domain::{
@@ -17,38 +17,39 @@ use std::{
 };
 use tokio::time::{Instant, timeout};
 
-/// Time for the cosignature of a witness, with its second request. A checkpoint is at most five seconds behind its log,
-/// and the builder runs every two.
+/// Maximum time for the cosignature of one witness, including a second request. A checkpoint may lag its log by at
+/// most five seconds, and the interval between passes is two seconds.
 const COSIGN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for all cosignatures of a pass over the logs, summed over its steps: two seconds for each concurrent step. Logs
-/// behind it are cosigned in a later pass, so that witnesses delay the checkpoints of many logs no longer than that of one.
+/// Time budget for all cosignatures of a pass, summed over its steps: two seconds for each concurrent step. Logs that
+/// exceed the budget are cosigned in a later pass. The delay of a pass by witnesses is therefore bounded, regardless
+/// of the number of logs.
 const PASS_BUDGET: Duration = Duration::from_secs(2 * MAX_STEPS as u64);
-/// Time in which a witness that failed is not asked again: for any log if it is unavailable, else for the log that it
-/// did not cosign.
+/// Time for which no further request is sent to a failed witness. It applies to all logs if the witness is
+/// unavailable, else to the log that it did not cosign.
 pub(super) const RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// The witnesses of all logs.
 pub(super) struct Witnesses {
     known: Vec<KnownWitness>,
     tile_loader: TileLoader,
-    /// What is left of the budget of this pass.
+    /// Remaining time budget of the current pass.
     left: Mutex<Duration>,
 }
 
-/// A witness, with what this process knows of it. Steps in several logs share it.
+/// A witness with the state that this process remembers about it. Steps in several logs share the state.
 struct KnownWitness {
     witness: Arc<dyn Witness>,
     memory: Mutex<WitnessMemory>,
 }
 
-/// What this process knows of a witness.
+/// State of a witness that this process remembers.
 #[derive(Default)]
 struct WitnessMemory {
-    /// The size of the tree that it cosigned last, of each log.
+    /// Size of the tree that the witness cosigned last, by log.
     sizes: HashMap<TenantId, u64>,
-    /// When it may be asked again, after it was unavailable.
+    /// Time before which no request is sent, after the witness was unavailable.
     waits_until: Option<Instant>,
-    /// When it may be asked again about a log that it did not cosign.
+    /// Time before which no request is sent about a log that the witness did not cosign.
     logs_wait_until: HashMap<TenantId, Instant>,
 }
 
@@ -60,7 +61,7 @@ struct SignedTree<'t> {
     note: &'t SignedNote,
 }
 
-/// Why a witness did not cosign.
+/// Reason why a witness did not cosign.
 #[derive(Debug, thiserror::Error)]
 enum CosignError {
     #[error(transparent)]
@@ -82,7 +83,7 @@ impl Witnesses {
         Self { known: known.collect(), tile_loader, left: Mutex::new(PASS_BUDGET) }
     }
 
-    /// Begins a pass over the logs, with the whole budget.
+    /// Begins a pass over the logs with the full time budget.
     pub(super) fn begin_pass(&self) {
         *self.left() = PASS_BUDGET;
     }
@@ -91,13 +92,13 @@ impl Witnesses {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The identifiers of the witnesses: the fingerprint of a checkpoint that all of them cosigned.
+    /// Returns the identifiers of all witnesses, which is the fingerprint of a checkpoint that all of them cosigned.
     pub(super) fn fingerprint(&self) -> String {
         self.known.iter().map(|known| known.witness.key().id_hex()).collect()
     }
 
-    /// The note with the cosignatures of all witnesses that answer, and the fingerprint of these witnesses. A witness that
-    /// fails is left out and logged, because nobody outside may stop the log.
+    /// Returns the note with the cosignatures of all witnesses that respond, and the fingerprint of these witnesses.
+    /// The failure of a witness is logged and ignored, because no outside party may stop the log.
     pub(super) async fn cosign(
         &self,
         scope: TenantScope,
@@ -122,7 +123,7 @@ impl Witnesses {
 }
 
 impl WitnessMemory {
-    /// The size of the log's tree that the witness cosigned last, as far as is known; `None` while it is not asked.
+    /// Returns the tree size that the witness cosigned last, or 0 if unknown; `None` while no request may be sent.
     fn begin_request(&mut self, tenant: TenantId) -> Option<u64> {
         let now = Instant::now();
         let log_waits_until = self.logs_wait_until.get(&tenant).copied();
@@ -157,14 +158,15 @@ impl KnownWitness {
                 tenant_id = %tenant,
                 witness,
                 error = source,
-                "a witness cosigned another history of the audit log"
+                "a witness cosigned another history of the audit log; continuing without its cosignature"
             ),
-            // Another server published a later checkpoint, or the log was cut, which the archive shows.
+            // Either another server has published a later checkpoint, or the log was truncated. The comparison with
+            // the archive detects a truncated log.
             CosignError::LargerTree(_) => tracing::warn!(
                 tenant_id = %tenant,
                 witness,
                 error = source,
-                "a witness knows a larger tree than this checkpoint; continuing without its cosignature"
+                "a witness has cosigned a larger tree than this checkpoint; continuing without its cosignature"
             ),
             CosignError::Witness(WitnessError::UnknownLog) | CosignError::Unsigned | CosignError::NoProof => {
                 self.memory().logs_wait_until.insert(tenant, Instant::now() + RETRY_DELAY);
@@ -172,7 +174,7 @@ impl KnownWitness {
                     tenant_id = %tenant,
                     witness,
                     error = source,
-                    "a witness did not cosign a checkpoint; asking it about this log again in 30 s"
+                    "a witness did not cosign a checkpoint; requesting a cosignature for this log again in 30 s"
                 );
             }
             CosignError::Witness(WitnessError::Unavailable(_)) | CosignError::TimedOut => {
@@ -181,14 +183,15 @@ impl KnownWitness {
                     tenant_id = %tenant,
                     witness,
                     error = source,
-                    "a witness did not cosign a checkpoint; asking it again in 30 s"
+                    "a witness did not cosign a checkpoint; requesting cosignatures from it again in 30 s"
                 );
             }
         }
         None
     }
 
-    /// Asks for a cosignature, with the size that the witness knows. It tells that size if it is another.
+    /// Requests a cosignature from the tree size that the witness last cosigned. If the witness returns another size,
+    /// the request is repeated with that size.
     async fn ask(
         &self,
         tile_loader: &TileLoader,
@@ -209,11 +212,12 @@ impl KnownWitness {
                 WitnessResponse::KnowsSize(size) => old_size = size,
             }
         }
-        // The witness named a size and refused it.
+        // The witness refused the size that it had returned itself.
         Err(CosignError::Unsigned)
     }
 
-    /// The line of the response that is a cosignature by the key of the witness. Other lines stay out of the note.
+    /// Returns the line of the response that is a cosignature by the witness's key. Other lines are ignored, so that
+    /// they do not enter the note.
     fn valid_line(&self, note: &SignedNote, lines: Vec<NoteSignature>) -> Result<NoteSignature, CosignError> {
         let is_valid = |line: &NoteSignature| {
             let alone = SignedNote::new(note.text().to_owned(), vec![line.clone()]);

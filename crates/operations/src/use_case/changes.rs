@@ -1,4 +1,4 @@
-//! The difference between a use case and the one that it refines.
+//! Comparison of a use case with its predecessor, which it refines.
 
 use super::{UseCases, connection_access};
 use crate::{Failure, access::Operation};
@@ -11,20 +11,20 @@ use fairway_domain::{
     },
 };
 
-/// A use case compared with the one that it refines.
+/// Result of the comparison of a use case with its predecessor.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlanComparison {
-    /// The refined use case; `None` if there is none.
+    /// The predecessor; `None` if the use case refines none.
     pub predecessor_id: Option<UseCaseId>,
-    /// The differences; empty without a predecessor, and for a caller that may not see the bundle.
+    /// The differences between the plans; empty without a predecessor, and for a caller that may not see the bundle.
     pub changes: PlanChanges,
-    /// Whether the caller may not see the bundle.
+    /// Whether the differences are empty because the caller may not see the bundle.
     pub redacted: bool,
 }
 
 impl UseCases {
-    /// Compares the plan of a use case with the plan of the one that it refines. A caller that may not read connections
-    /// gets an empty projection, as of the bundle.
+    /// Compares the plan of a use case with that of its predecessor. A caller that may not read connections receives
+    /// a redacted, empty comparison.
     ///
     /// # Errors
     /// Not found when the caller does not see the assets of that workspace.

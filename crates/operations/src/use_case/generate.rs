@@ -1,4 +1,4 @@
-//! Generation of bundle plans: the generator's answer is a stranger's content.
+//! Generation of bundle plans. The generator's answer is untrusted content and is checked like submitted content.
 
 use super::{
     UseCases, connection_access,
@@ -32,34 +32,34 @@ use fairway_domain::{
 };
 use serde_json::Value;
 
-/// The maximum number of model policies and of connections that the generator learns of.
+/// Maximum number of model policies and of connections that the message to the generator lists.
 const MAX_LISTED: u32 = 50;
-/// The maximum number of model policies whose approval is checked.
+/// Maximum number of model policies whose approval is checked.
 const MAX_MODEL_POLICIES: u32 = 10;
-/// The maximum length of a question, in characters.
+/// Maximum length of a question of the generator, in characters.
 const MAX_QUESTION: usize = 1_000;
 
-/// A generated plan. Nothing is created from it.
+/// A generated plan, from which nothing has been created.
 #[derive(Clone, Debug)]
 pub struct GeneratedPlan {
     /// The plan.
     pub plan: BundlePlan,
-    /// Remarks for the author.
+    /// Warnings for the author.
     pub warnings: Vec<PlanWarning>,
-    /// The gaps of its references.
+    /// The gaps of the plan's references.
     pub gaps: Gaps,
 }
 
 /// The outcome of a generation.
 #[derive(Clone, Debug)]
 pub enum GenerationOutcome {
-    /// A plan.
+    /// The generator returned a plan.
     Plan(Box<GeneratedPlan>),
-    /// The description is too short; a question with a proposed answer.
+    /// The description is too short, so the generator returned a question.
     Question {
-        /// The question.
+        /// The text of the question.
         question: String,
-        /// The proposed answer, if the generator has one.
+        /// An answer that the generator proposes, if any.
         proposed_answer: Option<String>,
     },
 }
@@ -75,14 +75,14 @@ pub struct GenerationResult {
     pub replayed: bool,
 }
 
-/// What the generator works from.
+/// Input of the generator.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GenerationInput<'i> {
     /// The description of the use case.
     pub(super) description: &'i str,
-    /// What to change, in the order of the conversation.
+    /// Requested changes, in the order of the conversation.
     pub(super) notes: &'i [Note],
-    /// The plan to refine.
+    /// The plan to refine, if any.
     pub(super) current: Option<&'i BundlePlan>,
 }
 
@@ -90,8 +90,8 @@ impl UseCases {
     /// Generates a bundle plan from a description. Only the generator's run is stored.
     ///
     /// # Errors
-    /// When the caller may not author use cases and create assets there, the generator is not available or its policy
-    /// denies the run, or the plan is invalid.
+    /// When the caller may not author use cases and create assets in the workspace, the generator is unavailable, its
+    /// policy denies the run, or the plan is invalid.
     pub async fn generate_plan(
         &self,
         caller: &Caller,
@@ -106,7 +106,7 @@ impl UseCases {
         self.check_generated(caller, scope, &position, generated, input).await
     }
 
-    /// The message to the generator. It names nothing that the caller may not see.
+    /// Creates the message to the generator. It contains only names that the caller may see.
     pub(super) async fn generation_message(
         &self,
         caller: &Caller,
@@ -118,23 +118,23 @@ impl UseCases {
         let access = connection_access(caller, position);
         let policies = self.approved_model_policies(caller, scope, position).await?;
         let connections = match access {
-            // The generator must not reveal names to a caller that may not see them.
+            // The generator could reveal the names to the caller, so they are omitted.
             ConnectionAccess::Hidden => Vec::new(),
             ConnectionAccess::Read | ConnectionAccess::Manage => {
                 let page = self.connection_store.list(scope, workspace, PageRequest::first(MAX_LISTED)).await?;
                 let names = page.rows.into_iter().map(|connection| connection.into_record().name);
-                // The catalogue separates names by commas.
+                // The message separates names by commas, so names with a comma are omitted.
                 names.filter(|name| !name.contains(',')).collect()
             }
         };
         let notes: Vec<String> = input.notes.iter().map(|note| note.as_str().to_owned()).collect();
-        // A caller that may not read the bundle must not learn of it from the generator.
+        // The generator could reveal the current plan, so it is omitted for a caller that may not read the bundle.
         let sees_bundle = access != ConnectionAccess::Hidden && caller.rights.allow(Permission::AssetView, position);
         let current = input.current.filter(|_| sees_bundle).map(BundlePlan::to_document);
         Ok(bundle_message(input.description, &notes, current.as_ref(), &policies, &connections))
     }
 
-    /// Checks an answer of the generator with the caller's rights.
+    /// Checks a plan that the generator returned, with the caller's rights.
     pub(super) async fn check_generated(
         &self,
         caller: &Caller,
@@ -159,8 +159,8 @@ impl UseCases {
         Ok(GenerationResult { outcome, generation_id, replayed })
     }
 
-    /// The slugs of the approved model policies that the caller and the workspace see, its newest first, and the built-in
-    /// one.
+    /// Returns the slugs of the approved model policies that the caller and the workspace see, newest first, and that
+    /// of the built-in policy.
     async fn approved_model_policies(
         &self,
         caller: &Caller,
@@ -230,7 +230,7 @@ impl UseCases {
     }
 }
 
-/// The refusal of a generated plan, with the members that have problems.
+/// Returns the refusal of a generated plan, with the members of the plan that are invalid.
 fn invalid_plan(execution_id: ExecutionId, refusal: &BundleRefusal) -> GenerateRefusal {
     let mut problems = Vec::new();
     if let BundleRefusal::Invalid(refused) = refusal {
@@ -243,7 +243,7 @@ fn invalid_plan(execution_id: ExecutionId, refusal: &BundleRefusal) -> GenerateR
     GenerateRefusal::Invalid { execution_id, problems }
 }
 
-/// The generator's question, if it is plain text without secrets.
+/// Returns the generator's question, if it is plain text without credentials.
 fn clarification(answer: &Value) -> Option<GenerationOutcome> {
     let text = |name: &str| {
         let text = answer.get(name).and_then(Value::as_str)?;

@@ -1,4 +1,4 @@
-//! Publication of a use case: one commit after its artifacts are stored.
+//! Publication of a use case: its artifacts are stored first, and then one commit creates all rows.
 
 use super::{UseCases, connection_access, model_policy_unavailable};
 use crate::{
@@ -25,12 +25,13 @@ use fairway_domain::{
 use futures_util::{future::try_join_all, try_join};
 
 impl UseCases {
-    /// Publishes a draft: makes or reuses its assets, makes a workload with a form and a release draft bound to all of
-    /// them, and asks for missing connections that the caller cannot create.
+    /// Publishes a draft. The publication creates or reuses its assets, and creates a workload with a form and a
+    /// release draft that binds the assets. For missing connections that the caller may not create, it creates access
+    /// requests.
     ///
     /// # Errors
-    /// When it is not found, the caller may not publish it, it is not a draft, its model policy is not approved or not
-    /// reachable, or the caller may create a missing connection.
+    /// When the use case is not found, the caller may not publish it, it is not a draft, or its model policy is not
+    /// approved or has no account. Also when a connection is missing that the caller itself may create.
     pub async fn publish_use_case(
         &self,
         caller: &Caller,
@@ -122,8 +123,9 @@ impl UseCases {
         }
     }
 
-    /// The newest version of the model policy, if its primary route is approved, no later version withdrew it, an approved
-    /// route has an account on this server, and the asset is active and visible.
+    /// Returns the newest version of the model policy if its asset is active and visible, else a refusal. The primary
+    /// route must be approved and not withdrawn by a later version. An approved route must also have an account on
+    /// this server.
     pub(super) async fn approved_model_policy(
         &self,
         caller: &Caller,
@@ -160,14 +162,14 @@ impl UseCases {
         })
     }
 
-    /// The one active policy bundle of the workspace; `None` if it has none or several.
+    /// Returns the only active policy bundle of the workspace; `None` if the workspace has none or several.
     pub(super) async fn sole_policy_bundle(
         &self,
         scope: TenantScope,
         position: &ResourcePosition,
     ) -> Result<Option<Asset>, Failure> {
         let (workspace, namespace) = workspace_and_namespace(position)?;
-        // Two are enough to know that there are several.
+        // A limit of two rows suffices to detect several bundles.
         let own = self.asset_store.list_owned_active(scope, (namespace, workspace), AssetKind::PolicyBundle, 2).await?;
         let mut own = own.into_iter();
         let (first, second) = (own.next(), own.next());
@@ -190,7 +192,8 @@ impl UseCases {
     }
 }
 
-/// The owner of what a caller publishes: the person, or the platform team for services.
+/// Returns the owner of the resources that a publication creates: the publishing person, or the platform team for
+/// services.
 fn owner_of(caller: &Caller) -> Result<OwnerRef, Failure> {
     let name = match caller.actor.kind() {
         ActorKind::User => caller.actor.to_string(),

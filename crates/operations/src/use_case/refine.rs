@@ -1,4 +1,4 @@
-//! Refinement: a fresh plan from the description and the notes replaces a draft in one commit.
+//! Refinement: generates a new plan from the description and the notes, and replaces a draft in one commit.
 
 use super::{
     UseCases,
@@ -17,48 +17,48 @@ use fairway_domain::{
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How long a repeated request waits for the generator's run of the first.
+/// Maximum time for which a repeated request waits for the generator's run of the first request.
 const MAX_WAIT: Duration = Duration::from_secs(120);
-/// The pause between two looks at that run.
+/// Poll interval for the end of that run.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A request to refine a use case.
 #[derive(Clone, Debug)]
 pub struct RefineRequest {
-    /// The original description.
+    /// The description, which must equal that of the draft.
     pub description: String,
-    /// What to change, in the order of the conversation.
+    /// Requested changes, in the order of the conversation.
     pub notes: Vec<Note>,
-    /// The key of the refinement, with the digest of the request.
+    /// The idempotency key of the refinement, with the digest of the request.
     pub key: RefinementKey,
 }
 
 /// The outcome of a refinement.
 #[derive(Clone, Debug)]
 pub enum RefinementOutcome {
-    /// The successor.
+    /// The refinement created a successor of the draft.
     Successor {
         /// The new draft.
         use_case: Box<UseCase>,
-        /// Whether an earlier request with the same key made it.
+        /// Whether an earlier request with the same key created the draft.
         is_replay: bool,
     },
-    /// The generator has a question; nothing is created, archived or used up.
+    /// The generator has a question. Nothing was created or archived, and the key can be used again.
     Question {
-        /// The question.
+        /// The text of the question.
         question: String,
-        /// The proposed answer, if the generator has one.
+        /// An answer that the generator proposes, if any.
         proposed_answer: Option<String>,
     },
 }
 
 impl UseCases {
-    /// Refines a draft: the successor is created and the predecessor archived in one commit with the key.
+    /// Refines a draft. One commit creates the successor, archives the predecessor and stores the key.
     ///
     /// # Errors
-    /// When it is not found, the caller may not author it, its revision is not expected, it is no draft, the key was used
-    /// otherwise, the description is not the original, the generator is not available, or its plan is invalid or has
-    /// redacted references.
+    /// When the use case is not found, the caller may not author it, its revision differs from the expected one, it
+    /// is not a draft, or the description is not the original one. Also when the key was used for another request,
+    /// the generator is unavailable, or its plan is invalid or has redacted references.
     pub async fn refine_use_case(
         &self,
         caller: &Caller,
@@ -98,7 +98,7 @@ impl UseCases {
             expected.check(use_case.revision)?;
             let change = use_case.refine(self.context.new_id(), plan.clone(), &self.context.stamp(caller));
             let change = match change {
-                // A concurrent request with the same key may have refined it.
+                // A concurrent request with the same key may have refined the draft.
                 Err(refusal) => {
                     let earlier = self.earlier_refinement(scope, workspace, id, &request.key).await?;
                     return earlier.ok_or(refusal.into());
@@ -123,7 +123,8 @@ impl UseCases {
         Err(Failure::Contended)
     }
 
-    /// The generator's answer. Requests with the same key wait for the run of the first one; only the run is looked at again.
+    /// Returns the generator's answer. Requests with the same key wait for the run of the first request, and poll
+    /// only the state of that run.
     async fn await_generated(
         &self,
         caller: &Caller,
@@ -140,7 +141,7 @@ impl UseCases {
         }
     }
 
-    /// The successor that an earlier request with the key made.
+    /// Returns the successor that an earlier request with the key created.
     async fn earlier_refinement(
         &self,
         scope: TenantScope,
@@ -164,8 +165,8 @@ fn is_redacted(gaps: &Gaps) -> bool {
     gaps.redacted && !gaps.connections.is_empty()
 }
 
-/// The idempotency key of the generator's run: concurrent requests with one key share a run, and another body has another
-/// one, because a question does not use up the key.
+/// Returns the idempotency key of the generator's run. Concurrent requests with the same key and body share one run.
+/// Another body results in another run, because a question does not use up the key.
 fn generation_key(caller: &Caller, id: UseCaseId, key: &RefinementKey) -> RequestKey {
     let digest: String = key.body_digest.iter().map(|byte| format!("{byte:02x}")).collect();
     RequestKey {

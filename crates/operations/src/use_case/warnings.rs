@@ -17,22 +17,23 @@ use fairway_domain::{
     },
 };
 
-/// The maximum number of names that warnings list.
+/// Maximum number of names that a warning lists.
 const MAX_LISTED_NAMES: usize = 20;
-/// The maximum length of a name that a warning shows, in characters.
+/// Maximum length of a name in a warning, in characters.
 const MAX_NAME_CHARS: usize = 100;
 
-/// A remark about a generated plan.
+/// A warning about a generated plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanWarning {
     /// The stable code.
     pub code: &'static str,
-    /// The message for people.
+    /// The human-readable message.
     pub message: String,
 }
 
 impl UseCases {
-    /// Warnings about rules of the reused policy bundle that read inputs which the plan lacks. Their runs are denied.
+    /// Returns warnings about rules of the reused policy bundle that read inputs that the plan lacks. The policy
+    /// denies the plan's runs because of such a rule.
     pub(super) async fn policy_input_warnings(
         &self,
         scope: TenantScope,
@@ -62,12 +63,12 @@ impl UseCases {
     }
 }
 
-/// The names in backticks that the plan has neither as an input nor as a connection.
+/// Returns the names in backticks that are neither an input nor a connection of the plan.
 fn unused_names(plan: &BundlePlan, input: GenerationInput<'_>) -> Vec<String> {
     let texts = std::iter::once(input.description).chain(input.notes.iter().map(|note| note.as_str()));
     let mut names: Vec<String> = Vec::new();
     for name in texts.flat_map(|text| text.split('`').skip(1).step_by(2)).map(str::trim) {
-        // The built-in provider gives some inputs another name.
+        // The built-in provider renames some inputs, so all possible names are compared.
         let field = name.trim_start_matches('_').to_ascii_lowercase();
         let renamed = [format!("input_{field}"), format!("{field}_text"), field];
         let is_used = plan.inputs().iter().any(|input| renamed.contains(&input.name))
@@ -95,8 +96,8 @@ fn uses_tools(plan: &BundlePlan) -> bool {
     flow.is_ok_and(|flow| flow.agent_tool_choices().any(names_tools))
 }
 
-/// Warnings about the assumptions and omissions of a plan, and about the effect of a failed step. `local` is the input of
-/// the built-in provider, if it generated the plan.
+/// Returns warnings about the assumptions and omissions of a plan, and about the effect of a failed step. `local` is
+/// the input of the built-in local provider, if that provider generated the plan.
 pub(super) fn plan_warnings(plan: &BundlePlan, gaps: &Gaps, local: Option<GenerationInput<'_>>) -> Vec<PlanWarning> {
     let mut warnings = Vec::new();
     let mut warn = |code, message: String| warnings.push(PlanWarning { code, message });

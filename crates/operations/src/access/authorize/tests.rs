@@ -1,4 +1,4 @@
-//! Decisions against an independent model, which knows the documented tables and nothing of this code.
+//! Compares authorization decisions with an independent model that reads the documented tables and shares no code.
 
 use super::{Operation, authorize};
 use crate::Failure;
@@ -20,16 +20,16 @@ mod decision_model;
 #[path = "../../../../testkit/src/long_form.rs"]
 mod long_form;
 
-/// The number of questions in every run, and in the long form.
+/// Number of questions in a normal test run, and in the long form.
 const QUESTIONS: [usize; 2] = [20_000, 1_000_000];
-/// The questions that are sent together.
+/// Number of questions that the test sends to the model at once.
 const BATCH: usize = 20_000;
 
 fn is_long() -> bool {
     long_form::is_long(std::env::args(), |name| std::env::var_os(name).is_some())
 }
 
-/// Numbers from a seed (SplitMix64).
+/// Generator of pseudorandom numbers from a seed (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -57,10 +57,10 @@ fn name(scope: &GrantScope) -> String {
     scope.reference().map_or_else(|| scope.kind().to_owned(), |id| format!("{}:{id}", scope.kind()))
 }
 
-/// Two tenants with two namespaces, four workspaces and eight workloads each.
+/// Two tenants. Each has two namespaces, four workspaces and eight workloads.
 struct World {
     places: Vec<Place>,
-    /// What contains each scope, by name.
+    /// The scope that contains each scope, by name.
     parents: BTreeMap<String, String>,
 }
 
@@ -114,7 +114,7 @@ impl World {
         self.places.iter().filter_map(tenant).collect()
     }
 
-    /// A caller with up to three roles in its tenant and on the platform.
+    /// Returns a caller with up to three roles in its tenant and on the platform.
     fn random_caller(&self, random: &mut Random) -> Caller {
         let tenant = *random.one_of(&self.tenants());
         let in_reach = |place: &&Place| place.position.tenant.is_none_or(|own| own == tenant);
@@ -137,7 +137,7 @@ impl World {
     }
 }
 
-/// A question for the model, and the decision of this crate.
+/// A question for the model, with the decision of this crate.
 struct Question {
     operation: Operation,
     line: Value,
@@ -164,7 +164,7 @@ impl Question {
     }
 }
 
-/// Asks the model about random questions, and returns those with another verdict, beside that verdict.
+/// Sends random questions to the model. Returns those with a different verdict, and that verdict.
 fn disagreements(document: &Path, count: usize, seed: u64) -> Vec<(Question, String)> {
     let world = World::new();
     let mut model = DecisionModel::start(document, &world.parents);
@@ -206,7 +206,7 @@ fn decisions_agree_with_the_independent_model() {
     assert!(found.is_empty(), "seed {seed}: {} disagreements\n{}", found.len(), texts.join("\n"));
 }
 
-/// A copy of the document with one text in place of another.
+/// A copy of the document in which one text is replaced.
 struct ChangedDocument(PathBuf);
 
 impl ChangedDocument {
@@ -225,7 +225,8 @@ impl Drop for ChangedDocument {
     }
 }
 
-/// Operators without `execution.kill` would lose exactly the operations whose rows name it.
+/// The model must follow the document: without `execution.kill` for operators, exactly the operations that require it
+/// differ.
 #[test]
 fn model_follows_the_document() {
     let changed = ChangedDocument::with("`execution.run`, `execution.kill`", "`execution.run`");

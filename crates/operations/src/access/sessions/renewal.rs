@@ -1,8 +1,9 @@
-//! Renewal of sessions: reads the groups of a session again with its refresh token, which providers accept once.
+//! Renewal of sessions: reads the groups of a session again with its refresh token, which a provider accepts only
+//! once.
 //!
-//! A renewal runs in a task of its own, because a client that disconnects must not lose the new refresh token. Requests
-//! of this process share it. A claim in the database keeps other servers from spending the same refresh token. They wait
-//! for its result.
+//! A renewal runs in its own task, because a client that disconnects must not lose the new refresh token. Concurrent
+//! requests of this process share the renewal. A claim in the database prevents other servers from using the same
+//! refresh token; they wait for the result of the claiming server.
 
 use super::{SessionFailure, Sessions, opened, sealed};
 use crate::{Failure, cache::PendingLoads};
@@ -19,19 +20,20 @@ use moka::sync::Cache;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// How long the requests of a session share a failed renewal, so that a provider that hangs delays one of them only.
+/// Time for which the requests of a session share a failed renewal, so that a provider that does not respond delays
+/// only one of them.
 const FAILURE_SHARED: Duration = Duration::from_secs(10);
-/// How long a request waits for the renewal by another server.
+/// Maximum time for which a request waits for a renewal by another server.
 const MAX_WAIT: Duration = Duration::from_secs(15);
-/// How often it looks for the result.
+/// Interval at which a waiting request reads the result.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Sessions whose failed renewal is remembered, so that the memory is bounded.
+/// Maximum number of sessions whose failed renewal is remembered, which bounds the memory.
 const MAX_FAILURES: u64 = 1_024;
 
-/// The groups of a renewed session; `None` if it is over.
+/// The groups of a renewed session; `None` if the session has ended.
 type Renewed = Option<Vec<ActorRef>>;
 
-/// Renewals of this process. All clones of the operations share them.
+/// Renewals of this process. All clones of [`Sessions`] share them.
 pub(crate) struct SessionRenewals {
     pending: PendingLoads<SessionId, Renewed>,
     failures: Cache<SessionId, (SignInError, Instant)>,
@@ -49,7 +51,7 @@ impl SessionRenewals {
         Self { pending: PendingLoads::new(), failures }
     }
 
-    /// The failure of a renewal that ended a short time ago.
+    /// Returns the failure of a renewal that failed less than [`FAILURE_SHARED`] ago.
     fn failure(&self, session: SessionId) -> Option<SessionFailure> {
         let (error, at) = self.failures.get(&session)?;
         Some(SessionFailure::Provider { error, retry_after: FAILURE_SHARED.saturating_sub(at.elapsed()) })
@@ -62,7 +64,7 @@ impl SessionRenewals {
 }
 
 impl Sessions {
-    /// Reads the groups of a session again, in a task of its own; `None` if the session is over.
+    /// Reads the groups of a session again, in a separate task; `None` if the session has ended.
     pub(super) async fn renewed(
         &self,
         provider: &Arc<dyn SignInProvider>,
@@ -106,7 +108,7 @@ impl Sessions {
                 {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "failed to release the claim of a session's renewal; it ends by itself"
+                        "failed to release the claim of a session renewal; the claim expires"
                     );
                 }
                 return renewed;
@@ -118,8 +120,8 @@ impl Sessions {
         }
     }
 
-    /// Renews a session whose renewal this server claimed. The provider may end the session, or give the person another
-    /// name or tenant than those of the session, which ends it too.
+    /// Renews a session whose renewal this server claimed. The session ends if the provider refuses, or if the person
+    /// now has another name or tenant.
     async fn renew_claimed(
         &self,
         provider: &dyn SignInProvider,
@@ -167,7 +169,7 @@ impl Sessions {
         Ok(Some(pin.groups.clone()))
     }
 
-    /// The person whom the provider proves for the refresh token.
+    /// Uses the refresh token, and returns the identity that the provider proves for it.
     async fn proved_again(
         &self,
         provider: &dyn SignInProvider,
@@ -180,7 +182,8 @@ impl Sessions {
             Ok(renewed) => renewed,
             Err(error) => return Ok(Err(error)),
         };
-        // Before anything else can fail: the provider may accept the old refresh token no more.
+        // The new tokens are stored before any other step can fail, because the provider may no longer accept the old
+        // refresh token.
         let sealed = sealed(provider, token, &renewed.tokens)?;
         self.session_store.store_renewed_tokens(TenantScope::for_session(token), claim, &sealed).await?;
         Ok(provider.reread_identity(issuer, &renewed).await)

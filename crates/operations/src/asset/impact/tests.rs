@@ -1,4 +1,4 @@
-//! The search over an in-memory store, with limits that a test reaches.
+//! Tests of the search with an in-memory store and small limits.
 
 use super::*;
 use async_trait::async_trait;
@@ -33,7 +33,8 @@ fn asset(slug: &str) -> Asset {
 struct InMemoryStore(Vec<Referrer>);
 
 impl InMemoryStore {
-    /// Parses `slug@label` and its target of the same form; a target without a label means any version.
+    /// Parses versions `slug@label` with their targets `slug` or `slug@label`. A target without a label refers to any
+    /// version.
     fn of(lines: &[(String, &str)]) -> Self {
         let line = |(place, (version, target)): (usize, &(String, &str))| {
             let (slug, label) = version.split_once('@').unwrap();
@@ -51,7 +52,7 @@ impl InMemoryStore {
         Self(lines.iter().enumerate().map(line).collect())
     }
 
-    /// Runs the search; returns `slug@label > target` for each version found, and whether there are more.
+    /// Runs the search; returns `slug@label > target` for each version found, and whether more exist.
     fn search(&self, bounds: SearchLimits) -> (Vec<String>, bool) {
         let scope = TenantScope::for_background_task(DEFAULT_TENANT.into());
         let base = asset("base");
@@ -127,7 +128,7 @@ fn known_versions_do_not_count_against_the_limit() {
         reference("a@v2", "e"),
         reference("f@v1", "a@v2"),
     ];
-    // The reference to `a` without a label matches again when `a@v2` is searched for.
+    // The reference to `a` without a label matches again when the search reaches `a@v2`.
     let (found, _) = InMemoryStore::of(&lines).search(bounds(2, 32));
     assert_eq!(found, ["a@v1 > base", "d@v1 > a@v1", "e@v1 > a@v1", "a@v2 > e@v1", "f@v1 > a@v2"]);
 }
@@ -151,17 +152,17 @@ fn search_ends_at_its_depth_and_reports_truncation() {
     let book = InMemoryStore::of(&chain);
     assert_eq!(book.search(bounds(10, 2)), (vec!["a@v1 > base".into(), "b@v1 > a@v1".into()], true));
     assert!(!book.search(bounds(10, 4)).1);
-    // The search ends before the referrers of the last version are read.
+    // The search reaches its maximum depth before it reads the referrers of the last version.
     assert!(book.search(bounds(10, 3)).1);
 }
 
-/// A chain as long as a release can resolve: each version refers to the one before.
+/// The chain is as long as a release can resolve: each version refers to the previous one.
 #[test]
 fn finds_the_longest_chain_that_a_release_can_resolve() {
     let slugs: Vec<String> = (0..MAX_REFERENCES).map(|number| format!("a{number}")).collect();
     let target = |number: usize| number.checked_sub(1).map_or("base", |before| slugs[before].as_str());
     let chain: Vec<_> = (0..slugs.len()).map(|number| (format!("{}@v1", slugs[number]), target(number))).collect();
-    // Resolution refuses a release with this many references, so the longest chain has one less.
+    // Resolution refuses a release with `MAX_REFERENCES` references, so the longest chain has one fewer.
     let (found, truncated) = InMemoryStore::of(&chain[..MAX_REFERENCES - 1]).search(SEARCH_LIMITS);
     assert_eq!((found.len(), truncated), (MAX_REFERENCES - 1, false));
 }
@@ -176,7 +177,7 @@ fn search_ends_at_its_total() {
     assert_eq!(book.search(SEARCH_LIMITS).0.len(), 6);
 }
 
-/// The hops of a chain that refers to `base`, with as many references as a release can resolve.
+/// Returns the hops of a chain that ends at `base`, with as many references as a release can resolve.
 fn longest_chain() -> Vec<Arc<ReferenceHop>> {
     let slugs: Vec<String> = (0..MAX_REFERENCES - 1).map(|number| format!("a{number}")).collect();
     let target = |number: usize| number.checked_sub(1).map_or("base", |before| slugs[before].as_str());
@@ -214,7 +215,7 @@ fn limits_path_hops_in_total_and_reports_truncation() {
         asset_version_id: version,
         version_label: VersionLabel::parse("v1").unwrap(),
     };
-    // The oldest release has a short path, and the newest one binds both the nearest and the farthest version.
+    // The oldest release has a short path. The newest release binds both the nearest and the farthest version.
     let mut bound: Vec<BoundRelease> = (1..=1_000).map(|number| release(number, farthest)).collect();
     bound.extend([release(0, nearest), release(1_000, nearest)]);
     let (releases, workloads, left_out) = visible_impact(&operator(), bound.clone(), &hops, |_| true);

@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 use tokio::sync::Notify;
 
 impl RunEngine {
-    /// Renews the lease of a run every third of its duration, and whenever `recheck` is notified. Returns only when
-    /// the run has to stop.
+    /// Renews the lease of a run after every third of its duration, and whenever `recheck` is notified. Returns only
+    /// when the run must stop.
     pub(in crate::execution) async fn renew_lease(
         &self,
         scope: TenantScope,

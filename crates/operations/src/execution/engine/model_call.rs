@@ -1,4 +1,4 @@
-//! Calls of models: the routes of a request in order, and answers that are stored while they are generated.
+//! Calls of models: tries the routes of a request in order, and stores answers while they are generated.
 
 use super::{
     ProgressRecorder, RunEngine,
@@ -22,10 +22,10 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Maximum number of stream parts that one commit stores.
+/// Maximum number of parts of a streamed answer that one commit stores.
 const MAX_PARTS_PER_COMMIT: usize = 1_024;
-/// Number of answer events that are stored after the short pause; later ones wait for the long pause. A run has room
-/// for thirty thousand.
+/// Number of commits of streamed output after which the pause between commits becomes the long one. The long pause
+/// keeps a run within its limit of thirty thousand events.
 const SHORT_PAUSES: u32 = 200;
 const SHORT_PAUSE: Duration = Duration::from_millis(20);
 const LONG_PAUSE: Duration = Duration::from_millis(100);
@@ -35,7 +35,7 @@ impl ProgressRecorder<'_> {
         RunRef { scope: self.scope, execution_id: self.lease.execution_id }
     }
 
-    /// Calls the model, unless its answer is stored.
+    /// Calls the model, unless the stored progress contains its answer.
     pub(super) async fn call_model(
         &mut self,
         run: &mut Run<'_>,
@@ -52,12 +52,13 @@ impl ProgressRecorder<'_> {
             Some(step) => self.call_streaming(request, step).await?,
             None => self.engine.call_routes(self.run_ref(), request, None).await,
         };
-        // Later steps have no external effects, so the answer is stored before the next call or with the end.
+        // The caller's next steps have no external effects until the next call, so the answer is stored before that
+        // call or with the end.
         self.pending_answer = step.map(|step| StoredAnswer::from_answer(&step.id, &answer));
         Ok(answer)
     }
 
-    /// Calls the model, and stores its output while it is generated.
+    /// Calls the model, and stores its output while the output is generated.
     async fn call_streaming(&mut self, request: &ModelRequest, step: &Step) -> Result<ModelResponse, Interruption> {
         let (sender, mut parts) = mpsc::unbounded_channel();
         let engine = self.engine;
@@ -97,7 +98,7 @@ impl ProgressRecorder<'_> {
                 }
             }
             stored = stored.saturating_add(1);
-            // Parts that arrive during the pause share a commit.
+            // All parts that arrive during the pause are stored by one commit.
             if answer.is_none() {
                 let pause = sleep(if stored < SHORT_PAUSES { SHORT_PAUSE } else { LONG_PAUSE });
                 tokio::select! {
@@ -113,14 +114,14 @@ impl ProgressRecorder<'_> {
     }
 }
 
-/// The run of a model call, for the log.
+/// Identifies the run of a model call in log lines.
 #[derive(Clone, Copy)]
 struct RunRef {
     scope: TenantScope,
     execution_id: ExecutionId,
 }
 
-/// Logs a failed call without any content of request and response.
+/// Logs a failed call without content of the request or response.
 fn log_failure(run: RunRef, routes: &[RouteTarget], route: usize, failure: ProviderFailure) {
     let Some(target) = routes.get(route) else { return };
     tracing::warn!(
@@ -137,7 +138,7 @@ fn log_failure(run: RunRef, routes: &[RouteTarget], route: usize, failure: Provi
 }
 
 impl RunEngine {
-    /// Calls the routes in order until one answers or none is left.
+    /// Calls the routes in order until one returns an answer or no route is left.
     async fn call_routes(&self, run: RunRef, request: &ModelRequest, sink: Option<&StreamSink>) -> ModelResponse {
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut failure = ProviderError::UnknownAccount;
@@ -177,7 +178,7 @@ impl RunEngine {
     async fn embed_query(&self, route: RouteTarget, text: &str) -> Result<Completion, ProviderFailure> {
         let embedded = self.provider.embed(&EmbeddingCall { route, texts: vec![text.to_owned()] }).await?;
         match <[Vec<f32>; 1]>::try_from(embedded.vectors) {
-            // JSON has no non-finite numbers.
+            // JSON cannot represent non-finite numbers, so such a vector could not be stored.
             Ok([vector]) if !vector.is_empty() && vector.iter().all(|part| part.is_finite()) => Ok(Completion {
                 vector,
                 tokens_in: embedded.tokens_in,
@@ -188,7 +189,7 @@ impl RunEngine {
         }
     }
 
-    /// The delay extended by up to half, so that concurrent failures do not retry together.
+    /// Extends the delay by up to a half, so that concurrently failed calls do not retry at the same time.
     fn with_jitter(&self, pause: Duration) -> Duration {
         let [drawn, ..] = self.context.ids.salt();
         pause + pause.mul_f64(f64::from(drawn) / 512.0)

@@ -1,4 +1,4 @@
-//! The progress of a run: what earlier workers stored, and the records that this worker stores.
+//! The progress of a run: replays what earlier workers stored, and records what this worker does.
 
 use super::{super::large_runs::Reservation, RunEngine};
 use fairway_domain::{
@@ -20,31 +20,32 @@ use std::{
 };
 use tokio::time::{Instant, sleep};
 
-/// The first delay between attempts to store; it doubles each time.
+/// Delay after the first failed attempt to store progress; it doubles with each attempt.
 pub(in crate::execution) const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
-/// The longest delay between attempts.
+/// Maximum delay between attempts to store progress.
 pub(in crate::execution) const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// When a run's progress is stored.
+/// Determines when a run's progress is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::execution) enum CheckpointPolicy {
-    /// Before the next call only, so that a run with one call needs no additional commit. No client follows the run.
+    /// Each answer is stored before the next call only, so that a run with one call needs no additional commit. For
+    /// runs whose events no client reads.
     BeforeCalls,
-    /// Before the next call with all events so far; the rest with the end. For runs that clients follow or workers
-    /// resume.
+    /// Answers and all events so far are stored before the next call, and the rest with the end. For runs whose
+    /// events clients read, or that workers resume.
     WithEvents,
 }
 
-/// The stored progress of earlier workers, to be replayed.
+/// The stored progress of earlier workers, which the resumed run replays.
 #[derive(Clone, Debug, Default)]
 pub(in crate::execution) struct Replay {
     /// Position of the last stored progress record.
     pub(in crate::execution) last_position: u16,
     /// Stored answers of providers.
     pub(in crate::execution) answers: VecDeque<StoredAnswer>,
-    /// Stored events without model output: a repeated model call produces other output.
+    /// Stored events without model output, because a repeated model call generates different output.
     pub(in crate::execution) events: VecDeque<RunEvent>,
-    /// Whether the last event is a part of an incomplete answer.
+    /// Whether the last stored event is a part of an incomplete answer.
     pub(super) is_answer_partial: bool,
 }
 
@@ -62,18 +63,18 @@ impl Replay {
     }
 }
 
-/// Records the progress of one run.
+/// Stores the progress of one run, and replays earlier progress.
 pub(in crate::execution) struct ProgressRecorder<'s> {
     pub(super) engine: &'s RunEngine,
     pub(super) scope: TenantScope,
     pub(super) lease: LeaseRef,
     pub(super) policy: CheckpointPolicy,
     pub(super) replay: Replay,
-    /// An answer that is not stored yet.
+    /// A model answer that is not stored yet.
     pub(super) pending_answer: Option<StoredAnswer>,
-    /// Whether the last answer was replayed.
+    /// Whether the last answer came from the stored progress.
     pub(super) is_replaying: bool,
-    /// The slot for the run's reservation.
+    /// Receives the memory reservation when the run acquires one.
     reservation: Option<&'s OnceLock<Arc<Reservation>>>,
 }
 
@@ -88,13 +89,14 @@ impl<'s> ProgressRecorder<'s> {
         Self { engine, scope, lease, policy, replay, pending_answer: None, is_replaying: false, reservation: None }
     }
 
-    /// The same recorder for a run that may acquire a reservation.
+    /// Sets the place for a reservation that the run may acquire.
     pub(in crate::execution) const fn with_reservation(mut self, reservation: &'s OnceLock<Arc<Reservation>>) -> Self {
         self.reservation = Some(reservation);
         self
     }
 
-    /// Acquires a reservation for a run that is about to create large values. The run's deadline bounds the wait.
+    /// Acquires a memory reservation for a run that is about to create large values. The deadline of the run limits
+    /// the wait.
     pub(super) async fn reserve(&mut self) -> Result<(), Interruption> {
         self.store_pending_answer().await?;
         let reserved =
@@ -105,9 +107,10 @@ impl<'s> ProgressRecorder<'s> {
         Ok(())
     }
 
-    /// The events that earlier workers did not store.
+    /// Returns those events that earlier workers have not stored.
     pub(in crate::execution) fn unstored_events(&mut self, mut events: Vec<RunEvent>) -> Vec<RunEvent> {
-        // A resumed run repeats its steps, whose events are stored. Once a step differs, every later event is new.
+        // A resumed run repeats its steps, whose events are already stored. After the first event that differs, every
+        // event is new.
         let mut repeated = 0;
         for (index, event) in events.iter().enumerate().filter(|(_, event)| !event.kind.is_model_output()) {
             if self.replay.events.front() != Some(event) {
@@ -115,19 +118,19 @@ impl<'s> ProgressRecorder<'s> {
                 break;
             }
             self.replay.events.pop_front();
-            // Output before a stored event is stored too.
+            // Model output that precedes a stored event is stored too.
             repeated = index.saturating_add(1);
         }
         events.split_off(repeated)
     }
 
-    /// The next progress record, with these events.
+    /// Creates the next progress record with these events and the pending answer.
     pub(in crate::execution) fn next_record(&mut self, events: Vec<RunEvent>) -> ProgressRecord {
         self.replay.last_position = self.replay.last_position.saturating_add(1);
         ProgressRecord { position: self.replay.last_position, answer: self.pending_answer.take(), events }
     }
 
-    /// The remaining progress at the end of a run.
+    /// Returns the progress that remains to be stored at the end of a run.
     pub(in crate::execution) fn last_record(&mut self, events: Vec<RunEvent>) -> Option<ProgressRecord> {
         match self.policy {
             CheckpointPolicy::BeforeCalls => None,
@@ -138,8 +141,8 @@ impl<'s> ProgressRecorder<'s> {
         }
     }
 
-    /// The last progress record of a run whose answer awaits review, with the review event. A run without stored
-    /// progress stores its step events first, so that event numbers stay the same at the end.
+    /// Returns the last progress record of a run whose answer awaits review, with the review event. If no progress is
+    /// stored yet, the record starts with the step events, so that the numbers of events stay the same at the end.
     pub(in crate::execution) fn review_record(
         &mut self,
         last: Option<ProgressRecord>,
@@ -153,13 +156,13 @@ impl<'s> ProgressRecorder<'s> {
         record
     }
 
-    /// The stored answer to a step's call.
+    /// Returns the stored answer to a step's call.
     pub(super) fn replayed_answer(&mut self, step: Option<&str>) -> Option<ModelResponse> {
         let first = self.next_replayed(step)?;
         first.into_answer().or_else(|| self.discard_replay())
     }
 
-    /// The next stored answer, if it belongs to this step.
+    /// Returns the next stored answer, if it belongs to this step.
     pub(super) fn next_replayed(&mut self, step: Option<&str>) -> Option<StoredAnswer> {
         let first = self.replay.answers.pop_front();
         self.is_replaying = first.is_some();
@@ -167,7 +170,7 @@ impl<'s> ProgressRecorder<'s> {
         if step == Some(first.step_id.as_str()) { Some(first) } else { self.discard_replay() }
     }
 
-    /// Discards the stored answers: the resumed run took another path.
+    /// Discards the stored answers, because the resumed run made a different call than the stored one.
     fn discard_replay<T>(&mut self) -> Option<T> {
         self.replay.answers.clear();
         self.is_replaying = false;
@@ -183,12 +186,12 @@ impl<'s> ProgressRecorder<'s> {
         self.store_progress(unstored).await
     }
 
-    /// Stores the last answer before long computation.
+    /// Stores the last answer, before a long computation.
     pub(in crate::execution) async fn store_pending_answer(&mut self) -> Result<(), Interruption> {
         if self.pending_answer.is_none() { Ok(()) } else { self.store_progress(Vec::new()).await }
     }
 
-    /// Stores the next progress record, with retries for the duration of a lease.
+    /// Stores the next progress record. Retries for at most the duration of a lease.
     pub(super) async fn store_progress(&mut self, events: Vec<RunEvent>) -> Result<(), Interruption> {
         let record = self.next_record(events);
         let until = Instant::now() + self.engine.settings.lease;

@@ -1,4 +1,4 @@
-//! Streaming of model output while the model generates it.
+//! Streaming of model output during generation.
 
 use fairway_domain::execution::provider::DeltaListener;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,18 +6,18 @@ use tokio::sync::mpsc;
 
 /// A part of a streamed answer.
 pub(super) enum StreamPart {
-    /// The next text.
+    /// The next part of the text.
     Text(String),
-    /// The text so far is void: another route starts over.
+    /// The earlier text is void, because another route starts a new answer.
     Restart,
 }
 
-/// Forwards the output of a model while it is generated.
+/// Forwards the output of a model during generation.
 pub(super) struct StreamSink {
     parts: mpsc::UnboundedSender<StreamPart>,
-    /// Whether the current route produced output.
+    /// Whether the current route has produced output.
     pub(super) has_output: AtomicBool,
-    /// Whether the first output of this route voids that of an earlier one.
+    /// Whether the next output must be preceded by a restart, because the output of an earlier route is void.
     is_restart_due: AtomicBool,
 }
 
@@ -26,7 +26,7 @@ impl StreamSink {
         Self { parts, has_output: AtomicBool::new(false), is_restart_due: AtomicBool::new(false) }
     }
 
-    /// Marks the current route as failed. Its output becomes void.
+    /// Records the failure of the current route, which makes its output void.
     pub(super) fn route_failed(&self) {
         if self.has_output.swap(false, Ordering::Relaxed) {
             self.is_restart_due.store(true, Ordering::Relaxed);
@@ -39,7 +39,7 @@ impl DeltaListener for StreamSink {
         if part.is_empty() {
             return;
         }
-        // A closed receiver means that the run was stopped.
+        // A send fails only after the run was stopped, so the failure is ignored.
         if self.is_restart_due.swap(false, Ordering::Relaxed) {
             let _gone = self.parts.send(StreamPart::Restart);
         }

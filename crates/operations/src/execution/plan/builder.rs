@@ -35,29 +35,29 @@ use fairway_domain::{
 use serde_json::Value;
 use std::{mem, sync::Arc};
 
-/// The refusal of a version that activation accepted and that cannot be parsed now.
+/// Refusal for a bound version that activation accepted but that can no longer be parsed.
 const UNPARSABLE: Failure = Failure::Inconsistent("a bound version cannot be parsed");
 
-/// The parts of a plan that the bindings added so far contribute.
+/// The parts of a plan, collected from its bindings one by one.
 #[derive(Default)]
 struct PlanParts {
     policy: Option<CompiledPolicy>,
     flow: Option<Flow>,
     prompt: Option<ComposedPrompt>,
     model_policy: Option<ModelPolicy>,
-    /// The model policy of a legacy model configuration, which applies without a model policy.
+    /// The model policy that a legacy model configuration implies. It applies if the release binds no model policy.
     legacy_policy: Option<ModelPolicy>,
     sovereignty: Option<SovereigntyProfile>,
     bound: Vec<BoundAsset>,
     included: Vec<SourceVersion>,
     knowledge: Vec<BoundKnowledgeBase>,
-    /// The bound memories; `None` for one that this server does not support.
+    /// The bound memory assets; `None` for an asset that this server does not support.
     memories: Vec<Option<BoundMemory>>,
     tools: Vec<BoundTool>,
     guardrails: Guardrails,
     hooks: Vec<Hook>,
     sandbox: Option<SandboxProfile>,
-    /// Bytes of text.
+    /// Bytes of source text.
     text: usize,
     /// Bytes of compiled patterns and schemas.
     compiled: usize,
@@ -113,7 +113,7 @@ impl RunPlans {
         self.add_checked(parts, &version, checked).await
     }
 
-    /// Adds content that its kind parses: knowledge bases, memory, sandbox profiles and hooks.
+    /// Adds content that is parsed here: knowledge bases, memory, sandbox profiles and hooks.
     async fn add_parsed(&self, parts: &mut PlanParts, version: &BoundVersion<'_>) -> Result<(), Failure> {
         let BoundVersion { scope, release, binding, content, .. } = version;
         let slug = || binding.asset_slug.to_string();
@@ -123,8 +123,7 @@ impl RunPlans {
                 parts.knowledge.push(BoundKnowledgeBase { asset: binding.asset_id, slug: slug(), base });
             }
             AssetKind::Memory => {
-                // A memory asset that was activated before it was checked may require unavailable features: the run
-                // has no memory then.
+                // A memory asset of an older version may require unsupported features. The run then has no memory.
                 let config = MemoryConfig::parse(content).ok();
                 parts.memories.push(config.map(|config| BoundMemory { asset: binding.asset_id, slug: slug(), config }));
             }
@@ -156,7 +155,7 @@ impl RunPlans {
         Ok(())
     }
 
-    /// Adds content that was checked and compiled when it was read.
+    /// Adds content that was validated and compiled by [`compile_binding`].
     async fn add_checked(
         &self,
         parts: &mut PlanParts,
@@ -238,7 +237,7 @@ impl RunPlans {
     }
 }
 
-/// Compiles the content of a binding on the blocking pool: one content may hold hundreds of patterns, of a
+/// Compiles the content of a binding on the blocking pool, because it may contain hundreds of patterns that take a
 /// millisecond each. Returns the content, its parsed form, and the guardrails including those of the binding.
 async fn compile_binding(
     scope: TenantScope,
@@ -256,7 +255,8 @@ async fn compile_binding(
     compiled.ok_or(Failure::Inconsistent("a bound version cannot be parsed"))
 }
 
-/// Memory of a bound tool besides its text: its compiled schemas and its own copy of its MCP server's definition.
+/// Returns the memory of a bound tool in addition to its text: its compiled schemas and its own copy of its MCP
+/// server's definition.
 fn tool_bytes(bound: &BoundTool) -> usize {
     let server = bound.server.as_ref().map_or(0, |bound| bound.server.heap_bytes());
     bound.tool.schema_bytes().saturating_add(server)
@@ -294,7 +294,7 @@ mod tests {
         };
         let (alone, few, many) = (bytes(None), bytes(Some(server(1))), bytes(Some(server(1_000))));
         assert!(alone < few, "{alone} and {few}");
-        // A pin has 64 characters, and its tool a name.
+        // Each added tool has a pin of 64 characters and a name.
         assert!(many - few > 64_000, "{few} and {many}");
     }
 }

@@ -1,4 +1,4 @@
-//! Claims whose response was lost, and the slots of active runs.
+//! Claims whose response was lost, and the slots of a worker.
 
 use fairway_domain::id::TenantId;
 use std::{
@@ -9,22 +9,22 @@ use std::{
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use uuid::Uuid;
 
-/// Maximum number of lost claims that a worker remembers, the newest.
+/// Maximum number of lost claims that a worker remembers; older ones are discarded.
 const MAX_LOST_CLAIMS: usize = 64;
 
-/// Claims of a worker without a response. Their statements may have committed or may still commit.
+/// Claims of a worker that received no response. Their statements may have been committed, or may still be committed.
 #[derive(Default)]
 pub(super) struct LostClaims(Vec<(Uuid, Instant)>);
 
 impl LostClaims {
-    /// Remembers a claim until the leases that it may hold have expired; then any worker takes over the runs.
+    /// Remembers a claim until the leases that it may have created expire. Afterwards any worker can claim the runs.
     pub(super) fn add(&mut self, lease: Uuid, lease_for: Duration) {
         self.0.push((lease, Instant::now() + lease_for));
         let beyond = self.0.len().saturating_sub(MAX_LOST_CLAIMS);
         self.0.drain(..beyond);
     }
 
-    /// The lease tokens of the claims that still count.
+    /// Returns the lease tokens of the remembered claims whose leases may not have expired.
     pub(super) fn tokens(&mut self) -> Vec<Uuid> {
         let now = Instant::now();
         self.0.retain(|(_, until)| *until > now);

@@ -1,4 +1,4 @@
-//! The sender with a store that answers when the test lets it, and with a channel that panics.
+//! Tests of the sender with an outbox that responds when the test permits it, and with a channel that panics.
 
 use super::*;
 use async_trait::async_trait;
@@ -55,11 +55,11 @@ impl MessageSender for Panicking {
     }
 }
 
-/// An outbox with one delivery, which it gives when the test lets it.
+/// An outbox with one delivery. A claim receives the delivery when the test adds a permit.
 struct Outbox {
     is_asked: Notify,
     permits: Semaphore,
-    /// The lanes in progress that each claim named.
+    /// The active attempts by lane that each claim named.
     in_progress: Mutex<Vec<Vec<(Uuid, u32)>>>,
     released: Mutex<Vec<DeliveryId>>,
 }
@@ -70,7 +70,7 @@ impl Outbox {
         Arc::new(Self { is_asked: Notify::new(), permits: Semaphore::new(permits), in_progress, released })
     }
 
-    /// A sender that claims from this outbox.
+    /// Creates a sender that claims from this outbox.
     fn sender(self: &Arc<Self>) -> Arc<NotificationSender> {
         let outbox_store: Arc<Self> = Arc::clone(self);
         Arc::new(NotificationSender {
@@ -132,7 +132,7 @@ impl OutboxStore for Outbox {
     }
 }
 
-/// The paused clock moves when nothing else can happen, so the grace ends without a wait.
+/// The clock is paused and advances only while all tasks wait, so the grace period elapses without a delay.
 #[tokio::test(start_paused = true)]
 async fn drain_returns_what_a_claim_in_progress_gets() {
     let outbox = Outbox::new(0);

@@ -1,4 +1,4 @@
-//! A step of a tree builder in one log.
+//! A step of the tree builder in one log.
 
 use super::{
     super::{
@@ -29,13 +29,13 @@ use tokio::time::Instant;
 /// Maximum number of leaves that one step appends: 16 tiles.
 const MAX_LEAVES: u32 = 4_096;
 
-/// Why a log is not published.
+/// Reason why a step publishes no checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BuildError {
     /// A store or the signer failed.
     #[error(transparent)]
     Access(#[from] LogAccessError),
-    /// The log has fewer facts than a checkpoint that was published: it was cut or restored from an old backup.
+    /// The log has fewer facts than a published checkpoint covers. It was truncated or restored from an old backup.
     #[error("the log has {log_size} facts, but a checkpoint over {archived_size} facts was published")]
     Truncated {
         /// The number of sequenced facts.
@@ -43,13 +43,14 @@ pub(super) enum BuildError {
         /// The size of the published checkpoint.
         archived_size: u64,
     },
-    /// The log contradicts what was published: a fact was changed, or the log was restored and written again.
+    /// The log contradicts a published checkpoint. A fact was changed, or the log was restored and then extended
+    /// differently.
     #[error("the log contradicts the published {0}")]
     Forked(&'static str),
-    /// The archive holds bytes that are no checkpoint of this log.
+    /// The archive contains bytes that are not a checkpoint of this log.
     #[error("the archive holds bytes that are no checkpoint of this log")]
     ForeignCheckpoint,
-    /// The settings give the checkpoint no valid name or text.
+    /// The configured origin results in an invalid checkpoint.
     #[error("the checkpoint cannot be signed under its origin")]
     InvalidOrigin,
 }
@@ -91,7 +92,7 @@ impl From<SigningError> for BuildError {
     }
 }
 
-/// Takes steps in logs. Steps in several logs may run concurrently.
+/// Executes steps. Steps in several logs may be active concurrently.
 pub(super) struct LogStepper {
     pub(super) tree_store: Arc<dyn TreeStore>,
     pub(super) artifact_store: Arc<dyn ArtifactStore>,
@@ -99,14 +100,14 @@ pub(super) struct LogStepper {
     pub(super) signer: Arc<dyn CheckpointSigner>,
     pub(super) origin: LogOriginBase,
     pub(super) witnesses: Witnesses,
-    /// When the witnesses that miss in the latest checkpoint of a log are asked again.
+    /// Time at which missing cosignatures of a log's latest checkpoint are requested again, by tenant.
     pub(super) cosign_again_at: Mutex<HashMap<TenantId, Instant>>,
 }
 
-/// A log that was compared with the archive.
+/// A log after the comparison with the archive.
 struct ComparedLog {
     log: PendingLog,
-    /// A published checkpoint that the tree has not reached. The log must lead to it.
+    /// A published checkpoint that is larger than the tree. The facts of the log must lead to it.
     ahead: Option<Checkpoint>,
 }
 
@@ -130,7 +131,7 @@ impl LogStepper {
         self.cosign_again_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a step and logs its failure.
+    /// Executes a step, and logs its failure.
     pub(super) async fn step_or_log(&self, log: PendingLog, signed_by: &str) -> Progress {
         let (tenant, log_size) = (log.tenant, log.log_size);
         let error = match self.step(log, signed_by).await {
@@ -157,7 +158,7 @@ impl LogStepper {
         Progress::UpToDate
     }
 
-    /// The fingerprint of the keys that sign checkpoints.
+    /// Returns the fingerprint of the keys that sign checkpoints.
     pub(super) async fn key_fingerprint(&self) -> Result<String, SigningError> {
         let keys = self.signer.public_keys().await?;
         Ok(keys.iter().flatten().map(|byte| format!("{byte:02x}")).collect())
@@ -172,7 +173,7 @@ impl LogStepper {
         if !is_behind && waits_until.is_some_and(|until| Instant::now() < until) {
             return Ok(Progress::UpToDate);
         }
-        // In each step: the database may have been restored to any earlier state, also to the last one of this builder.
+        // The comparison is part of each step, because the database may be restored to an earlier state at any time.
         let Some(ComparedLog { log, ahead }) = self.compare_with_archive(scope, &log).await? else {
             return Ok(Progress::UpToDate);
         };
@@ -199,7 +200,7 @@ impl LogStepper {
         let is_complete = cosigned_by == self.witnesses.fingerprint();
         let advance = TreeAdvance { from_size, edge, checkpoint, signed_by: format!("{signed_by}{cosigned_by}") };
         if !self.tree_store.advance_tree(scope, advance).await? {
-            // Another builder was faster.
+            // Another builder has already advanced the tree.
             return Ok(Progress::Backlog);
         }
         if is_complete {
@@ -210,7 +211,7 @@ impl LogStepper {
         Ok(if size < log.log_size { Progress::Backlog } else { Progress::UpToDate })
     }
 
-    /// Compares a log with what was published of it. Returns the log as it is after the comparison.
+    /// Compares a log with its newest archived checkpoint. Returns the log as read after the archive.
     async fn compare_with_archive(
         &self,
         scope: TenantScope,
@@ -220,7 +221,8 @@ impl LogStepper {
         let published = log.tree.parse_checkpoint();
         let from = published.as_ref().map_or(0, |checkpoint| checkpoint.size);
         let newest = self.archive.newest_from(tenant, from).await?;
-        // Read again after the archive: another builder archives a checkpoint before it commits the tree.
+        // The log is read again after the archive. Another builder archives a checkpoint before it commits the tree,
+        // so the earlier read may lag.
         let Some(log) = self.tree_store.find_log(scope).await? else { return Ok(None) };
         let mut ahead = None;
         if let Some(newest) = newest {
@@ -260,8 +262,8 @@ impl LogStepper {
         try_join_all(puts).await.map(|_| ())
     }
 
-    /// Signs the checkpoint of a tree, asks the witnesses to cosign it, and keeps it in the archive before anybody else can
-    /// read it. Returns the note, and the fingerprint of the witnesses that cosigned it.
+    /// Signs the checkpoint of a tree, requests the cosignatures of the witnesses, and archives the checkpoint before
+    /// it becomes readable. Returns the note, and the fingerprint of the witnesses that cosigned it.
     async fn publish(&self, scope: TenantScope, edge: &TreeEdge) -> Result<(String, String), BuildError> {
         let tenant = scope.tenant();
         let origin = self.origin.of_tenant(tenant);
@@ -276,7 +278,7 @@ impl LogStepper {
         let (note, cosigned_by) = self.witnesses.cosign(scope, edge, &checkpoint, note).await;
         let note = note.to_string();
         let kept = self.archive.keep(tenant, checkpoint.size, &note).await?;
-        // Another builder, or this one under older keys, may have published the same tree.
+        // Another builder, or this builder with older keys, may have published the same tree with other signatures.
         if kept == note.as_bytes() || self.parse_archived(tenant, &kept)? == checkpoint {
             Ok((note, cosigned_by))
         } else {

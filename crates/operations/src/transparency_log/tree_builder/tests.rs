@@ -1,4 +1,4 @@
-//! The builder over stores in memory that fail at a chosen write.
+//! Tests of the builder with in-memory stores that fail at a chosen write.
 
 mod concurrency;
 mod witnesses;
@@ -33,7 +33,7 @@ use std::{
 };
 use uuid::Uuid;
 
-/// Whether a failing write has an effect.
+/// Whether a write takes effect although it fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Effect {
     None,
@@ -47,14 +47,15 @@ struct State {
     signed_by: String,
     tiles: HashMap<String, Vec<u8>>,
     archive: BTreeMap<u64, Vec<u8>>,
-    /// Writes until one fails.
+    /// Number of writes until one fails, and the effect of the failing write.
     fails_in: Option<(usize, Effect)>,
     writes: usize,
     seeds: Vec<u8>,
 }
 
 impl State {
-    /// Applies a write, or fails at it. A failed state stays failed until it is repaired, like a killed process.
+    /// Applies a write, or fails. After a failure all writes fail until the test resets it, as after the death of a
+    /// process.
     fn write<T>(&mut self, apply: impl FnOnce(&mut Self) -> T) -> Option<T> {
         self.writes += 1;
         match self.fails_in {
@@ -99,7 +100,7 @@ fn root(facts: &[TreeHash]) -> TreeHash {
 }
 
 impl TreeBuilder {
-    /// Takes a step in each log that is behind.
+    /// Executes one step in each log whose tree lags.
     async fn build_once(&mut self) -> Result<Progress, LogAccessError> {
         let mut progress = self.start_pass().await?;
         while let Some(ended) = self.join_step().await {
@@ -147,7 +148,7 @@ impl World {
         }
     }
 
-    /// Builds until nothing is left.
+    /// Builds until no backlog remains.
     async fn build(&self) {
         let mut builder = self.builder();
         while builder.build_once().await.unwrap() == Progress::Backlog {}
@@ -158,7 +159,7 @@ impl World {
         SignedNote::parse(note.as_bytes()).unwrap()
     }
 
-    /// Each published checkpoint is a prefix of the log, and the last one covers it whole.
+    /// Asserts that each published checkpoint is a prefix of the log, and that the last one covers the whole log.
     fn assert_one_history(&self) {
         let state = self.state();
         for (size, note) in &state.archive {
@@ -335,7 +336,7 @@ async fn publishes_signed_checkpoint_over_every_fact() {
     }
 }
 
-/// A builder that dies at any write, with or without its effect, leaves neither a gap nor a fork to the next.
+/// If a builder dies at any write, with or without its effect, the next builder creates neither a gap nor a fork.
 #[tokio::test]
 async fn killed_builder_leaves_one_history_to_the_next() {
     for effect in [Effect::None, Effect::Written] {
@@ -344,10 +345,10 @@ async fn killed_builder_leaves_one_history_to_the_next() {
             world.build().await;
             world.add_facts(1_900);
             world.state().fails_in = Some((at, effect));
-            // The killed builder reports nothing.
+            // The result of the killed builder is ignored.
             drop(world.builder().build_once().await);
             world.state().fails_in = None;
-            // The next builder meets a longer log.
+            // The log grows before the next builder starts.
             world.add_facts(3);
             world.build().await;
             world.assert_one_history();
@@ -386,7 +387,7 @@ async fn refusal(world: &World) -> BuildError {
     }
 }
 
-/// Changes of the log below a published checkpoint stop its publication, wherever they are.
+/// If the log is changed anywhere below a published checkpoint, the builder stops publishing.
 #[tokio::test]
 async fn refuses_to_publish_logs_that_contradict_the_archive() {
     type Change = fn(&mut State);
@@ -435,7 +436,7 @@ async fn refuses_to_publish_logs_that_contradict_the_archive() {
     }
 }
 
-/// A running builder notices that the tree was restored, also to its own last step, after which another builder published.
+/// A running builder detects that its tree was restored, even to the state after its own last step.
 #[tokio::test]
 async fn running_builder_compares_restored_trees_again() {
     for is_own_last_step in [false, true] {

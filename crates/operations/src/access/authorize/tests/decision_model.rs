@@ -1,6 +1,6 @@
 //! The independent decision model: `tools/access/decide.py` with the tables of `docs/permissions.md`.
 //!
-//! INVARIANT: this file depends on nothing but `serde_json`, because the API's tests include it too.
+//! INVARIANT: this file depends on `serde_json` only, because the tests of the API include it too.
 
 use serde_json::{Value, json};
 use std::{
@@ -10,13 +10,13 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-/// The Python interpreter of `cargo xtask test`.
+/// Environment variable with the Python interpreter, set by `cargo xtask test`.
 const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_RECEIVERS_PYTHON";
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// The document with the permission tables that the model applies.
 pub(crate) const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/permissions.md");
 
-/// A running model. One process answers all questions.
+/// A running process of the model, which answers all questions.
 pub(crate) struct DecisionModel {
     process: Child,
     input: ChildStdin,
@@ -36,12 +36,13 @@ impl DecisionModel {
         model
     }
 
-    /// The verdicts on questions, in their order.
+    /// Returns the verdicts on the questions, in the same order.
     pub(crate) fn answer(&mut self, questions: &[Value]) -> Vec<String> {
         let lines: Vec<String> = questions.iter().map(Value::to_string).collect();
         let text = lines.join("\n") + "\n\n";
         let (input, output) = (&mut self.input, &mut self.output);
-        // The model writes while it reads, and pipes are short.
+        // The model writes while it reads, and pipes have small buffers. A separate thread writes, so that neither
+        // process blocks.
         std::thread::scope(|scope| {
             scope.spawn(move || input.write_all(text.as_bytes()).and_then(|()| input.flush()).unwrap());
             let mut answers = Vec::new();

@@ -1,4 +1,5 @@
-//! Steps in several logs: bounded, one at a time in each log, and independent of a log whose archive blocks.
+//! Concurrency of steps: bounded in total, one at a time in each log, and independent of other logs with a blocked
+//! archive.
 
 use super::{World, origin};
 use crate::transparency_log::tree_builder::{MAX_STEPS, TreeBuilder, run_tree_builder};
@@ -23,19 +24,19 @@ use tokio::{
 };
 use uuid::Uuid;
 
-/// What the archive saw.
+/// Calls that the archive has observed.
 #[derive(Default)]
 struct Seen {
-    /// The tenants whose archive is read or written now, with the number of these calls.
+    /// Tenants with active calls of their archive, and the number of these calls.
     active: BTreeMap<TenantId, usize>,
-    /// The maximum number of concurrent calls for one tenant, and for all.
+    /// The maximum numbers of concurrent calls: for one tenant, and in `most` for all tenants.
     most_of_one: usize,
     most: usize,
-    /// The tenants of the checkpoints that were archived, in order.
+    /// The tenants of archived checkpoints, in order.
     archived: Vec<TenantId>,
 }
 
-/// Logs of several tenants. The archive of the blocked ones waits for a gate.
+/// Logs of several tenants. Calls to the archives of blocked tenants wait for permits of `gate`.
 #[derive(Clone)]
 struct Logs {
     worlds: Arc<BTreeMap<TenantId, World>>,
@@ -49,7 +50,7 @@ fn number(tenant: usize) -> TenantId {
 }
 
 impl Logs {
-    /// Logs with a fact of the tenants 1 to `count`.
+    /// Creates logs with one fact each for the tenants 1 to `count`.
     fn new(count: usize, blocked: &[usize]) -> Self {
         Self {
             worlds: Arc::new((1..=count).map(|tenant| (number(tenant), World::with_facts(1))).collect()),
@@ -60,7 +61,7 @@ impl Logs {
     }
 
     fn builder(&self) -> TreeBuilder {
-        // Tiles and keys are the same for all tenants.
+        // The tiles and keys are the same for all tenants, so one world provides them.
         let mut stepper = World::with_facts(0).stepper_with(&[]);
         stepper.tree_store = Arc::new(self.clone());
         stepper.archive = Arc::new(self.clone());
@@ -75,13 +76,13 @@ impl Logs {
         self.seen.lock().unwrap()
     }
 
-    /// The number of facts that the published checkpoint of a tenant covers.
+    /// Returns the number of facts that the published checkpoint of a tenant covers.
     fn covered(&self, tenant: usize) -> u64 {
         let tree = self.world(number(tenant)).state().tree.clone();
         tree.and_then(|tree| tree.parse_checkpoint()).map_or(0, |checkpoint| checkpoint.size)
     }
 
-    /// Waits in the time of the paused clock, which advances only while every task waits.
+    /// Waits for a condition with the paused clock, which advances only while all tasks wait.
     async fn wait_until(&self, what: &str, is_reached: impl Fn(&Self) -> bool) {
         let reached = async {
             while !is_reached(self) {
@@ -91,7 +92,7 @@ impl Logs {
         timeout(Duration::from_secs(60), reached).await.unwrap_or_else(|_| panic!("never: {what}"));
     }
 
-    /// Counts a call of the archive, and waits for the gate if the tenant is blocked.
+    /// Counts a call of the archive, and waits for a permit if the tenant is blocked.
     async fn enter(&self, tenant: TenantId) {
         {
             let mut seen = self.seen();
@@ -139,7 +140,7 @@ impl TreeStore for Logs {
             let logs = world.pending_logs(signed_by, None, limit).await?;
             pending.extend(logs.into_iter().map(|log| PendingLog { tenant: *tenant, ..log }));
         }
-        // Short pages, so that a pass over few logs reads several.
+        // Pages are short, so that even a pass over few logs reads several pages.
         pending.truncate(3);
         Ok(pending)
     }
@@ -195,14 +196,14 @@ async fn blocked_archive_of_one_log_delays_no_other_checkpoint() {
     }
     assert_eq!(logs.covered(1), 0);
     assert_eq!(logs.seen().most_of_one, 1, "a log has one step at a time");
-    // A step that ends continues the log.
+    // After the blocked step ends, the log continues.
     logs.gate.add_permits(1_000);
     logs.wait_until("the blocked log is covered", |logs| logs.covered(1) == 6).await;
     assert_eq!(logs.seen().most_of_one, 1);
     builder.abort();
 }
 
-/// A log with a backlog continues at once, also while the step in another log waits.
+/// A log with a backlog continues at once, even while the step in another log is blocked.
 #[tokio::test(start_paused = true)]
 async fn blocked_archive_of_one_log_delays_no_backlog() {
     let logs = Logs::new(2, &[1]);
@@ -229,7 +230,7 @@ async fn steps_of_many_logs_are_bounded() {
     builder.abort();
 }
 
-/// The first logs of a pass get the time of the witnesses, so each log is among the first in some pass.
+/// The first logs of a pass use the time budget of the witnesses, so each log must be among the first in some pass.
 #[tokio::test(start_paused = true)]
 async fn passes_begin_at_different_logs() {
     let logs = Logs::new(20, &[]);

@@ -1,4 +1,4 @@
-//! Witnesses beside the builder: each cosigns one history, and none of them stops the log.
+//! Tests of the builder with witnesses: each witness cosigns one history, and no witness stops the log.
 
 use super::{World, origin, tenant, verifier};
 use crate::transparency_log::{
@@ -22,17 +22,17 @@ use std::{
 };
 use uuid::Uuid;
 
-/// How a witness behaves.
+/// Behaviour of a test witness.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Conduct {
     Honest,
     Unreachable,
     Hanging,
-    /// It signs with another key than its own.
+    /// Signs with a key other than its own.
     Forging,
-    /// It refuses each size that it is asked with.
+    /// Answers each request that another tree size is required.
     Contrary,
-    /// It keeps the rules, and takes 900 ms.
+    /// Follows the protocol, but takes 900 ms.
     Slow,
 }
 
@@ -43,7 +43,7 @@ struct WitnessState {
     requests: usize,
 }
 
-/// A witness in memory that keeps the rules of the protocol.
+/// An in-memory witness that follows the protocol, unless its [`Conduct`] deviates.
 struct TestWitness {
     key: WitnessKey,
     signing: NoteSigningKey,
@@ -118,13 +118,13 @@ fn all(witnesses: &[Arc<TestWitness>]) -> Vec<Arc<dyn Witness>> {
 }
 
 impl World {
-    /// Builds with witnesses until nothing is left, as a new process.
+    /// Builds with witnesses until no backlog remains, like a new process.
     async fn build_with(&self, witnesses: &[Arc<TestWitness>]) {
         let mut builder = self.builder_with(&all(witnesses));
         while builder.build_once().await.unwrap() == Progress::Backlog {}
     }
 
-    /// Which of the witnesses cosigned the published checkpoint.
+    /// Returns for each witness whether it cosigned the published checkpoint.
     fn cosigners(&self, witnesses: &[Arc<TestWitness>]) -> Vec<bool> {
         let note = self.published();
         assert!(note.is_signed_by(&verifier(1)));
@@ -137,7 +137,8 @@ async fn witnesses_cosign_each_checkpoint_of_a_growing_log() {
     let (world, witnesses) = (World::with_facts(3), [TestWitness::new(11), TestWitness::new(12)]);
     for added in [0, 1, 300, 5_000, 256] {
         world.add_facts(added);
-        // Each process begins without knowledge of the witnesses, so the second request has the size that they name.
+        // Each new builder does not know the tree sizes of the witnesses. Its second request has the size that the
+        // witness returned.
         world.build_with(&witnesses).await;
         assert_eq!(world.cosigners(&witnesses), [true, true], "{added}");
         world.assert_one_history();
@@ -155,7 +156,7 @@ async fn witness_that_fails_neither_stops_nor_enters_the_checkpoint() {
         let mut builder = world.builder_with(&all(&witnesses));
         assert_eq!(builder.build_once().await.unwrap(), Progress::UpToDate, "{conduct:?}");
         assert_eq!(world.cosigners(&witnesses), [false, true], "{conduct:?}");
-        // It is not asked again for a while, and the log continues.
+        // The failed witness is not requested again until `RETRY_DELAY` has elapsed, and the log continues.
         let (requests, writes) = (witnesses[0].state().requests, world.state().writes);
         builder.build_once().await.unwrap();
         assert_eq!(world.state().writes, writes, "{conduct:?}: an idle log waits for its witnesses");
@@ -163,7 +164,7 @@ async fn witness_that_fails_neither_stops_nor_enters_the_checkpoint() {
         builder.build_once().await.unwrap();
         assert_eq!(world.cosigners(&witnesses), [false, true], "{conduct:?}");
         assert_eq!(witnesses[0].state().requests, requests, "{conduct:?}");
-        // Then an idle log gets the missing cosignature.
+        // Afterwards even an idle log receives the missing cosignature.
         witnesses[0].behaves(Conduct::Honest);
         tokio::time::advance(RETRY_DELAY).await;
         builder.build_once().await.unwrap();
@@ -172,7 +173,7 @@ async fn witness_that_fails_neither_stops_nor_enters_the_checkpoint() {
     }
 }
 
-/// A witness that cosigned one history refuses another, which the operator of the log signed with the same key.
+/// A witness that cosigned one history refuses a second one, even if the log's own key signed it.
 #[tokio::test]
 async fn second_history_gets_no_cosignature() {
     let witnesses = [TestWitness::new(11)];
@@ -185,14 +186,14 @@ async fn second_history_gets_no_cosignature() {
         second.build_with(&witnesses).await;
         assert_eq!(second.cosigners(&witnesses), [false], "{facts}");
     }
-    // A log that was cut names a smaller tree than the witness knows.
+    // A truncated log requests a smaller tree than the witness has cosigned.
     let cut = World::with_facts(15);
     cut.build_with(&witnesses).await;
     assert_eq!(cut.cosigners(&witnesses), [false]);
     assert_eq!(witnesses[0].state().size, 20, "the witness of log {} kept its history", tenant());
 }
 
-/// Asks for cosignatures of a log with one fact; the fingerprint of the witnesses that answered.
+/// Requests cosignatures for a log with one fact; returns the fingerprint of the witnesses that cosigned.
 async fn cosign(witnesses: &Witnesses, log: TenantId) -> String {
     let mut edge = TreeEdge::default();
     assert!(edge.append(super::leaf(1)).is_empty());
@@ -216,7 +217,7 @@ async fn log_that_a_witness_does_not_know_bars_no_other_log() {
     let unknown = TenantId::from(Uuid::from_u128(6));
     assert_eq!(cosign(&witnesses, unknown).await, "");
     assert_eq!(cosign(&witnesses, tenant()).await, witness.key.id_hex());
-    // It is not asked about the unknown log again for a while.
+    // The witness is not requested again about the unknown log until `RETRY_DELAY` has elapsed.
     let requests = witness.state().requests;
     assert_eq!(cosign(&witnesses, unknown).await, "");
     assert_eq!(witness.state().requests, requests);
@@ -228,7 +229,7 @@ async fn slow_witness_delays_a_pass_over_many_logs_by_its_budget() {
     witness.behaves(Conduct::Slow);
     let witnesses = witnesses_of(&witness);
     let started_at = tokio::time::Instant::now();
-    // As many logs at a time as a pass takes steps.
+    // The number of concurrent requests equals the number of concurrent steps of a pass.
     let logs = (1..=80).map(|log| cosign(&witnesses, TenantId::from(Uuid::from_u128(log))));
     let cosigned: Vec<String> = stream::iter(logs).buffer_unordered(MAX_STEPS).collect().await;
     let requests = witness.state().requests;
