@@ -138,7 +138,8 @@ impl AccessRequestStore for Database {
         change: Change<Grant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        // The use case's row serializes the grants of its requests, so that the last one sees the others.
+        // The update locks the use case's row. It serializes concurrent grants of the use case's requests, so that
+        // the last grant sees all others.
         static GRANT: Guarded = Guarded::of_parts(
             &[
                 "use_case_changed AS (

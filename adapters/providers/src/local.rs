@@ -7,8 +7,8 @@
 //!    that shares most words with the question, and the first of several such options. Hints in parentheses, such as
 //!    `billing (invoice, refund)`, count as words of the option and are not part of the answer.
 //! 2. If the system prompt has a line `Draft: prompt_template`, the answer is a prompt template as JSON, generated from
-//!    the question (see [`draft`]). If the question begins with the line `Task: use_case_bundle`, the answer is a bundle
-//!    plan instead (see [`bundle`]).
+//!    the question (see [`draft`]). If the question begins with the line `Task: use_case_bundle`, the answer is a
+//!    bundle plan instead (see [`bundle`]).
 //! 3. If a user message lists documents, each after its name in brackets, the answer is the first sentence of the first
 //!    document, followed by the document's name: `Thirty days. [leave]`.
 //! 4. If the last user message has lines `Call: name {"its": "arguments"}` for offered tools, the answer requests those

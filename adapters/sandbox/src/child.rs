@@ -29,7 +29,7 @@ pub(crate) const NO_SCRIPT_EXIT_CODE: u8 = 66;
 const INPUT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Reads one script in this language from the standard input, runs it within these limits, and writes its result to
-/// the standard output. `limited` is the text that [`limits::to_argument`] creates.
+/// the standard output. `limited` is the text that `limits::to_argument` creates.
 #[must_use]
 pub fn run_child(language: &str, limited: &str) -> ExitCode {
     let (Some(language), Some(limits)) = (Language::parse(language), limits::parse(limited)) else {
