@@ -37,7 +37,7 @@ pub(crate) trait StoredRow: Sized {
 /// The bounds of a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageBounds {
-    /// Rows of the page plus one, which tells whether another page follows.
+    /// The page's row limit plus one. The extra row shows whether another page follows.
     pub(crate) limit: i64,
     /// Rows to skip.
     pub(crate) offset: i64,
