@@ -126,8 +126,8 @@ pub(crate) struct MeasuredRows {
     pub(crate) key: &'static str,
     /// The bytes of a row, as an SQL expression over the columns of the query.
     pub(crate) sql: &'static str,
-    /// Maximum bytes of a row. Typed lists require a maximum: a connection must be closed after an unbounded
-    /// result, because the driver never shrinks its buffers, and only text lists do so.
+    /// Maximum bytes of a row. Lists whose rows have no maximum are written as text, because only connections for
+    /// text statements are closed after a large result. The driver never shrinks its buffers.
     pub(crate) largest: usize,
 }
 

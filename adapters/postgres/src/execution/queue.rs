@@ -162,7 +162,7 @@ fn claimed_sql() -> String {
 }
 
 /// Reads the resume data of claimed runs. The result omits runs that another worker has reclaimed meanwhile, and
-/// rows whose identifiers this version cannot decode.
+/// rows that this version cannot decode at all.
 async fn read_claimed(
     database: &Database,
     tenants: Vec<Uuid>,
