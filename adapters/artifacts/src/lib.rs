@@ -56,7 +56,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of one page of a listing, which may need several calls.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Retries within a call.
+/// Maximum number of retries within a call.
 const MAX_RETRIES: usize = 2;
 /// Name of the marker object whose presence shows that a store is ready. Each prefix has a marker, because a volume
 /// may be mounted at only one prefix.
@@ -173,7 +173,7 @@ impl ArtifactStore for Artifacts {
     }
 }
 
-/// A listing in progress. The storage library reads the pages of a bucket on demand.
+/// A listing in progress. The storage library requests the pages of a bucket on demand.
 struct Listing {
     objects: Fuse<BoxStream<'static, object_store::Result<ObjectMeta>>>,
 }
@@ -212,7 +212,7 @@ fn open_store(location: &Location) -> Result<Arc<dyn ObjectStore>, OpenError> {
 fn file_store(directory: &FilePath) -> Result<LocalFileSystem, OpenError> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(OpenError::Directory)?;
     let store = LocalFileSystem::new_with_prefix(directory).map_err(OpenError::Store)?;
-    // Removing an artifact also removes its empty directories.
+    // Automatic cleanup: the removal of an artifact also removes directories that it leaves empty.
     Ok(store.with_fsync(true).with_automatic_cleanup(true))
 }
 

@@ -168,7 +168,7 @@ fn is_loopback(host: &str) -> bool {
 /// Converts a failure. The log contains the status only, because the server's text may repeat the message.
 fn smtp_failure(error: &Error) -> SendFailure {
     let status = error.status().map(u16::from);
-    tracing::info!(status, "an attempt to send an e-mail failed");
+    tracing::info!(status, "failed to send an e-mail; the sender decides on a retry");
     let error = if error.is_timeout() {
         DeliveryError::TimedOut
     } else if error.is_permanent() {

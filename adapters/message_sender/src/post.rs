@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Maximum size of a response, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
-/// A request with a body.
+/// The headers and the body of a request.
 pub(crate) struct Request {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
@@ -76,7 +76,10 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
 
 /// Converts a failure. The log records its cause without the address, whose path often contains a secret.
 pub(crate) fn failure(error: EgressError) -> SendFailure {
-    tracing::info!(error = &error as &dyn std::error::Error, "an attempt to deliver a notification failed");
+    tracing::info!(
+        error = &error as &dyn std::error::Error,
+        "failed to deliver a notification; the sender decides on a retry"
+    );
     SendFailure::without_response(match error {
         EgressError::Refused(_) => DeliveryError::AddressRefused,
         EgressError::Unresolved | EgressError::Unreachable | EgressError::Tls | EgressError::Incomplete => {

@@ -1,4 +1,4 @@
-//! Configuration of issuers.
+//! The configuration of OpenID Connect issuers, and its validation.
 
 use fairway_domain::access::identity::ClaimRules;
 use fairway_egress::Url;
@@ -18,7 +18,7 @@ pub struct IssuerConfig {
 /// Reason why the configuration of an issuer is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum IssuerConfigError {
-    /// There is no issuer.
+    /// No issuer is configured.
     #[error("an issuer is required")]
     NoIssuer,
     /// Two configurations have the same issuer.
@@ -49,7 +49,7 @@ pub enum IssuerConfigError {
 }
 
 impl IssuerConfigError {
-    /// The stable code of the refusal.
+    /// The stable code of the error.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Assets and versions.
+//! The store of assets and their versions.
 
 mod artifact_index;
 mod grant;
@@ -108,7 +108,7 @@ impl StoredAsset {
     }
 }
 
-/// Decodes the asset of a text statement that selects [`ASSET_COLUMNS`].
+/// Decodes an asset from a row with the columns [`ASSET_COLUMNS`].
 fn asset(row: &Row) -> Result<Asset, StoreError> {
     let stored = StoredAsset {
         asset_id: row.column("asset_id")?,

@@ -22,7 +22,7 @@ pub(crate) trait BatchLoader: Send + Sync + 'static {
     async fn load_batch(&self, keys: &[Self::Key]) -> Result<HashMap<Self::Key, Self::Value>, StoreError>;
 }
 
-/// Runs a [`BatchLoader`] as a [`BatchOperation`].
+/// Adapts a [`BatchLoader`] to a [`BatchOperation`].
 pub(crate) struct BatchLoads<L>(pub(crate) L);
 
 /// The value of one key, or the fault of the shared statement. All requests receive a copy of the fault, because a

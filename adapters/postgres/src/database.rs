@@ -44,7 +44,7 @@ pub(crate) use typed_list::{MeasuredRows, PageBounds, StoredRow};
 
 /// Maximum time that a request waits for a connection. After it, the request fails as `Unavailable`.
 const CONNECTION_WAIT: Duration = Duration::from_millis(900);
-/// Time-out of an ingest.
+/// Time-out of an ingest statement. It exceeds the `statement_timeout` of ingest connections.
 const INGEST_TIMEOUT: Duration = Duration::from_secs(32);
 /// Limits of the connections for ingests, which are opened on demand. A tenant uses one connection at a time,
 /// because two ingests into one knowledge base would wait for each other's locks. The second connection serves

@@ -1,4 +1,4 @@
-//! Settings of environments.
+//! The store of environment settings.
 
 use crate::{
     batch_load::BatchLoader,

@@ -79,7 +79,7 @@ pub(crate) trait BatchCommitter: Send + Sync + 'static {
     async fn commit_one(&self, item: &Self::Item) -> Result<Self::Output, CommitError>;
 }
 
-/// Runs a [`BatchCommitter`] as a [`BatchOperation`].
+/// Adapts a [`BatchCommitter`] to a [`BatchOperation`], with permits for large commits.
 pub(crate) struct GroupCommit<C> {
     pub(crate) committer: C,
     large_permits: Semaphore,

@@ -1,4 +1,4 @@
-//! PostgreSQL adapter: implements the stores of the domain.
+//! The PostgreSQL adapter, which implements the store ports of the domain.
 //!
 //! Every guarded commit is one statement: CTEs that change rows, and a last line that calls the SQL function
 //! `fairway_commit`. The function raises an error if the guard does not hold; otherwise it writes the fact and the

@@ -1,4 +1,4 @@
-//! Creation and expiry of monthly partitions.
+//! Creates monthly partitions in advance, and drops expired ones.
 
 use crate::migration::{MigrationError, connect};
 use std::time::Duration;

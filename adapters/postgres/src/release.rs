@@ -1,4 +1,4 @@
-//! Releases and deployments.
+//! The stores of releases and deployments.
 //!
 //! Each commit is one statement. It locks rows in this order: workload (shared), deployment, release, asset
 //! (shared). Batches lock the rows of one table in the order of their identifiers. A lane change locks the releases

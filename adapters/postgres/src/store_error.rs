@@ -6,15 +6,15 @@ use fairway_domain::store::{CommitError, Conflict, StoreError, StoreFault};
 use std::{error::Error, io};
 use tokio_postgres::error::SqlState;
 
-/// Raised by `fairway_commit` when the guard did not hold.
+/// SQLSTATE that `fairway_commit` raises when the guard does not hold.
 const LOST_GUARD: &str = "FW001";
-/// Raised by `fairway_commit` when the idempotency key is taken.
+/// SQLSTATE that `fairway_commit` raises when the idempotency key is already used.
 const KEY_TAKEN: &str = "FW002";
 
-/// Raised by `fairway_archive_asset` when a release still needs the asset.
+/// SQLSTATE that `fairway_archive_asset` raises when a release still needs the asset.
 const ASSET_IN_USE: &str = "FW004";
 
-/// Raised by `fairway_use_share_link` when the link is missing, revoked, expired or used up.
+/// SQLSTATE that `fairway_use_share_link` raises when the link is missing, revoked, expired or used up.
 const SHARE_LINK_CLOSED: &str = "FW005";
 
 pub(crate) fn commit_from_driver(error: tokio_postgres::Error) -> CommitError {

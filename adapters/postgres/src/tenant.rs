@@ -1,4 +1,4 @@
-//! Tenants and workspaces.
+//! The stores of tenants and workspaces.
 
 use crate::{
     database::{Database, PageBounds, StoredRow},

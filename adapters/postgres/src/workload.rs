@@ -1,4 +1,4 @@
-//! Workloads.
+//! The store of workloads, and their lists and search.
 
 use crate::{
     database::{Database, StoredRow},

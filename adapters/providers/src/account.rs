@@ -13,7 +13,7 @@ const PRICED_TOKENS: u128 = 1_000_000;
 /// The token prices of a model, in millionths of the account's currency per million tokens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModelPrice {
-    /// The model name in routes.
+    /// The name of the model, as routes contain it.
     pub model: String,
     /// Price of a million input tokens.
     pub input: u64,

@@ -74,7 +74,7 @@ impl EmbeddedGateway {
     async fn acquire_slot(&self) -> Result<OwnedSemaphorePermit, GatewayFailure> {
         match timeout(MAX_DURATION, Arc::clone(&self.slots).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
-            // The semaphore is never closed.
+            // This cannot occur, because the semaphore is never closed.
             Ok(Err(_)) => Err(GatewayFailure::Unreachable),
             Err(_) => {
                 tracing::warn!(

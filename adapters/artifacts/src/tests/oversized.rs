@@ -1,4 +1,4 @@
-//! Objects that are longer than their recorded length.
+//! Tests of reads of objects that are longer than their recorded length.
 
 use super::{in_bucket, in_directory, path};
 use crate::bounded_read;

@@ -1,4 +1,4 @@
-//! Free ports.
+//! Finds free ports.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};

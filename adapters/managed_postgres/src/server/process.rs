@@ -1,4 +1,4 @@
-//! The running server process.
+//! Starts and stops the server process.
 
 use std::fs;
 use std::io;

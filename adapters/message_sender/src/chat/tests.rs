@@ -1,4 +1,4 @@
-//! Chat formats against the limits that their services document.
+//! Tests the chat formats against the limits that their services document.
 
 use super::*;
 use fairway_domain::{fact_category::FactCategory, time::Timestamp};

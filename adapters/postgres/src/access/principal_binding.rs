@@ -1,4 +1,4 @@
-//! Principal bindings.
+//! The store of principal bindings, which bind users, groups or services to workloads.
 
 use crate::{
     database::{Database, PageBounds, StoredRow},

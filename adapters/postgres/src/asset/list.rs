@@ -1,4 +1,4 @@
-//! Lists of assets and versions.
+//! Builds the queries for lists of assets and of versions.
 
 use super::{ASSET_COLUMNS, versions::VERSION_COLUMNS};
 use crate::pagination::{COUNT_LIMIT, ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values};

@@ -312,7 +312,7 @@ static INSERT_BATCH: GuardedBatch = GuardedBatch::new(
 /// Group commit of new versions.
 pub(crate) struct VersionCommitter(pub(crate) StatementPool);
 
-/// A version to insert.
+/// A new version that waits for its group commit.
 pub(crate) struct PendingVersion {
     pub(super) scope: TenantScope,
     pub(super) change: Change<NewVersion>,

@@ -141,7 +141,7 @@ static ACCEPT_WITH_ALL_PARTS: GuardedBatch = GuardedBatch::of_parts(
 /// Group commit of accepts.
 pub(crate) struct AcceptCommitter(pub(crate) StatementPool);
 
-/// A run to accept.
+/// A run that waits for the group commit of its acceptance.
 pub(crate) struct PendingAccept {
     pub(super) scope: TenantScope,
     pub(super) run: Acceptance,

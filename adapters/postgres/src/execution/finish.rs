@@ -115,7 +115,7 @@ static FINISH_WITH_ALL_PARTS: GuardedBatch =
 /// Group commit of the ends of runs.
 pub(crate) struct FinishCommitter(pub(crate) StatementPool);
 
-/// A run to end.
+/// A run that waits for the group commit of its end.
 pub(crate) struct PendingFinish {
     pub(super) scope: TenantScope,
     pub(super) ending: FinishRecord,

@@ -162,7 +162,7 @@ fn decode_events(row: &Row, events: &str) -> Result<ProgressRecord, StoreError> 
 /// Group commit of progress chunks.
 pub(crate) struct ProgressCommitter(pub(crate) StatementPool);
 
-/// A progress chunk to write.
+/// A progress chunk that waits for its group commit.
 pub(crate) struct PendingProgress {
     pub(super) scope: TenantScope,
     pub(super) lease_ref: LeaseRef,

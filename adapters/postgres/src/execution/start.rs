@@ -68,7 +68,7 @@ static START: Query = Query::new(
 /// Group commit of the starts of runs.
 pub(crate) struct StartCommitter(pub(crate) StatementPool);
 
-/// A run to start.
+/// A run that waits for the group commit of its start.
 pub(crate) struct PendingStart {
     start: QueuedStart,
     progress: PendingProgress,

@@ -1,4 +1,4 @@
-//! The stored form of a policy decision.
+//! Encodes and decodes policy decisions as they are stored.
 //!
 //! Each rule is stored as one text. `ID` means that the rule matched. `!ID` means that it could not be evaluated,
 //! and `!ID FIELD` that the inputs lack the field that it needs. An identifier begins with a letter or digit and

@@ -1,4 +1,4 @@
-//! Reads of documents.
+//! Reads documents of knowledge bases.
 
 use crate::{
     database::{Database, MeasuredRows, PageBounds, StoredRow},

@@ -1,4 +1,4 @@
-//! Destinations of notifications.
+//! The store of destinations, to which notifications are delivered outside the inbox.
 
 use crate::{
     database::{Database, MeasuredRows, PageBounds, StoredRow},

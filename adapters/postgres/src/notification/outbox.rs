@@ -269,7 +269,7 @@ impl OutboxStore for Database {
                 Err(error) => tracing::warn!(
                     delivery_id = %id,
                     error = &error as &dyn std::error::Error,
-                    "a delivery is not readable; leaving it to another sender"
+                    "failed to decode a claimed delivery; leaving it to another sender"
                 ),
             }
         }

@@ -1,4 +1,4 @@
-//! Notification profiles.
+//! The store of notification profiles: time zone, digests and chat of a person.
 
 use crate::{
     database::Database,

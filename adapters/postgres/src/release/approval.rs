@@ -1,4 +1,4 @@
-//! Reads of approvals.
+//! Reads approvals of releases.
 
 use crate::{
     database::{Database, MeasuredRows, PageBounds, StoredRow},

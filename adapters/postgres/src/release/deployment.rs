@@ -225,7 +225,7 @@ static LANE_CHANGES: GuardedBatch = GuardedBatch::new(
 /// Group commit of lane changes.
 pub(crate) struct LaneChangeCommitter(pub(crate) StatementPool);
 
-/// A lane change to commit.
+/// A lane change that waits for its group commit.
 pub(crate) struct PendingLaneChange {
     pub(super) scope: TenantScope,
     pub(super) change: DeploymentChange,

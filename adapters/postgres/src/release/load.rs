@@ -1,4 +1,4 @@
-//! Batch loads of releases.
+//! Loads releases by key, and pages of releases for background tasks.
 
 use super::rows::{self, DEPLOYMENT_COLUMNS, RELEASE_COLUMNS, release_with_deployment};
 use crate::{

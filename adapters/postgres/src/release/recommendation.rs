@@ -1,4 +1,4 @@
-//! Recommendations to roll back a release.
+//! The store of recommendations to roll back a release.
 
 use crate::{
     database::Database,

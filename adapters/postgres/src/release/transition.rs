@@ -95,7 +95,7 @@ static TRANSITIONS: GuardedBatch = GuardedBatch::new(
 /// Group commit of release transitions.
 pub(crate) struct TransitionCommitter(pub(crate) StatementPool);
 
-/// A transition to commit.
+/// A transition that waits for its group commit.
 pub(crate) struct PendingTransition {
     pub(super) scope: TenantScope,
     pub(super) change: Change<Release>,

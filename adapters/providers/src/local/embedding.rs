@@ -5,10 +5,10 @@
 //! the sign with which the word counts, so that collisions cancel on average. The sum is scaled to length 1. A text
 //! without words has the zero vector. Equal texts have equal vectors on every machine and in every version of Fairway.
 
-/// The number of dimensions.
+/// The number of dimensions of a vector.
 const DIMENSIONS: usize = 256;
 
-/// The vector of a text.
+/// Computes the vector of a text.
 pub(super) fn embed(text: &str) -> Vec<f32> {
     let mut vector = vec![0.0_f32; DIMENSIONS];
     for word in text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()) {
