@@ -37,8 +37,8 @@ pub(crate) fn locked_session(scope: MemoryScope, place: &ConversationKey) -> &st
 }
 
 /// Reads the latest turns within a run's byte limit. A separate row has the last erasure; it exists even if there
-/// are no turns. One arm of the union reads a session, and the other all sessions of an owner, because each has its
-/// own index that starts with the latest turn.
+/// are no turns. One arm of the union reads a single session, the other all sessions of an owner. Each arm has its
+/// own index, which starts with the latest turn.
 static RECALL: Query = Query::new(
     "WITH latest AS (
         SELECT execution_id, said, answered, digest, remembered_at, expires_at,

@@ -132,8 +132,8 @@ impl TreeStore for Database {
     }
 
     async fn entries(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<StoredEntry>, StoreError> {
-        // The hash is null if `fact_order` and the fact's row contain different hashes, for example after an edit
-        // of facts that the tree does not cover yet. `OFFSET 0` makes the planner read each fact by its key instead
+        // The hash is null if `fact_order` and the fact's row contain different hashes. An edit of facts that the
+        // tree does not cover yet has this effect. `OFFSET 0` makes the planner read each fact by its key instead
         // of joining all facts of the tenant.
         static ENTRIES: Query = Query::new(
             "SELECT fact_order.index, about.body, CASE

@@ -70,8 +70,8 @@ impl Witness for HttpWitness {
     }
 }
 
-/// Interprets a response. A witness returns 409 if it cosigned another size of the log last, 404 or 403 if it does
-/// not know the log or its key, and 422 if the consistency proof is invalid.
+/// Interprets a response. The status 409 means that the witness last cosigned another size of the log. With 404 or
+/// 403, the witness does not know the log or its key. With 422, the consistency proof is invalid.
 fn read_response(status: StatusCode, is_size: bool, text: &str) -> Result<WitnessResponse, WitnessError> {
     match status {
         StatusCode::OK => {

@@ -14,11 +14,11 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Session settings of connections for point reads and commits.
 ///
-/// Their statements find a few rows by key, so one generic plan fits all values. The settings make plans independent
-/// of table statistics. While a table is small, PostgreSQL estimates the same cost for every index that starts with
-/// the tenant. A high `cpu_index_tuple_cost` makes it prefer the index that identifies the row. A statement that finds
-/// rows by key and filters by state writes the filter as `IS NOT DISTINCT FROM`, so that the planner cannot use an
-/// index on the state.
+/// Their statements find a few rows by key, so one generic plan fits all values. The settings make plans
+/// independent of table statistics. While a table is small, PostgreSQL estimates the same cost for every index that
+/// starts with the tenant. A high `cpu_index_tuple_cost` makes it prefer the index that identifies the row. Some
+/// statements find rows by key and filter them by state. They write the filter as `IS NOT DISTINCT FROM`, so that
+/// the planner cannot use an index on the state.
 pub(super) const POINT_SESSION: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; \
     SET lock_timeout = '1200ms'; \
     SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
