@@ -97,7 +97,7 @@ impl AccessStore for Database {
         names: NameScope,
     ) -> Result<Option<PrincipalAccess>, StoreError> {
         // The home tenant is the requested tenant if the request names one. Otherwise it is the default tenant if
-        // the principal has a role binding there, else the first tenant with such a binding, else the default
+        // the principals have a role binding there, else the first tenant in which they have one, else the default
         // tenant.
         static LOAD: Query = Query::new(
             "home AS (

@@ -107,7 +107,8 @@ impl<B: BatchOperation> Coalescer<B> {
     /// Queues an item. If no batch task runs, returns a new leader, which the caller must spawn.
     ///
     /// The leader is created here and not in the spawned task. A runtime that shuts down drops spawned tasks before
-    /// they run. The drop of the leader then ends the queue, so that later requests do not wait for it.
+    /// they run. The drop of the leader then fails the queued requests, and the next request starts a new batch
+    /// task.
     fn enqueue(self: &Arc<Self>, request: PendingRequest<B>) -> Option<Leader<B>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.queue.push_back(request);

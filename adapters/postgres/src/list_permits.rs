@@ -19,7 +19,7 @@ pub(crate) const PAGE_BYTES: usize = 1 << 20;
 
 /// Maximum bytes of a page that is read without a memory reservation: a page of the default length with unmeasured
 /// rows ([0057](../../../docs/decisions/0057-pages-end-at-one-mebibyte.md)). The permits limit concurrent reads, so
-/// all small pages together need a few MiB, which the process reserves above its soft memory limit.
+/// all small pages together need a few MiB. The process has more headroom than that above its soft memory limit.
 const MAX_SMALL_PAGE_BYTES: usize = 256 << 10;
 
 tokio::task_local! {
@@ -52,8 +52,8 @@ impl CallerKey {
     }
 }
 
-/// Runs `work` under the key of a caller. A task that `work` spawns counts as background work, unless it runs under
-/// this function with the same key.
+/// Runs `work` under the key of a caller. A task that `work` spawns counts as background work, unless it also runs
+/// under this function.
 pub async fn with_caller_key<F: Future>(caller: CallerKey, work: F) -> F::Output {
     CALLER.scope(caller, work).await
 }

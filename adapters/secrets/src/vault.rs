@@ -1,4 +1,4 @@
-//! Reads secrets from a vault that uses version 2 of HashiCorp Vault's key-value engine.
+//! Reads secrets from a vault that uses version 2 of Vault's key-value engine.
 
 use crate::secret;
 use fairway_domain::secret::{Secret, SecretError};

@@ -52,9 +52,9 @@ pub(super) async fn renew(
     })
 }
 
-/// Releases a lease, so that another worker can reclaim it immediately. The token is replaced, because the former
-/// worker could otherwise still renew the lease. The expiry `-infinity` marks a release, so that the reclaim is not
-/// counted as a takeover.
+/// Releases a lease, so that another worker can continue the run immediately. The token is replaced, because the
+/// former worker could otherwise still renew the lease. The expiry `-infinity` marks a release, which does not
+/// count as a reclaim.
 pub(super) async fn release(database: &Database, scope: TenantScope, held: LeaseRef) -> Result<(), StoreError> {
     static RELEASE: Query = Query::new(
         "UPDATE execution_lease SET lapses_at = '-infinity', token = gen_random_uuid()
