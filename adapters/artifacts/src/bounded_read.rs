@@ -1,20 +1,21 @@
-//! Reads that are limited to the recorded length of an object.
+//! Reads of objects, bounded by the length that the database recorded for the object.
 
 use fairway_domain::asset::integrity::UnverifiedBytes;
 use futures_util::TryStreamExt as _;
 use object_store::{GetResult, GetResultPayload, Result};
 
-/// The bytes of an object, if it has at most `expected_len` bytes. A longer object is not the stored one: it is not
-/// read if its size is known, and a longer stream is dropped at the first part beyond the length.
+/// Reads the bytes of an object that has at most `expected_len` bytes. A longer object cannot be the stored object,
+/// so the result is `UnverifiedBytes::too_long`. An object whose reported size is too long is not read at all. A
+/// longer stream is dropped at the first part that exceeds the length.
 ///
 /// # Errors
-/// When the store fails, or ends a file before the size that it reported.
+/// When the store fails, or the data ends before the size that the store reported.
 pub(crate) async fn collect(found: GetResult, expected_len: usize) -> Result<UnverifiedBytes> {
     if usize::try_from(found.meta.size).map_or(true, |size| size > expected_len) {
         return Ok(UnverifiedBytes::too_long());
     }
     let mut stream = match found.payload {
-        // Reads the reported size in one task of the blocking pool, even if the file changed since.
+        // One blocking task reads exactly the reported size, even if the file has changed since.
         GetResultPayload::File(..) => return Ok(UnverifiedBytes::new(found.bytes().await?.into())),
         GetResultPayload::Stream(stream) => stream,
     };

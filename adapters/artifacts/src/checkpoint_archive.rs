@@ -1,7 +1,9 @@
-//! The archive of checkpoints: one object for each, named by the size of the log, below the tenant's prefix.
+//! The archive of checkpoints. Each checkpoint is one object below the tenant's prefix. Its name is the number of
+//! facts in the log that the checkpoint covers.
 //!
-//! A name has 20 digits, so that the order of names is that of sizes. Its first 14 and 17 digits are folders, so that the newest
-//! checkpoint of a directory is found without reading the names of all.
+//! A name has 20 digits, so that names sort by size. The first 14 and the first 17 digits of a name are the names
+//! of the folders that contain the object. A directory therefore finds the newest checkpoint without listing all
+//! names.
 
 use crate::{CALL_TIMEOUT, Location, OpenError, PAGE_TIMEOUT, open_store};
 use async_trait::async_trait;
@@ -15,34 +17,36 @@ use std::{error::Error, io, sync::Arc, time::Duration};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-/// The prefix of all checkpoints.
+/// The first path segment of all checkpoint objects.
 const PREFIX: &str = "checkpoints";
-/// The maximum length of a checkpoint, in bytes. Longer objects are foreign.
+/// The maximum length of a checkpoint, in bytes. A longer object is not a checkpoint of this archive.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// Digits of the names of folders.
+/// The number of leading digits of an object's name that form the name of each folder, outermost folder first.
 const FOLDER_DIGITS: [usize; 2] = [14, 17];
 
-/// Checkpoints in a directory or a bucket. A bucket with object lock keeps them from everybody.
+/// Checkpoints in a directory or a bucket. A bucket with object lock prevents every account from changing or
+/// deleting them.
 pub struct CheckpointObjects {
     store: Arc<dyn ObjectStore>,
     search: Search,
 }
 
-/// How the newest checkpoint is found.
+/// The method that finds the newest checkpoint.
 #[derive(Clone, Copy)]
 enum Search {
-    /// By one list from a name on, which a bucket answers without reading earlier names.
+    /// One list request that starts at a name. A bucket serves it without reading earlier names.
     FromName,
-    /// By the last folder of each level: a directory has no list from a name on.
+    /// The last folder of each level, because a directory cannot list from a given name.
     LastFolder,
 }
 
 impl CheckpointObjects {
-    /// Sets up the archive without a call to it. A missing directory is created for the owner only.
+    /// Sets up the archive without accessing a bucket. A missing directory is created, readable only by its owner.
     ///
     /// # Errors
-    /// When the directory cannot be created, or the bucket's settings (with the `AWS_*` variables) are invalid.
+    /// When the directory cannot be created, or the bucket's settings (including the `AWS_*` variables) are
+    /// invalid.
     pub fn open(location: &Location) -> Result<Self, OpenError> {
         let search = match location {
             Location::Directory(_) => Search::LastFolder,
@@ -51,7 +55,7 @@ impl CheckpointObjects {
         Ok(Self { store: open_store(location)?, search })
     }
 
-    /// The archive in the store of a bucket.
+    /// Creates the archive over an existing bucket store.
     #[cfg(test)]
     pub(crate) const fn in_bucket(store: Arc<dyn ObjectStore>) -> Self {
         Self { store, search: Search::FromName }
@@ -84,10 +88,10 @@ impl CheckpointObjects {
         }
     }
 
-    /// The largest size from this one on.
+    /// Finds the largest archived size that is at least `size`.
     async fn list_from(&self, tenant: TenantId, size: u64) -> Result<Option<u64>, ArchiveError> {
         let prefix = tenant_path(tenant);
-        // The offset is exclusive.
+        // `list_with_offset` excludes its offset, so the offset is one below `size`.
         let listed = match size.checked_sub(1) {
             None => self.store.list(Some(&prefix)),
             Some(before) => self.store.list_with_offset(Some(&prefix), &object_path(tenant, before)),
@@ -98,7 +102,8 @@ impl CheckpointObjects {
         newest.await.map_err(unavailable)
     }
 
-    /// The largest size. A folder without a checkpoint, which a crash leaves behind, is passed over.
+    /// Finds the largest archived size. A crash can leave a folder without a checkpoint, so the search skips such
+    /// folders.
     async fn last_of_folders(&self, tenant: TenantId) -> Result<Option<u64>, ArchiveError> {
         let mut waiting = vec![tenant_path(tenant)];
         while let Some(folder) = waiting.pop() {
@@ -127,7 +132,7 @@ fn object_path(tenant: TenantId, size: u64) -> Path {
     folders.chain([name.as_str()]).fold(tenant_path(tenant), |path, part| path.join(part))
 }
 
-/// The size that a checkpoint's path names; `None` for foreign objects.
+/// Parses the size from a checkpoint's path; `None` for an object that is not a checkpoint of this tenant.
 fn size_of(tenant: TenantId, path: &Path) -> Option<u64> {
     let size = path.filename()?.parse().ok()?;
     (object_path(tenant, size) == *path).then_some(size)

@@ -1,8 +1,10 @@
 //! The artifact store: immutable objects in files or in an S3 bucket.
 //!
-//! Every call has a timeout, so that a hanging store fails requests instead of blocking them. Every read is limited
-//! to the recorded length, so that a grown object does not fill the memory. An interrupted put may have succeeded.
-//! Repeating it is safe, because equal bytes at the same path do not conflict.
+//! Every call has a timeout, so that an unresponsive store fails requests instead of blocking them. Every read is
+//! limited to the length that the database recorded, so that an overlong object does not exhaust memory.
+//!
+//! An interrupted put may have succeeded. Repeating it is safe, because a put of equal bytes at an existing path
+//! succeeds.
 
 mod bounded_read;
 mod checkpoint_archive;
@@ -52,12 +54,12 @@ use tracing::{Instrument as _, Span};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of one call, including its retries.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of a listing page, which may take several calls.
+/// Timeout of one page of a listing, which may need several calls.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Retries within a call.
+/// Maximum number of retries within a call.
 const MAX_RETRIES: usize = 2;
-/// The marker objects of a ready store, one in each prefix, because a volume may be mounted at one of them only.
-/// They contain a fixed text.
+/// Name of the marker object whose presence shows that a store is ready. Each prefix has a marker, because a volume
+/// may be mounted at only one prefix.
 const MARKER: &str = ".fairway-artifacts";
 const MARKED_PREFIXES: [&str; 2] = [ArtifactPath::VERSION_PREFIX, ArtifactPath::EVIDENCE_PREFIX];
 const MARKER_TEXT: &[u8] = b"Fairway keeps its artifacts here.\n";
@@ -65,8 +67,8 @@ const MARKER_TEXT: &[u8] = b"Fairway keeps its artifacts here.\n";
 /// The artifact store, in a directory or a bucket.
 pub struct Artifacts {
     store: Arc<dyn ObjectStore>,
-    /// Whether this process has seen the markers. A missing marker then means that the volume or bucket was removed,
-    /// and an empty one in its place is not accepted.
+    /// Whether this process has seen the markers. If they are missing later, the volume or bucket was removed, and
+    /// the store reports itself as unavailable instead of using the empty replacement.
     has_seen_markers: AtomicBool,
 }
 
@@ -82,10 +84,11 @@ pub enum OpenError {
 }
 
 impl Artifacts {
-    /// Sets up the store without a call to it. A missing directory is created for the owner only.
+    /// Sets up the store without accessing a bucket. A missing directory is created, readable only by its owner.
     ///
     /// # Errors
-    /// When the directory cannot be created, or the bucket's settings (with the `AWS_*` variables) are invalid.
+    /// When the directory cannot be created, or the bucket's settings (including the `AWS_*` variables) are
+    /// invalid.
     pub fn open(location: &Location) -> Result<Self, OpenError> {
         Ok(Self::with_store(open_store(location)?))
     }
@@ -101,7 +104,7 @@ impl Artifacts {
             Err(StoreFailure::AlreadyExists { .. }) => match self.get(path, bytes.len()).await? {
                 Some(there) if there.is_equal_to(&bytes) => Ok(PutOutcome::AlreadyExists),
                 Some(_) => Err(ArtifactError::Conflict),
-                // Another writer has not finished or was rolled back; the caller retries.
+                // The other writer's put is unfinished or was rolled back; the caller retries.
                 None => Err(unavailable(io::Error::other("an object was reported but cannot be read"))),
             },
             Err(failure) => Err(unavailable(failure)),
@@ -170,7 +173,7 @@ impl ArtifactStore for Artifacts {
     }
 }
 
-/// A listing in progress. The storage library reads the pages of a bucket on demand.
+/// A listing in progress. The storage library requests the pages of a bucket on demand.
 struct Listing {
     objects: Fuse<BoxStream<'static, object_store::Result<ObjectMeta>>>,
 }
@@ -197,7 +200,7 @@ impl ObjectListing for Listing {
     }
 }
 
-/// Sets up the objects of a location without a call to it.
+/// Creates the client of a store without accessing a bucket.
 fn open_store(location: &Location) -> Result<Arc<dyn ObjectStore>, OpenError> {
     match location {
         Location::Directory(directory) => Ok(Arc::new(file_store(directory)?)),
@@ -205,15 +208,15 @@ fn open_store(location: &Location) -> Result<Arc<dyn ObjectStore>, OpenError> {
     }
 }
 
-/// A store of files that survive a power loss: the library syncs each file and its directory.
+/// Creates a store of files that survive a power loss: the library syncs each file and its directory.
 fn file_store(directory: &FilePath) -> Result<LocalFileSystem, OpenError> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(OpenError::Directory)?;
     let store = LocalFileSystem::new_with_prefix(directory).map_err(OpenError::Store)?;
-    // Removing an artifact also removes its empty directories.
+    // Automatic cleanup: the removal of an artifact also removes directories that it leaves empty.
     Ok(store.with_fsync(true).with_automatic_cleanup(true))
 }
 
-/// `credentials` is a builder that has read the `AWS_*` variables.
+/// Creates the client of a bucket. `credentials` is a builder that has already read the `AWS_*` variables.
 fn bucket_store(credentials: AmazonS3Builder, bucket: &S3Location) -> Result<Arc<dyn ObjectStore>, OpenError> {
     let retry = RetryConfig { max_retries: MAX_RETRIES, retry_timeout: CALL_TIMEOUT, ..RetryConfig::default() };
     let client = ClientOptions::new().with_connect_timeout(CONNECT_TIMEOUT).with_timeout(CALL_TIMEOUT);
@@ -244,7 +247,7 @@ async fn with_timeout<T>(
     timeout(limit, call).await.unwrap_or_else(|elapsed| Err(unavailable(elapsed)))
 }
 
-/// The trace span of a store call, without the path: paths are digests without meaning.
+/// The trace span of a store call. It omits the path, because paths are digests that mean nothing to a reader.
 fn span(call: &'static str) -> Span {
     tracing::debug_span!("artifact", otel.name = call, otel.kind = "client")
 }

@@ -19,24 +19,24 @@ pub struct S3Location {
     pub bucket: String,
     /// The prefix of every key; may be empty.
     pub prefix: String,
-    /// The service's address, if it is not Amazon's.
+    /// The address of the S3 service; `None` for Amazon S3.
     pub endpoint: Option<String>,
-    /// The region; without it `AWS_REGION` decides.
+    /// The region; if `None`, `AWS_REGION` applies.
     pub region: Option<String>,
     /// Whether the bucket name is part of the path instead of the host name.
     pub path_style: bool,
 }
 
-/// Reason why a text is not a location. No variant contains the text.
+/// Reason why a text is not a valid location. No variant contains the text, which may contain credentials.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LocationRefusal {
-    /// Neither `file:///directory` nor `s3://bucket/prefix`.
+    /// The text matches neither `file:///directory` nor `s3://bucket/prefix`.
     #[error("expected `file:///directory` or `s3://bucket/prefix`")]
     Form,
     /// The address contains a user name or password.
     #[error("credentials belong into the `AWS_*` variables, not into the address")]
     Credentials,
-    /// An unknown query parameter.
+    /// The address has an unknown query parameter.
     #[error("the only parameters are `endpoint`, `region` and `path_style`")]
     Parameter,
     /// The endpoint is not a plain http or https address.

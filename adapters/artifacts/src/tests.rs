@@ -61,10 +61,10 @@ async fn is_ready_until_the_directory_is_removed() {
     store.ready().await.unwrap();
     fs::remove_dir_all(directory.path()).unwrap();
     assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
-    // An empty directory in its place is not the original store.
+    // An empty directory at the same path is not the original store.
     fs::create_dir(directory.path()).unwrap();
     assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
-    // A new process may initialize the empty store.
+    // A new process has not seen the markers, so it may initialize the empty directory.
     in_directory(directory.path()).ready().await.unwrap();
 }
 
@@ -83,7 +83,7 @@ async fn is_not_ready_if_a_prefix_is_not_writable() {
     }
 }
 
-/// A store in a bucket, with explicit credentials.
+/// Opens a store in a bucket, with explicit credentials.
 fn in_bucket(address: &str) -> Artifacts {
     let Location::Bucket(bucket) = Location::parse(address).unwrap() else { panic!("no bucket") };
     let credentials = AmazonS3Builder::new().with_access_key_id("key").with_secret_access_key("secret");
@@ -92,7 +92,7 @@ fn in_bucket(address: &str) -> Artifacts {
 
 #[tokio::test]
 async fn silent_bucket_times_out() {
-    // A bound socket without accept: the connection opens and no response arrives.
+    // The socket accepts connections in its backlog, but no response ever arrives.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let store = in_bucket(&format!("s3://bucket/p?endpoint={endpoint}&region=x-1&path_style=true"));
@@ -120,7 +120,7 @@ async fn truncated_response_is_unavailable() {
     assert!(store.read(&path(), 7).await.unwrap().unwrap().is_equal_to(b"{\"a\":1}"));
     for cut in [script.clone().truncated(), script.reset_before_end()] {
         endpoint.respond_with(cut);
-        // A response that announces the recorded length and ends early.
+        // The response announces the recorded length, but its body ends early.
         let read = store.read(&path(), 1024).await;
         assert!(matches!(read, Err(ArtifactError::Unavailable(_))), "{read:?}");
     }

@@ -1,10 +1,10 @@
 //! Chunking of texts: by length, at sentence boundaries, or at headings.
 //!
-//! A text is split into its smallest parts once, the tokens of each part are counted once, and parts are merged
-//! while they fit. The time is linear in the text length.
+//! The splitter first splits a text into its smallest parts and counts the tokens of each part once. It then merges
+//! consecutive parts until a chunk is full. The time is linear in the text length.
 //!
-//! Tokens are those of `cl100k_base`, whose vocabulary is embedded in the program. Other models count slightly
-//! differently, which is exact enough for a chunk length.
+//! Tokens are those of `cl100k_base`, whose vocabulary is embedded in the program. The token counts of other models
+//! differ slightly, which is accurate enough for a chunk length.
 
 use fairway_domain::knowledge::{
     ChunkStrategy, Chunking,
@@ -15,13 +15,13 @@ use std::{ops::Range, sync::LazyLock};
 use tiktoken_rs::{CoreBPE, cl100k_base};
 use unicode_segmentation::UnicodeSegmentation as _;
 
-/// Loaded with the first text: most processes never split one.
+/// Loaded when the first text is split, because most processes never split a text.
 static TOKENIZER: LazyLock<Option<CoreBPE>> = LazyLock::new(|| cl100k_base().ok());
 
 /// Approximate bytes per token of English text.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// The number of tokens of a text.
+/// Counts the tokens of a text.
 fn count_tokens(text: &str) -> usize {
     match &*TOKENIZER {
         Some(vocabulary) => vocabulary.count_ordinary(text),
@@ -50,7 +50,7 @@ impl Chunker for TextSplitter {
     }
 }
 
-/// The sections of a text that begin with a Markdown heading.
+/// Splits a text into sections, each of which begins at a Markdown heading.
 fn sections(text: &str) -> Vec<Range<usize>> {
     let is_heading = |event: &Event<'_>| matches!(event, Event::Start(Tag::Heading { .. }));
     let headings = Parser::new(text).into_offset_iter().filter(|(event, _)| is_heading(event));
@@ -69,7 +69,7 @@ struct ChunkBuilder<'t> {
     text: &'t str,
     max_tokens: usize,
     pieces: Vec<ChunkRange>,
-    /// The chunk in progress, with the sum of its parts' tokens.
+    /// The chunk in progress and the total tokens of its parts.
     current: Range<usize>,
     current_tokens: usize,
 }
@@ -84,7 +84,7 @@ impl<'t> ChunkBuilder<'t> {
         self.text.get(range.clone()).unwrap_or_default()
     }
 
-    /// Adds sentences by the rules of Unicode (UAX 29). A sentence longer than a chunk is split into words.
+    /// Adds sentences, with the boundaries of Unicode (UAX 29). A sentence longer than a chunk is split into words.
     fn add_sentences(&mut self, range: Range<usize>) {
         for (at, sentence) in self.text_of(&range).split_sentence_bound_indices() {
             let from = range.start.saturating_add(at);
@@ -100,7 +100,7 @@ impl<'t> ChunkBuilder<'t> {
         }
     }
 
-    /// Adds words with their preceding whitespace, as in tokens. A word longer than a chunk is cut.
+    /// Adds words with their preceding whitespace, because tokens include it. A word longer than a chunk is split.
     fn add_words(&mut self, range: Range<usize>) {
         let (mut from, mut in_word) = (range.start, false);
         for (at, character) in self.text_of(&range).char_indices() {
@@ -140,7 +140,8 @@ impl<'t> ChunkBuilder<'t> {
         }
     }
 
-    /// Merged parts never have more tokens than their sum: a part begins at a token boundary.
+    /// Adds a part of `size` tokens to the chunk. The sum of the parts' tokens is an upper bound of the tokens of
+    /// the merged text, because each part begins at a token boundary.
     fn add(&mut self, range: Range<usize>, size: usize) {
         if self.current_tokens > 0 && self.current_tokens.saturating_add(size) > self.max_tokens {
             self.close();
@@ -152,7 +153,7 @@ impl<'t> ChunkBuilder<'t> {
         self.current_tokens = self.current_tokens.saturating_add(size);
     }
 
-    /// Closes the chunk, without surrounding whitespace.
+    /// Closes the current chunk and trims its surrounding whitespace.
     fn close(&mut self) {
         self.current_tokens = 0;
         let text = self.text_of(&self.current);

@@ -2,7 +2,7 @@ use super::*;
 
 fn split(strategy: ChunkStrategy, chunk_tokens: u32, text: &str) -> Vec<(u32, &str)> {
     let pieces = TextSplitter.split(text, Chunking { strategy, chunk_tokens });
-    // For every strategy: chunks are ordered and disjoint, and only whitespace is omitted.
+    // With every strategy, chunks are in order and disjoint, and together omit only whitespace.
     let mut end_of_last = 0;
     for piece in &pieces {
         assert!(piece.start >= end_of_last && piece.start < piece.end, "{piece:?} of {pieces:?}");
@@ -68,7 +68,7 @@ fn cuts_texts_without_word_boundaries() {
     }
 }
 
-/// The time is linear in the text length for any content, so that a few documents cannot occupy a processor.
+/// The time must be linear in the text length for any content, so that a few documents cannot occupy a processor.
 #[test]
 fn time_is_linear_in_text_length() {
     let took = |text: &str, chunk_tokens: u32| {
@@ -83,7 +83,7 @@ fn time_is_linear_in_text_length() {
         for chunk_tokens in [16, 512] {
             let (short, long) = (times(unit, 4_000) + " x", times(unit, 32_000) + " x");
             let (short, long) = (took(&short, chunk_tokens), took(&long, chunk_tokens));
-            // The long text has eight times the length; quadratic time would be sixty-four times.
+            // The long text has eight times the length, so quadratic time would be 64 times as long.
             let most = short * 30 + std::time::Duration::from_millis(800);
             assert!(long < most, "{unit:?} {chunk_tokens}: {short:?}, then {long:?}");
         }

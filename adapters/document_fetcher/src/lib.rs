@@ -5,9 +5,9 @@ use fairway_domain::knowledge::ports::{DocumentFetcher, FetchError};
 use fairway_egress::{EgressError, EgressRequest, Guard, Limits, Method, header};
 use std::time::Duration;
 
-/// Timeout for one document.
+/// Timeout of fetching one document.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Accepted content types, as prefixes.
+/// Prefixes of the accepted content types.
 const TEXT_TYPES: [&str; 4] = ["text/", "application/json", "application/xml", "application/yaml"];
 
 /// A fetcher that sends requests through the egress guard.
@@ -17,14 +17,15 @@ pub struct GuardedFetcher {
 }
 
 impl GuardedFetcher {
-    /// A fetcher with this guard.
+    /// Creates a fetcher that sends its requests through `guard`.
     #[must_use]
     pub const fn new(guard: Guard) -> Self {
         Self { guard }
     }
 }
 
-/// Converts a failure for the caller. The log gets its cause without the address, whose path is often secret.
+/// Converts a failure for the caller. The log records its cause without the address, whose path often contains a
+/// secret.
 fn fetch_error(error: EgressError) -> FetchError {
     tracing::info!(error = &error as &dyn std::error::Error, "failed to fetch a document; failing its ingest");
     match error {

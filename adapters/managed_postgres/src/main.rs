@@ -1,7 +1,8 @@
 //! Runs one managed server in the foreground until its standard input ends.
 //!
-//! `managed-postgres DIRECTORY` prints the server's URL and process id on one line. Tests kill it to test the next
-//! owner; by hand it is a PostgreSQL for inspecting a data directory.
+//! `managed-postgres DIRECTORY` prints the server's URL and process id on one line. Tests kill this program to
+//! check how the next owner takes over the directory. People can run it to inspect a data directory with
+//! PostgreSQL.
 
 use std::error::Error;
 use std::io::{Read, Write, stdin, stdout};

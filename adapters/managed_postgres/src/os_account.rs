@@ -1,4 +1,4 @@
-//! The operating system account of the server's programs.
+//! The operating system account under which PostgreSQL's programs run.
 
 use std::fs::Metadata;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -8,24 +8,24 @@ use std::process::Command;
 
 use nix::unistd::{User, geteuid};
 
-/// The account that runs PostgreSQL: the caller's, or an unprivileged one if the caller is root.
-///
+/// The account that runs PostgreSQL: the caller's account, or an unprivileged one if the caller is root, because
 /// PostgreSQL refuses to run as root.
 #[derive(Debug, Clone)]
 pub(crate) enum Account {
-    /// The caller's account; no ownership changes.
+    /// The caller's account. Files keep their owner.
     Caller,
-    /// An unprivileged account, by its ids.
+    /// An unprivileged account, identified by its user and group ids.
     Unprivileged { uid: u32, gid: u32 },
 }
 
-/// The machine has no unprivileged account for root to use.
+/// The caller is root, and the machine has no unprivileged account that can run PostgreSQL.
 #[derive(Debug, thiserror::Error)]
 #[error("root cannot run PostgreSQL, and this machine has neither a `postgres` nor a `nobody` account")]
 pub(crate) struct NoAccount;
 
 impl Account {
-    /// Chooses the account: the caller, or as root `postgres`, else `nobody`.
+    /// Chooses the account. For root, this is `postgres` if it exists, else `nobody`; for other users, their own
+    /// account.
     pub(crate) fn choose() -> Result<Account, NoAccount> {
         if !geteuid().is_root() {
             return Ok(Account::Caller);
@@ -38,7 +38,7 @@ impl Account {
             .ok_or(NoAccount)
     }
 
-    /// Runs `command` under this account. The standard library clears the supplementary groups.
+    /// Makes `command` run under this account. The standard library clears the supplementary groups.
     pub(crate) fn apply(&self, command: &mut Command) {
         match self {
             Account::Caller => {}
@@ -58,7 +58,7 @@ impl Account {
 
     /// Whether this account may enter `directory` and all its parents.
     ///
-    /// The caller's account is assumed to: otherwise the following error is more precise.
+    /// For the caller's account the result is always true: a later operation reports the precise error.
     pub(crate) fn can_enter(&self, directory: &Path) -> bool {
         match self {
             Account::Caller => true,
@@ -72,7 +72,7 @@ impl Account {
     }
 }
 
-/// Whether the permission bits let this user and group enter a folder, as the kernel evaluates them.
+/// Whether the permission bits allow this user and group to enter a folder. The rules are those of the kernel.
 fn may_enter(metadata: &Metadata, uid: u32, gid: u32) -> bool {
     let mode = metadata.permissions().mode();
     let bit = if metadata.uid() == uid {

@@ -1,4 +1,4 @@
-//! Child processes that end with their parent.
+//! Starts child processes that end when their parent ends.
 
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
@@ -22,11 +22,13 @@ impl DeathSignal {
     }
 }
 
-/// A command for `program` that the kernel signals when the spawning **thread** ends, if this machine supports it.
+/// Returns a command for `program`. Where the machine supports it, the kernel signals the child when the spawning
+/// **thread** ends.
 ///
-/// Linux with util-linux does: `setpriv` registers the signal and then becomes the program, so the process id is the
-/// program's own. Elsewhere the plain command is returned, and the child may outlive its parent. The kernel watches
-/// the thread, so spawn from one that lives as long as the child should.
+/// Linux with util-linux supports it: `setpriv` registers the signal and then executes the program in the same
+/// process, so the process id is that of the program. On other machines the result is a plain command, whose child
+/// may outlive its parent. The kernel watches the thread, so spawn the child from a thread that lives as long as
+/// the child should.
 pub fn command(program: impl AsRef<OsStr>, farewell: DeathSignal) -> Command {
     if !is_supported() {
         return Command::new(program);
@@ -36,11 +38,11 @@ pub fn command(program: impl AsRef<OsStr>, farewell: DeathSignal) -> Command {
     command
 }
 
-/// Whether [`command`] binds its children on this machine. Determined once per process.
+/// Whether the kernel ends the children of [`command`] on this machine. Determined once per process.
 pub fn is_supported() -> bool {
     static POSSIBLE: OnceLock<bool> = OnceLock::new();
     *POSSIBLE.get_or_init(|| {
-        // Other implementations of `setpriv` lack the option, so the option itself is tested.
+        // Some implementations of `setpriv` lack the option, so this runs the program with the option.
         cfg!(target_os = "linux")
             && Command::new("setpriv")
                 .args(["--pdeathsig", "INT", "--", "true"])

@@ -21,13 +21,13 @@ use process::Process;
 /// The database superuser of every managed server.
 pub const SUPERUSER: &str = "fairway";
 
-/// Attempts to find a port, because another program may take a free one.
+/// Attempts to start on a free port. Another program may take a port after it was found to be free.
 const MAX_PORT_ATTEMPTS: u32 = 5;
 
 /// The durability of a server's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// PostgreSQL's defaults with a password: committed data survives a power loss.
+    /// PostgreSQL's default durability, with a password: committed data survives a power loss.
     Default,
     /// No `fsync` and no password; the directory is removed when the server stops. For tests only.
     Temporary,
@@ -38,8 +38,9 @@ pub enum Durability {
 pub struct Options {
     /// The programs to run.
     pub binaries: Binaries,
-    /// The directory with all files of the server: `cluster/`, `password`, `log`, `lock`. Created if missing.
-    /// [`ManagedServer::data_dir`] tells the actual location if the server's account cannot enter it.
+    /// The directory with all files of the server: `cluster/`, `password`, `log`, `lock`. Created if missing. If
+    /// the server's account cannot enter it, another directory is used; [`ManagedServer::data_dir`] returns the
+    /// actual one.
     pub data_dir: PathBuf,
     /// The port on 127.0.0.1; `None` chooses a free one.
     pub port: Option<u16>,
@@ -50,7 +51,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The server of Fairway's data directory (`FAIRWAY_DATA_DIR`): durable, on a free port.
+    /// Options of the server in Fairway's data directory (`FAIRWAY_DATA_DIR`): durable, on a free port.
     pub fn of_data_directory(binaries: Binaries, data_directory: &Path) -> Options {
         Options {
             binaries,
@@ -74,16 +75,16 @@ pub enum StartError {
         /// The process id of its owner, if known.
         owner: Option<u32>,
     },
-    /// The directory has no cluster, and none is to be created.
+    /// The directory has no cluster, and the caller did not permit creating one.
     #[error("{} has no PostgreSQL cluster of a Fairway", .0.display())]
     NoCluster(PathBuf),
-    /// Another process's server accepts no connections at present.
+    /// The server of another process accepts no connections at the moment.
     #[error("the PostgreSQL in {} is starting or stopping", .0.display())]
     NotAccepting(PathBuf),
     /// The caller is root, and the machine has no unprivileged account for the server.
     #[error("root cannot run PostgreSQL, and this machine has neither a `postgres` nor a `nobody` account")]
     NoAccount,
-    /// Another major version wrote the data.
+    /// The data was written by another major version of PostgreSQL.
     #[error("{} was written by PostgreSQL {written_by}, and {programs} was found: set FAIRWAY_POSTGRES_BIN to the \
              programs of that version, or dump and restore", .path.display())]
     OtherMajor {
@@ -94,24 +95,24 @@ pub enum StartError {
         /// The major version of the programs.
         programs: u32,
     },
-    /// The directory of a temporary server, which is removed on stop, already contains data.
+    /// The directory chosen for a temporary server already contains data, which the server's stop would delete.
     #[error("{} already has data, and a temporary server would delete it", .0.display())]
     NotEmpty(PathBuf),
     /// `initdb` failed.
     #[error("initdb failed: {0}")]
     Initdb(String),
-    /// The server ended while starting; with the last lines of its log.
+    /// The server ended during its start. Contains the last lines of its log.
     #[error("PostgreSQL ended while starting: {0}")]
     Ended(String),
-    /// The server runs but accepts no connections; with the last lines of its log.
+    /// The server runs but accepted no connections in time.
     #[error("PostgreSQL was not ready within {} s: {log}", .waited.as_secs())]
     NotReady {
-        /// How long the start was awaited.
+        /// How long the caller waited for the server.
         waited: Duration,
-        /// The end of its log.
+        /// The last lines of the server's log.
         log: String,
     },
-    /// The server of a killed owner cannot be stopped.
+    /// A server was left running by a killed owner, and cannot be stopped.
     #[error("an abandoned PostgreSQL (process {0}) does not stop")]
     Abandoned(u32),
     /// An operation on a file or process failed.
@@ -155,7 +156,7 @@ impl StartError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StopError {
-    /// The shutdown timed out and the server was terminated; the next start replays its log.
+    /// The shutdown timed out, and the server was terminated. Its next start recovers from the write-ahead log.
     #[error("PostgreSQL did not shut down in time and was terminated; its next start recovers")]
     Forced,
     /// Signalling or waiting failed.
@@ -171,12 +172,12 @@ pub struct ManagedServer {
 }
 
 impl ManagedServer {
-    /// Starts the server on its directory, with a new cluster the first time, and waits until it accepts
-    /// connections. Blocks: asynchronous code must call it on a blocking thread.
+    /// Starts the server on its directory, and waits until it accepts connections. The first start creates the
+    /// cluster. This call blocks: asynchronous code must run it on a blocking thread.
     ///
-    /// The cluster is UTF-8 in the C locale and UTC, with the superuser [`SUPERUSER`] and without databases of its
-    /// own. It listens on 127.0.0.1 only. A server that a killed owner left behind on the directory is stopped
-    /// first.
+    /// The cluster uses UTF-8, the C locale and UTC. It has the superuser [`SUPERUSER`] and no databases besides
+    /// those of PostgreSQL. The server listens on 127.0.0.1 only. If a killed owner left a server running on the
+    /// directory, that server is stopped first.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -192,8 +193,8 @@ impl ManagedServer {
             };
             match Process::start(&options, &cluster, port) {
                 Ok(process) => return Ok(ManagedServer { process, cluster, port }),
-                // Another program may take the port before the server listens on it, and the last children of a
-                // killed postmaster briefly hold its shared memory.
+                // Another program may take the port before the server listens on it. The last children of a killed
+                // postmaster also hold its shared memory for a short time. A retry succeeds in both cases.
                 Err(StartError::Ended(log))
                     if attempt < MAX_PORT_ATTEMPTS && is_temporary_failure(&log, options.port) =>
                 {
@@ -204,21 +205,22 @@ impl ManagedServer {
         }
     }
 
-    /// Starts the server of an existing cluster; never creates one.
+    /// Starts the server of an existing cluster, and never creates a cluster.
     ///
     /// # Errors
-    /// [`StartError::NoCluster`], and see [`StartError`].
+    /// [`StartError::NoCluster`] if no cluster exists; otherwise see [`StartError`].
     pub fn start_existing(options: Options) -> Result<ManagedServer, StartError> {
         let account = Account::choose().map_err(|_| StartError::NoAccount)?;
         ExistingCluster::find(&options.data_dir, &account)?;
         ManagedServer::start(options)
     }
 
-    /// A `postgres://` URL of `database` on the server that another process runs on this directory. It contains the
-    /// password and must not be logged. The server stops when that process ends, even if other connections are open.
+    /// The `postgres://` URL of `database` on the server that another process runs on this directory. It contains
+    /// the password and must not be logged. That server stops when its process ends, even if other connections are
+    /// open.
     ///
     /// # Errors
-    /// [`StartError::NoCluster`], [`StartError::NotAccepting`], and see [`StartError`].
+    /// [`StartError::NoCluster`] or [`StartError::NotAccepting`]; otherwise see [`StartError`].
     pub fn url_of_running(data_dir: &Path, database: &str) -> Result<String, StartError> {
         let account = Account::choose().map_err(|_| StartError::NoAccount)?;
         let found = ExistingCluster::find(data_dir, &account)?;
@@ -227,8 +229,8 @@ impl ManagedServer {
         Ok(url(Some(&found.password()?), port, database))
     }
 
-    /// Starts a temporary server in a new directory, in memory if it has room and below the state directory
-    /// otherwise. Leftovers of killed runs are stopped and removed first.
+    /// Starts a temporary server in a new directory. The directory is in memory if enough is free, otherwise below
+    /// the state directory. Servers and directories left behind by killed processes are stopped and removed first.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -238,7 +240,7 @@ impl ManagedServer {
         ManagedServer::start(Options { binaries, data_dir, port: None, settings, durability: Durability::Temporary })
     }
 
-    /// A `postgres://` URL of `database` for the superuser. It contains the password and must not be logged.
+    /// The `postgres://` URL of `database` for the superuser. It contains the password and must not be logged.
     pub fn url(&self, database: &str) -> String {
         url(self.cluster.password(), self.port, database)
     }
@@ -253,8 +255,8 @@ impl ManagedServer {
         self.process.id()
     }
 
-    /// The directory in use: the requested one, or its substitute below the state directory if the server's account
-    /// cannot enter the requested one.
+    /// The directory in use. This is the requested directory, or a substitute below the state directory if the
+    /// server's account cannot enter the requested one.
     pub fn data_dir(&self) -> &Path {
         self.cluster.home()
     }
@@ -264,15 +266,16 @@ impl ManagedServer {
         self.process.is_running()
     }
 
-    /// Stops the server: connections are closed, and committed data is on disk.
+    /// Stops the server: it closes its connections and writes committed data to disk.
     ///
     /// # Errors
-    /// See [`StopError`]; after [`StopError::Forced`] the server has ended too.
+    /// See [`StopError`]. The server has also ended after [`StopError::Forced`].
     pub fn stop(mut self) -> Result<(), StopError> {
         self.process.stop()
     }
 
-    /// Terminates the server at once, like a crash: the next start recovers from its log. For fault tests.
+    /// Terminates the server immediately, like a crash; its next start recovers from the write-ahead log. For fault
+    /// tests.
     ///
     /// # Errors
     /// [`StopError::Io`].
@@ -283,7 +286,7 @@ impl ManagedServer {
 
 impl Drop for ManagedServer {
     fn drop(&mut self) {
-        // A destructor cannot report errors; the next start cleans up.
+        // A destructor cannot report errors; the next start on the directory cleans up.
         let _ = self.process.stop();
         match self.cluster.durability() {
             Durability::Default => {}
@@ -310,7 +313,7 @@ fn url(password: Option<&str>, port: u16, database: &str) -> String {
     format!("postgres://{SUPERUSER}{password}@127.0.0.1:{port}/{}", percent_encoded(database))
 }
 
-/// Whether the cause of a failed start is temporary.
+/// Whether a start failed for a temporary reason, so that a retry may succeed.
 fn is_temporary_failure(log: &str, fixed_port: Option<u16>) -> bool {
     let port_taken = log.contains("could not bind") && fixed_port.is_none();
     port_taken || log.contains("pre-existing shared memory block")

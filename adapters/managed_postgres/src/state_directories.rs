@@ -1,4 +1,5 @@
-//! Directories for persistent state: installed programs, and servers' data without another place.
+//! Directories for persistent state: installed programs, and the data of servers whose own directory cannot be
+//! used.
 
 use std::env;
 use std::fs::{self, DirBuilder, Permissions};
@@ -12,21 +13,23 @@ use nix::unistd::geteuid;
 
 use crate::os_account::Account;
 
-/// The variable with the state directory.
+/// Environment variable that names the state directory.
 pub const STATE_VARIABLE: &str = "FAIRWAY_STATE_DIR";
-/// The memory file system of Linux.
+/// The mount point of Linux's file system in memory.
 const MEMORY_FILE_SYSTEM: &str = "/dev/shm";
-/// The space that temporary servers may need: databases of parallel tests and the log between two checkpoints.
+/// The bytes that temporary servers may need: databases of parallel tests, and the write-ahead log between two
+/// checkpoints.
 const MEMORY_BYTES: u64 = 8 << 30;
 
-/// The state directory of this user, created if missing.
+/// The state directory of this user. It is created if it is missing. The first applicable location is used:
 ///
-/// In order: `FAIRWAY_STATE_DIR`; for root `/var/lib/fairway`, which the server's unprivileged account can enter,
-/// unlike root's home; for other users `$XDG_STATE_HOME/fairway` or `~/.local/state/fairway`; a folder in `/tmp`
-/// that belongs to this user.
+/// 1. `FAIRWAY_STATE_DIR`;
+/// 2. for root, `/var/lib/fairway`, because the server's unprivileged account cannot enter root's home;
+/// 3. for other users, `$XDG_STATE_HOME/fairway` or `~/.local/state/fairway`;
+/// 4. a folder in `/tmp` that belongs to this user.
 ///
 /// # Errors
-/// When none of them can be created, or another user owns the one in `/tmp`.
+/// When no location can be created, or another user owns the folder in `/tmp`.
 pub fn directory() -> io::Result<PathBuf> {
     if let Some(named) = env::var_os(STATE_VARIABLE).filter(|value| !value.is_empty()) {
         return create(&std::path::absolute(PathBuf::from(named))?);
@@ -39,8 +42,8 @@ pub fn directory() -> io::Result<PathBuf> {
     user_directory(Path::new("/tmp"))
 }
 
-/// This user's folder in the memory file system; `None` without one, or if `FAIRWAY_STATE_DIR` names the place of all
-/// state.
+/// This user's folder in the file system in memory. `None` if the machine has no such file system, or if
+/// `FAIRWAY_STATE_DIR` names the directory for all state.
 pub(crate) fn memory_directory() -> Option<PathBuf> {
     let is_named = env::var_os(STATE_VARIABLE).is_some_and(|value| !value.is_empty());
     if is_named || free_memory_file_system().is_none() {
@@ -49,7 +52,7 @@ pub(crate) fn memory_directory() -> Option<PathBuf> {
     user_directory(Path::new(MEMORY_FILE_SYSTEM)).ok()
 }
 
-/// Whether the memory file system and the machine's memory have [`MEMORY_BYTES`] available.
+/// Whether both the file system in memory and the machine's memory have [`MEMORY_BYTES`] available.
 pub(crate) fn memory_has_room() -> bool {
     let available = || {
         let memory = available_memory(&fs::read_to_string("/proc/meminfo").ok()?)?;
@@ -58,7 +61,7 @@ pub(crate) fn memory_has_room() -> bool {
     available().is_some_and(|bytes| bytes >= MEMORY_BYTES)
 }
 
-/// The available bytes of the memory file system.
+/// The available bytes of the file system in memory.
 #[cfg(target_os = "linux")]
 fn free_memory_file_system() -> Option<u64> {
     let status = statfs(MEMORY_FILE_SYSTEM).ok().filter(|status| status.filesystem_type() == TMPFS_MAGIC)?;
@@ -70,7 +73,7 @@ fn free_memory_file_system() -> Option<u64> {
     None
 }
 
-/// The available bytes of a `/proc/meminfo`.
+/// Parses the available bytes from the text of `/proc/meminfo`.
 fn available_memory(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
@@ -86,12 +89,13 @@ fn default_directory() -> Option<PathBuf> {
         .map(|state| state.join("fairway"))
 }
 
-/// The folder of this user in a shared one. A folder of that name that another user prepared is refused.
+/// Creates this user's folder in a directory that all users share. If another user already created a folder of that
+/// name, it is refused.
 fn user_directory(shared: &Path) -> io::Result<PathBuf> {
     let path = shared.join(format!("fairway-{}", geteuid()));
     match DirBuilder::new().mode(0o711).create(&path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        // The mask of the process may have closed it to the server's account.
+        // The process's umask may have removed the permission of the server's account to enter the folder.
         made => made.and_then(|()| fs::set_permissions(&path, Permissions::from_mode(0o711)))?,
     }
     let metadata = path.symlink_metadata()?;
@@ -102,7 +106,7 @@ fn user_directory(shared: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Creates a folder that others may enter but not list, and returns its real path.
+/// Creates a folder that other users may enter but not list, and returns its canonical path.
 pub(crate) fn create(path: &Path) -> io::Result<PathBuf> {
     if !path.is_dir() {
         DirBuilder::new().recursive(true).mode(0o755).create(path)?;
@@ -111,10 +115,10 @@ pub(crate) fn create(path: &Path) -> io::Result<PathBuf> {
     path.canonicalize()
 }
 
-/// The folder to use for `wanted`: itself if the server's account can enter it, else a fixed substitute below the
-/// state directory.
+/// The folder to use in place of `wanted`: `wanted` itself if the server's account can enter it, otherwise a fixed
+/// substitute below the state directory.
 ///
-/// Root's checkout is often below a home that no other user may enter.
+/// A substitute is needed when root's checkout is below a home directory that no other user may enter.
 pub(crate) fn enterable_directory(wanted: &Path, account: &Account) -> io::Result<PathBuf> {
     let wanted = create(wanted)?;
     if account.can_enter(&wanted) {
@@ -130,7 +134,7 @@ pub(crate) fn enterable_directory(wanted: &Path, account: &Account) -> io::Resul
     ))
 }
 
-/// The folder that [`enterable_directory`] returns for the same path, if it exists. Creates nothing.
+/// The folder that [`enterable_directory`] would return for this path, if it exists. Creates nothing.
 pub(crate) fn existing_directory(wanted: &Path, account: &Account) -> io::Result<Option<PathBuf>> {
     let Some(wanted) = canonical_path(wanted)? else { return Ok(None) };
     if account.can_enter(&wanted) {
@@ -139,7 +143,7 @@ pub(crate) fn existing_directory(wanted: &Path, account: &Account) -> io::Result
     canonical_path(&substitute(&directory()?, &wanted))
 }
 
-/// The real path of a folder, if it exists.
+/// The canonical path of a folder; `None` if it does not exist.
 fn canonical_path(path: &Path) -> io::Result<Option<PathBuf>> {
     match path.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -152,8 +156,8 @@ fn substitute(state: &Path, wanted: &Path) -> PathBuf {
     state.join("servers").join(format!("{key:016x}"))
 }
 
-/// FNV-1a, 64 bits. The standard library's hashers may change between releases, and a data directory must keep its
-/// name.
+/// The 64-bit FNV-1a hash. The name of a data directory contains it and must not change, but the standard library's
+/// hashers may change between releases.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -183,7 +187,7 @@ mod tests {
 
     #[test]
     fn hash_matches_the_published_vectors() {
-        // From the reference list of the algorithm's authors.
+        // Test vectors published by the algorithm's authors.
         assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
     }

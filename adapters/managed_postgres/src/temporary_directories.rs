@@ -1,4 +1,4 @@
-//! Directories of temporary servers, and the cleanup of those whose owner was killed.
+//! Directories of temporary servers. Directories whose owner was killed are removed.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,24 +12,26 @@ use nix::unistd::Pid;
 use crate::server;
 use crate::state_directories;
 
-/// The directory of temporary servers' directories.
+/// Name of the directory that contains the directories of all temporary servers.
 const PARENT: &str = "throwaway";
 
-/// A new directory in memory if it has room, else below the state directory. Cleans up abandoned ones first.
+/// The path of a new directory: in memory if enough is free, otherwise below the state directory. Removes abandoned
+/// directories first.
 pub(crate) fn fresh_directory() -> io::Result<PathBuf> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let (on_disk, in_memory) = (state_directories::directory()?, state_directories::memory_directory());
     for parent in [Some(&on_disk), in_memory.as_ref()].into_iter().flatten() {
         sweep(&parent.join(PARENT));
     }
-    // A clone of a template database is a thousand files, which a disk creates several times slower.
+    // Memory is preferred, because a clone of a template database has a thousand files, which a disk creates
+    // several times slower.
     let chosen = in_memory.filter(|_| state_directories::memory_has_room()).unwrap_or(on_disk);
     let parent = state_directories::create(&chosen.join(PARENT))?;
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     Ok(parent.join(format!("{}-{number}", std::process::id())))
 }
 
-/// Removes every directory without an owner. The next call retries failures.
+/// Removes every directory without a live owner. A failure is ignored, because the next call tries again.
 fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -44,12 +46,13 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// The process that created the directory, from its name.
+/// The id of the process that created the directory, which is part of the directory's name.
 fn creator(home: &Path) -> Option<i32> {
     home.file_name()?.to_str()?.split('-').next()?.parse().ok()
 }
 
-/// Whether a process is alive. The lock alone is not sufficient: the creator may not have locked its directory yet.
+/// Whether a process is alive. The lock file alone is not sufficient, because the creator locks its directory some
+/// time after choosing the name.
 fn is_alive(process: i32) -> bool {
     kill(Pid::from_raw(process), None) != Err(Errno::ESRCH)
 }

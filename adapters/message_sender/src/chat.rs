@@ -1,18 +1,18 @@
-//! Chat messages in the formats of common team chats.
+//! Bodies of chat messages, in the formats of common team chats.
 
 use fairway_domain::notification::{Severity, message::Message};
 use serde_json::{Value, json};
 
 /// Maximum length of a title, in characters (the header block of Slack).
 const MAX_TITLE: usize = 150;
-/// Maximum length of a text, in characters. The smallest limit is that of Discord.
+/// Maximum length of a text, in characters. Discord has the smallest limit of the supported services.
 const MAX_TEXT: usize = 1_900;
 
-/// Maximum lengths of the title and the description of an embed of Discord, in characters.
+/// Maximum lengths of the title and the description of a Discord embed, in characters.
 const MAX_DISCORD_TITLE: usize = 256;
 const MAX_DISCORD_DESCRIPTION: usize = 4_096;
 
-/// The format of a chat.
+/// The message format of a chat service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Format {
     Slack,
@@ -23,7 +23,7 @@ enum Format {
 }
 
 impl Format {
-    /// The named format; without a known name, that of the address's host.
+    /// The format with this name. Without a known name, the host of the address determines the format.
     fn of(name: Option<&str>, address: &str) -> Self {
         match name {
             Some("slack") => Self::Slack,
@@ -51,7 +51,8 @@ impl Format {
     }
 }
 
-/// The body of a message. Texts are escaped for the format, so that none of them is markup or mentions anybody.
+/// Builds the body of a message. Texts are escaped for the format, so that they contain no markup and mention no
+/// users.
 pub(crate) fn body(format: Option<&str>, address: &str, message: &Message) -> Value {
     let title = shortened(&message.title, MAX_TITLE);
     let text = shortened(&text_of(message), MAX_TEXT);
@@ -91,7 +92,8 @@ pub(crate) fn body(format: Option<&str>, address: &str, message: &Message) -> Va
     }
 }
 
-/// The text of links. Their addresses consist of the operator's address, fixed paths and identifiers.
+/// The label of links. A link's address consists of the operator's address, fixed paths and identifiers, so it
+/// needs no escaping.
 const OPEN: &str = "Open in Fairway";
 
 fn slack(message: &Message, title: &str, text: &str) -> Value {
@@ -139,7 +141,7 @@ fn google_chat(message: &Message, title: &str, text: &str) -> Value {
     })
 }
 
-/// The text below the title: the body, and one line for each notification of a digest.
+/// The text below the title: the body of one notification, or one line for each notification of a digest.
 pub(crate) fn text_of(message: &Message) -> String {
     if message.lines.is_empty() {
         return message.body.clone();
@@ -168,7 +170,8 @@ fn shortened(text: &str, most: usize) -> String {
     short
 }
 
-/// A paragraph of an Adaptive Card. A `TextRun` shows its text as it is; a `TextBlock` would read Markdown.
+/// A paragraph of an Adaptive Card. It uses a `TextRun`, which displays text literally; a `TextBlock` would
+/// interpret Markdown.
 fn run(text: &str, style: &Value) -> Value {
     let mut inline = json!({ "type": "TextRun", "text": text });
     if let (Value::Object(inline), Value::Object(style)) = (&mut inline, style) {
@@ -185,7 +188,8 @@ const fn color(severity: Severity) -> &'static str {
     }
 }
 
-/// The three characters that Slack requires to be escaped; the others of its markup need one of them to mention anybody.
+/// Escapes the three characters that Slack requires to be escaped. Slack's markup for mentions and links always
+/// contains one of them.
 fn escaped_for_slack(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -194,8 +198,8 @@ fn escaped_html(text: &str) -> String {
     escaped_for_slack(text).replace('\n', "<br>")
 }
 
-/// Escapes each character that Markdown gives a meaning, and `@`, which mentions people. The result has at most `most`
-/// characters, and ends between two characters of the text.
+/// Escapes each character with a meaning in Markdown, and `@`, which mentions users. The result has at most `most`
+/// characters, and no escape sequence is cut.
 fn escaped_markdown(text: &str, most: usize) -> String {
     let (mut escaped, mut length) = (String::with_capacity(text.len()), 0_usize);
     for character in text.chars() {
@@ -205,7 +209,7 @@ fn escaped_markdown(text: &str, most: usize) -> String {
             | ':' => ("\\", ""),
             _ => ("", ""),
         };
-        // Each of the two is at most one character.
+        // `before` and `after` have at most one character each.
         length = length.saturating_add(1).saturating_add(before.len()).saturating_add(after.chars().count());
         if length > most {
             break;

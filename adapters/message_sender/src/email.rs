@@ -1,4 +1,4 @@
-//! E-mail by SMTP, as text and HTML.
+//! Sends e-mails over SMTP, with a text and an HTML part.
 
 use crate::{LAST_WORDS, TIMEOUT, chat::text_of, post::failure};
 use fairway_domain::{
@@ -32,9 +32,9 @@ const SUBMISSIONS_PORT: u16 = 465;
 pub enum MailEncryption {
     /// TLS from the first byte.
     Implicit,
-    /// STARTTLS, without which nothing is sent.
+    /// STARTTLS. If the server does not offer it, no message is sent.
     StartTls,
-    /// None, for a server on the loopback interface.
+    /// No encryption, for a server on the loopback interface.
     None,
 }
 
@@ -58,7 +58,8 @@ impl fmt::Debug for MailServer {
     }
 }
 
-/// Why the settings of the mail server are invalid. The text never contains a value, which may hold a password.
+/// Reason why the settings of the mail server are invalid. No variant contains a setting, which may include a
+/// password.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MailServerRefusal {
     /// The address is invalid.
@@ -70,8 +71,8 @@ pub enum MailServerRefusal {
 }
 
 impl MailServer {
-    /// A mail server from its URL and the address of the sender. `smtps` encrypts the whole connection; `smtp` uses STARTTLS,
-    /// or no encryption for a loopback address.
+    /// Creates a mail server from its URL and the sender's address. `smtps` encrypts the whole connection. `smtp`
+    /// uses STARTTLS, or no encryption if the server's address is a loopback address.
     ///
     /// # Errors
     /// When the URL or the sender's address is invalid.
@@ -96,12 +97,12 @@ impl MailServer {
         let port = url.port().unwrap_or(default_port);
         let address = format!("{}://{host}:{port}", url.scheme());
         let configured = fairway_egress::Url::parse(&address).map_err(|_| MailServerRefusal::Address)?;
-        // The operator named the server, so the guard allows it, and it alone.
+        // The operator configured the server, so this copy of the guard allows its exact address.
         let guard = guard.clone().with_allowed_origin(&configured);
         Ok(Self { address, host, encryption, credentials, from, guard })
     }
 
-    /// Sends a message to an address.
+    /// Sends a message to an e-mail address, and returns the status of the server's response.
     pub(crate) async fn send(&self, to: &str, message: &Message) -> Result<Option<u16>, SendFailure> {
         let to: Address = to.parse().map_err(|_| SendFailure::without_response(DeliveryError::NoAddress))?;
         let mail = self.mail(to, message)?;
@@ -112,13 +113,14 @@ impl MailServer {
             Ok((connection, sent.map_err(|error| smtp_failure(&error))))
         };
         let (mut connection, sent) = tokio::time::timeout(TIMEOUT, accepted).await.map_err(|_| timed_out)??;
-        // The server has answered; whether it says goodbye changes nothing.
+        // The server has answered, so a failure to close the connection does not change the outcome.
         let _ = tokio::time::timeout(LAST_WORDS, connection.quit()).await;
         let response = sent?;
         Ok(Some(response.code().into()))
     }
 
-    /// A mail of text and HTML. Its identifier is that of the delivery, so repeated attempts are the same mail.
+    /// Builds a mail with a text and an HTML part. Its message identifier contains the delivery's identifier, so
+    /// that mail programs recognize repeated attempts as duplicates.
     fn mail(&self, to: Address, message: &Message) -> Result<Mail, SendFailure> {
         let (text, html) = (text(message), html(message));
         let id = format!("<{}@{}>", message.delivery_id, self.from.email.domain());
@@ -129,7 +131,7 @@ impl MailServer {
             .message_id(Some(id))
             .date(std::time::SystemTime::from(message.created_at.to_datetime()))
             .multipart(
-                // A fixed boundary, so that the attempts are equal.
+                // A fixed boundary makes the bytes of repeated attempts equal.
                 MultiPart::alternative()
                     .boundary(format!("fairway-{}", message.delivery_id))
                     .singlepart(SinglePart::plain(text))
@@ -163,10 +165,10 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Converts a failure. The log gets no text of the server.
+/// Converts a failure. The log contains the status only, because the server's text may repeat the message.
 fn smtp_failure(error: &Error) -> SendFailure {
     let status = error.status().map(u16::from);
-    tracing::info!(status, "an attempt to send an e-mail failed");
+    tracing::info!(status, "failed to send an e-mail; the sender decides on a retry");
     let error = if error.is_timeout() {
         DeliveryError::TimedOut
     } else if error.is_permanent() {

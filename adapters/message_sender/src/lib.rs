@@ -1,6 +1,8 @@
-//! The message sender: notifications as webhooks, e-mails, chat messages and pages, through the egress guard.
+//! The message sender: delivers notifications as webhooks, e-mails, chat messages and on-call alerts, through the
+//! egress guard.
 //!
-//! Nothing that a receiver answers leaves this crate, except its status: a response may contain the secret that it was sent.
+//! Only the status of a receiver's response leaves this crate, because a response may repeat the secret that was
+//! sent.
 
 mod chat;
 mod email;
@@ -29,9 +31,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 /// Maximum time until a receiver has accepted or refused a message.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time for the rest of a response, on which the outcome does not depend.
+/// Maximum time for reading the rest of a response, after its status has determined the outcome.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Maximum number of endpoints whose connections are kept.
+/// Maximum number of endpoints whose open connections are cached.
 const MAX_ENDPOINTS: u64 = 256;
 
 /// Sends messages through the egress guard.
@@ -41,7 +43,7 @@ pub struct GuardedSender {
     secrets: Arc<dyn SecretReader>,
     clock: Arc<dyn Clock>,
     mail_server: Option<Arc<MailServer>>,
-    /// The address of the server, without a slash at its end.
+    /// The public address of the Fairway server, without a trailing slash.
     public_url: Option<Arc<str>>,
     endpoints: Cache<String, Endpoint>,
 }
@@ -53,7 +55,8 @@ impl fmt::Debug for GuardedSender {
 }
 
 impl GuardedSender {
-    /// A sender with this guard and these secrets. Without a mail server, e-mails fail.
+    /// Creates a sender that uses this guard and this source of secrets. Without a mail server, e-mail deliveries
+    /// fail.
     #[must_use]
     pub fn new(
         guard: Guard,
@@ -65,14 +68,14 @@ impl GuardedSender {
         Self { guard, secrets, clock, mail_server, public_url: None, endpoints: Cache::new(MAX_ENDPOINTS) }
     }
 
-    /// Makes messages link to the console of the server at this address. Without one, they carry no link.
+    /// Sets the address of the server to whose console messages link. Without an address, messages contain no link.
     #[must_use]
     pub fn with_public_url(mut self, url: Option<&str>) -> Self {
         self.public_url = url.map(|url| url.trim_end_matches('/').into());
         self
     }
 
-    /// The message with the whole address of its link.
+    /// Returns the message with its link as an absolute address.
     fn with_link_address(&self, message: &Message) -> Message {
         let link = self.public_url.as_ref().zip(message.link.as_ref()).map(|(url, path)| format!("{url}{path}"));
         Message { link, ..message.clone() }
@@ -108,7 +111,7 @@ impl GuardedSender {
             }
             Channel::ChatA | Channel::ChatB | Channel::ChatC => {
                 let (configuration, secret_ref) = parts_of(receiver);
-                // The address of a chat is often its secret.
+                // A chat's address often contains its credential, so the address may be stored as a secret.
                 let address = match (member(configuration, "url"), secret_ref) {
                     (Some(url), _) => url.to_owned(),
                     (None, Some(reference)) => self.secret(tenant_slug, reference).await?.expose().trim().to_owned(),
@@ -133,7 +136,7 @@ impl GuardedSender {
         }
     }
 
-    /// The address of a destination and its key, if it has one.
+    /// The address of a destination, and its signing or routing key if it has one.
     async fn address_and_key(
         &self,
         tenant: &Slug,
@@ -149,20 +152,21 @@ impl GuardedSender {
     }
 }
 
-/// A text of a configuration. A redacted one is absent, also if only a part of it was redacted: what is left is not the
-/// address that the administrator sent.
+/// A text of a configuration. A text that was redacted, even in part, counts as absent, because it is no longer the
+/// address that the administrator entered.
 fn member<'c>(configuration: &'c Map<String, Value>, name: &str) -> Option<&'c str> {
     let text = configuration.get(name)?.as_str()?;
     (!text.is_empty() && !text.contains(REDACTED)).then_some(text)
 }
 
-/// The failure for lack of an address. One that was redacted is refused, as the one with the credential would be.
+/// The failure of a delivery without an address. A redacted address contained a credential, so it fails like an
+/// address with a credential: as refused.
 fn without_address(configuration: &Map<String, Value>) -> SendFailure {
     let is_redacted = configuration.get("url").and_then(Value::as_str).is_some_and(|url| url.contains(REDACTED));
     SendFailure::without_response(if is_redacted { DeliveryError::AddressRefused } else { DeliveryError::NoAddress })
 }
 
-/// The configuration and the secret reference of a receiver.
+/// The configuration of a receiver, and the reference to its secret.
 fn parts_of(receiver: &Receiver) -> (&Map<String, Value>, Option<&str>) {
     static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
     match receiver {
@@ -176,7 +180,8 @@ fn parts_of(receiver: &Receiver) -> (&Map<String, Value>, Option<&str>) {
 impl MessageSender for GuardedSender {
     async fn send(&self, outgoing: &OutgoingMessage) -> Result<Option<u16>, SendFailure> {
         let timed_out = SendFailure::without_response(DeliveryError::TimedOut);
-        // Longer than its parts, so that a slow end of a response does not hide that the receiver accepted the message.
+        // This limit exceeds the limits of the parts. A response whose end is slow therefore does not hide that the
+        // receiver accepted the message.
         tokio::time::timeout(TIMEOUT + 2 * LAST_WORDS, self.send_to(outgoing)).await.map_err(|_| timed_out)?
     }
 }

@@ -1,4 +1,4 @@
-//! Pages: alerts in the shape of the Events API v2 that on-call services accept.
+//! On-call alerts, in the format of the Events API v2.
 
 use fairway_domain::notification::{Severity, message::Message};
 use serde_json::{Value, json};
@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 /// Maximum length of a summary, in characters (Events API v2).
 const MAX_SUMMARY: usize = 1_024;
 
-/// The alert of a message, with a link to its subject. `dedup_key` is the fact, so that repeated attempts raise one alert.
+/// Builds the alert of a message, with a link to its subject. `dedup_key` identifies the fact, so that repeated
+/// attempts raise one alert.
 pub(crate) fn body(routing_key: &str, message: &Message) -> Value {
     json!({
         "routing_key": routing_key,

@@ -1,4 +1,4 @@
-//! Requests to receivers, and what their responses mean.
+//! Posts requests to receivers, and interprets their responses.
 
 use crate::{GuardedSender, LAST_WORDS, TIMEOUT};
 use fairway_domain::{
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Maximum size of a response, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
-/// A request with a body.
+/// The headers and the body of a request.
 pub(crate) struct Request {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
@@ -32,7 +32,8 @@ impl Request {
 }
 
 impl GuardedSender {
-    /// The endpoint of an address. It is cached for its connections; the guard checks each new connection.
+    /// The endpoint of an address. Endpoints are cached to reuse their connections; the guard checks each new
+    /// connection.
     fn endpoint(&self, address: &str) -> Result<Endpoint, EgressError> {
         if let Some(endpoint) = self.endpoints.get(address) {
             return Ok(endpoint);
@@ -43,8 +44,8 @@ impl GuardedSender {
         Ok(endpoint)
     }
 
-    /// Posts a request and returns the status of a response that accepts it. The body of the response is read, so that the
-    /// connection can be used again, and dropped.
+    /// Posts a request. Returns the status if the receiver accepted it. The body of the response is read, so that
+    /// the connection can be reused, and then discarded.
     pub(crate) async fn post(&self, address: &str, request: Request) -> Result<Option<u16>, SendFailure> {
         let Request { headers, body } = request;
         let endpoint = self.endpoint(address).map_err(failure)?;
@@ -52,7 +53,7 @@ impl GuardedSender {
         let answer = endpoint.send(sent).await.map_err(failure)?;
         let status = answer.status().as_u16();
         let retry_after = retry_after(answer.headers(), self.clock.now());
-        // A response that is slow, too long or breaks off was a response nevertheless.
+        // A failure to read the rest of the body is ignored, because the status already determines the outcome.
         let _ = tokio::time::timeout(LAST_WORDS, answer.read_all()).await;
         match DeliveryError::of_status(status) {
             None => Ok(Some(status)),
@@ -61,20 +62,24 @@ impl GuardedSender {
     }
 }
 
-/// The delay that a receiver asks for, at most [`MAX_DELAY`]: seconds or a date (RFC 9110, 10.2.3).
+/// The delay that the receiver's `Retry-After` header requests, as seconds or a date (RFC 9110, 10.2.3). At most
+/// [`MAX_DELAY`].
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // A number beyond the range is a long delay, and not a malformed header.
+        // A number that exceeds the range of `u64` means a long delay; it is not a malformed header.
         return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)).min(MAX_DELAY));
     }
     let until = httpdate::parse_http_date(text).ok()?;
     Some(until.duration_since(now.to_datetime().into()).ok()?.min(MAX_DELAY))
 }
 
-/// Converts a failure. The log gets its cause without the address, whose path is often secret.
+/// Converts a failure. The log records its cause without the address, whose path often contains a secret.
 pub(crate) fn failure(error: EgressError) -> SendFailure {
-    tracing::info!(error = &error as &dyn std::error::Error, "an attempt to deliver a notification failed");
+    tracing::info!(
+        error = &error as &dyn std::error::Error,
+        "failed to deliver a notification; the sender decides on a retry"
+    );
     SendFailure::without_response(match error {
         EgressError::Refused(_) => DeliveryError::AddressRefused,
         EgressError::Unresolved | EgressError::Unreachable | EgressError::Tls | EgressError::Incomplete => {

@@ -1,4 +1,4 @@
-//! Webhooks: CloudEvents 1.0 in the structured JSON mode, signed by Standard Webhooks.
+//! Webhook requests: CloudEvents 1.0 in structured JSON mode, signed as Standard Webhooks specifies.
 
 use crate::post::Request;
 use fairway_domain::{
@@ -13,13 +13,15 @@ use fairway_domain::{
 use fairway_egress::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use standardwebhooks::{HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHOOK_TIMESTAMP, Webhook};
 
-/// Maximum number of keys of a destination: the present one and the next one while it is rotated.
+/// Maximum number of signing keys of a destination: the current key, and the next key during a rotation.
 const MAX_KEYS: usize = 2;
-/// Minimum length of a key, in bytes (Standard Webhooks recommends 24 to 64).
+/// Minimum length of a key without its `whsec_` prefix, in base64 characters. They encode 24 bytes, the minimum that
+/// Standard Webhooks recommends.
 const MIN_KEY_CHARACTERS: usize = 32;
 
-/// The request of a message. The secret holds one or two keys, `whsec_` and base64, separated by whitespace; with two, the
-/// request has both signatures. A destination without a key gets an unsigned request.
+/// Builds the request of a message. The secret contains one or two keys, separated by whitespace. Each is `whsec_`
+/// followed by base64. With two keys, the request has both signatures. A destination without a key receives an
+/// unsigned request.
 pub(crate) fn request(message: &Message, key: Option<&Secret>, at: Timestamp) -> Result<Request, SendFailure> {
     let unusable = || SendFailure::without_response(DeliveryError::SecretUnavailable);
     let body = cloud_event(message);

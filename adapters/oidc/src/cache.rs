@@ -8,11 +8,11 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::{sync::Arc, time::Duration};
 
-/// How long a verification is valid. Keys that the issuer removed end it earlier.
+/// How long a verification is valid. It ends earlier if the issuer removes the key that verified the token.
 const MAX_AGE: Duration = Duration::from_secs(60);
 /// Maximum memory of all entries, in bytes.
 const MAX_BYTES: u64 = 8 << 20;
-/// Memory of an entry without the texts of its identity, in bytes: key, value, hash table and queues.
+/// Memory of an entry besides the texts of its identity, in bytes: key, value, hash table and queues.
 const ENTRY_BYTES: usize = 1_024;
 
 /// A verified token.
@@ -24,7 +24,7 @@ pub(crate) struct VerifiedToken {
     verified_at: Timestamp,
 }
 
-/// Tokens that were verified within the last minute. Only valid tokens enter it.
+/// Tokens that were verified within the last minute. Invalid tokens are not cached.
 pub(crate) struct TokenCache(Cache<blake3::Hash, VerifiedToken>);
 
 impl TokenCache {
@@ -33,11 +33,11 @@ impl TokenCache {
         Self(Cache::builder().max_capacity(MAX_BYTES).weigher(weigh).time_to_live(MAX_AGE).build())
     }
 
-    /// The entry, if it is valid at this time. The injected clock decides; the cache's own clock only frees memory.
+    /// The entry, if it is valid at `now`. The injected clock decides; the cache's own clock only frees memory.
     pub(crate) fn get(&self, key: &blake3::Hash, now: Timestamp) -> Option<VerifiedToken> {
         let entry = self.0.get(key)?;
         let end = entry.verified_at.plus(MAX_AGE).min(entry.identity.expires_at);
-        // A clock that was set back proves nothing about the age of an entry.
+        // After the clock was set back, the age of an entry is unknown, so the entry counts as expired.
         (entry.verified_at <= now && now < end).then_some(entry)
     }
 
@@ -61,7 +61,7 @@ fn bytes(identity: &VerifiedIdentity) -> usize {
             source.endpoint.len().saturating_add(source.access_token.as_deref().map_or(0, str::len))
         }),
     };
-    // The other texts are shorter than a token and mostly short.
+    // The token that contains these texts bounds their length.
     let texts = [Some(&identity.subject), identity.name.as_ref(), identity.email.as_ref()];
     let texts: usize = texts.into_iter().flatten().map(String::len).sum();
     ENTRY_BYTES.saturating_add(groups).saturating_add(texts)

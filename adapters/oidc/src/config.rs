@@ -1,4 +1,4 @@
-//! Configuration of issuers.
+//! The configuration of OpenID Connect issuers, and its validation.
 
 use fairway_domain::access::identity::ClaimRules;
 use fairway_egress::Url;
@@ -7,22 +7,24 @@ use std::{net::IpAddr, path::PathBuf};
 /// An issuer whose access tokens are accepted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IssuerConfig {
-    /// The rules for its tokens. The issuer is an `https` address, or `http` on loopback.
+    /// The rules for its tokens, including the issuer's identifier: an `https` address, or an `http` address on
+    /// loopback.
     pub rules: ClaimRules,
-    /// A file with the certificate authorities of the issuer, in PEM form. They replace the default ones.
+    /// A file with the certificate authorities for connections to the issuer, in PEM form. They replace the default
+    /// authorities.
     pub ca_file: Option<PathBuf>,
 }
 
 /// Reason why the configuration of an issuer is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum IssuerConfigError {
-    /// There is no issuer.
+    /// No issuer is configured.
     #[error("an issuer is required")]
     NoIssuer,
     /// Two configurations have the same issuer.
     #[error("an issuer is configured twice")]
     DuplicateIssuer,
-    /// The issuer is not an address without query, fragment and credentials.
+    /// The issuer is not a plain address: it has a query, a fragment or credentials.
     #[error("the issuer must be an https address without query, fragment and credentials")]
     Issuer,
     /// The issuer uses `http` on another machine.
@@ -31,10 +33,11 @@ pub enum IssuerConfigError {
     /// The audience is empty.
     #[error("the audience is required")]
     Audience,
-    /// The audience is the portal's client, so that tokens of the portal would count as access tokens.
+    /// The audience equals the portal's client, so tokens that are issued to the portal would be accepted as access
+    /// tokens.
     #[error("the audience must differ from the client of the portal")]
     AudienceIsPortalClient,
-    /// The name of a claim is empty, or a claim with a fixed meaning.
+    /// The name of a configured claim is empty, or is the name of a claim with a standard meaning.
     #[error("a configured claim has no name, or the name of a claim with another meaning")]
     Claim,
     /// The file of certificate authorities cannot be read.
@@ -46,7 +49,7 @@ pub enum IssuerConfigError {
 }
 
 impl IssuerConfigError {
-    /// The stable code of the refusal.
+    /// The stable code of the error.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -64,7 +67,7 @@ impl IssuerConfigError {
 }
 
 impl IssuerConfigError {
-    /// The key of the setting that is not accepted.
+    /// The name of the setting that is invalid.
     #[must_use]
     pub const fn field(self) -> &'static str {
         match self {
@@ -76,14 +79,16 @@ impl IssuerConfigError {
     }
 }
 
-/// Claims that have a meaning of their own and hold neither groups nor tenants. `sub` may be the name of a person.
+/// Claims with a standard meaning, which contain neither groups nor tenants. `sub` is absent, because it may serve
+/// as the user name.
 const RESERVED_CLAIMS: [&str; 7] = ["iss", "aud", "exp", "nbf", "iat", "jti", "email_verified"];
 
 impl IssuerConfig {
-    /// Checks the settings that rules alone accept: an ambiguous audience, and claims with another meaning.
+    /// Checks the settings that the claim rules do not check: the audience must differ from the portal's client,
+    /// and no configured claim may have a standard meaning.
     ///
     /// # Errors
-    /// The first setting that is not accepted.
+    /// The first invalid setting.
     pub fn check(&self) -> Result<(), IssuerConfigError> {
         self.address()?;
         let ClaimRules { audience, portal_client_id, user_claim, groups_claim, tenant_claim, .. } = &self.rules;
@@ -100,7 +105,7 @@ impl IssuerConfig {
         Ok(())
     }
 
-    /// The host of the issuer, for people.
+    /// The host of the issuer, for display.
     #[must_use]
     pub fn host(&self) -> Option<String> {
         self.address().ok()?.host_str().map(str::to_owned)

@@ -1,5 +1,5 @@
-//! Fetches of the keys of an issuer: its discovery document (OpenID Connect Discovery 1.0), then the key set that the
-//! document names.
+//! Fetches the keys of an issuer: first its discovery document (OpenID Connect Discovery 1.0), then the key set
+//! that the document names.
 
 use crate::{
     config::{IssuerConfig, IssuerConfigError, is_loopback},
@@ -19,16 +19,16 @@ const DISCOVERY_PATH: &str = ".well-known/openid-configuration";
 pub(crate) const MAX_DOCUMENT_BYTES: usize = 256 * 1024;
 /// Maximum time of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum time of a fetch, both documents together.
+/// Maximum time for fetching both documents together.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why the keys of an issuer could not be fetched. No variant contains a byte of the documents.
+/// Reason why the keys of an issuer could not be fetched. No variant contains a part of the documents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum FetchError {
-    /// The request was refused or got no complete response.
+    /// The egress guard refused the request, or no complete response arrived.
     #[error("the request failed: {0}")]
     Egress(#[from] EgressError),
-    /// The response has another status than 200.
+    /// The response has a status other than 200.
     #[error("the response has an error status")]
     Status,
     /// The discovery document is not a JSON object with an issuer and the address of a key set.
@@ -37,13 +37,13 @@ pub(crate) enum FetchError {
     /// The discovery document belongs to another issuer (RFC 8414, 3.3).
     #[error("the discovery document names another issuer")]
     OtherIssuer,
-    /// The address of the key set is less protected than the issuer.
+    /// The address of the key set is invalid, or less protected than the address of the issuer.
     #[error("the address of the key set is not allowed")]
     KeySetAddress,
-    /// The key set is refused.
+    /// The key set is malformed or has no usable key.
     #[error("{0}")]
     Keys(#[from] KeySetError),
-    /// The documents took too long.
+    /// The documents did not arrive within the timeout.
     #[error("the documents did not arrive in time")]
     TimedOut,
 }
@@ -63,7 +63,7 @@ impl FetchError {
     }
 }
 
-/// The place where an issuer publishes its keys.
+/// The addresses at which an issuer publishes its keys.
 pub(crate) struct KeySource {
     issuer: String,
     url: Url,
@@ -72,8 +72,8 @@ pub(crate) struct KeySource {
 }
 
 impl KeySource {
-    /// The source of a configured issuer. The operator named its origin, so the guard allows it. A key set at another
-    /// origin must pass the guard.
+    /// Creates the source of a configured issuer. The operator configured the issuer's origin, so the guard allows
+    /// it. A key set at another origin must pass the guard.
     pub(crate) fn new(guard: &Guard, config: &IssuerConfig) -> Result<Self, IssuerConfigError> {
         let url = config.address()?;
         let mut guard = guard.clone().with_allowed_origin(&url).with_connect_timeout(CONNECT_TIMEOUT);
@@ -95,7 +95,7 @@ impl KeySource {
         &self.url
     }
 
-    /// Fetches the discovery document, which names exactly this issuer.
+    /// Fetches the discovery document, and checks that it names exactly this issuer.
     pub(crate) async fn fetch_discovery(&self) -> Result<Vec<u8>, FetchError> {
         let document = tokio::time::timeout(FETCH_TIMEOUT, get(&self.discovery, DISCOVERY_PATH));
         let document = document.await.map_err(|_| FetchError::TimedOut)??;
@@ -107,12 +107,12 @@ impl KeySource {
         }
     }
 
-    /// The issuer, for logs.
+    /// The identifier of the issuer, for logs.
     pub(crate) fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// Fetches the keys.
+    /// Fetches the discovery document, and then the keys.
     pub(crate) async fn fetch(&self) -> Result<KeySet, FetchError> {
         tokio::time::timeout(FETCH_TIMEOUT, self.fetch_both()).await.map_err(|_| FetchError::TimedOut)?
     }
@@ -140,7 +140,7 @@ async fn get(endpoint: &Endpoint, path: &str) -> Result<Vec<u8>, FetchError> {
     Ok(response.read_all().await?.into())
 }
 
-/// The address of the key set in the discovery document of an issuer.
+/// Reads the address of the key set from the discovery document of an issuer.
 fn key_set_address(document: &[u8], issuer: &str, issuer_url: &Url) -> Result<Url, FetchError> {
     let document = json::read(document).map_err(|_| FetchError::Discovery)?;
     let member = |name: &str| document.get(name).and_then(Value::as_str).ok_or(FetchError::Discovery);

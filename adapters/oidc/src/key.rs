@@ -1,4 +1,4 @@
-//! Public keys from JSON Web Key Sets (RFC 7517, RFC 7518, RFC 8037), and signatures made with them.
+//! Public keys from JSON Web Key Sets (RFC 7517, RFC 7518, RFC 8037), and verification of signatures with them.
 
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RSA_PSS_2048_8192_SHA256, RsaPublicKeyComponents,
@@ -11,13 +11,13 @@ use fairway_domain::{
 };
 use serde_json::{Map, Value};
 
-/// Maximum number of keys in a set. Issuers publish two to six.
+/// Maximum number of keys in a set. Real issuers publish two to six.
 pub(crate) const MAX_KEYS: usize = 64;
-/// Sizes of RSA moduli, in bytes: 2048 to 8192 bits.
+/// Permitted lengths of an RSA modulus, in bytes: 2048 to 8192 bits.
 const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
 /// Maximum length of an RSA exponent, in bytes.
 const MAX_EXPONENT_BYTES: usize = 8;
-/// Length of a coordinate of P-256 and of an Ed25519 key, in bytes.
+/// Length of a P-256 coordinate and of an Ed25519 public key, in bytes.
 const COORDINATE_BYTES: usize = 32;
 /// The first byte of an uncompressed point (SEC 1, 2.3.3).
 const UNCOMPRESSED: u8 = 4;
@@ -28,10 +28,11 @@ pub enum KeySetError {
     /// The text is not a JSON object with a list of keys.
     #[error("the key set is not a JSON object with a list of keys")]
     Malformed,
-    /// There are more than 64 keys.
+    /// The set has more than 64 keys.
     #[error("the key set has too many keys")]
     TooMany,
-    /// No key can verify an access token. An issuer always has one, so the document is broken.
+    /// No key of the set can verify an access token. An issuer always publishes such a key, so the document is
+    /// broken.
     #[error("the key set has no usable key")]
     Empty,
 }
@@ -56,7 +57,7 @@ pub(crate) struct KeySet(Vec<SigningKey>);
 #[derive(PartialEq, Eq)]
 struct SigningKey {
     id: String,
-    /// The only algorithm of the key, if the set names one.
+    /// The only algorithm that the key may be used with, if the key set names it.
     algorithm: Option<SignatureAlgorithm>,
     material: Material,
 }
@@ -68,14 +69,14 @@ enum Material {
         modulus: Vec<u8>,
         exponent: Vec<u8>,
     },
-    /// An uncompressed point.
+    /// The uncompressed curve point.
     P256(Vec<u8>),
     Ed25519(Vec<u8>),
 }
 
 impl KeySet {
-    /// Parses a key set. Keys for other purposes, of other types and without identifier are left out, as RFC 7517, 5
-    /// requires.
+    /// Parses a key set. Keys for other purposes, keys of unsupported types and keys without an identifier are
+    /// ignored, as RFC 7517, section 5, recommends.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, KeySetError> {
         let document = json::read(bytes).map_err(|_| KeySetError::Malformed)?;
         let keys = document.get("keys").and_then(Value::as_array).ok_or(KeySetError::Malformed)?;
@@ -91,7 +92,7 @@ impl KeySet {
         self.0.iter().any(|key| key.id == id)
     }
 
-    /// Checks the signature of a token with the keys that have its identifier.
+    /// Checks the signature of a token with each key that has the token's key identifier.
     pub(crate) fn verify(&self, token: &UnverifiedToken<'_>) -> Result<(), InvalidToken> {
         let mut refusal = InvalidToken::UnknownKey;
         // Keys of different types may share an identifier (RFC 7517, 4.5).
@@ -108,11 +109,11 @@ impl KeySet {
 }
 
 impl SigningKey {
-    /// A usable key; `None` for any other.
+    /// Parses a key; `None` if the key cannot verify access tokens.
     fn parse(key: &Map<String, Value>) -> Option<Self> {
         let text = |name: &str| key.get(name).and_then(Value::as_str);
         let id = text("kid").filter(|id| (1..=MAX_KEY_ID_BYTES).contains(&id.len()))?;
-        // A published private key protects nothing.
+        // A key with a private part (`d`) is refused: it is published, so anyone can sign with it.
         if key.contains_key("d") || !key.get("use").is_none_or(|purpose| purpose == "sig") {
             return None;
         }
@@ -134,7 +135,7 @@ impl SigningKey {
     }
 
     fn verify(&self, token: &UnverifiedToken<'_>) -> Result<(), InvalidToken> {
-        // The key decides about the algorithm, not the token (RFC 8725, 3.1).
+        // The key determines the permitted algorithm, not the token (RFC 8725, 3.1).
         let algorithm = token.algorithm();
         if self.algorithm.is_some_and(|own| own != algorithm) || !self.material.supports(algorithm) {
             return Err(InvalidToken::KeyAlgorithm);

@@ -1,7 +1,7 @@
-//! The keys of an issuer in memory: when they are fetched, and which request waits for that.
+//! The keys of an issuer in memory. This module decides when keys are fetched, and which requests wait for a fetch.
 //!
-//! A fetch runs in a task of its own. A client that disconnects must not cancel it: unknown key identifiers allow one
-//! fetch in 30 seconds, which such a client could waste every time.
+//! A fetch runs in its own task, so that a client that disconnects does not cancel it. Otherwise a client could
+//! send unknown key identifiers and disconnect, and so waste the one fetch that is permitted in 30 seconds.
 
 use crate::{
     fetch::{FetchError, KeySource},
@@ -17,17 +17,18 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Minimum time between two fetches, however many unknown key identifiers arrive.
+/// Minimum time between two fetches, regardless of the number of unknown key identifiers.
 const MIN_INTERVAL: Duration = Duration::from_secs(30);
-/// Age from which keys are fetched again while requests use the old ones.
+/// Age at which keys are fetched again. Meanwhile requests use the existing keys.
 const REFRESH_AGE: Duration = Duration::from_secs(5 * 60);
-/// Age from which requests wait for the fetch. A removed key is refused within this time, and within ten minutes at
-/// most.
+/// Time since the start of the last finished fetch after which requests wait for the next fetch. A key that the issuer
+/// removed is therefore refused after ten minutes at the latest.
 const MAX_UNCHECKED_AGE: Duration = Duration::from_secs(9 * 60);
-/// How long keys are used without a successful fetch. An issuer that fails longer issues no tokens anyway.
+/// How long keys are used without a successful fetch. An issuer whose key set is unavailable for longer cannot
+/// issue usable tokens.
 const MAX_OUTAGE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The keys of an issuer.
+/// The keys of an issuer, fetched on demand and kept in memory.
 pub(crate) struct KeyStore {
     source: KeySource,
     clock: Arc<dyn Clock>,
@@ -36,13 +37,13 @@ pub(crate) struct KeyStore {
 
 #[derive(Default)]
 struct State {
-    /// The last good keys, and when the fetch of them began.
+    /// The keys of the last successful fetch, and the time at which that fetch began.
     keys: Option<(Arc<KeySet>, Timestamp)>,
     /// When the last fetch began.
     started_at: Option<Timestamp>,
     /// When the last finished fetch began, and whether it succeeded.
     finished: Option<(Timestamp, FetchOutcome)>,
-    /// Closes at the end of the fetch in progress.
+    /// Set while a fetch runs; the channel closes when the fetch ends.
     running: Option<watch::Receiver<()>>,
 }
 
@@ -57,13 +58,14 @@ impl KeyStore {
         Arc::new(Self { source, clock, state: Mutex::default() })
     }
 
-    /// The current keys; `None` before the first successful fetch and after a long outage. Old keys are fetched
-    /// again, and very old ones before this returns.
+    /// The current keys; `None` before the first successful fetch and after a long outage. Keys past
+    /// [`REFRESH_AGE`] start a fetch. If no fetch finished within [`MAX_UNCHECKED_AGE`], this call waits for the
+    /// fetch.
     pub(crate) async fn current(self: &Arc<Self>) -> Option<Arc<KeySet>> {
         let refresh = {
             let mut state = self.state();
             let now = self.clock.now();
-            // The first fetch belongs to `with_key`.
+            // Only `with_key` starts the first fetch.
             let (_, fetched_at) = state.keys.as_ref()?;
             if has_passed(REFRESH_AGE, *fetched_at, now) {
                 let is_checked = state.finished.is_some_and(|(at, _)| !has_passed(MAX_UNCHECKED_AGE, at, now));
@@ -76,7 +78,8 @@ impl KeyStore {
         self.state().usable_keys(self.clock.now())
     }
 
-    /// Keys that contain one with this identifier. An unknown identifier causes a fetch, at most once in 30 seconds.
+    /// Returns a key set that contains the key `id`. An unknown identifier causes a fetch, at most once in 30
+    /// seconds.
     pub(crate) async fn with_key(self: &Arc<Self>, id: &str) -> Result<Arc<KeySet>, TokenRefusal> {
         if let Some(keys) = self.current().await.filter(|keys| keys.has_key(id)) {
             return Ok(keys);
@@ -99,9 +102,10 @@ impl KeyStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a fetch unless one began within the minimum interval, and returns the end of the fetch in progress.
+    /// Starts a fetch, unless one runs or began within the minimum interval. Returns a receiver that closes when
+    /// the running fetch ends.
     fn fetch_if_due(self: &Arc<Self>, state: &mut State, now: Timestamp) -> Option<watch::Receiver<()>> {
-        // A closed channel without a result is that of a task that panicked.
+        // A closed channel in `running` means that the task of the fetch panicked.
         if let Some(running) = state.running.as_ref().filter(|running| running.has_changed().is_ok()) {
             return Some(running.clone());
         }
@@ -120,14 +124,14 @@ impl KeyStore {
         Some(running)
     }
 
-    /// Records the result of a fetch that began at this time.
+    /// Records the result of a fetch that began at `started_at`.
     fn finish(&self, started_at: Timestamp, fetched: Result<KeySet, FetchError>) {
         let issuer = self.source.issuer();
         let mut state = self.state();
         state.running = None;
         match fetched {
             Ok(keys) => {
-                // Equal keys keep their identity, on which cached tokens depend.
+                // If the keys did not change, the old allocation is kept: cached tokens refer to it.
                 let kept = state.keys.take().map(|(old, _)| old).filter(|old| **old == keys);
                 if kept.is_none() {
                     tracing::info!(issuer, "using new signing keys of an issuer");
@@ -153,7 +157,8 @@ impl KeyStore {
 impl State {
     fn usable_keys(&self, now: Timestamp) -> Option<Arc<KeySet>> {
         let (keys, fetched_at) = self.keys.as_ref()?;
-        // A clock that was set back proves no age, so the keys stay usable, and `current` fetches them again.
+        // After the clock was set back, the age of the keys is unknown. They stay usable, and `current` fetches
+        // them again.
         (fetched_at.duration_until(now) < MAX_OUTAGE).then(|| Arc::clone(keys))
     }
 
@@ -165,15 +170,16 @@ impl State {
     }
 }
 
-/// Whether a time has passed since an event; also if the clock was set back, because then nothing is known.
+/// Whether `time` has passed since an event. Also true if the clock was set back, because the elapsed time is then
+/// unknown.
 fn has_passed(time: Duration, since: Timestamp, now: Timestamp) -> bool {
     now < since || since.duration_until(now) >= time
 }
 
-/// Waits for the end of a fetch.
+/// Waits until a fetch ends.
 async fn wait(fetch: Option<watch::Receiver<()>>) {
     if let Some(mut fetch) = fetch {
-        // The sender never sends; its drop ends the fetch.
+        // The sender sends no values; the receiver fails when the sender is dropped at the end of the fetch.
         while fetch.changed().await.is_ok() {}
     }
 }

@@ -1,8 +1,8 @@
-//! OpenID Connect: verification of access tokens against the issuers' published keys, and sign-in of people.
+//! OpenID Connect: verification of access tokens with the issuers' published keys, and sign-in of people.
 //!
-//! A token selects its issuer by `iss`, and only then a key of that issuer by `kid`. The rules for header and claims
-//! are in `fairway_domain::access::identity`; they run before the key is looked up, so that a token that breaks them
-//! causes no fetch.
+//! The claim `iss` of a token selects the issuer, and the header `kid` then selects a key of that issuer. The rules
+//! for header and claims are in `fairway_domain::access::identity`. They are checked before the key lookup, so that
+//! a token that violates them causes no fetch.
 
 mod cache;
 mod config;
@@ -50,8 +50,8 @@ struct Issuer {
 }
 
 impl TokenVerifier {
-    /// A verifier for these issuers. It reads their certificate files, and fetches their keys when the first token
-    /// arrives.
+    /// Creates a verifier for these issuers. It reads their certificate files now, and fetches their keys when the
+    /// first token arrives.
     ///
     /// # Errors
     /// When the configuration of an issuer is invalid.
@@ -71,7 +71,8 @@ impl TokenVerifier {
         Ok(Self { issuers: accepted, cache: TokenCache::new(), clock })
     }
 
-    /// The keys of an issuer, which its sign-in shares: unknown key identifiers of both cause one fetch.
+    /// The keys of an issuer. Token verification and sign-in share them, so that an unknown key identifier causes
+    /// one fetch for both.
     fn keys_of(&self, issuer: &str) -> Option<Arc<KeyStore>> {
         self.issuer(Some(issuer)).ok().map(|issuer| Arc::clone(&issuer.keys))
     }
@@ -82,7 +83,8 @@ impl TokenVerifier {
         issuer.ok_or(InvalidToken::Issuer)
     }
 
-    /// The identity of a token that was verified within the last minute with a key that the issuer still publishes.
+    /// The cached identity of a token, if it was verified within the last minute with a key that the issuer still
+    /// publishes.
     async fn cached(&self, key: &blake3::Hash) -> Option<Arc<VerifiedIdentity>> {
         let entry = self.cache.get(key, self.clock.now())?;
         let issuer = self.issuer(Some(&entry.identity.issuer)).ok()?;
@@ -103,11 +105,11 @@ impl IdentityProvider for TokenVerifier {
         }
         let token = UnverifiedToken::parse(token)?;
         let issuer = self.issuer(token.issuer())?;
-        // Before the key is looked up: an expired or foreign token must not cause a fetch.
+        // Checked before the key lookup, because an expired or foreign token must not cause a fetch.
         let _ = issuer.rules.check(&token, self.clock.now())?;
         let keys = issuer.keys.with_key(token.key_id()).await?;
         keys.verify(&token)?;
-        // Again, because the fetch of keys takes time.
+        // Checked again, because the token may have expired while keys were fetched.
         let now = self.clock.now();
         let identity = Arc::new(issuer.rules.check(&token, now)?.into_verified());
         self.cache.insert(cache_key, Arc::clone(&identity), keys, now);

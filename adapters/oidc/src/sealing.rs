@@ -2,7 +2,8 @@
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 
-/// Encrypts under a key, with a random nonce in front.
+/// Encrypts a text under a key, and prefixes the result with its random nonce. Decryption requires the same
+/// `purpose`.
 pub(crate) fn seal(key: &[u8; 32], purpose: &str, plain: &[u8]) -> Option<Vec<u8>> {
     let key = RandomizedNonceKey::new(&AES_256_GCM, key).ok()?;
     let mut sealed = plain.to_vec();
@@ -10,7 +11,7 @@ pub(crate) fn seal(key: &[u8; 32], purpose: &str, plain: &[u8]) -> Option<Vec<u8
     Some([nonce.as_ref().as_slice(), &sealed].concat())
 }
 
-/// Decrypts; `None` if the key, the purpose or a byte differs.
+/// Decrypts a sealed text; `None` if the key or the purpose differs, or if the text was altered.
 pub(crate) fn open(key: &[u8; 32], purpose: &str, sealed: &[u8]) -> Option<Vec<u8>> {
     let key = RandomizedNonceKey::new(&AES_256_GCM, key).ok()?;
     let (nonce, rest) = sealed.split_at_checked(NONCE_LEN)?;

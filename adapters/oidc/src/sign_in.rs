@@ -43,15 +43,15 @@ use serde_json::{Map, Value};
 use std::{fmt, sync::Arc};
 use url::Url;
 
-/// An issuer with the client of the portal.
+/// An issuer, and the OAuth client under which the portal signs people in.
 pub struct SignInConfig {
     /// The issuer.
     pub issuer: IssuerConfig,
-    /// Its name for people.
+    /// The display name of the issuer.
     pub name: String,
-    /// The client.
+    /// The identifier of the OAuth client.
     pub client_id: String,
-    /// Reference to the client's secret; a public client has none.
+    /// Reference to the client's secret; `None` for a public client.
     pub secret_ref: Option<ServerSecretRef>,
     /// The requested scopes.
     pub scopes: Vec<String>,
@@ -71,14 +71,14 @@ impl fmt::Debug for OidcSignIn {
     }
 }
 
-/// The client of the portal at one issuer.
+/// The portal's OAuth client at one issuer.
 struct PortalClient {
     config: SignInConfig,
     keys: Arc<KeyStore>,
     addresses: IssuerEndpoints,
 }
 
-/// The member of token responses that OpenID Connect adds.
+/// The member that OpenID Connect adds to token responses.
 #[derive(Clone, Serialize, Deserialize)]
 struct IdTokenField {
     id_token: Option<String>,
@@ -107,11 +107,11 @@ type OAuthClient<AuthUrlState, TokenUrlState> = Client<
 >;
 
 impl OidcSignIn {
-    /// Sign-in with these issuers, whose keys are those of the verifier of access tokens. Their addresses are read at the
-    /// first sign-in.
+    /// Creates the sign-in with these issuers. It shares the keys of `verifier`. The issuers' addresses are
+    /// discovered at the first sign-in.
     ///
     /// # Errors
-    /// When the configuration of an issuer is invalid, or the verifier does not know it.
+    /// When the configuration of an issuer is invalid, or `verifier` does not have the issuer.
     pub fn new(
         verifier: &TokenVerifier,
         guard: &Guard,
@@ -138,7 +138,7 @@ impl OidcSignIn {
         found.ok_or(SignInError::UnknownIssuer)
     }
 
-    /// The client for token requests, with its secret.
+    /// The OAuth client for token requests, authenticated by its secret.
     async fn token_client(
         &self,
         client: &PortalClient,
@@ -158,7 +158,8 @@ impl OidcSignIn {
         Ok(oauth.set_client_secret(ClientSecret::new(secret.expose().to_owned())))
     }
 
-    /// The person whom tokens prove. A renewed ID token has no nonce (OpenID Connect Core 12.2).
+    /// The person whose identity the tokens prove. `nonce` is `None` for a renewed ID token, which has no nonce
+    /// (OpenID Connect Core 12.2).
     async fn person(
         &self,
         client: &PortalClient,
@@ -175,15 +176,16 @@ impl OidcSignIn {
             verify_signature(client, &token).await?;
             rules.check_id_token(&token, &client.config.client_id, nonce, now)?.into_verified()
         } else {
-            // The provider renewed only the access token. The first ID token was verified when it was new, and was
-            // stored sealed; it proves issuer and subject, and nothing that may have changed since.
+            // The provider renewed only the access token. The earlier ID token was verified when it was new, and
+            // was stored sealed. It still proves issuer and subject, but no claims that may have changed since.
             rules.check_earlier_id_token(&token, &client.config.client_id)?.into_verified()
         };
         let issued_at = token.issued_at();
         let mut claims = token.into_claims();
         match userinfo(client, addresses, &renewed.access_token, &identity.subject).await? {
             Some(userinfo) => {
-                // Groups that only the first ID token listed or announced cannot be read again.
+                // If only the earlier ID token named the groups, they cannot be read again, so the renewal is
+                // refused.
                 if !is_new && rules.names_groups(&claims) && !rules.names_groups(&userinfo) {
                     return Err(SignInError::Refused);
                 }
@@ -192,7 +194,7 @@ impl OidcSignIn {
                     claims.entry(name).or_insert(value);
                 }
             }
-            // Without a new token and without userinfo nothing shows that the session continues.
+            // Without a new ID token and without userinfo, nothing proves that the provider's session continues.
             None if !is_new => return Err(SignInError::Refused),
             None => {}
         }
@@ -201,7 +203,7 @@ impl OidcSignIn {
         {
             identity = rules.with_overage(identity, &listed)?;
         }
-        // A test sign-in shows the claims, and sources may have tokens.
+        // A test sign-in displays the claims, and `_claim_sources` may contain access tokens.
         claims.remove("_claim_sources");
         let text = |name: &str| claims.get(name).and_then(Value::as_str).map(str::to_owned);
         Ok(SignedInPerson {
@@ -215,7 +217,7 @@ impl OidcSignIn {
     }
 }
 
-/// The tokens of a response. A provider that does not rotate its refresh tokens sends none with a renewal.
+/// The tokens of a response. A renewal response may omit the refresh token; then the earlier one stays valid.
 fn renewed_tokens(response: &TokenResponse, earlier: &ProviderTokens) -> RenewedTokens {
     let refresh_token = response.refresh_token().map(|token| token.secret().clone());
     RenewedTokens {
@@ -236,8 +238,8 @@ async fn verify_signature(client: &PortalClient, token: &UnverifiedToken<'_>) ->
     Ok(keys.verify(token)?)
 }
 
-/// The claims of the userinfo response, if the provider offers one. It must belong to the same subject (OpenID Connect
-/// Core 5.3.2).
+/// The claims of the userinfo response, if the provider has a userinfo endpoint. The response must name the same
+/// subject (OpenID Connect Core 5.3.2).
 async fn userinfo(
     client: &PortalClient,
     addresses: &DiscoveredAddresses,
@@ -255,7 +257,8 @@ async fn userinfo(
         401 | 403 => return Err(SignInError::Refused),
         _ => return Err(SignInError::Unavailable),
     }
-    // A signed response would need rules of its own; providers send plain JSON unless a client demands otherwise.
+    // Signed responses are not supported: providers send plain JSON unless the client's registration requires a
+    // signature.
     let Ok(Value::Object(claims)) = json::read(&body) else { return Err(SignInError::Malformed) };
     if claims.get("sub").and_then(Value::as_str) != Some(subject) {
         return Err(SignInError::Token(InvalidToken::Subject));
@@ -263,7 +266,7 @@ async fn userinfo(
     Ok(Some(claims))
 }
 
-/// The header with an access token (RFC 6750, 2.1).
+/// The value of the `Authorization` header for an access token (RFC 6750, 2.1).
 fn bearer(token: &str) -> Result<HeaderValue, SignInError> {
     let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| SignInError::Malformed)?;
     value.set_sensitive(true);
@@ -293,13 +296,13 @@ impl<'c> AsyncHttpClient<'c> for GuardedClient<'_> {
     }
 }
 
-/// The failure of a token request to an issuer.
+/// Converts the failure of a token request to an issuer.
 fn token_failure(issuer: &str, error: RequestTokenError<SignInError, BasicErrorResponse>) -> SignInError {
     match error {
         RequestTokenError::ServerResponse(response) => {
             let code = response.error();
             match code {
-                // The code or the refresh token is not valid, or no longer.
+                // The authorization code or the refresh token is invalid or has expired.
                 BasicErrorResponseType::InvalidGrant => SignInError::Refused,
                 BasicErrorResponseType::Extension(_) => {
                     tracing::warn!(issuer, %code, "identity provider cannot issue tokens; refusing the sign-in");

@@ -1,4 +1,4 @@
-//! Role bindings, and the access data of a principal.
+//! Role bindings, and the roles and lanes that a principal's bindings grant.
 
 mod identity;
 mod principal_binding;
@@ -96,8 +96,9 @@ impl AccessStore for Database {
         principals: &[ActorRef],
         names: NameScope,
     ) -> Result<Option<PrincipalAccess>, StoreError> {
-        // The home tenant: the requested one, else the default tenant if the bindings name it, else the first that
-        // they name, else the default tenant.
+        // The home tenant is the requested tenant if the request names one. Otherwise it is the default tenant if
+        // the principals have a role binding there, else the first tenant in which they have one, else the default
+        // tenant.
         static LOAD: Query = Query::new(
             "home AS (
                 SELECT coalesce(wanted_tenant, (
@@ -258,8 +259,8 @@ impl AccessStore for Database {
         change: Change<RoleBinding>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        // Other tenants' access revisions change too. The first role of a local actor removes its rights in the
-        // default tenant, and a further role may change its home tenant.
+        // A grant also increments the access revisions of other tenants. The first role binding of a local actor
+        // removes the actor's implicit rights in the default tenant, and a further one may change its home tenant.
         static GRANT: Guarded = Guarded::new(
             "made AS (
                 INSERT INTO role_binding (tenant_id, role_binding_id, principal, role, scope_kind, scope_ref,

@@ -1,4 +1,4 @@
-//! Access requests.
+//! The store of access requests, with which use cases ask for connections.
 
 use crate::{
     connection::{INSERT_CONNECTION, UPDATE_CONNECTION, with_connection},
@@ -72,7 +72,7 @@ impl StoredRow for StoredRequest {
     }
 }
 
-/// Adds the columns of a decision.
+/// Adds the columns that the decision on a request writes.
 fn with_decision<'v>(input: Input<'v>, request: &'v AccessRequest, decided_on: Option<Revision>) -> Input<'v> {
     input
         .with("access_request_id", request.access_request_id.uuid())
@@ -138,7 +138,8 @@ impl AccessRequestStore for Database {
         change: Change<Grant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        // The use case's row serializes the grants of its requests, so that the last one sees the others.
+        // The update locks the use case's row. It serializes concurrent grants of the use case's requests, so that
+        // the last grant sees all others.
         static GRANT: Guarded = Guarded::of_parts(
             &[
                 "use_case_changed AS (

@@ -1,4 +1,4 @@
-//! Assets and versions.
+//! The store of assets and their versions.
 
 mod artifact_index;
 mod grant;
@@ -108,7 +108,7 @@ impl StoredAsset {
     }
 }
 
-/// Decodes the asset of a text statement that selects [`ASSET_COLUMNS`].
+/// Decodes an asset from a row with the columns [`ASSET_COLUMNS`].
 fn asset(row: &Row) -> Result<Asset, StoreError> {
     let stored = StoredAsset {
         asset_id: row.column("asset_id")?,
@@ -142,7 +142,7 @@ fn with_asset<'v>(input: Input<'v>, asset: &'v Asset) -> Input<'v> {
         .with("created_by", asset.created_by.to_string())
 }
 
-/// Loads whether versions contain references, by tenant and version.
+/// Loads whether a version contains references, by tenant and version.
 pub(crate) struct ReferenceLoader(pub(crate) StatementPool);
 
 #[async_trait]
@@ -152,7 +152,7 @@ impl BatchLoader for ReferenceLoader {
     const LABEL: &'static str = "version references";
 
     async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), ()>, StoreError> {
-        // A version with references has one at position 0.
+        // References are numbered from 0, so a version with references has one at position 0.
         static LOAD_VERSION_REFERENCES: Query = Query::new(
             "SELECT tenant_id, asset_version_id
             FROM input JOIN asset_reference USING (tenant_id, asset_version_id) WHERE position = 0",
@@ -314,7 +314,8 @@ impl AssetStore for Database {
         let Some(found) = self.first("asset with a slug", find).await?.map(StoredAsset::into_value).transpose()? else {
             return Ok(None);
         };
-        // Without a label, the asset has no version, or its first one was committed after the read above.
+        // If no label was requested, the asset has no version, or its first version was committed after the read
+        // above.
         let Some(label) = label else { return Ok(Some((found, None))) };
         let version = versions::find(self, scope, VersionSelector::Labelled(found.asset_id, label)).await?;
         Ok(Some((found, version.map(|(_, version)| version))))

@@ -1,4 +1,4 @@
-//! The fact log: sequencing and reads.
+//! The fact log: assignment of indexes to facts, and reads.
 
 use crate::{
     database::Database,
@@ -21,9 +21,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-/// Maximum number of facts that one pass of the sequencer indexes in one tenant's log.
+/// Maximum number of facts that one sequencer pass indexes in the log of one tenant.
 const MAX_FACTS: i32 = 1_000;
-/// Maximum number of logs in one pass, which bounds its duration.
+/// Maximum number of tenants' logs in one sequencer pass. It bounds the duration of the pass.
 const MAX_LOGS: i64 = 10;
 
 /// The fields of a stored fact that audit events show.
@@ -94,7 +94,7 @@ impl AuditStore for Database {
         visible_scopes: Option<&VisibleScopes>,
         page: PageRequest,
     ) -> Result<Page<AuditEvent>, StoreError> {
-        // Facts are joined to the rows of the page only, not to skipped rows.
+        // The join with `fact` follows the page limit, so it runs for the rows of the page only.
         const FROM: &str = "FROM fact_order";
         const COLUMNS: &str = "index, tenant_id, fact_id";
         let mut values = Values::of_tenant(scope);
@@ -126,7 +126,7 @@ impl AuditStore for Database {
     }
 
     async fn commit_fact(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError> {
-        // An existing fact was written by an earlier attempt whose answer was lost.
+        // If the fact exists, an earlier attempt wrote it and its response was lost, so this attempt does nothing.
         static RECORD: Guarded = Guarded::when(
             "NOT EXISTS (
                 SELECT FROM fact WHERE fact.tenant_id = input.tenant_id AND fact.fact_id = input.fact_id)",

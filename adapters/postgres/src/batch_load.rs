@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use fairway_domain::store::{StoreError, StoreFault};
 use std::{collections::HashMap, hash::Hash, slice, sync::Arc};
 
-/// A read by key that one statement does for many keys.
+/// A read by key that serves many keys with one statement.
 #[async_trait]
 pub(crate) trait BatchLoader: Send + Sync + 'static {
     /// The lookup key.
@@ -22,10 +22,11 @@ pub(crate) trait BatchLoader: Send + Sync + 'static {
     async fn load_batch(&self, keys: &[Self::Key]) -> Result<HashMap<Self::Key, Self::Value>, StoreError>;
 }
 
-/// Runs a [`BatchLoader`] as a [`BatchOperation`].
+/// Adapts a [`BatchLoader`] to a [`BatchOperation`].
 pub(crate) struct BatchLoads<L>(pub(crate) L);
 
-/// The value of one key, or the fault of the shared statement: a [`StoreError`] cannot be cloned.
+/// The value of one key, or the fault of the shared statement. All requests receive a copy of the fault, because a
+/// [`StoreError`] cannot be cloned.
 type SharedResult<T> = Result<Option<T>, StoreFault>;
 
 #[async_trait]
@@ -50,12 +51,12 @@ impl<L: BatchLoader> Coalescer<BatchLoads<L>> {
     pub(crate) async fn load(self: &Arc<Self>, key: L::Key) -> Result<Option<L::Value>, StoreError> {
         match self.submit(key.clone()).await {
             Ok(Ok(found)) => Ok(found),
-            // A read of its own returns the error with its source.
+            // The key is read again alone, to return the error with its source.
             Ok(Err(StoreFault::Inconsistent)) => {
                 let again = self.in_flight.track(self.operation.0.load_batch(slice::from_ref(&key))).await;
                 Ok(again?.remove(&key))
             }
-            // A retry would double the wait.
+            // These faults are returned without a second read, which would double the wait.
             Ok(Err(StoreFault::Unavailable | StoreFault::OutcomeUnknown)) | Err(_) => Err(unavailable(unanswered())),
         }
     }

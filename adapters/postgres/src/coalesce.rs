@@ -1,8 +1,10 @@
-//! Request coalescing: one statement serves all requests that arrive while the previous one runs.
+//! Request coalescing: one statement serves all requests that arrive while the previous statement runs.
 //!
-//! Requests that arrive while a batch is in flight form the next batch. Under load, one round trip, one plan and one
-//! WAL flush serve many requests. Without load, a request waits for its own statement only. A statement starts after
-//! all of its requests arrived, so a read that revalidates a cache never returns a state older than the request.
+//! Requests that arrive while a batch is in flight form the next batch. Under load, many requests share one round
+//! trip, one plan and one flush of the write-ahead log. Without load, a request waits for its own statement only.
+//!
+//! A statement starts only after all of its requests have arrived. A read that revalidates a cache therefore never
+//! returns a state older than the request.
 
 use crate::{database::STATEMENT_TIMEOUT, wait_metrics::InFlight};
 use async_trait::async_trait;
@@ -46,18 +48,18 @@ pub(crate) struct Coalescer<B: BatchOperation> {
 /// The reason why a request has no result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoResult {
-    /// No batch contains the item, and none ever will.
+    /// The item is in no batch and will never be in one.
     NotStarted,
-    /// A batch with the item has started. Its statement may be executed, now or later.
+    /// A batch that contains the item has started. PostgreSQL may execute its statement, now or later.
     Started,
 }
 
 /// A queued item.
 struct PendingRequest<B: BatchOperation> {
     item: B::Item,
-    /// The channel that its result is sent to.
+    /// Sends the result to the waiting request.
     sender: oneshot::Sender<B::Output>,
-    /// Set when a batch takes the item.
+    /// Set when the item becomes part of a batch.
     is_started: Arc<AtomicBool>,
 }
 
@@ -73,8 +75,8 @@ impl<B: BatchOperation> Coalescer<B> {
         Arc::new(Self { operation: batch, state: gate, in_flight: waiting.clone() })
     }
 
-    /// Submits an item and waits for its result. The time-out covers the wait for earlier batches too: while PostgreSQL
-    /// hangs, queued requests fail as early as those in flight.
+    /// Submits an item and waits for its result. The time-out includes the wait for earlier batches, so that queued
+    /// requests fail as early as those in flight when PostgreSQL does not respond.
     ///
     /// # Errors
     /// After [`STATEMENT_TIMEOUT`], or if the batch task ended early.
@@ -82,10 +84,12 @@ impl<B: BatchOperation> Coalescer<B> {
         let (sender, answer) = oneshot::channel();
         let is_started = Arc::new(AtomicBool::new(false));
         if let Some(leader) = self.enqueue(PendingRequest { item, sender, is_started: Arc::clone(&is_started) }) {
-            // A separate task, because the leader's request may be cancelled while its followers still wait.
+            // The batches run in a separate task, because the leader's request may be cancelled while its followers
+            // still wait.
             tokio::spawn(leader.run_batches());
         }
-        // A batch belongs to no single trace, so each request's trace shows the time that it waited.
+        // A batch belongs to several traces, so each request's trace has a span for the time that the request
+        // waited.
         let span = tracing::debug_span!("together", otel.kind = "client", db.query.summary = B::LABEL);
         match self.in_flight.track(timeout(STATEMENT_TIMEOUT, answer).instrument(span)).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -93,16 +97,18 @@ impl<B: BatchOperation> Coalescer<B> {
         }
     }
 
-    /// Determines whether a batch took the item of a request. Call it after dropping the request's receiver: from then
-    /// on, no batch takes the item.
+    /// Whether a batch contains the item of a request that has no result. The caller must drop the request's
+    /// receiver first, because batches skip items without a receiver.
     fn no_result(&self, is_started: &AtomicBool) -> NoResult {
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if is_started.load(Ordering::Relaxed) { NoResult::Started } else { NoResult::NotStarted }
     }
 
-    /// Queues an item. Returns the leader role if no batch task runs. The leader is created here and not in the
-    /// spawned task. A runtime that shuts down drops tasks before they run, and later requests must not wait for such
-    /// a task.
+    /// Queues an item. If no batch task runs, returns a new leader, which the caller must spawn.
+    ///
+    /// The leader is created here and not in the spawned task. A runtime that shuts down drops spawned tasks before
+    /// they run. The drop of the leader then fails the queued requests, and the next request starts a new batch
+    /// task.
     fn enqueue(self: &Arc<Self>, request: PendingRequest<B>) -> Option<Leader<B>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.queue.push_back(request);
@@ -110,8 +116,8 @@ impl<B: BatchOperation> Coalescer<B> {
         is_first.then(|| Leader { coalescer: Arc::clone(self), is_finished: false })
     }
 
-    /// Yields to other tasks that are about to submit, so that they join the first batch. The event that wakes one
-    /// request often wakes more of them. Returns as soon as a yield adds no item.
+    /// Yields to other tasks that are about to submit, so that their items join the first batch. One event often
+    /// wakes several requests. Returns as soon as a yield adds no item.
     async fn yield_to_followers(&self) {
         let mut queued = 0;
         for _ in 0..MAX_YIELDS {
@@ -126,7 +132,7 @@ impl<B: BatchOperation> Coalescer<B> {
 
     fn next_batch(&self) -> Vec<PendingRequest<B>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // Cancelled requests are dropped before their statement starts.
+        // Items of cancelled requests are dropped before a statement contains them.
         state.queue.retain(|request| !request.sender.is_closed());
         state.is_running = !state.queue.is_empty();
         let batch_len = state.queue.len().min(MAX_BATCH);
@@ -134,7 +140,7 @@ impl<B: BatchOperation> Coalescer<B> {
     }
 }
 
-/// The task that runs batches until the queue is empty. If it ends early, its drop fails all queued requests.
+/// Runs batches until the queue is empty. If this value is dropped earlier, all queued requests fail.
 struct Leader<B: BatchOperation> {
     coalescer: Arc<Coalescer<B>>,
     is_finished: bool,
@@ -151,7 +157,7 @@ impl<B: BatchOperation> Leader<B> {
                 return;
             }
             for (sender, answer) in senders.into_iter().zip(self.coalescer.operation.run_batch(items).await) {
-                // A cancelled request has no receiver.
+                // Sending fails if the request was cancelled; this is ignored.
                 let _cancelled = sender.send(answer);
             }
         }

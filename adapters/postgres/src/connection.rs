@@ -1,4 +1,4 @@
-//! Connections, and the history of their checks.
+//! Connections to external systems, and the history of their checks.
 
 use crate::{
     database::{Database, MeasuredRows, PageBounds, StoredRow},
@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// The secret bindings and the endpoint are the long columns.
+/// Secret bindings and endpoint are the only columns that may be long.
 const MEASURED: MeasuredRows = MeasuredRows {
     key: "connection_id",
     sql: "octet_length(secret_bindings::text) + coalesce(octet_length(endpoint), 0)",
@@ -115,7 +115,7 @@ impl StoredCheck {
     }
 }
 
-/// Adds the columns of a connection. They have a prefix, so that they can enter a statement beside other rows.
+/// Adds the columns of a connection. Their names have a prefix, so that the statement can have other rows too.
 pub(crate) fn with_connection<'v>(input: Input<'v>, connection: &'v Connection) -> Input<'v> {
     input
         .with("connection_id", connection.connection_id.uuid())
@@ -135,7 +135,7 @@ pub(crate) fn with_connection<'v>(input: Input<'v>, connection: &'v Connection) 
         .with("connection_updated_at", connection.updated_at.to_datetime())
 }
 
-/// The columns and values of a new row after [`with_connection`].
+/// The `INSERT` of a new connection, for an input of [`with_connection`].
 pub(crate) const INSERT_CONNECTION: &str = "
     INSERT INTO connection (tenant_id, connection_id, workspace_id, name, connector_kind, endpoint, secret_bindings,
         expires_at, status, health, health_code, checked_at, revision, created_at, created_by, updated_at)
@@ -144,7 +144,7 @@ pub(crate) const INSERT_CONNECTION: &str = "
         connection_created_at, connection_created_by, connection_updated_at
     FROM input";
 
-/// The assignments of a changed row after [`with_connection`].
+/// The `UPDATE` of a changed connection, for an input of [`with_connection`].
 pub(crate) const UPDATE_CONNECTION: &str = "
     UPDATE connection SET name = input.connection_name, connector_kind = input.connector_kind,
         endpoint = input.endpoint, secret_bindings = input.secret_bindings, expires_at = input.expires_at,
@@ -302,7 +302,8 @@ impl ConnectionStore for Database {
     }
 
     async fn due_checks(&self, limit: u32) -> Result<Vec<DueCheck>, StoreError> {
-        // A text for a point connection: its settings use the partial index `connection_by_check` without statistics.
+        // This statement is text, so that it runs on a point connection. The settings of point connections make the
+        // planner use the partial index `connection_by_check` even without statistics.
         static DUE_CHECKS: Query = Query::new(
             "SELECT tenant_id, connection_id, revision FROM connection
              WHERE status = 'active' AND endpoint IS NOT NULL AND connector_kind <> 'other'
@@ -321,7 +322,7 @@ impl ConnectionStore for Database {
     }
 
     async fn due_expiry_notices(&self, limit: u32) -> Result<Vec<DueNotice>, StoreError> {
-        // A notice for fewer days makes one for more days pointless.
+        // A notice is not due if one for the same or fewer remaining days was given.
         static DUE_NOTICES: Query = Query::new(
             "SELECT tenant_id, connection_id, days FROM (
                 SELECT tenant_id, connection_id, expires_at, CASE

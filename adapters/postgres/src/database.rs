@@ -1,4 +1,4 @@
-//! Connection pools, and how statements are sent.
+//! Connection pools, and the functions that send statements.
 
 mod permitted_statement;
 mod pool;
@@ -42,47 +42,49 @@ use tokio::{sync::OnceCell, time::Instant};
 use typed::{TypedManager, build_typed_pool};
 pub(crate) use typed_list::{MeasuredRows, PageBounds, StoredRow};
 
-/// Maximum wait of a request for a connection; then it fails as `Unavailable`.
+/// Maximum time that a request waits for a connection. After it, the request fails as `Unavailable`.
 const CONNECTION_WAIT: Duration = Duration::from_millis(900);
-/// Time-out of an ingest.
+/// Time-out of an ingest statement. It exceeds the `statement_timeout` of ingest connections.
 const INGEST_TIMEOUT: Duration = Duration::from_secs(32);
-/// Connections for ingests, opened on demand. A tenant uses one at a time, because two ingests into one knowledge base
-/// would wait for each other's locks. The second connection stays free for another tenant.
+/// Limits of the connections for ingests, which are opened on demand. A tenant uses one connection at a time,
+/// because two ingests into one knowledge base would wait for each other's locks. The second connection serves
+/// another tenant.
 const INGEST_LIMITS: Limits = Limits { permits_per_key: 1, ..Limits::with_permits(2) };
-/// Maximum wait of an ingest for its connection: the duration of the longest ingest. Its documents are parsed and its
-/// embeddings paid for at this point, so a refusal is expensive.
+/// Maximum time that an ingest waits for its connection, equal to the duration of the longest ingest. It is long
+/// because a refusal would waste work: the documents are already parsed, and their embeddings paid for.
 const INGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Maximum number of prepared statements that a connection keeps when it returns to its pool. Point reads, commits and
-/// lists by month use about 200; each holds a plan in its server process.
+/// Maximum number of prepared statements of a point connection when it returns to its pool. Point reads, commits
+/// and lists by month use about 200 statements, and PostgreSQL stores a plan for each.
 const MAX_POINT_STATEMENTS: usize = 384;
-/// The same for list connections, which prepare one statement for each combination of filters.
+/// Maximum number of prepared statements of a list connection. Each combination of filters is a statement.
 const MAX_LIST_STATEMENTS: usize = 64;
-/// The same for connections of typed statements, which have about 150 texts. Diesel drops no statement, so a connection with
-/// more is closed.
+/// Maximum number of prepared statements of a typed connection. Typed statements have about 150 texts. Diesel never
+/// drops a prepared statement, so a connection with more is closed.
 const MAX_TYPED_STATEMENTS: usize = 256;
-/// The same for ingest connections, which use one or two statements.
+/// Maximum number of prepared statements of an ingest connection, which needs one or two.
 const MAX_INGEST_STATEMENTS: usize = 16;
 
 /// Minimum number of connections for typed statements.
 const MIN_TYPED_CONNECTIONS: usize = 2;
-/// Point connections for each list connection.
+/// Number of point connections for each list connection.
 const POINTS_PER_LIST: usize = 4;
-/// Point connections for each of them that lists by month may use at the same time.
+/// Divisor of the number of point connections that gives the number that lists by month may use at a time.
 const POINTS_PER_MONTH_LIST: usize = 2;
 
-/// Time-out of a statement, with its wait for a connection. It exceeds `statement_timeout`, so that PostgreSQL's own
-/// error arrives first while PostgreSQL responds.
+/// Time-out of a statement, including its wait for a connection. It exceeds PostgreSQL's `statement_timeout`, so
+/// that a responsive PostgreSQL reports its own error first.
 pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_millis(1_600);
 
-/// A connection that sent a statement with more bytes of text is closed: the driver never shrinks its write buffer,
-/// and a process has about twenty connections.
+/// Maximum bytes of text in a statement after which its connection stays open. The driver never shrinks its write
+/// buffer, and a process has about twenty connections, so a connection with a larger buffer is closed.
 const MAX_SENT_BYTES: usize = 512 << 10;
-/// The same for the rows of a result, in bytes. It exceeds a page of a list, so that list connections stay open.
+/// Maximum bytes of a result after which its connection stays open. It exceeds the size of a list page, so that
+/// lists do not close their connections.
 const MAX_RECEIVED_BYTES: usize = 2 << 20;
 
 tokio::task_local! {
-    /// Bytes of text in the statement that this task sends; set for large statements only.
+    /// Bytes of text in the statement that this task sends. Set only for large statements.
     pub(crate) static STATEMENT_BYTES: usize;
 }
 
@@ -93,7 +95,7 @@ pub struct DatabaseOptions {
     pub url: String,
     /// Maximum number of point connections.
     pub connections: usize,
-    /// Time for which the results of ended runs stay readable, by the database's clock.
+    /// Time during which the results of ended runs stay readable, measured by the database's clock.
     pub result_retention: Duration,
 }
 
@@ -103,14 +105,14 @@ impl DatabaseOptions {
         (self.connections / POINTS_PER_LIST).max(1)
     }
 
-    /// Maximum number of connections for typed statements. Background tasks have few connections and send most of their
-    /// reads through this pool, so one slow statement must not stop the others.
+    /// Maximum number of connections for typed statements. There are at least two, because background tasks send
+    /// most of their reads through this pool, and one slow statement must not block the others.
     fn typed_connections(&self) -> usize {
         self.list_connections().max(MIN_TYPED_CONNECTIONS)
     }
 
-    /// Maximum number of connections of a database with these options: for hot reads and commits, for lists, for typed
-    /// statements, and for ingests.
+    /// Maximum number of connections of a database with these options, over all its pools: point reads and commits,
+    /// lists, typed statements, and ingests.
     #[must_use]
     pub fn max_connections(&self) -> usize {
         let other = self.list_connections() + self.typed_connections() + INGEST_LIMITS.permits;
@@ -120,8 +122,8 @@ impl DatabaseOptions {
 
 /// Connection pools under the database role `fairway_service`. Clones share the pools.
 ///
-/// The runtime that opens a connection drives it. One `Database` for each worker thread saves a wake-up across threads
-/// on every round trip.
+/// The runtime that opens a connection also drives it. Each worker thread therefore has its own `Database`, which
+/// saves a wake-up across threads on every round trip.
 #[derive(Clone, Debug)]
 pub struct Database {
     point_pool: StatementPool,
@@ -133,7 +135,7 @@ pub struct Database {
     ingest_permits: FairSemaphore<TenantId>,
     in_flight: InFlight,
     pub(crate) capped_counts: CappedCounts,
-    /// Whether the database has the extension `vector`; read on first use.
+    /// Whether `knowledge_chunk` has a column of the extension `vector`; read on first use.
     pub(crate) has_vector_column: Arc<OnceCell<bool>>,
     pub(crate) result_retention: Duration,
     pub(crate) access_revisions: Arc<Coalescer<BatchLoads<AccessRevisionLoader>>>,
@@ -157,7 +159,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// Creates the pools. Connects on first use.
+    /// Creates the pools. Connections are opened on first use.
     ///
     /// # Errors
     /// When the address does not parse.
@@ -223,7 +225,7 @@ impl Database {
         })
     }
 
-    /// The counter of statements in flight on these pools.
+    /// The counter of statements in flight on these pools, for load shedding and metrics.
     #[must_use]
     pub const fn in_flight(&self) -> &InFlight {
         &self.in_flight
@@ -240,14 +242,14 @@ impl Database {
         Ok(far.unwrap_or(false))
     }
 
-    /// Sends a read. A connection that broke while idle fails on its next use, so a read is retried once on a closed
-    /// connection.
+    /// Sends a read on a point connection. If the connection turns out to be closed, the read is retried once,
+    /// because a connection that broke while idle fails only on its next use.
     pub(crate) async fn read(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         self.in_flight.track(read(&self.point_pool, sql, params)).await
     }
 
-    /// Like [`Self::read`], on a list connection. The rows take at most `bytes`. Waiting callers get
-    /// connections in fair order.
+    /// Like [`Self::read`], but on a list connection. The rows have at most `bytes` in total. Callers that wait for
+    /// a connection are served in fair order.
     pub(crate) async fn read_list(
         &self,
         bytes: usize,
@@ -257,8 +259,8 @@ impl Database {
         self.in_flight.track(read_with_list_permit(&self.list_permits, bytes, &self.list_pool, sql, params)).await
     }
 
-    /// Like [`Self::read_list`], for lists by month, which use generic plans. They run on a bounded share of the point
-    /// connections, so that point reads and commits find free ones.
+    /// Like [`Self::read_list`], but for lists of partitioned tables, which use generic plans. They run on a
+    /// bounded share of the point connections, so that point reads and commits find free ones.
     pub(crate) async fn read_list_by_month(
         &self,
         bytes: usize,
@@ -270,8 +272,8 @@ impl Database {
             .await
     }
 
-    /// Sends a read that holds a permit, and returns the permit with the rows. The permit is held until PostgreSQL
-    /// finishes the statement, even if the caller is cancelled.
+    /// Sends a read that holds a permit, and returns the permit with the rows. The permit is released only after
+    /// PostgreSQL has finished the statement, even if the caller is cancelled.
     pub(crate) async fn read_with_permit<P: Send + 'static>(
         &self,
         permit: P,
@@ -295,25 +297,26 @@ impl Database {
         Ok((answer.map_err(StatementError::of_read)?, permit))
     }
 
-    /// Sends an idempotent write, which is retried once on a closed connection: an upsert, a renewal, a take-over, or
-    /// a delete of expired rows.
+    /// Sends an idempotent write, such as an upsert, a lease renewal or a delete of expired rows. It is retried
+    /// once if the connection was closed.
     pub(crate) async fn write_idempotent(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         self.in_flight.track(read(&self.point_pool, sql, params)).await
     }
 
-    /// Like [`Self::write_idempotent`], for the change of a request: the error says whether it may have happened.
+    /// Like [`Self::write_idempotent`], for a change that a request asked for: the error states whether the change
+    /// may have been committed.
     pub(crate) async fn commit_idempotent(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         let first = match self.in_flight.track(try_query(&self.point_pool, sql, params)).await {
             Err(error) if error.is_closed() => error.of_batch(),
             answer => return answer.map_err(StatementError::of_batch),
         };
         let again = self.in_flight.track(try_query(&self.point_pool, sql, params)).await;
-        // If no response arrived, the first attempt may be committed, whatever happened to the second one.
+        // If the first attempt got no response, it may be committed, regardless of the error of the second attempt.
         again.map_err(|error| if first.fault == StoreFault::OutcomeUnknown { first } else { error.of_batch() })
     }
 
-    /// Sends a background write without a retry: after an error, the outcome is unknown. The caller retries under a
-    /// new identifier.
+    /// Sends a background write without a retry. After an error, its outcome is unknown, and the caller writes
+    /// again under a new identifier.
     pub(crate) async fn write_once(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         self.in_flight.track(try_query(&self.point_pool, sql, params)).await.map_err(StatementError::of_read)
     }
@@ -328,7 +331,7 @@ impl Database {
         Ok(self.fetch(query, input).await?.pop())
     }
 
-    /// Commits a decision with its fact and its idempotency key.
+    /// Commits a decision with its fact and its idempotency key in one guarded statement.
     pub(crate) async fn commit_guarded(
         &self,
         guarded: &Guarded,
@@ -341,17 +344,19 @@ impl Database {
         self.commit(sql, &input.params()).await
     }
 
-    /// Sends a read and returns its last row, if any. For reads of at most one row.
+    /// Sends a read of at most one row, and returns the row if any.
     pub(crate) async fn read_one(&self, sql: &str, params: &[Param<'_>]) -> Result<Option<Row>, StoreError> {
         Ok(self.read(sql, params).await?.pop())
     }
 
-    /// Sends a statement that is a whole transaction. Never retried: after a lost connection the outcome is unknown.
+    /// Sends a statement that is a complete transaction. It is never retried, because its outcome is unknown after
+    /// a lost connection.
     pub(crate) async fn commit(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
         self.in_flight.track(commit(&self.point_pool, sql, params)).await
     }
 
-    /// Like [`Self::commit`], for an ingest: a slow statement on a dedicated connection. Tenants take turns.
+    /// Like [`Self::commit`], for an ingest: a slow statement on a connection of the ingest pool. Tenants take
+    /// turns.
     pub(crate) async fn commit_ingest(
         &self,
         scope: TenantScope,
@@ -366,13 +371,14 @@ impl Database {
     }
 }
 
-/// Sends a statement that is a whole transaction. Never retried: after a lost connection the outcome is unknown.
+/// Sends a statement that is a complete transaction. It is never retried, because its outcome is unknown after a
+/// lost connection.
 pub(crate) async fn commit(pool: &StatementPool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
     try_query(pool, sql, params).await.map_err(StatementError::of_commit)
 }
 
-/// Like [`commit`], for a batch of several requests. `None`: PostgreSQL rolled the batch back because of one item, and
-/// nothing was written. The caller then commits each item alone.
+/// Like [`commit`], for a batch of several requests. `None` means that one item made PostgreSQL roll back the
+/// batch, so nothing was written. The caller then commits each item alone.
 pub(crate) async fn commit_batch(
     pool: &StatementPool,
     sql: &str,
@@ -389,7 +395,7 @@ pub(crate) async fn read(pool: &StatementPool, sql: &str, params: &[Param<'_>]) 
     read_until(pool, Instant::now() + STATEMENT_TIMEOUT, sql, params).await
 }
 
-/// Sends a list read after acquiring a list permit, all within [`STATEMENT_TIMEOUT`].
+/// Acquires a list permit and sends a list read, both within [`STATEMENT_TIMEOUT`].
 async fn read_with_list_permit(
     permits: &ListPermits,
     bytes: usize,

@@ -1,17 +1,17 @@
-//! Errors of the driver and of the pool, without the values that they quote.
+//! Converts errors of the driver and of the pool to errors without the values that they quote.
 //!
 //! PostgreSQL repeats stored and sent values in the message, DETAIL and HINT of an error, such as `Key (slug)=(…)
-//! already exists`. Consumers log the whole error chain, and traces export it. So an error keeps its SQLSTATE and the
-//! name of the violated constraint, and drops the rest.
+//! already exists`. Logs and traces contain the whole error chain. A converted error therefore contains only the
+//! SQLSTATE and the name of the violated constraint.
 
 use deadpool_postgres::{HookError, PoolError};
 use std::{error::Error, fmt};
 use tokio_postgres::error::{DbError, SqlState};
 
-/// An error source for the log only.
+/// The source of an error. It is logged and never returned to a client.
 pub(crate) type Source = Box<dyn Error + Send + Sync>;
 
-/// PostgreSQL refused a statement or a connection.
+/// The error of a statement or connection that PostgreSQL refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct ServerError {
     sqlstate: SqlState,
@@ -39,8 +39,8 @@ impl fmt::Display for ServerError {
 
 impl Error for ServerError {}
 
-/// Explains the SQLSTATEs that operators see most when they connect a server. All codes: PostgreSQL's manual, appendix
-/// A.
+/// Explains the SQLSTATEs that operators most often see when they connect a server. Appendix A of PostgreSQL's
+/// manual lists all codes.
 fn hint(code: &SqlState) -> Option<&'static str> {
     match code.code() {
         "28P01" => Some("the password is wrong"),
@@ -53,8 +53,8 @@ fn hint(code: &SqlState) -> Option<&'static str> {
     }
 }
 
-/// Converts a driver error. An error that did not come from PostgreSQL, such as a broken connection, quotes no values
-/// and is kept as it is.
+/// Converts a driver error. An error that PostgreSQL did not send, such as a broken connection, contains no values
+/// and is returned unchanged.
 pub(crate) fn redact_driver_error(error: tokio_postgres::Error) -> Source {
     match error.as_db_error() {
         Some(database) => Box::new(ServerError::of(database)),

@@ -1,4 +1,4 @@
-//! Settings of environments.
+//! The store of environment settings.
 
 use crate::{
     batch_load::BatchLoader,
@@ -107,7 +107,7 @@ impl EnvironmentStore for Database {
         let input = Input::new(scope)
             .with("workspace_id", next.workspace_id.uuid())
             .with("environment", next.environment.as_str())
-            // The domain limits the value far below `i16::MAX`.
+            // The domain limits the number of approvals far below `i16::MAX`.
             .with("min_approvals", i16::try_from(settings.min_approvals).unwrap_or(i16::MAX))
             .with("allow_self_approval", settings.self_approval == SelfApproval::Allowed)
             .with("pin_documents", settings.pin_documents)

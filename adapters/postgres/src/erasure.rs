@@ -1,4 +1,4 @@
-//! Erasures of the texts of one actor. Functions of the database carry out their batches (`migrations/0023_erasures`).
+//! Erasures of an actor's texts. Database functions execute them in batches (`migrations/0023_erasures`).
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
@@ -21,9 +21,10 @@ use fairway_domain::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// Maximum number of runs that one batch scans, so that its transaction is short. Documents are scanned one by one.
+/// Maximum number of runs that one batch scans, so that its transaction stays short. Documents are scanned one at a
+/// time.
 const MAX_BATCH: i32 = 500;
-/// Maximum number of erasures of one pass.
+/// Maximum number of erasures that one pass of the background task advances.
 const MAX_ERASURES: i64 = 20;
 
 /// An erasure as stored.
@@ -200,8 +201,9 @@ impl ErasureStore for Database {
     }
 
     async fn list_approved(&self) -> Result<Vec<(TenantScope, ErasureId)>, StoreError> {
-        // One for each tenant, so that many of one tenant delay no other. Those that wait for a run come last, and each
-        // pass draws others, so that many of them delay none.
+        // Selects one erasure for each tenant, so that a tenant with many erasures does not delay others. Within a
+        // tenant, erasures that wait for a run come last. The random order changes which ones are selected, so that
+        // waiting erasures do not block the others.
         static APPROVED: Query = Query::new(
             "SELECT tenant_id, erasure_id FROM (
                 SELECT DISTINCT ON (tenant_id) tenant_id, erasure_id FROM subject_erasure
@@ -219,8 +221,8 @@ impl ErasureStore for Database {
         static ERASE_BATCH: Query =
             Query::new("SELECT fairway_erase_batch(tenant_id, erasure_id, max_rows) AS result FROM input");
         let input = Input::new(scope).with("erasure_id", id.uuid()).with("max_rows", MAX_BATCH);
-        // On a connection for slow statements. After an unknown outcome, the caller's next batch is the right one,
-        // because the function stores how far it came.
+        // The statement runs on an ingest connection, because it may be slow. After an unknown outcome the caller
+        // simply sends the next batch: the database function stores its own progress.
         match self.commit_ingest(scope, ERASE_BATCH.text(&input)?, &input.params()).await {
             Ok(rows) => decode("result", rows.first())?.parsed("result", BatchOutcome::parse),
             Err(CommitError::Store(error)) => Err(error),

@@ -1,4 +1,4 @@
-//! Executions: one statement accepts a run, and one ends it.
+//! Executions: one statement accepts a run, and one statement ends it.
 
 mod accept;
 mod evidence;
@@ -63,30 +63,32 @@ const EXECUTION_COLUMNS: &str = "execution.execution_id, execution.workload_id, 
     execution.release_id, execution.environment, execution.lane, execution.submitter, execution.delegate, execution.status, \
     execution.outcome, execution.error_code, execution.error_message, execution.error_offset, execution.started_at, execution.finished_at";
 
-/// Output column of reads that do not return the output.
+/// The output column of reads that do not return a run's output.
 const NULL_OUTPUT: &str = "NULL::text AS output";
 
-/// Reason code column of reads that do not return it.
+/// The reason code column of reads that do not return the reason code.
 const NULL_REASON_CODE: &str = "NULL::text AS reason_code";
 
-/// The reason code of a run's strictest decision, and of the last among equally strict ones. With a run from a join,
-/// PostgreSQL cannot prune partitions and opens all months.
+/// The reason code of a run's strictest decision; of equally strict decisions, the last one counts. The run comes
+/// from a join, so PostgreSQL cannot prune partitions and opens those of all months.
 const JOINED_REASON_CODE: &str = "(SELECT reason_code FROM policy_decision AS decision
     WHERE decision.tenant_id = execution.tenant_id AND decision.execution_id = execution.execution_id
     ORDER BY array_position(ARRAY['deny', 'allow_with_obligations', 'allow'], outcome), decision_id DESC
     LIMIT 1) AS reason_code";
 
-/// How a statement addresses its runs.
+/// How a statement selects its runs.
 #[derive(Clone, Copy)]
 enum RunSelector {
-    /// One run as a parameter: PostgreSQL opens the one monthly partition that contains it.
+    /// One run, whose identifier is a parameter. PostgreSQL opens only the monthly partition that contains the run.
     Single,
-    /// Each run of the input rows. The first and the last identifier let PostgreSQL prune monthly partitions.
+    /// All runs of the input rows. Parameters with the first and the last identifier let PostgreSQL prune monthly
+    /// partitions.
     Batch,
 }
 
 impl RunSelector {
-    /// The condition that a row of `table` belongs to the run. The names in braces are parameters of the statement.
+    /// The condition that a row of `table` belongs to a selected run. Names in braces are parameters of the
+    /// statement.
     fn condition(self, table: &str) -> String {
         match self {
             Self::Single => {
@@ -99,7 +101,7 @@ impl RunSelector {
         }
     }
 
-    /// A read of `columns` of runs.
+    /// A `SELECT` of `columns` for the selected runs.
     fn select(self, columns: &str, joins: &str) -> String {
         let condition = self.condition("execution");
         match self {

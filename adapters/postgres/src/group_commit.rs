@@ -1,5 +1,6 @@
-//! Group commit: concurrent commits of one kind share one statement. A commit with a large payload runs alone and at
-//! once. Semaphores bound the large commits per kind and in total, so that connections remain for other statements.
+//! Group commit: concurrent commits of one kind share a statement. A commit with a large payload runs alone and
+//! immediately. Semaphores limit the number of large commits per kind and in total, so that connections remain for
+//! other statements.
 
 use crate::{
     coalesce::{BatchOperation, Coalescer, NoResult},
@@ -15,15 +16,16 @@ use tokio::{
     time::timeout,
 };
 
-/// Maximum payload of a commit in a batch, in bytes. A full batch carries at most 1 MiB, which PostgreSQL receives in
-/// about the time of one WAL flush.
+/// Maximum payload of a commit in a batch, in bytes. A full batch has at most 1 MiB, which PostgreSQL receives in
+/// about the time that one flush of the write-ahead log takes.
 const MAX_BATCHED_BYTES: usize = 16 << 10;
-/// Maximum number of large commits of one kind that run at the same time.
+/// Maximum number of concurrent large commits of one kind.
 const MAX_LARGE_COMMITS: usize = 2;
 
-/// Permits for the large commits of all kinds together. With the permits of run ends they cover half of the
-/// connections, so that the other half remains for small statements. A pool of fewer than four connections has one permit
-/// of each. Clones share the permits.
+/// Permits that large commits of several kinds share. This type has two instances: one for the ends of runs, and
+/// one for all other kinds. Together their permits cover half of the connections, so that the other half remains
+/// for small statements. For a pool of fewer than four connections, each instance has one permit. Clones share the
+/// permits.
 #[derive(Clone)]
 pub(crate) struct LargeCommitPermits(Arc<Semaphore>);
 
@@ -33,22 +35,22 @@ impl LargeCommitPermits {
         Self(Arc::new(Semaphore::new((connections / 2).saturating_sub(max_run_ends(connections)).max(1))))
     }
 
-    /// Creates the permits of run ends for a pool of so many connections. A run holds its values until its end is stored, so
-    /// ends must not wait for the commits that start runs.
+    /// Creates the permits for the ends of runs, for a pool of `connections`. They are separate, because a run's
+    /// values stay in memory until its end is stored. Ends therefore must not wait for commits that start runs.
     pub(crate) fn for_run_ends(connections: usize) -> Self {
         Self(Arc::new(Semaphore::new(max_run_ends(connections))))
     }
 }
 
-/// Maximum large ends of runs at a time in a pool of so many connections.
+/// Maximum number of concurrent large ends of runs, for a pool of `connections`.
 fn max_run_ends(connections: usize) -> usize {
     (connections / 4).clamp(1, MAX_LARGE_COMMITS)
 }
 
-/// The permits of a large commit: that of its kind, and that of all kinds.
+/// The permits of a large commit: the permit of its kind, and the shared permit.
 pub(crate) type LargeCommitGuard<'c> = (SemaphorePermit<'c>, SemaphorePermit<'c>);
 
-/// A kind of commit that one statement does for many items.
+/// A kind of commit that one statement performs for many items.
 #[async_trait]
 pub(crate) trait BatchCommitter: Send + Sync + 'static {
     /// The input of one commit.
@@ -58,15 +60,16 @@ pub(crate) trait BatchCommitter: Send + Sync + 'static {
     /// Name of the commit in logs and traces.
     const LABEL: &'static str;
 
-    /// Whether an item can join a batch with the items in front of it. An item with rare parts runs alone, because
-    /// every batch would pay for those parts. An item that must see the row of an earlier item runs alone too.
+    /// Whether `item` can join a batch that contains the items `in_front`. An item with rare parts runs alone,
+    /// because the CTEs of these parts would slow down the whole batch. An item that must see the row of an earlier
+    /// item also runs alone.
     fn is_batchable(item: &Self::Item, in_front: &[&Self::Item]) -> bool;
 
-    /// Total bytes of the item's unbounded texts.
+    /// Total bytes of those texts of the item that have no small size limit.
     fn payload_bytes(item: &Self::Item) -> usize;
 
-    /// Commits a batch in one statement. Returns one result for each item, in order. `None`: PostgreSQL rejected the
-    /// statement because of one item and rolled it back, so nothing was written.
+    /// Commits a batch in one statement. Returns one result for each item, in order. `None` means that one item
+    /// made PostgreSQL reject the statement and roll it back, so nothing was written.
     async fn commit_batch(
         &self,
         items: &[&Self::Item],
@@ -76,7 +79,7 @@ pub(crate) trait BatchCommitter: Send + Sync + 'static {
     async fn commit_one(&self, item: &Self::Item) -> Result<Self::Output, CommitError>;
 }
 
-/// Runs a [`BatchCommitter`] as a [`BatchOperation`].
+/// Adapts a [`BatchCommitter`] to a [`BatchOperation`], with permits for large commits.
 pub(crate) struct GroupCommit<C> {
     pub(crate) committer: C,
     large_permits: Semaphore,
@@ -129,12 +132,12 @@ impl<C: BatchCommitter> BatchOperation for GroupCommit<C> {
                     Some(result) => result,
                     None if rolled_back || !is_batched => self.committer.commit_one(item).await,
                     None if was_refused => Err(CommitError::Store(unavailable(unanswered()))),
-                    // The batch was sent, and its response is missing or unreadable.
+                    // The batch was sent, but its response is missing or unreadable, so its outcome is unknown.
                     None => Err(CommitError::Store(outcome_unknown(unanswered()))),
                 }
             }
         });
-        // Run concurrently, because the next batch starts after these commits.
+        // The commits run concurrently, because the next batch waits until all of them have ended.
         join_all(commits).await
     }
 }
@@ -146,8 +149,8 @@ impl<C: BatchCommitter> Coalescer<GroupCommit<C>> {
         self.commit_with_size(bytes, || item).await
     }
 
-    /// Like [`Self::commit`], for an item with a payload of `bytes`. `make` runs after the permit is acquired, so that
-    /// queued large items hold no copy of their payload.
+    /// Like [`Self::commit`], for an item with a payload of `bytes`. `make` builds the item after the permit is
+    /// acquired, so that large items that wait do not occupy memory.
     pub(crate) async fn commit_with_size(
         self: &Arc<Self>,
         bytes: usize,
@@ -167,7 +170,7 @@ impl<C: BatchCommitter> Coalescer<GroupCommit<C>> {
         }
     }
 
-    /// Acquires the permits of a large commit, or `None` for a small one. Hold them during the commit.
+    /// Acquires the permits of a large commit; `None` for a small one. The caller holds them during the commit.
     ///
     /// # Errors
     /// `Unavailable` after [`STATEMENT_TIMEOUT`]; the commit has not started.

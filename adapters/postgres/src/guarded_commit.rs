@@ -1,12 +1,14 @@
-//! Statements with named input, and the guarded commit.
+//! Statements with named input, and guarded commits.
 //!
-//! Values enter a statement once, in the CTE `input`, whose columns have names; the SQL uses the names. The builder
-//! numbers the parameters, so no SQL text of this crate does. One form serves one row and many: the columns of many rows
-//! are arrays, which `input` unnests. Rows that belong to those of `input`, such as the steps of runs, enter the same way
-//! in CTEs of their own. A value that the planner must know, such as a limit, is a parameter: the SQL names it in braces.
+//! Values enter a statement through the CTE `input`. Its columns have names, which the SQL uses, and the builder
+//! numbers the parameters. The same SQL works for one row and for many: for many rows, each column is an array that
+//! `input` unnests. Rows that belong to the rows of `input`, such as the steps of runs, enter through further CTEs
+//! in the same way. A value that the planner must know, such as a limit, is a parameter, which the SQL names in
+//! braces.
 //!
-//! A [`Guarded`] commit ends in `fairway_commit`, which raises unless the guard held, and writes the fact and the
-//! idempotency key. A [`GuardedBatch`] writes the facts of the rows whose guard held. Nothing else writes a fact.
+//! A [`Guarded`] commit ends in a call of the SQL function `fairway_commit`. It raises an error if the guard does
+//! not hold; otherwise it writes the fact and the idempotency key. A [`GuardedBatch`] writes the facts of the rows
+//! whose guard holds. Only these two write facts.
 
 use crate::{
     param::{Param, ParamValue, SqlValue},
@@ -25,12 +27,12 @@ use std::{
 };
 use uuid::Uuid;
 
-/// How many rows a row set has.
+/// Whether a row set has one row or many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Shape {
-    /// One; its columns are values.
+    /// One row, whose columns are single values.
     One,
-    /// Any number; its columns are arrays of equal length.
+    /// Any number of rows, whose columns are arrays of equal length.
     Many,
 }
 
@@ -41,7 +43,7 @@ struct Column<'v> {
     value: ParamValue<'v>,
 }
 
-/// Rows that enter a statement as a CTE.
+/// Rows that a statement receives as a CTE.
 struct RowSet<'v> {
     name: &'static str,
     shape: Shape,
@@ -49,14 +51,14 @@ struct RowSet<'v> {
 }
 
 impl RowSet<'_> {
-    /// Appends the definition. `number` is the number of the first parameter.
+    /// Appends the definition of the CTE. `number` is the number of its first parameter.
     fn write_cte(&self, sql: &mut String, number: usize) {
         let Self { name: table, shape, columns } = self;
         let mut separator = if number == 1 { "WITH " } else { ", " };
-        // PostgreSQL would otherwise evaluate `input` again for each reference.
+        // Otherwise PostgreSQL would evaluate `input` again for each reference to it.
         let materialized = if *table == INPUT { "MATERIALIZED " } else { "" };
         let opening = if *shape == Shape::Many { "* FROM unnest(" } else { "" };
-        // Writing to a string cannot fail.
+        // Errors are ignored, because writing to a string cannot fail.
         let _ = write!(sql, "{separator}{table} AS {materialized}(SELECT {opening}");
         separator = "";
         for (number, Column { name, sql_type, .. }) in (number..).zip(columns) {
@@ -74,37 +76,37 @@ impl RowSet<'_> {
     }
 }
 
-/// The name of the first row set.
+/// The name of the first row set's CTE.
 const INPUT: &str = "input";
 
-/// The values of a statement: row sets, of which the first is `input`, and parameters.
+/// The values of a statement: row sets and parameters. The first row set is `input`.
 pub(crate) struct Input<'v> {
     row_sets: Vec<RowSet<'v>>,
     params: Vec<Column<'v>>,
 }
 
 impl<'v> Input<'v> {
-    /// One row; its first column is `tenant_id`.
+    /// Starts an input of one row, whose first column is `tenant_id`.
     pub(crate) fn new(scope: TenantScope) -> Self {
         Self::one().with("tenant_id", scope.tenant().uuid())
     }
 
-    /// One row without a tenant, for statements of background tasks over all tenants.
+    /// Starts an input of one row without a tenant, for statements of background tasks over all tenants.
     pub(crate) fn one() -> Self {
         Self::of(INPUT, Shape::One)
     }
 
-    /// Many rows.
+    /// Starts an input of many rows.
     pub(crate) fn many() -> Self {
         Self::of(INPUT, Shape::Many)
     }
 
-    /// Parameters without rows.
+    /// Starts an input that has parameters but no rows.
     pub(crate) const fn without_rows() -> Self {
         Self { row_sets: Vec::new(), params: Vec::new() }
     }
 
-    /// Parameters without rows; the first is `tenant_id`.
+    /// Starts an input that has parameters but no rows. The first parameter is `tenant_id`.
     pub(crate) fn of_params(scope: TenantScope) -> Self {
         Self::without_rows().with_param("tenant_id", scope.tenant().uuid())
     }
@@ -113,26 +115,27 @@ impl<'v> Input<'v> {
         Self { row_sets: vec![RowSet { name, shape, columns: Vec::with_capacity(32) }], params: Vec::new() }
     }
 
-    /// Begins another row set of many rows, to which the next columns belong.
+    /// Starts another row set of many rows. Columns that are added later belong to it.
     #[must_use]
     pub(crate) fn with_rows(mut self, name: &'static str) -> Self {
         self.row_sets.push(RowSet { name, shape: Shape::Many, columns: Vec::with_capacity(12) });
         self
     }
 
-    /// Adds a column: a value of one row.
+    /// Adds a column with a single value, for a row set of one row.
     #[must_use]
     pub(crate) fn with<T: SqlValue + 'v>(self, name: &'static str, value: T) -> Self {
         self.column(name, T::TYPE, ParamValue::new(value))
     }
 
-    /// Adds a column: a list in one row, or one value for each of many rows.
+    /// Adds a column. In a row set of one row, its value is the list; in a row set of many rows, each row has one
+    /// of the values.
     #[must_use]
     pub(crate) fn with_all<T: SqlValue + 'v>(self, name: &'static str, values: Vec<T>) -> Self {
         self.column(name, T::ARRAY, ParamValue::array(values))
     }
 
-    /// Adds a column: a list that may be absent, in one row.
+    /// Adds a column whose value is a list or null, for a row set of one row.
     #[must_use]
     pub(crate) fn with_list<T: SqlValue + 'v>(self, name: &'static str, values: Option<Vec<T>>) -> Self {
         self.column(name, T::ARRAY, ParamValue::optional_array(values))
@@ -174,7 +177,7 @@ impl<'v> Input<'v> {
         self.columns().map(|column| column.name)
     }
 
-    /// The definitions of the row sets.
+    /// The definitions of the CTEs of all row sets.
     fn ctes(&self) -> String {
         let mut sql = String::new();
         let mut number = 1_usize;
@@ -185,7 +188,7 @@ impl<'v> Input<'v> {
         sql
     }
 
-    /// Replaces the names of parameters in braces by their numbers.
+    /// Replaces each parameter name in braces by the parameter's number.
     fn number_params(&self, mut sql: String) -> String {
         let first = self.row_sets.iter().map(|rows| rows.columns.len()).fold(1, usize::saturating_add);
         for (number, Column { name, sql_type, .. }) in (first..).zip(&self.params) {
@@ -194,7 +197,7 @@ impl<'v> Input<'v> {
         sql
     }
 
-    /// Adds the columns that [`Guarded`] reads: the fact and the idempotency key.
+    /// Adds the columns that a [`Guarded`] commit reads: those of the fact and of the idempotency key.
     fn with_commit(self, scope: TenantScope, fact: &Fact, key: Option<&KeyedOutcome>) -> Self {
         let body = fact.canonical_bytes(scope.tenant());
         self.with("fact_id", fact.fact_id.uuid())
@@ -206,13 +209,13 @@ impl<'v> Input<'v> {
             .with("key_route", key.map(|keyed| keyed.key.route.clone()))
             .with("key_name", key.map(|keyed| keyed.key.key.clone()))
             .with("key_digest", key.map(|keyed| keyed.key.body_digest.to_vec()))
-            // HTTP statuses have three digits, so they fit into `i16`.
+            // The conversion cannot fail: HTTP statuses have three digits.
             .with("key_status", key.and_then(|keyed| i16::try_from(keyed.outcome.status).ok()))
             .with("key_resource", key.map(|keyed| keyed.outcome.resource))
     }
 }
 
-/// The facts of many rows, one vector for each column. A row may have none.
+/// The facts of many rows, one vector for each column. A row may have no fact.
 #[derive(Default)]
 pub(crate) struct FactColumns {
     ids: Vec<Option<Uuid>>,
@@ -236,7 +239,7 @@ impl FactColumns {
         self.bodies.push(body);
     }
 
-    /// Adds the columns that [`GuardedBatch`] reads.
+    /// Adds the fact columns that a [`GuardedBatch`] reads.
     pub(crate) fn into_input<'v>(self, input: Input<'v>) -> Input<'v> {
         input
             .with_all("fact_id", self.ids)
@@ -247,7 +250,7 @@ impl FactColumns {
     }
 }
 
-/// SQL that a statement is made of.
+/// The source of a statement's SQL text.
 #[derive(Clone, Copy, Debug)]
 enum Sql {
     Text(&'static str),
@@ -265,7 +268,8 @@ impl fmt::Display for Sql {
     }
 }
 
-/// The text of a statement: made at its first use from the names of its input, and constant from then on.
+/// The text of a statement. It is built at the first use, from the names of the input's columns and parameters, and
+/// then never changes.
 #[derive(Debug)]
 struct StatementText(OnceLock<NamedText>);
 
@@ -277,7 +281,7 @@ struct NamedText {
     is_complete: bool,
 }
 
-/// Whether the SQL names a parameter in braces.
+/// Whether the SQL still names a parameter in braces.
 fn names_parameter(sql: &str) -> bool {
     let is_name = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     sql.split('{').skip(1).any(|rest| rest.split_once('}').is_some_and(|(name, _)| is_name(name)))
@@ -293,7 +297,7 @@ impl StatementText {
             let sql = input.number_params(format!("{}{}", input.ctes(), body()));
             NamedText { names: input.names().collect(), is_complete: !names_parameter(&sql), sql }
         });
-        // A text with the columns of another input would bind values to wrong names.
+        // For an input with other names, the text would bind values to the wrong columns.
         if *is_complete && names.iter().copied().eq(input.names()) {
             Ok(sql)
         } else {
@@ -302,13 +306,13 @@ impl StatementText {
     }
 }
 
-/// The first words of statements. All other texts begin with a CTE.
+/// Keywords that begin a plain statement. Any other text begins with a CTE.
 const STATEMENTS: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
 
-/// A statement without a guard: a read, or a write that no decision precedes.
+/// A statement without a guard: a read, or a write that follows no decision.
 ///
-/// Its SQL is a statement that reads `input`, or CTEs after `input` and a statement. A statement with parameters and
-/// without rows is sent as it is.
+/// Its SQL is a statement that reads `input`, optionally preceded by CTEs. If the input has only parameters, no CTE
+/// is added before the SQL.
 #[derive(Debug)]
 pub(crate) struct Query {
     sql: Sql,
@@ -320,20 +324,20 @@ impl Query {
         Self { sql: Sql::Text(sql), text: StatementText::new() }
     }
 
-    /// A statement of parts that several statements share, such as lists of columns.
+    /// Creates a statement from parts that several statements share, such as lists of columns.
     pub(crate) const fn of_parts(parts: &'static [&'static str]) -> Self {
         Self { sql: Sql::Parts(parts), text: StatementText::new() }
     }
 
-    /// A statement that a function formats once.
+    /// Creates a statement whose SQL a function formats once.
     pub(crate) const fn made(make: fn() -> String) -> Self {
         Self { sql: Sql::Made(make), text: StatementText::new() }
     }
 
-    /// The text for an input.
+    /// The text of the statement for an input.
     ///
     /// # Errors
-    /// When an earlier input had other columns.
+    /// When the first input had other names.
     pub(crate) fn text(&self, input: &Input<'_>) -> Result<&str, StoreError> {
         self.text.get(input, || {
             let sql = self.sql.to_string();
@@ -344,10 +348,11 @@ impl Query {
     }
 }
 
-/// A commit of one decision: changes, the condition under which they hold, its fact and its idempotency key. All or
-/// nothing is written.
+/// The commit of one decision. It consists of changes, a guard (the condition under which they are committed), a
+/// fact and an idempotency key. Either everything is written or nothing.
 ///
-/// PostgreSQL always runs a CTE that changes rows. It runs a CTE that only locks rows if a change or the guard refers to it.
+/// PostgreSQL always runs a CTE that changes rows. It runs a CTE that only locks rows if a change or the guard
+/// refers to it.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     changes: Sql,
@@ -358,30 +363,31 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
-    /// `changes` are CTEs that read `input`; `guard` is a condition on their results, such as that a row changed.
+    /// Creates a commit. `changes` are CTEs that read `input`. `guard` is a condition on their results, for example
+    /// that one row was changed.
     pub(crate) const fn new(changes: &'static str, guard: &'static str) -> Self {
         Self::returning(changes, guard, "")
     }
 
-    /// Like [`Self::new`], with columns in the result: scalar expressions with names, separated by commas.
+    /// Like [`Self::new`], with result columns. `results` are named scalar expressions, separated by commas.
     pub(crate) const fn returning(changes: &'static str, guard: &'static str, results: &'static str) -> Self {
         Self { changes: Sql::Text(changes), guard, results, condition: "", text: StatementText::new() }
     }
 
-    /// Like [`Self::returning`], with changes of parts that several statements share.
+    /// Like [`Self::returning`], with changes that consist of parts that several statements share.
     pub(crate) const fn of_parts(changes: &'static [&'static str], guard: &'static str, results: &'static str) -> Self {
         Self { changes: Sql::Parts(changes), guard, results, condition: "", text: StatementText::new() }
     }
 
-    /// A commit that does nothing, and is no error, unless `condition` holds.
+    /// Creates a commit that does nothing and succeeds if `condition` does not hold.
     pub(crate) const fn when(condition: &'static str, changes: &'static str, guard: &'static str) -> Self {
         Self { changes: Sql::Text(changes), guard, results: "", condition, text: StatementText::new() }
     }
 
-    /// The input with the fact and the key of the decision, and the text for it.
+    /// Adds the decision's fact and key to the input. Returns the statement's text and the input.
     ///
     /// # Errors
-    /// When an earlier input had other columns.
+    /// When the first input had other names.
     pub(crate) fn prepare<'v>(
         &self,
         scope: TenantScope,
@@ -407,8 +413,9 @@ impl Guarded {
     }
 }
 
-/// The CTE `claimed`, which claims the idempotency keys of the rows in `current` for `execution_id`. It claims them in one
-/// order, so that concurrent batches do not deadlock, and takes over an expired key. It returns the rows that have a key.
+/// The CTE `claimed`, which claims the idempotency keys of the rows in the CTE `current` for their `execution_id`.
+/// It returns the identifiers whose key was claimed; an expired key can be claimed again. Keys are claimed in key
+/// order, so that concurrent batches do not deadlock.
 pub(crate) const CLAIM_KEYS: &str = "claimed AS (
         INSERT INTO idempotency_key AS known
             (tenant_id, caller, route, key, body_digest, status, resource, created_at)
@@ -422,8 +429,8 @@ pub(crate) const CLAIM_KEYS: &str = "claimed AS (
      ),
      ";
 
-/// A commit of many decisions, each with its own guard: the rows whose guard held are written with their facts, the
-/// others are not.
+/// The commit of many decisions, each with its own guard. Decisions whose guard holds are written with their facts.
+/// The others write nothing.
 #[derive(Debug)]
 pub(crate) struct GuardedBatch {
     changes: Sql,
@@ -433,13 +440,13 @@ pub(crate) struct GuardedBatch {
 }
 
 impl GuardedBatch {
-    /// `changes` are CTEs that read `input`; `passed_cte` names the one that returns `tenant_id` and the fact's columns of the
-    /// rows whose guard held; `result` is the final `SELECT`.
+    /// Creates a commit. `changes` are CTEs that read `input`. `passed_cte` is the name of the CTE that contains
+    /// the rows whose guard held, with `tenant_id` and the fact columns. `result` is the final `SELECT`.
     pub(crate) const fn new(changes: &'static str, passed_cte: &'static str, result: &'static str) -> Self {
         Self { changes: Sql::Text(changes), passed_cte, result, text: StatementText::new() }
     }
 
-    /// Like [`Self::new`], with changes of parts that several statements share.
+    /// Like [`Self::new`], with changes that consist of parts that several statements share.
     pub(crate) const fn of_parts(
         changes: &'static [&'static str],
         passed_cte: &'static str,
@@ -448,10 +455,10 @@ impl GuardedBatch {
         Self { changes: Sql::Parts(changes), passed_cte, result, text: StatementText::new() }
     }
 
-    /// The text for an input with [`FactColumns`].
+    /// The text of the statement for an input that includes [`FactColumns`].
     ///
     /// # Errors
-    /// When an earlier input had other columns.
+    /// When the first input had other names.
     pub(crate) fn text(&self, input: &Input<'_>) -> Result<&str, StoreError> {
         self.text.get(input, || {
             let Self { changes, passed_cte, result, .. } = self;

@@ -1,4 +1,4 @@
-//! Idempotency keys: look-up, reservation and expiry. `fairway_commit` stores outcomes.
+//! Idempotency keys: lookup, reservation and expiry. The SQL function `fairway_commit` stores their outcomes.
 
 use crate::{
     database::Database,
@@ -82,8 +82,8 @@ impl IdempotencyStore for Database {
         lease: Duration,
     ) -> Result<(), StoreError> {
         let (tenant, caller) = (scope.tenant().uuid(), key.caller.to_string());
-        // Updates an existing reservation only: a renewal that arrives after the release must not reserve the key
-        // again.
+        // Updates an existing reservation only. A renewal that arrives after the release of the key must not
+        // reserve the key again.
         let renew = || {
             let of_key = idempotency_key::table
                 .find((tenant, caller.clone(), key.route.clone(), key.key.clone()))
@@ -110,7 +110,8 @@ impl IdempotencyStore for Database {
     }
 
     async fn delete_expired(&self) -> Result<u64, StoreError> {
-        // Deletes in batches: one statement over all expired keys could exceed the statement time-out on every sweep.
+        // Deletes keys in batches, because one statement over all expired keys could exceed the statement time-out
+        // on every sweep.
         static DELETE: Query = Query::new(
             "old AS (
                 SELECT tenant_id, caller, route, key FROM idempotency_key

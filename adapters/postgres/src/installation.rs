@@ -1,10 +1,10 @@
-//! Settings of the installation that all processes of a database share.
+//! Values of the installation that all processes of a database share.
 
 use crate::{database::Database, row::decode};
 use fairway_domain::store::StoreError;
 
 impl Database {
-    /// Reads the key that seals this installation's cursors.
+    /// Reads the key with which this installation authenticates list cursors.
     ///
     /// # Errors
     /// When the read fails.

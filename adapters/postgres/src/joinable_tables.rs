@@ -1,4 +1,4 @@
-//! The tables that typed queries join.
+//! Declares the tables that typed queries join.
 
 use crate::schema::{
     approval, approval_note, asset, asset_version, asset_version_note, contract_revocation, contract_revocation_reason,

@@ -1,4 +1,4 @@
-//! Knowledge bases: documents, chunk indexes, and revocation of access contracts.
+//! Knowledge bases: documents, chunk indexes, and the revocation of access contracts.
 
 mod contract;
 mod document;
@@ -29,7 +29,8 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// Builds the lexemes of one knowledge base. A prefix keeps the words of different knowledge bases apart in one index.
+/// Builds the lexemes (search terms) of one knowledge base. All knowledge bases share one index, so each has its
+/// own prefix.
 struct Lexemes {
     prefix: String,
 }
@@ -39,23 +40,23 @@ impl Lexemes {
         Self { prefix: IndexRevision::term_prefix(tenant, asset) }
     }
 
-    /// The lexeme of a word. A word consists of letters and digits, so it cannot end the quotes.
+    /// The quoted lexeme of a word. A word consists of letters and digits, so it cannot contain a quote.
     fn word(&self, word: &str) -> String {
         format!("'{}/{word}'", self.prefix)
     }
 
-    /// The lexeme of a metadata mark, which consists of hexadecimal digits.
+    /// The quoted lexeme of a metadata hash, which consists of hexadecimal digits.
     fn mark(&self, mark: &str) -> String {
         format!("'{}#{mark}'", self.prefix)
     }
 }
 
-/// The name of an embedding model as stored in `embedded_by`; empty for chunks without a vector.
+/// The value of `embedded_by` for an embedding model; empty for chunks without a vector.
 fn model_name(model: Option<&EmbeddingModel>) -> String {
     model.map_or_else(String::new, |EmbeddingModel { account, model }| format!("{account}/{model}"))
 }
 
-/// The parameters that name a revision of an index.
+/// The parameters that identify a revision of an index.
 fn revision_params<'v>(scope: TenantScope, asset: AssetId, revision: IndexRevision) -> Input<'v> {
     Input::of_params(scope).with_param("asset_id", asset.uuid()).with_param("revision", revision.get())
 }

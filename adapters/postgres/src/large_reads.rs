@@ -1,7 +1,8 @@
-//! Bounded reads of large texts.
+//! Reads of large texts under a permit and a memory reservation.
 //!
-//! A statement that reads small rows omits a text of more than [`MAX_SMALL_BYTES`] bytes and returns its length. A
-//! [`LargeRead`] then reads the text alone ([0076](../../../docs/decisions/0076-memory-limit.md)).
+//! A statement that reads small rows omits a text of more than [`MAX_SMALL_BYTES`] bytes and returns its length
+//! instead. A [`LargeRead`] then reads the text in a second statement
+//! ([0076](../../../docs/decisions/0076-memory-limit.md)).
 
 use crate::{
     database::{Database, STATEMENT_TIMEOUT},
@@ -18,8 +19,8 @@ use std::sync::LazyLock;
 pub(crate) const MAX_SMALL_BYTES: i32 = 64 << 10;
 /// Permits for concurrent reads of large texts, per process. Tenants take turns.
 static PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::with_permits(4)));
-/// Memory of a large text while it is read and parsed, as a multiple of its length. It covers the driver's copy, the
-/// text, and the values of dense JSON.
+/// Memory that a large text needs while it is read and parsed, as a multiple of its length. It covers the driver's
+/// copy, the text itself, and the values of dense JSON.
 const MEMORY_FACTOR: usize = 6;
 
 /// A permit and a memory reservation to read and parse one large text.
@@ -29,7 +30,8 @@ impl LargeRead {
     /// Acquires the permit and the memory to read `bytes` for a tenant.
     ///
     /// # Errors
-    /// `Unavailable` if no permit becomes free within [`STATEMENT_TIMEOUT`], or no memory within the same time again.
+    /// `Unavailable` if no permit becomes free within [`STATEMENT_TIMEOUT`], or if the memory is not available
+    /// within another [`STATEMENT_TIMEOUT`] after that.
     pub(crate) async fn acquire(scope: TenantScope, bytes: i64) -> Result<Self, StoreError> {
         let permit = PERMITS.acquire(scope.tenant(), STATEMENT_TIMEOUT).await;
         let permit = permit.map_err(|refused| unavailable(Box::new(refused)))?;
@@ -38,7 +40,7 @@ impl LargeRead {
         Ok(Self((permit, memory)))
     }
 
-    /// Reads the rows. Returns `self` with them; the caller holds it until it has parsed the rows.
+    /// Reads the rows. Returns `self` with them, which the caller holds until it has parsed the rows.
     pub(crate) async fn rows(
         self,
         database: &Database,
@@ -50,7 +52,8 @@ impl LargeRead {
     }
 }
 
-/// Two columns for a text: `{name}` is null if the text is large; `{name}_bytes` is null if it is small.
+/// Two columns for a text. `{name}` has the text, or null if it is large. `{name}_bytes` has its length, or null if
+/// it is small.
 pub(crate) fn small_text_columns(text: &str, name: &str) -> String {
     format!(
         "CASE WHEN octet_length({text}) <= {MAX_SMALL_BYTES} THEN {text} END AS {name},

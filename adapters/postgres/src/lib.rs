@@ -1,8 +1,8 @@
-//! PostgreSQL adapter: implements the stores of the domain.
+//! The PostgreSQL adapter, which implements the store ports of the domain.
 //!
-//! Every guarded commit is one statement: a data-modifying CTE whose last line calls `fairway_commit`. That function
-//! raises unless the guard held, and writes the fact and the idempotency key. One statement is one transaction and one
-//! round trip, so no part of a commit can be left out.
+//! Every guarded commit is one statement: CTEs that change rows, and a last line that calls the SQL function
+//! `fairway_commit`. The function raises an error if the guard does not hold; otherwise it writes the fact and the
+//! idempotency key. One statement is one transaction and one round trip, so a commit is always complete.
 
 mod access;
 mod access_request;

@@ -1,7 +1,7 @@
-//! Fair use of list connections between callers.
+//! Fair sharing of list connections between callers.
 //!
-//! The duration of a list grows with its rows, and few connections serve lists. In order of arrival, one caller with
-//! twenty concurrent lists would let the requests of all others time out.
+//! The duration of a list depends on its rows, and few connections serve lists. If connections were assigned in
+//! order of arrival, one caller with twenty concurrent lists would make the requests of all others time out.
 
 use crate::store_error;
 use fairway_domain::{id::TenantId, store::StoreError};
@@ -17,25 +17,25 @@ use tokio::time::Instant;
 /// Maximum memory of the rows of a page, in bytes.
 pub(crate) const PAGE_BYTES: usize = 1 << 20;
 
-/// Maximum bytes of a page that is read without a memory admission: a page of the default length with unmeasured rows
-/// ([0057](../../../docs/decisions/0057-pages-end-at-one-mebibyte.md)). The permits bound the concurrent reads, so all
-/// small pages together take a few MiB. The process keeps more than that above its soft limit.
+/// Maximum bytes of a page that is read without a memory reservation: a page of the default length with unmeasured
+/// rows ([0057](../../../docs/decisions/0057-pages-end-at-one-mebibyte.md)). The permits limit concurrent reads, so
+/// all small pages together need a few MiB. The process has more headroom than that above its soft memory limit.
 const MAX_SMALL_PAGE_BYTES: usize = 256 << 10;
 
 tokio::task_local! {
     static CALLER: CallerKey;
 }
 
-/// The fairness key of a task's lists: the tenant, if the request names one, and the caller. The caller is a keyed
-/// digest (`SipHash` under a random key of the process). The key needs no allocation, and a client cannot choose the
-/// key of another client.
+/// The key under which a task shares list connections fairly: the tenant, if the request names one, and the caller.
+/// The caller is stored as a keyed hash (`SipHash` under a random key of the process). The hash needs no
+/// allocation, and a client cannot choose the hash of another client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CallerKey {
     tenant: Option<TenantId>,
     caller: u64,
 }
 
-/// The key of background tasks and runs, which serve no request.
+/// The key of background tasks and of runs, which serve no request.
 const BACKGROUND: CallerKey = CallerKey { tenant: None, caller: 0 };
 
 impl CallerKey {
@@ -45,15 +45,15 @@ impl CallerKey {
         Self { tenant, caller: KEY.hash_one(caller) }
     }
 
-    /// The key of the current task, for a task that it spawns.
+    /// The key of the current task, to pass it to a task that it spawns.
     #[must_use]
     pub fn current() -> Self {
         CALLER.try_with(|caller| *caller).unwrap_or(BACKGROUND)
     }
 }
 
-/// Runs `work` under the key of a caller. Other tasks count as background work, and so do tasks that `work` spawns
-/// without the key.
+/// Runs `work` under the key of a caller. A task that `work` spawns counts as background work, unless it also runs
+/// under this function.
 pub async fn with_caller_key<F: Future>(caller: CallerKey, work: F) -> F::Output {
     CALLER.scope(caller, work).await
 }
@@ -62,26 +62,26 @@ pub async fn with_caller_key<F: Future>(caller: CallerKey, work: F) -> F::Output
 #[derive(Clone, Debug)]
 pub(crate) struct ListPermits(FairSemaphore<u64, Option<TenantId>>);
 
-/// A permit and a memory reservation, held while the list is read.
+/// A permit and a memory reservation, held while a list is read.
 #[derive(Debug)]
 pub(crate) struct ListPermit {
     _permit: Permit<u64, Option<TenantId>>,
-    /// `None` for a small page.
+    /// `None` for a small page, which needs no reservation.
     _memory: Option<Admission>,
 }
 
 impl ListPermits {
-    /// Creates `permits` permits. With two or more, one caller can hold all but one.
+    /// Creates this number of permits. If there are two or more, one caller can hold all but one of them.
     pub(crate) fn new(permits: usize) -> Self {
         let permits_per_key = permits.saturating_sub(1).max(1);
         Self(FairSemaphore::new(Limits { permits_per_key, ..Limits::with_permits(permits) }))
     }
 
     /// Acquires a permit for the caller of the current task, for a page of at most `bytes`. A small page needs no
-    /// memory admission, so it is served while large work waits.
+    /// memory reservation, so it is not delayed by large work.
     ///
     /// # Errors
-    /// `Unavailable` if no permit and no memory for a large page become free within `wait`.
+    /// `Unavailable` if the permit, and for a large page the memory, are not available within `wait`.
     pub(crate) async fn acquire(&self, bytes: usize, wait: Duration) -> Result<ListPermit, StoreError> {
         let CallerKey { tenant, caller } = CallerKey::current();
         let since = Instant::now();

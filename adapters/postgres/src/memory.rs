@@ -1,4 +1,4 @@
-//! Turns of conversations: reads, erasure and expiry. The commit that ends a run writes its turn
+//! Conversation turns: reads, erasure and expiry. The statement that ends a run writes its turn
 //! (`execution/finish/memory.rs`).
 
 use crate::{
@@ -25,10 +25,10 @@ use fairway_domain::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// The session identifier that covers all sessions of an owner.
+/// The session identifier that stands for all sessions of an owner.
 pub(crate) const ALL_SESSIONS: &str = "";
 
-/// The session whose row both the writes of this scope and its erasures lock.
+/// The identifier of the session row that serializes writes and erasures in this scope.
 pub(crate) fn locked_session(scope: MemoryScope, place: &ConversationKey) -> &str {
     match scope {
         MemoryScope::Session => place.session.as_str(),
@@ -36,9 +36,9 @@ pub(crate) fn locked_session(scope: MemoryScope, place: &ConversationKey) -> &st
     }
 }
 
-/// Reads the latest turns within the byte limit of a run, and the last erasure as a separate row, which exists without
-/// turns too. One arm reads a session and one all sessions of an owner: each has an index that starts with the latest
-/// turn.
+/// Reads the latest turns within a run's byte limit. A separate row has the last erasure; it exists even if there
+/// are no turns. One arm of the union reads a single session, the other all sessions of an owner. Each arm has its
+/// own index, which starts with the latest turn.
 static RECALL: Query = Query::new(
     "WITH latest AS (
         SELECT execution_id, said, answered, digest, remembered_at, expires_at,
@@ -68,7 +68,7 @@ static RECALL: Query = Query::new(
 static ERASE: Guarded =
     Guarded::new("", "fairway_erase_session(tenant_id, workload_id, owner, session_id, fact_id) = turns");
 
-/// Maximum number of rows that one statement deletes, so that each statement is short.
+/// Maximum number of rows that one statement deletes, so that the statement stays short.
 const DELETE_BATCH: i64 = 1_000;
 
 static DELETE_EXPIRED: Query = Query::new(
@@ -82,7 +82,8 @@ static DELETE_EXPIRED: Query = Query::new(
 
 static DELETE_REVOKED: Query = Query::new("SELECT fairway_forget_revoked({limit}) AS deleted");
 
-/// Two days: every run that may still write under an erasure ends or is reclaimed within one day.
+/// Deletes session rows without a write for two days. A run that read an erasure marker from the row ends or is
+/// reclaimed within one day, so no run still needs the row.
 static DELETE_STALE_SESSIONS: Query = Query::new(
     "WITH deleted AS (
         DELETE FROM memory_session WHERE ctid = ANY (ARRAY(
@@ -148,7 +149,7 @@ impl MemoryStore for Database {
     }
 
     async fn delete_expired(&self) -> Result<u64, StoreError> {
-        // Both deletes run, even if one fails: they are independent.
+        // The deletes are independent, so the second one runs even if the first fails.
         let (over, revoked) =
             (self.delete_in_batches(&DELETE_EXPIRED).await, self.delete_in_batches(&DELETE_REVOKED).await);
         self.delete_in_batches(&DELETE_STALE_SESSIONS).await?;
@@ -157,7 +158,7 @@ impl MemoryStore for Database {
 }
 
 impl Database {
-    /// Runs a delete statement until it finds less than a full batch. Returns the number of deleted rows.
+    /// Repeats a delete statement until it deletes less than a full batch. Returns the number of deleted rows.
     async fn delete_in_batches(&self, statement: &Query) -> Result<u64, StoreError> {
         let mut total = 0_u64;
         loop {
@@ -208,7 +209,7 @@ impl TurnRow {
     }
 }
 
-/// The key of a run's `memory_session` row, in the order of the columns of a batch of finishes.
+/// The key of a run's `memory_session` row, in the order in which a batch of run ends locks these rows.
 pub(crate) fn session_row_key(tenant: Uuid, scope: MemoryScope, place: &ConversationKey) -> (Uuid, Uuid, String, &str) {
     (tenant, place.workload.uuid(), place.owner.to_string(), locked_session(scope, place))
 }

@@ -1,4 +1,4 @@
-//! Schema migrations.
+//! Schema migrations and the setup of the database.
 
 use crate::{
     database::tls,
@@ -12,19 +12,19 @@ use tokio_postgres::{Client, Config, error::SqlState};
 
 mod runner;
 
-/// The SHA-256 of each migration, in the format of `sha256sum`. A test compares it with the files.
+/// The SHA-256 of each migration, in the format of `sha256sum`. A test compares them with the files.
 const CHECKSUMS: &str = include_str!("../../../migrations/checksums.txt");
 
-/// Adds `vector` columns if the extension `vector` is available. Not a numbered migration, because the extension may
-/// be installed after all migrations ran.
+/// Adds a `vector` column if the extension `vector` is available. This is not a numbered migration, because the
+/// extension may be installed after all migrations were applied.
 const VECTOR_COLUMN_SQL: &str = include_str!("migration/vectors.sql");
 
-/// Limit of a migration's wait for one lock. Later statements on the table queue behind that wait, and those of the servers
-/// give up after 1.2 s, so a migration withdraws its request before them.
+/// Limits how long a migration waits for one lock. Later statements on the table queue behind the migration's lock
+/// request. Statements of the servers fail after 1.2 s, so the migration must withdraw its request earlier.
 const LOCK_TIMEOUT_SQL: &str = "SET lock_timeout = '500ms'";
-/// Pause after a lock was not available, in which the queued statements run.
+/// Pause before the next attempt to acquire a lock. The queued statements run meanwhile.
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(1_500);
-/// Attempts until a start fails: two minutes.
+/// Maximum number of attempts until the start fails, which take two minutes.
 const LOCK_ATTEMPTS: u32 = 60;
 
 /// Error of a migration or of partition maintenance.
@@ -38,7 +38,8 @@ pub enum MigrationError {
     Schema(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// The database has the migrations of before the first release, which other files and another runner applied.
+/// The database has the migrations of an unreleased build, which a different migration runner applied from
+/// different files.
 #[derive(Debug, thiserror::Error)]
 #[error("an unreleased build created this database; create it anew")]
 struct UnreleasedSchema;
@@ -49,8 +50,8 @@ impl From<tokio_postgres::Error> for MigrationError {
     }
 }
 
-/// Migrates the schema as the owner, creates partitions, and inserts the first tenant. Safe at every start and from
-/// several processes at once. Refuses a schema that is newer than this program.
+/// Migrates the schema as its owner, creates partitions, and inserts the first tenant. It is safe at every start
+/// and when several processes run it concurrently. It refuses a schema that is newer than this program.
 ///
 /// # Errors
 /// When the database is unreachable, a migration fails, or the schema is newer.
@@ -69,7 +70,7 @@ pub async fn migrate(owner_url: &str) -> Result<(), MigrationError> {
     Ok(())
 }
 
-/// A lock was not available at any attempt.
+/// No attempt could acquire the lock.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "a table that the database setup changes was locked at each of {LOCK_ATTEMPTS} attempts; end the session that holds \
@@ -77,7 +78,7 @@ pub async fn migrate(owner_url: &str) -> Result<(), MigrationError> {
 )]
 struct LockedSetUp;
 
-/// Executes statements, again while a lock that they need is not available.
+/// Executes statements, and repeats them while a lock that they need is not available.
 async fn execute_with_lock_retries(client: &Client, sql: &str) -> Result<(), MigrationError> {
     let mut attempt = 1;
     loop {
@@ -104,13 +105,13 @@ pub async fn has_schema(url: &str) -> Result<bool, MigrationError> {
         Err(error) if error.code() == Some(&SqlState::UNDEFINED_DATABASE) => return Ok(false),
         client => client?,
     };
-    // Every role may read the catalogue.
+    // The query works for every role, because every role may read the catalogue.
     let held = "SELECT FROM pg_tables WHERE schemaname = 'public' AND tablename = 'asset_version'";
     Ok(client.query_opt(held, &[]).await?.is_some())
 }
 
-/// Whether the schema has the version that this program was built with. Tools check this before they write while
-/// servers run.
+/// Whether the schema has the version that this program was built for. Tools check this before they write to a
+/// database that servers use.
 ///
 /// # Errors
 /// When the server is unreachable or rejects the statement.
@@ -125,14 +126,14 @@ pub async fn matches_schema(url: &str) -> Result<bool, MigrationError> {
     Ok(newest == runner::newest_version()?)
 }
 
-/// A fingerprint of the embedded migrations, the key of template databases and caches.
+/// A hash of the embedded migrations. It is the key of template databases and caches.
 #[must_use]
 pub fn schema_fingerprint() -> u64 {
     let digest = Sha256::digest(CHECKSUMS);
     digest.iter().take(8).fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-/// Creates a database on a private server unless it exists.
+/// Creates a database on a managed server, unless the database exists.
 ///
 /// # Errors
 /// When the server is unreachable or rejects the statement.
@@ -157,15 +158,17 @@ pub(crate) async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> 
     Ok(client)
 }
 
-/// The service works as `fairway_service`. Tools beside the servers compare the version of the schema. From the second
-/// start on, PostgreSQL would notice that the grant exists, and the driver would log the notice.
+/// Lets the connecting role act as `fairway_service`, the role of the servers. Lets `fairway_service` read the
+/// schema version, which tools compare. The message level is raised, because PostgreSQL sends a notice for a grant
+/// that already exists, and the driver would log it at every start.
 const GRANTS: &str = "
     SET client_min_messages = warning;
     GRANT fairway_service TO CURRENT_USER;
     GRANT SELECT ON __diesel_schema_migrations TO fairway_service;
 ";
 
-/// The first tenant with its namespace, workspace and assistant, under the identifiers that the documentation names.
+/// Inserts the first tenant with its namespace, workspace and assistant, under the identifiers that the
+/// documentation uses.
 const FIRST_TENANT: &str = "
     INSERT INTO tenant (tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled, public_hosts,
         revision, created_at, created_by)

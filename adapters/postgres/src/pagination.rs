@@ -1,9 +1,12 @@
-//! Pagination of the lists that are texts: newest first by a unique key, one statement for each combination of filters. The
-//! cost of a page depends on its rows, not on the length of the list. Other lists are typed (`crate::database`).
+//! Pagination of lists whose statements are text. Lists are sorted by a unique key, newest first. The cost of a
+//! page depends on its rows, and not on the length of the list. Other lists are typed (`crate::database`).
 //!
-//! A statement contains the requested filters only, so PostgreSQL plans for them and scans the one index in their
-//! order. Rows that are visible for several reasons (own, granted, public) are read by disjoint arms of a `UNION ALL`,
-//! each with its own index. An `OR` over them would scan the whole table.
+//! Each combination of filters has its own statement, which contains only these filters. PostgreSQL therefore plans
+//! for them and scans the one index that has their order.
+//!
+//! Rows can be visible for several reasons, such as ownership, a grant or public access. Disjoint arms of a `UNION
+//! ALL` read the rows of each reason, each arm with its own index. An `OR` over the reasons would scan the whole
+//! table.
 
 use crate::{
     database::Database,
@@ -23,38 +26,40 @@ use std::{
 };
 use uuid::Uuid;
 
-/// Counts stop here: a total of 10,001 means "more than ten thousand".
+/// The limit of a count. A total of 10,001 means "more than ten thousand".
 pub(crate) const COUNT_LIMIT: u32 = 10_001;
 
-/// Row limit of an arm under a generic plan: more than any page and its extra row. The scan stops earlier, when the
-/// page is full.
+/// Row limit of an arm under a generic plan. It exceeds the largest page and its extra row. The scan stops earlier,
+/// when the page is full.
 const SCAN_LIMIT: u32 = 201;
 
-/// Maximum bytes of a page with [`RowBytes::Measured`]; a larger row is a page of its own.
+/// Maximum bytes of a page with [`RowBytes::Measured`]. A single row that is larger still forms a page.
 pub(crate) const MAX_PAGE_BYTES: u32 = 1 << 20;
 
-/// Maximum bytes of an unmeasured row, and of the unmeasured columns of a measured one. 200 such rows fill a page.
+/// Maximum bytes of a row that is not measured, and of the columns of a measured row that are not measured. 200
+/// such rows fill a page.
 pub(crate) const MAX_UNMEASURED_ROW_BYTES: usize = PAGE_BYTES / 200;
 
-/// The bound on the bytes of a page, besides its number of rows.
+/// How the bytes of a page are limited, in addition to its number of rows.
 #[derive(Clone, Copy)]
 pub(crate) enum RowBytes {
-    /// Domain and schema bound every column, so that 200 rows stay below [`MAX_PAGE_BYTES`].
+    /// Rows are not measured: the domain and the schema limit every column, so that 200 rows stay below
+    /// [`MAX_PAGE_BYTES`].
     Small,
-    /// Measured rows, whose page ends at [`MAX_PAGE_BYTES`].
+    /// Rows are measured by the statement, and the page ends at [`MAX_PAGE_BYTES`].
     Measured {
         /// The bytes of a row, as an SQL expression over its columns.
         sql: &'static str,
-        /// Maximum of these bytes, or [`UNBOUNDED_ROW_BYTES`].
+        /// The maximum of these bytes, or [`UNBOUNDED_ROW_BYTES`].
         largest: usize,
     },
 }
 
-/// The size of a row that can fill a page alone.
+/// The value of `largest` for rows without a maximum: one row may fill a page.
 pub(crate) const UNBOUNDED_ROW_BYTES: usize = PAGE_BYTES;
 
 impl RowBytes {
-    /// Maximum bytes of a page of `rows` rows.
+    /// Maximum bytes of a page with `rows` rows.
     pub(crate) fn max_page_bytes(self, rows: u32) -> usize {
         let row = match self {
             Self::Small => MAX_UNMEASURED_ROW_BYTES,
@@ -64,7 +69,7 @@ impl RowBytes {
     }
 }
 
-/// The parameters of a statement, in the order of their placeholders.
+/// The parameters of a statement, in the order of their placeholders. The first is the tenant.
 #[derive(Default)]
 pub(crate) struct Values(Vec<ParamValue<'static>>);
 
@@ -107,9 +112,9 @@ impl Values {
 /// The sort key of a list.
 #[derive(Clone, Copy)]
 pub(crate) enum SortKey {
-    /// A UUID: the qualified column inside an arm, and its output name.
+    /// A UUID. The fields are the qualified column within an arm, and the name of the output column.
     Id(&'static str, &'static str),
-    /// A `bigint` position, such as the index of a fact: likewise.
+    /// A `bigint` position, such as the index of a fact. The fields are the same as those of `Id`.
     Position(&'static str, &'static str),
 }
 
@@ -141,44 +146,44 @@ impl SortKey {
     }
 }
 
-/// One arm of the `UNION ALL` of a list: the rows that are visible for one reason.
+/// One arm of a list's `UNION ALL`: the rows that are visible for one reason.
 pub(crate) struct UnionArm {
     /// The `FROM` clause with its joins.
     pub(crate) from: String,
-    /// Joined by `AND`. Never empty, because every row has a tenant.
+    /// Conditions that are joined by `AND`. There is at least one, because every row belongs to a tenant.
     pub(crate) conditions: Vec<String>,
-    /// A row source that the arm is evaluated for each row of (`CROSS JOIN LATERAL`). The conditions may use its
-    /// columns.
+    /// A row source. The arm is evaluated for each of its rows (`CROSS JOIN LATERAL`), and the conditions may use
+    /// its columns.
     pub(crate) lateral: Option<String>,
 }
 
 /// The query of a list.
 pub(crate) struct ListQuery {
-    /// A `WITH` clause for the arms, or an empty text.
+    /// The `WITH` clause with the CTEs that the arms use; may be empty.
     pub(crate) with: String,
     /// The columns that each arm selects.
     pub(crate) columns: &'static str,
     pub(crate) key: SortKey,
-    /// Joins applied to the rows of the page only, for columns that filtering does not need.
+    /// Joins that run only for the rows of the page, for columns that the filters do not need.
     pub(crate) post_join: Option<String>,
     /// The bound on the bytes of a page.
     pub(crate) row_bytes: RowBytes,
-    /// Disjoint arms: no row is in two of them.
+    /// Disjoint arms: each row is in at most one of them.
     pub(crate) arms: Vec<UnionArm>,
     /// The parameters of the arms.
     pub(crate) values: Values,
-    /// Whether the list is append-only: rows are added, and never removed or reordered.
+    /// Whether the list is append-only: its rows are never removed or reordered.
     pub(crate) is_append_only: bool,
-    /// A statement that reads `count` from a stored number of the rows, instead of counting them.
+    /// A statement whose column `count` has a stored total, to be used instead of counting the rows.
     pub(crate) stored_count: Option<String>,
 }
 
-/// Append-only lists whose count reached [`COUNT_LIMIT`]; they are not counted again. The key of a list is the digest
-/// of its statement and parameters, because callers choose the length of these.
+/// Append-only lists whose count has reached [`COUNT_LIMIT`], so that they need not be counted again. A list is
+/// identified by a digest of its statement and parameters, because callers determine the length of the parameters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CappedCounts(Arc<Mutex<HashSet<[u8; 32]>>>);
 
-/// Maximum number of cached entries; a full cache is cleared.
+/// Maximum number of cached lists. A full cache is cleared.
 const MAX_CAPPED_COUNTS: usize = 1_000;
 
 impl CappedCounts {
@@ -196,7 +201,7 @@ impl CappedCounts {
 }
 
 impl ListQuery {
-    /// A list with one arm.
+    /// Creates a list with one arm.
     pub(crate) fn single(
         columns: &'static str,
         key: SortKey,
@@ -241,7 +246,7 @@ impl ListQuery {
         format!("{} SELECT count(*) FROM (SELECT FROM ({all}) AS found LIMIT {COUNT_LIMIT}) AS few", self.with)
     }
 
-    /// The statement of a page. It returns one extra row, which tells whether another page follows.
+    /// The statement of a page. It returns one extra row, which shows whether another page follows.
     fn page_sql(&self, bounds: &PageBounds) -> String {
         let (key, columns) = (self.key.qualified(), self.columns);
         let PageBounds { rows, arm_limit: deep, offset: skipped, after: behind } = bounds;
@@ -268,9 +273,9 @@ impl ListQuery {
             (join, RowBytes::Small) => {
                 format!("{} SELECT * FROM ({page}) AS page {join} ORDER BY {order} DESC", self.with)
             }
-            // The first row is always returned, whatever its size, and so is one row beyond the page. `OFFSET 0` is an
-            // optimization fence: without it, PostgreSQL would evaluate the size expression twice, and the expression
-            // may detoast a large column.
+            // The first row is always returned, regardless of its size, and so is one row beyond the page. `OFFSET
+            // 0` is an optimization fence: without it, PostgreSQL would evaluate the size expression twice, and the
+            // expression may detoast a large column.
             (join, RowBytes::Measured { sql: bytes, .. }) => format!(
                 "{} SELECT * FROM (
                     SELECT *, sum(row_bytes) OVER (ORDER BY {order} DESC) AS upto, count(*) OVER () AS fetched
@@ -284,12 +289,12 @@ impl ListQuery {
     }
 }
 
-/// The bounds of a page as placeholders. Literal numbers would create one prepared statement for each page size on
-/// every connection.
+/// The bounds of a page, as placeholders in its statement. With literal numbers, every connection would prepare a
+/// statement for each page size.
 struct PageBounds {
-    /// Rows of the page plus one.
+    /// The page's row limit plus one.
     rows: String,
-    /// Rows of the page plus one, plus the skipped rows.
+    /// The page's row limit plus one, plus the number of rows to skip.
     arm_limit: String,
     offset: String,
     /// The cursor that the page starts after.
@@ -305,7 +310,8 @@ impl PageBounds {
         let (rows, skipped) = (i64::from(page.limit).saturating_add(1), i64::from(skipped));
         let arm_limit = match (planned, page.start) {
             (PlanMode::Custom, _) => values.bind(rows.saturating_add(skipped)),
-            // A parameter here would make the generic plan assume a tenth of the rows and sort all of them.
+            // The limit is a literal: for a parameter, the generic plan would assume a tenth of the rows and sort
+            // all of them.
             (PlanMode::Generic, PageStart::After(_) | PageStart::Skip(0)) => SCAN_LIMIT.to_string(),
             (PlanMode::Generic, PageStart::Skip(_)) => (SCAN_LIMIT + COUNT_LIMIT).to_string(),
         };
@@ -313,7 +319,7 @@ impl PageBounds {
     }
 }
 
-/// A `WITH` clause `seen (seen_id)` of the workspaces that the scopes cover.
+/// A `WITH` clause with the CTE `seen (seen_id)`, which contains the workspaces that the scopes include.
 pub(crate) fn visible_workspaces_cte(visible_scopes: &VisibleScopes, values: &mut Values) -> String {
     let namespaces: Vec<Uuid> = visible_scopes.namespaces.iter().map(|id| id.uuid()).collect();
     let workspaces: Vec<Uuid> = visible_scopes.workspaces.iter().map(|id| id.uuid()).collect();
@@ -326,8 +332,8 @@ pub(crate) fn visible_workspaces_cte(visible_scopes: &VisibleScopes, values: &mu
     )
 }
 
-/// Arms for the rows of the visible workspaces, and for those of single workloads in other workspaces. `conditions`
-/// apply to both.
+/// The `WITH` clause and two arms: one for the rows of visible workspaces, and one for the rows of single visible
+/// workloads in other workspaces. `conditions` apply to both arms.
 pub(crate) fn visible_arms(
     visible_scopes: &VisibleScopes,
     from: &str,
@@ -348,23 +354,23 @@ pub(crate) fn visible_arms(
             conditions: and(&[format!("{workspace} = seen.seen_id")]),
             lateral: Some("seen".to_owned()),
         },
-        // One scan for each workload: an index orders the rows of one workload, not of several.
+        // Each workload is scanned separately, because an index orders only rows of the same workload.
         UnionArm { from: from.to_owned(), conditions: and(&single), lateral: Some(mine) },
     ];
     (with, branches)
 }
 
-/// The plan mode of a list.
+/// Whether PostgreSQL plans a list for its parameters.
 #[derive(Clone, Copy)]
 enum PlanMode {
-    /// A custom plan for the given parameters.
+    /// The plan is made for the given parameters.
     Custom,
-    /// A generic plan for all parameters.
+    /// One plan is used for all parameters.
     Generic,
 }
 
 impl Database {
-    /// Reads rows of at most `bytes` in total.
+    /// Sends a statement of a list whose rows have at most `bytes` in total.
     async fn query_list(
         &self,
         planned: PlanMode,
@@ -391,8 +397,8 @@ impl Database {
         self.fetch_page_as(listing, page, read, PlanMode::Custom).await
     }
 
-    /// Like [`Self::fetch_page`], for tables partitioned by month. Uses generic plans, because planning for all
-    /// partitions takes longer than reading a page.
+    /// Like [`Self::fetch_page`], for tables that are partitioned by month. It uses generic plans, because making a
+    /// plan for all partitions takes longer than reading a page.
     pub(crate) async fn fetch_page_by_month<T>(
         &self,
         listing: ListQuery,
@@ -404,7 +410,7 @@ impl Database {
 
     async fn count_rows(&self, listing: &ListQuery, planned: PlanMode) -> Result<u64, StoreError> {
         let counted = listing.count_sql();
-        // The digest covers the parameters: other callers and filters are other lists.
+        // The digest includes the parameters, because other callers and filter values mean other lists.
         let list: Option<[u8; 32]> =
             listing.is_append_only.then(|| Sha256::digest(format!("{counted} {:?}", listing.values.0)).into());
         if list.as_ref().is_some_and(|list| self.capped_counts.contains(list)) {

@@ -7,22 +7,22 @@ use uuid::Uuid;
 /// A statement parameter.
 pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
 
-/// A value that a statement owns until it is sent.
+/// A parameter value that a statement owns until it is sent.
 #[derive(Debug)]
 pub(crate) struct ParamValue<'v>(Box<dyn ToSql + Sync + Send + 'v>);
 
 impl<'v> ParamValue<'v> {
-    /// One value.
+    /// Wraps a single value.
     pub(crate) fn new<T: SqlValue + 'v>(value: T) -> Self {
         Self(Box::new(value))
     }
 
-    /// An array.
+    /// Wraps the elements of an array.
     pub(crate) fn array<T: SqlValue + 'v>(values: Vec<T>) -> Self {
         Self(Box::new(values))
     }
 
-    /// An array that may be absent.
+    /// Wraps the elements of an array that may be null.
     pub(crate) fn optional_array<T: SqlValue + 'v>(values: Option<Vec<T>>) -> Self {
         Self(Box::new(values))
     }
@@ -32,7 +32,7 @@ impl<'v> ParamValue<'v> {
     }
 }
 
-/// A value that PostgreSQL stores, with the SQL type of its column in `input`.
+/// A value of a parameter, with the SQL type of its column in `input`.
 pub(crate) trait SqlValue: ToSql + Sync + Send {
     /// The SQL type.
     const TYPE: &'static str;

@@ -1,17 +1,18 @@
-//! Creation and expiry of monthly partitions.
+//! Creates monthly partitions in advance, and drops expired ones.
 
 use crate::migration::{MigrationError, connect};
 use std::time::Duration;
 use tokio_postgres::{Client, error::SqlState};
 
-/// Attempts to create a partition while readers hold a lock on its table.
+/// Maximum number of attempts to create partitions while long-running reads hold locks on their tables.
 const PARTITION_ATTEMPTS: u32 = 20;
-/// Pause between two attempts, in which queued statements obtain the lock.
+/// Pause between two attempts. Statements that wait for the lock run meanwhile.
 const PARTITION_RETRY_PAUSE: Duration = Duration::from_millis(250);
-/// Months for which partitions are created in advance.
+/// Number of months for which partitions are created in advance.
 const MONTHS_AHEAD: i32 = 3;
 
-/// Creates the missing partitions of the coming months and returns their number. The owner runs this daily.
+/// Creates the missing partitions of the coming months and returns their number. The owner of the schema runs this
+/// daily.
 ///
 /// # Errors
 /// When the database is unreachable or rejects a statement.
@@ -19,9 +20,9 @@ pub async fn create_partitions(owner_url: &str) -> Result<i32, MigrationError> {
     create_missing_partitions(&connect(owner_url).await?).await
 }
 
-/// Creates the missing partitions, each in its own transaction, so that a table is locked for one partition only.
-/// Waits for long readers up to [`PARTITION_ATTEMPTS`] times in total; the next daily run creates the rest, months
-/// before it is needed.
+/// Creates the missing partitions, each in its own transaction, so that a table is locked only while one partition
+/// is created. Waits for long-running reads up to [`PARTITION_ATTEMPTS`] times in total. The next daily run creates
+/// the remaining partitions, months before they are needed.
 pub(crate) async fn create_missing_partitions(client: &Client) -> Result<i32, MigrationError> {
     let sql = format!("SELECT fairway_make_partition({MONTHS_AHEAD}, 1)");
     let (mut made, mut busy) = (0, 0);
@@ -49,14 +50,15 @@ pub(crate) async fn create_missing_partitions(client: &Client) -> Result<i32, Mi
 /// The result of [`expire_payloads`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PayloadExpiryReport {
-    /// The dropped months, oldest first.
+    /// The months whose partitions were dropped, oldest first.
     pub months: Vec<String>,
-    /// Whether a lock was not available, so that expired months may remain. Retry later.
+    /// Whether a lock was not available, so that some expired months may remain. The caller retries later.
     pub is_incomplete: bool,
 }
 
-/// Drops the monthly partitions of payloads (inputs and outputs of runs) that ended more than `kept` ago, each in its
-/// own transaction. The owner runs this daily; concurrent calls are safe.
+/// Drops the monthly partitions with the payloads (inputs and outputs) of runs that ended more than `kept` ago.
+/// Each partition is dropped in its own transaction. The owner of the schema runs this daily; concurrent calls are
+/// safe.
 ///
 /// # Errors
 /// When the database is unreachable or rejects a statement.

@@ -1,4 +1,4 @@
-//! Rate limits of unauthenticated clients, counted across all processes.
+//! Rate limits of unauthenticated clients, shared by all processes.
 
 use crate::{
     database::Database,
@@ -14,7 +14,7 @@ use fairway_domain::{
 };
 use std::time::Duration;
 
-/// Table pages that one statement of a sweep scans.
+/// Number of table pages (blocks) that one statement of a sweep scans.
 const PAGES_PER_STATEMENT: i64 = 256;
 
 #[async_trait]
@@ -25,8 +25,9 @@ impl RateLimitStore for Database {
         counted: &RateLimitKey,
         quota: Quota,
     ) -> Result<RateLimitDecision, StoreError> {
-        // A concurrent request of the same client waits for the row and then sees its new value. The wait time is read
-        // outside of the upsert, so concurrent requests of the client may make it inexact.
+        // A concurrent request of the same client waits for the row's lock and then sees the new value. The time
+        // until the next permitted request is read outside the upsert, so concurrent requests of the client may
+        // make it inexact.
         static ACQUIRE: Query = Query::new(
             "taken AS (
                 INSERT INTO throttle AS known (tenant_id, bucket, paid_until)
@@ -51,9 +52,11 @@ impl RateLimitStore for Database {
             .with("burst_seconds", span);
         let rows = match self.commit(ACQUIRE.text(&input)?, &input.params()).await {
             Ok(rows) => rows,
-            // The caller did not ask for the counter.
+            // The write is internal, because the client did not request it. An unknown outcome is therefore
+            // reported as unavailable.
             Err(CommitError::Store(error)) => return Err(error.of_internal_write()),
-            // The statement has no guard, no idempotency key and no constraint to violate.
+            // These errors cannot occur: the statement has no guard, no idempotency key and no constraint that it
+            // could violate.
             Err(error @ (CommitError::Stale | CommitError::DuplicateKey | CommitError::Conflict(_))) => {
                 return Err(store_error::broken(Box::new(error)));
             }
@@ -67,8 +70,8 @@ impl RateLimitStore for Database {
     }
 
     async fn delete_idle(&self) -> Result<u64, StoreError> {
-        // `paid_until` has no index, because each request would have to update it. The sweep scans the table once, in
-        // ranges of pages, so that row locks are held for a short time only.
+        // `paid_until` has no index, because each request would have to update the index. The sweep scans the table
+        // once, in ranges of pages, so that it holds row locks only for a short time.
         const LENGTH: &str = "SELECT pg_relation_size('throttle') / current_setting('block_size')::bigint AS count";
         static DELETE: Query = Query::new(
             "gone AS (

@@ -1,9 +1,10 @@
-//! Releases and deployments.
+//! The stores of releases and deployments.
 //!
-//! Each commit is one statement. It locks rows in this order: workload (shared), deployment, release, asset (shared).
-//! Batches lock rows of one table by identifier. A lane change locks the releases of its deployment in any order,
-//! because the deployment's lock serializes them. So commits wait for each other and do not deadlock. A new draft
-//! inserts its release first, which no other commit sees yet.
+//! Each commit is one statement. It locks rows in this order: workload (shared), deployment, release, asset
+//! (shared). Batches lock the rows of one table in the order of their identifiers. A lane change locks the releases
+//! of its deployment in any order, because the deployment's lock serializes lane changes. Commits therefore wait
+//! for each other but do not deadlock. A new draft inserts its release first, which is safe because no other commit
+//! sees the release yet.
 //!
 //! | commit | workload | deployment | release | asset |
 //! |---|---|---|---|---|
@@ -186,8 +187,8 @@ impl ReleaseStore for Database {
         change: Change<Release>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        // The shared lock keeps the asset active until the commit; a concurrent archival waits and then finds the
-        // binding.
+        // The shared lock keeps the asset active until the commit. A concurrent archival of the asset waits for the
+        // lock and then finds the binding.
         static BIND: Guarded = Guarded::new(
             "updated_release AS (
                 UPDATE release SET revision = input.revision, updated_at = input.updated_at
@@ -267,8 +268,8 @@ impl ReleaseStore for Database {
         change: Change<ReviewedRelease>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        // A verdict on a live release changes its lanes' data and the evidence of its runs, so the deployment's
-        // revision rises.
+        // A verdict changes what caches store about the lanes that the release holds, and the evidence of its later
+        // runs. The statement therefore increments the revision of the deployment.
         static REVIEW: Guarded = Guarded::new(
             "updated_deployment AS (
                 UPDATE deployment SET revision = deployment.revision + 1

@@ -1,4 +1,5 @@
-//! Revisions that validate caches: the access revision of a tenant, and the revision of a deployment.
+//! The revisions with which caches are validated: the access revision of a tenant, and the revision of a
+//! deployment.
 
 use crate::{
     batch_load::BatchLoader,
@@ -14,7 +15,7 @@ use fairway_domain::{
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// The access revisions of tenants.
+/// Loads the access revisions of tenants.
 pub(crate) struct AccessRevisionLoader(pub(crate) StatementPool);
 
 #[async_trait]
@@ -32,10 +33,10 @@ impl BatchLoader for AccessRevisionLoader {
     }
 }
 
-/// The revisions of deployments, by tenant, workload and environment, with the tenants' access revisions.
+/// Loads the revisions of deployments, with the access revisions of their tenants.
 pub(crate) struct DeploymentRevisionLoader(pub(crate) StatementPool);
 
-/// Tenant, workload and environment.
+/// The key of a deployment: tenant, workload and environment.
 pub(crate) type DeploymentKey = (Uuid, Uuid, String);
 
 #[async_trait]
@@ -49,7 +50,7 @@ impl BatchLoader for DeploymentRevisionLoader {
             "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
             FROM input JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)",
         );
-        // Most reads are for one deployment, which needs no `unnest`.
+        // Most loads have one deployment. Their input is a plain row, which saves an `unnest`.
         static FIND_REVISIONS: Query = Query::new(
             "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
             FROM input JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)",

@@ -1,5 +1,5 @@
-//! Rollouts: lane metrics, and the rollouts that the rollout controller may advance. An advance is a lane change
-//! (`release/deployment.rs`).
+//! Rollouts: lane metrics, and the rollouts that the rollout controller may advance. An advance is committed as a
+//! lane change (`release/deployment.rs`).
 
 use crate::{
     database::Database,
@@ -23,8 +23,8 @@ impl RolloutStore for Database {
         release: ReleaseId,
         newest: u32,
     ) -> Result<Option<SoakStatus>, StoreError> {
-        // Only the newest 10,000 runs of a release are scanned. If most belong to other lanes, too few are found and
-        // the controller holds the rollout.
+        // The statement scans only the newest 10,000 runs of a release. If most of them belong to other lanes, it
+        // finds too few, and the controller does not advance the rollout.
         static READ: Query = Query::new(
             "SELECT ceil(greatest(extract(epoch FROM soak_ends_at - fairway_now()), 0))::bigint AS soak_left,
                 ended, failed

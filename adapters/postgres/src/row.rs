@@ -1,4 +1,4 @@
-//! Decodes rows into domain values. A value that the domain does not know is a broken store.
+//! Decodes rows into domain values. A value that the domain cannot parse means that the store is inconsistent.
 
 use crate::store_error;
 use fairway_domain::{
@@ -16,7 +16,8 @@ use uuid::Uuid;
 #[error("column `{0}` is missing or holds an unknown value")]
 struct UnknownValue(&'static str);
 
-/// A stored JSON text with an unexpected shape. The message of `serde_json` quotes stored values, so it is dropped.
+/// A stored JSON text has an unexpected shape. The message of `serde_json` is dropped, because it quotes stored
+/// values.
 #[derive(Debug, thiserror::Error)]
 #[error("a stored JSON text has an unexpected shape ({category:?} error at line {line}, column {column})")]
 struct UnexpectedShape {
@@ -31,7 +32,8 @@ impl From<serde_json::Error> for UnexpectedShape {
     }
 }
 
-/// A row of a result. Each read of a column fails with a broken store if the column is missing or its value is unknown.
+/// A row of a result. Reading a column fails with an inconsistent store if the column is missing or its value
+/// cannot be parsed.
 #[derive(Debug)]
 pub(crate) struct Row(tokio_postgres::Row);
 
@@ -42,7 +44,7 @@ impl From<tokio_postgres::Row> for Row {
 }
 
 impl Row {
-    /// The bytes of the row, as received.
+    /// The size of the row as received, in bytes.
     pub(crate) fn raw_size_bytes(&self) -> usize {
         self.0.raw_size_bytes()
     }
@@ -85,7 +87,8 @@ impl Row {
     }
 }
 
-/// Unwraps a decoded value, or fails with the name of its column.
+/// Returns a decoded value. `None` means that the domain cannot parse the column `name`, which is an inconsistent
+/// store.
 pub(crate) fn decode<T>(name: &'static str, value: Option<T>) -> Result<T, StoreError> {
     value.ok_or_else(|| store_error::broken(Box::new(UnknownValue(name))))
 }
@@ -95,7 +98,7 @@ pub(crate) fn parse_json<'a, T: serde::Deserialize<'a>>(text: &'a str) -> Result
     serde_json::from_str(text).map_err(|error| store_error::broken(Box::new(UnexpectedShape::from(error))))
 }
 
-/// Reads column `count` of the first row.
+/// Reads the column `count` of the first row.
 pub(crate) fn read_count(rows: &[Row]) -> Result<u64, StoreError> {
     let first = decode("count", rows.first())?;
     decode("count", u64::try_from(first.column::<i64>("count")?).ok())

@@ -1,4 +1,4 @@
-//! Scheduled jobs: one process carries out each due job.
+//! Scheduled jobs: exactly one process executes each due job.
 
 use crate::{
     database::Database,
@@ -10,7 +10,8 @@ use fairway_domain::store::StoreError;
 use std::time::Duration;
 
 impl Database {
-    /// Claims a job that is due, and makes it due again after `interval`. Returns whether this process carries it out.
+    /// Claims a job if it is due, and schedules it again after `interval`. Returns whether this process must
+    /// execute it.
     pub(crate) async fn claim_scheduled_job(&self, name: &'static str, interval: Duration) -> Result<bool, StoreError> {
         let claim = || {
             diesel::update(chore::table.find(name).filter(chore::due_at.le(database_now())))

@@ -1,4 +1,4 @@
-//! Share links. Each statement checks expiry by the database's clock.
+//! Share links. Every statement checks expiry with the database's clock.
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
@@ -70,7 +70,7 @@ impl StoredRow for StoredShareLink {
     }
 }
 
-/// A share link with its state at the time of the read.
+/// A share link with the hash of its token, and whether it had expired at the time of the read.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = share_link, check_for_backend(Pg))]
 struct StoredSnapshot {

@@ -1,11 +1,11 @@
-//! The SQL functions and operators that typed queries call: the clock of the database, times relative to it, lengths.
+//! SQL functions and operators for typed queries: the database's clock, times relative to it, and lengths of texts.
 
 use diesel::{IntoSql as _, data_types::PgInterval, dsl::AsExprOf, sql_types};
 use std::time::Duration;
 
 #[diesel::declare_sql_function]
 extern "SQL" {
-    /// The database's clock.
+    /// The current time of the database's clock.
     #[sql_name = "fairway_now"]
     fn database_now() -> diesel::sql_types::Timestamptz;
 
@@ -21,12 +21,12 @@ fn interval(duration: Duration) -> AsExprOf<PgInterval, sql_types::Interval> {
         .into_sql::<sql_types::Interval>()
 }
 
-/// The time so long ago, by the database's clock.
+/// The time `duration` before now, by the database's clock.
 pub(crate) fn time_ago(duration: Duration) -> Earlier<database_now, AsExprOf<PgInterval, sql_types::Interval>> {
     Earlier::new(database_now(), interval(duration))
 }
 
-/// The time so far ahead, by the database's clock.
+/// The time `duration` after now, by the database's clock.
 pub(crate) fn time_ahead(duration: Duration) -> Later<database_now, AsExprOf<PgInterval, sql_types::Interval>> {
     Later::new(database_now(), interval(duration))
 }

@@ -1,20 +1,20 @@
-//! Maps driver errors to store errors: constraint names and raised codes become conflicts; all other errors stay
-//! opaque.
+//! Maps driver errors to store errors. Violated constraints and error codes that Fairway's SQL functions raise
+//! become conflicts. All other errors keep only the fault that they indicate.
 
 use crate::driver_error::{Source, redact_driver_error};
 use fairway_domain::store::{CommitError, Conflict, StoreError, StoreFault};
 use std::{error::Error, io};
 use tokio_postgres::error::SqlState;
 
-/// Raised by `fairway_commit` when the guard did not hold.
+/// SQLSTATE that `fairway_commit` raises when the guard does not hold.
 const LOST_GUARD: &str = "FW001";
-/// Raised by `fairway_commit` when the idempotency key is taken.
+/// SQLSTATE that `fairway_commit` raises when the idempotency key is already used.
 const KEY_TAKEN: &str = "FW002";
 
-/// Raised by `fairway_archive_asset` when a release needs the asset.
+/// SQLSTATE that `fairway_archive_asset` raises when a release still needs the asset.
 const ASSET_IN_USE: &str = "FW004";
 
-/// Raised by `fairway_use_share_link` when the link is missing, revoked, expired or used up.
+/// SQLSTATE that `fairway_use_share_link` raises when the link is missing, revoked, expired or used up.
 const SHARE_LINK_CLOSED: &str = "FW005";
 
 pub(crate) fn commit_from_driver(error: tokio_postgres::Error) -> CommitError {
@@ -61,7 +61,7 @@ fn conflict(code: &SqlState, constraint: Option<&str>) -> Option<Conflict> {
 
 pub(crate) fn from_driver(error: tokio_postgres::Error) -> StoreError {
     let passing = match error.code() {
-        // An error without a code did not come from the server: no connection was made, or it broke.
+        // An error without a code did not come from PostgreSQL: the connection could not be opened, or it broke.
         None => is_broken_connection(&error),
         Some(code) => is_transient(code),
     };
@@ -69,9 +69,9 @@ pub(crate) fn from_driver(error: tokio_postgres::Error) -> StoreError {
     StoreError { source: redact_driver_error(error), fault }
 }
 
-/// Whether the statement of this error may be committed, provided that it was sent: the connection broke before the
-/// response, or the response says so (SQLSTATE class 08 and 40003, which poolers send for a broken connection). After any
-/// other error of PostgreSQL, the statement is rolled back.
+/// Whether a statement with this error may be committed, provided that it was sent. This is so if the connection
+/// broke before the response, or if the response states it: SQLSTATE class 08 or 40003, which connection poolers
+/// send for a broken connection. After any other error, PostgreSQL has rolled the statement back.
 pub(crate) fn is_outcome_unknown(error: &tokio_postgres::Error) -> bool {
     match error.code() {
         None => is_broken_connection(error),
@@ -79,12 +79,12 @@ pub(crate) fn is_outcome_unknown(error: &tokio_postgres::Error) -> bool {
     }
 }
 
-/// Whether an error without a code comes from a closed connection or from its socket.
+/// Whether an error without a code means that the connection is closed or that its socket failed.
 fn is_broken_connection(error: &tokio_postgres::Error) -> bool {
     error.is_closed() || error.source().is_some_and(|source| source.is::<io::Error>())
 }
 
-/// Whether a retry may succeed: the server restarts, is overloaded, or another transaction held a lock.
+/// Whether a retry may succeed, because the server restarts, is overloaded, or another transaction holds a lock.
 fn is_transient(code: &SqlState) -> bool {
     let class = code.code().get(0..2).unwrap_or_default();
     matches!(class, "08" | "53" | "57" | "58") || matches!(code.code(), "40001" | "40P01" | "55P03" | "25006")
@@ -94,12 +94,13 @@ pub(crate) fn unavailable(source: Source) -> StoreError {
     StoreError { source, fault: StoreFault::Unavailable }
 }
 
-/// The error of a change that may be committed although no response arrived.
+/// The error of a change that may have been committed although no response arrived.
 pub(crate) fn outcome_unknown(source: Source) -> StoreError {
     StoreError { source, fault: StoreFault::OutcomeUnknown }
 }
 
-/// The source of the error of requests whose shared statement got no answer. The log holds the cause.
+/// The error source for requests whose shared statement failed or got no response. The cause is logged once, for
+/// the batch.
 pub(crate) fn unanswered() -> Source {
     Box::new(io::Error::other("the shared statement of a batch got no answer"))
 }

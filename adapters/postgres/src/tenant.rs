@@ -1,4 +1,4 @@
-//! Tenants and workspaces.
+//! The stores of tenants and workspaces.
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
@@ -79,8 +79,8 @@ impl TenantStore for Database {
         change: Change<Tenant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        // The fact begins the log of the new tenant. The key is one of the creator's tenant, so `fairway_commit`, which
-        // knows one tenant, gets none.
+        // The fact is the first entry of the new tenant's log. The idempotency key belongs to the creator's tenant,
+        // so the guard claims it: `fairway_commit` works in one tenant only and receives no key.
         static CREATE_TENANT: Guarded = Guarded::new(
             "log AS (INSERT INTO fact_log (tenant_id, size) SELECT tenant_id, 0 FROM input),
              made AS (
@@ -112,7 +112,8 @@ impl TenantStore for Database {
             .with("creator_resource", key.map(|keyed| keyed.outcome.resource));
         let committed = self.commit_guarded(&CREATE_TENANT, created, &fact, None, input).await;
         committed.map(|_| ()).map_err(|error| match error {
-            // A new row has no revision that could be stale; the key alone can fail the guard.
+            // A new tenant has no revision that could be stale, so a failed guard means that the key could not be
+            // claimed.
             CommitError::Stale => CommitError::DuplicateKey,
             other @ (CommitError::DuplicateKey | CommitError::Conflict(_) | CommitError::Store(_)) => other,
         })
@@ -143,12 +144,12 @@ impl TenantStore for Database {
              changed AS (
                 UPDATE tenant SET revision = input.next_revision, notifications_enabled = input.are_enabled,
                     advanced_notifications_enabled = input.advanced_are_enabled, public_hosts = input.hosts,
-                    -- Deliveries of an older generation are never sent.
+                    -- Deliveries with an older generation are not sent.
                     notification_generation = notification_generation
                         + (notifications_enabled AND NOT input.are_enabled)::integer,
                     advanced_notification_generation = advanced_notification_generation
                         + (advanced_notifications_enabled AND NOT input.advanced_are_enabled)::integer,
-                    -- Facts of the time before are not made up for.
+                    -- Facts from before this time cause no notifications.
                     notifications_on_since = CASE WHEN input.are_enabled AND NOT notifications_enabled
                         THEN input.changed_at ELSE notifications_on_since END,
                     advanced_notifications_on_since =
@@ -172,7 +173,7 @@ impl TenantStore for Database {
     }
 }
 
-/// A workspace as stored, with the slug of its namespace.
+/// A workspace as stored, including the slug of its namespace.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = workspace, check_for_backend(Pg))]
 struct StoredWorkspace {
@@ -206,7 +207,7 @@ impl StoredRow for StoredWorkspace {
     }
 }
 
-/// The workspaces of a tenant, each with its namespace.
+/// A query for the workspaces of a tenant with their namespaces.
 #[diesel::dsl::auto_type(no_type_alias)]
 fn workspaces_with_namespace(tenant: Uuid) -> _ {
     let is_home =
@@ -250,8 +251,8 @@ impl WorkspaceStore for Database {
         change: Change<NewWorkspace>,
         key: Option<&KeyedOutcome>,
     ) -> Result<Workspace, CommitError> {
-        // An existing namespace keeps its identifier. The no-op update makes a concurrent first use wait and then find
-        // the row.
+        // An existing namespace keeps its identifier. The update changes nothing, but makes a concurrent creation
+        // of the same namespace wait and then find the row.
         static CREATE_WORKSPACE: Guarded = Guarded::returning(
             "home AS (
                 INSERT INTO namespace (tenant_id, namespace_id, slug)

@@ -1,4 +1,4 @@
-//! The Merkle trees over the audit logs.
+//! The Merkle trees over the tenants' audit logs.
 
 use crate::{
     database::Database,
@@ -20,13 +20,14 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-/// Tenant, number of facts, and the tree with its number of facts, its edge and its checkpoint. A log may have no tree.
+/// Columns: tenant, number of facts in the log, and three columns of the tree: its number of facts, its edge and
+/// its checkpoint. The tree's columns are null if the log has no tree.
 type LogRow = (Uuid, i64, Option<i64>, Option<Vec<Vec<u8>>>, Option<String>);
 
-/// Index and hash of a fact, and the hash in its own row if the first one is missing.
+/// Columns: the index of a fact, the hash in `fact_order`, and, if that is null, the hash in the fact's own row.
 type LeafRow = (i64, Option<Vec<u8>>, Option<Vec<u8>>);
 
-/// The audit logs, each with its tree.
+/// A query for the audit logs with their trees.
 #[diesel::dsl::auto_type(no_type_alias)]
 fn logs_with_tree() -> _ {
     fact_log::table.left_join(log_tree::table.on(log_tree::tenant_id.eq(fact_log::tenant_id))).select((
@@ -48,7 +49,7 @@ fn log((tenant, log_size, tree_size, edge, checkpoint): LogRow) -> Result<Pendin
     })
 }
 
-/// Index, bytes, workspace and workload of a sequenced fact.
+/// Columns of a fact with an index: index, bytes, workspace and workload.
 type LoggedRow = (i64, Vec<u8>, Option<Uuid>, Option<Uuid>);
 
 fn logged_fact((index, body, workspace, workload): LoggedRow) -> Result<LoggedFact, StoreError> {
@@ -74,7 +75,7 @@ impl TreeStore for Database {
     ) -> Result<Vec<PendingLog>, StoreError> {
         let (signed_by, after) = (signed_by.to_owned(), after.map_or_else(Uuid::nil, TenantId::uuid));
         let pending = || {
-            // A log without a tree has no signer, so it is pending too.
+            // The comparison is also true for a log without a tree, whose signer is null.
             let is_signed_by_another = log_tree::signed_by.nullable().is_distinct_from(signed_by.clone());
             let has_grown = fact_log::size.nullable().gt(log_tree::size.nullable());
             logs_with_tree()
@@ -83,7 +84,7 @@ impl TreeStore for Database {
                 .limit(i64::from(limit))
         };
         let found: Vec<LogRow> = self.load("pending audit logs", pending).await?;
-        // A row that another program damaged stops its own log alone.
+        // An unreadable row, which another program may have damaged, is skipped, so that only its own log stops.
         let readable = |row: LogRow| {
             let tenant = row.0;
             log(row)
@@ -108,7 +109,7 @@ impl TreeStore for Database {
     async fn leaves(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<TreeHash>, StoreError> {
         let (tenant, first) = (scope.tenant().uuid(), to_bigint(from)?);
         let leaves = || {
-            // Facts that were sequenced before migration 0024 have their hash in their own row alone.
+            // Facts that were indexed before migration 0024 have their hash only in their own row.
             let of_fact = fact::table
                 .filter(fact::tenant_id.eq(fact_order::tenant_id).and(fact::fact_id.eq(fact_order::fact_id)))
                 .select(fact::leaf_hash)
@@ -121,7 +122,7 @@ impl TreeStore for Database {
         };
         let found: Vec<LeafRow> = self.load("leaves of an audit log", leaves).await?;
         let leaves = (from..).zip(found).map(|(index, (stored_index, hash, of_fact))| {
-            // A tree over a gap would place every later leaf at a wrong index.
+            // If a fact were missing, every later leaf would be at a wrong index of the tree.
             if stored_index != to_bigint(index)? {
                 return Err(store_error::broken("the audit log has a gap".into()));
             }
@@ -131,8 +132,9 @@ impl TreeStore for Database {
     }
 
     async fn entries(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<StoredEntry>, StoreError> {
-        // Without a hash if both places differ, as after an edit that the tree does not cover yet. OFFSET 0 makes the planner
-        // read each fact by its key instead of joining all facts of the tenant.
+        // The hash is null if `fact_order` and the fact's row contain different hashes. An edit of facts that the
+        // tree does not cover yet has this effect. `OFFSET 0` makes the planner read each fact by its key instead
+        // of joining all facts of the tenant.
         static ENTRIES: Query = Query::new(
             "SELECT fact_order.index, about.body, CASE
                 WHEN about.leaf_hash = coalesce(fact_order.leaf_hash, about.leaf_hash) THEN about.leaf_hash END AS leaf_hash

@@ -1,4 +1,4 @@
-//! Use cases. A publication and a refinement are one statement each.
+//! Use cases. A publication or a refinement is one statement.
 
 mod publication;
 
@@ -78,7 +78,8 @@ const MEASURED: MeasuredRows = MeasuredRows {
     largest: (MAX_NAME_CHARS + MAX_SUMMARY_CHARS + MAX_DESCRIPTION) * 4,
 };
 
-/// A use case of a list as stored. A bundle is up to 256 KiB, and lists do not show it.
+/// A use case as stored, for lists. It has no bundle plan, because plans have up to 256 KiB and lists do not show
+/// them.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = use_case, check_for_backend(Pg))]
 struct StoredSummary {
@@ -123,7 +124,8 @@ impl StoredRow for StoredSummary {
     }
 }
 
-/// A use case waits for access, and each connection that it needs is active and not expired.
+/// The condition that a use case waits for access, and that all connections that it needs are active and not
+/// expired.
 const ACTIVATION_READY: &str = "status = 'pending_access' AND NOT EXISTS (
     SELECT FROM unnest(connections) AS needed (name)
     WHERE NOT EXISTS (
@@ -180,7 +182,7 @@ const INSERT_USE_CASE: &str = "
         supersedes, revision, created_at, created_by, created_at
     FROM input";
 
-/// Adds the columns of a changed use case.
+/// Adds the columns that a change of a use case writes.
 fn with_change<'v>(input: Input<'v>, next: &UseCase, decided_on: Option<Revision>) -> Input<'v> {
     input
         .with("use_case_id", next.use_case_id.uuid())

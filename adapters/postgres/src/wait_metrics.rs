@@ -1,5 +1,5 @@
-//! Wait metrics: the time that a request waits for PostgreSQL, and the number of statements in flight. Load shedding
-//! uses that number.
+//! Wait metrics: the time that a request waits for PostgreSQL, and the number of statements in flight. Load
+//! shedding reads the latter.
 
 use std::{
     cell::Cell,
@@ -15,7 +15,8 @@ tokio::task_local! {
     static WAIT_TIME: Cell<WaitTime>;
 }
 
-/// The wait time of one task: the sum of its finished waits, and its pending statements with the start of their wait.
+/// The wait time of one task: the total of its finished waits, and the number of its pending statements with the
+/// start of their common wait.
 #[derive(Clone, Copy, Default)]
 struct WaitTime {
     elapsed: Duration,
@@ -39,27 +40,27 @@ impl WaitTime {
     }
 }
 
-/// Runs `work` and returns its output with the time that this task waited for PostgreSQL. Concurrent statements count
-/// once. Waits of other tasks that `work` spawns do not count.
+/// Runs `work`. Returns its output and the time that this task waited for PostgreSQL. The wait of concurrent
+/// statements counts once. Waits of tasks that `work` spawns do not count.
 pub async fn with_wait_time<F: Future>(work: F) -> (F::Output, Duration) {
     WAIT_TIME.scope(Cell::default(), async { (work.await, WAIT_TIME.with(Cell::get).elapsed) }).await
 }
 
-/// The number of statements of one database that requests wait for. Clones share the counter.
+/// The number of statements of one database for whose response requests wait. Clones share the counter.
 #[derive(Clone, Default)]
 pub struct InFlight(Arc<AtomicUsize>);
 
-/// One counted wait. Its drop ends the wait, also if the task is cancelled.
+/// A wait that is being counted. Dropping it ends the wait, even if the task is cancelled.
 struct InFlightGuard<'a>(&'a AtomicUsize);
 
 impl InFlight {
-    /// The current number of waits.
+    /// The number of statements in flight.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Awaits `statement` and counts the wait.
+    /// Awaits `statement`, and counts it as in flight meanwhile.
     pub async fn track<F: Future>(&self, statement: F) -> F::Output {
         let _wait = InFlightGuard::begin(&self.0);
         statement.await
@@ -70,7 +71,7 @@ impl<'a> InFlightGuard<'a> {
     fn begin(of: &'a AtomicUsize) -> Self {
         of.fetch_add(1, Ordering::Relaxed);
         let since = Instant::now();
-        // Background tasks have no wait time.
+        // The error is ignored, because background tasks measure no wait time.
         let _ = WAIT_TIME.try_with(|waited| waited.set(waited.get().begin(since)));
         Self(of)
     }
@@ -109,7 +110,7 @@ mod tests {
         })
         .await;
         assert_eq!((answer, waiting.count()), (7, 0));
-        // Concurrent waits count once.
+        // The wait of concurrent statements counts once.
         assert!(waited >= Duration::from_millis(20) && waited <= began.elapsed(), "{waited:?}");
     }
 
@@ -118,7 +119,7 @@ mod tests {
         let waiting = InFlight::default();
         timeout(Duration::from_millis(2), waiting.track(pending::<()>())).await.unwrap_err();
         assert_eq!(waiting.count(), 0);
-        // A wait outside of a request is counted too.
+        // A wait outside of a request counts as in flight too.
         waiting.track(ready(())).await;
         assert_eq!(waiting.count(), 0);
     }

@@ -1,5 +1,5 @@
-//! Wakeups between processes over `NOTIFY` and `LISTEN`, each on a dedicated connection. No transaction that writes
-//! data sends a notification: PostgreSQL serializes the commits of such transactions.
+//! Wakeups between processes, over `NOTIFY` and `LISTEN` on one dedicated connection each. Transactions that write
+//! data send no notifications, because PostgreSQL serializes the commits of transactions that do.
 
 use crate::{
     database::tls,
@@ -22,10 +22,10 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket, Statement
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 const CHANNEL: &str = "fairway_signal";
-/// Time-out of a connect and of a notification.
+/// Time-out for opening a connection, and for sending a notification.
 const TIMEOUT: Duration = Duration::from_millis(900);
 
-/// The wakeup bus of one process.
+/// The wakeup bus of one process over PostgreSQL.
 pub struct PostgresWakeupBus {
     url: String,
     notifier: Mutex<Option<Notifier>>,
@@ -35,19 +35,19 @@ pub struct PostgresWakeupBus {
 /// The connection that sends notifications.
 struct Notifier {
     client: Client,
-    /// Prepared once, because a process sends hundreds of notifications a second.
+    /// The statement is prepared once, because a process sends hundreds of notifications per second.
     notify: Statement,
 }
 
 /// The connection that receives notifications.
 struct Listener {
     payloads: mpsc::UnboundedReceiver<String>,
-    /// Keeps the connection open.
+    /// Held only to keep the connection open.
     _client: Client,
 }
 
 impl PostgresWakeupBus {
-    /// Creates a bus over the database at this address. Connects on first use.
+    /// Creates a bus over the database at this address. Connections are opened on first use.
     #[must_use]
     pub const fn new(url: String) -> Self {
         Self { url, notifier: Mutex::const_new(None), listener: Mutex::const_new(None) }
@@ -76,7 +76,8 @@ type DriverConnection = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<
 async fn connect(url: &str) -> Result<(Client, DriverConnection), StoreError> {
     let mut config = Config::from_str(url).map_err(store_error::from_driver)?;
     config.connect_timeout(TIMEOUT).application_name("fairway-signals");
-    // A notification needs no durable commit: a crash of PostgreSQL closes the listeners' connections too.
+    // A notification needs no durable commit, because a crash of PostgreSQL also closes the connections of its
+    // receivers.
     let options = config.get_options().map_or_else(String::new, |options| format!("{options} "));
     config.options(format!("{options}-c synchronous_commit=off"));
     timeout(TIMEOUT, config.connect(tls()))
@@ -111,7 +112,8 @@ impl WakeupBus for PostgresWakeupBus {
                 Notifier { client, notify }
             }
         };
-        // The connection is kept only after an answer. A hanging connection would block all later notifications.
+        // The connection is reused only after a response. A connection that hangs would block all later
+        // notifications.
         let sent = timeout(TIMEOUT, notifier.client.execute(&notifier.notify, &input.params()))
             .await
             .map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?;

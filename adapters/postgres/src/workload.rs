@@ -1,4 +1,4 @@
-//! Workloads.
+//! The store of workloads, and their lists and search.
 
 use crate::{
     database::{Database, StoredRow},
@@ -38,7 +38,7 @@ pub(crate) const WORKLOAD_COLUMNS: &str = "workload.workload_id, workload.slug, 
     workload.workspace_id, workspace.namespace_id, \
     workload.revision, workload.created_at, workload.created_by, workload.updated_at";
 
-/// A workload of a list.
+/// Decodes a workload of a list.
 pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
     let stored = StoredWorkload {
         workload_id: row.column("workload_id")?,
@@ -60,26 +60,26 @@ pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
     stored.into_value()
 }
 
-/// A description has at most 2,000 characters of up to four bytes, and an interface 64 KiB as JSON. Older interfaces
-/// may be larger.
+/// A description has at most 2,000 characters of up to four bytes, and an interface at most 64 KiB as JSON. An
+/// interface that was stored before this limit existed may be larger.
 const ROW_BYTES: RowBytes = RowBytes::Measured {
     sql: "(octet_length(description) + coalesce(octet_length(interface_config::text), 0))",
     largest: MAX_DESCRIPTION * 4 + MAX_INTERFACE_BYTES,
 };
 
-/// The lexemes of words, prefixed with the tenant.
+/// The words as lexemes (search terms) with the tenant as their prefix.
 fn lexemes(scope: TenantScope, words: &WordSet) -> Vec<String> {
     words.iter().map(|word| format!("{}/{word}", scope.tenant())).collect()
 }
 
-/// A `tsquery` that requires a prefix match for each word. Words consist of letters and digits, so they cannot end the
-/// quotes.
+/// A `tsquery` that requires a prefix match for each word. Words consist of letters and digits, so they cannot
+/// contain a quote.
 fn prefix_query(scope: TenantScope, words: &WordSet) -> String {
     let parts: Vec<String> = lexemes(scope, words).iter().map(|lexeme| format!("'{lexeme}':*")).collect();
     parts.join(" & ")
 }
 
-/// The list query of workloads that match the conditions and that the caller may see.
+/// The list of workloads that match the conditions and that the caller may see.
 fn list_query(conditions: Vec<String>, visible_scopes: Option<&VisibleScopes>, mut values: Values) -> ListQuery {
     const FROM: &str = "FROM workload JOIN workspace USING (tenant_id, workspace_id)";
     let (with, branches) = match visible_scopes {
@@ -157,7 +157,7 @@ impl StoredRow for StoredWorkload {
     }
 }
 
-/// The workloads of a tenant.
+/// A query for the workloads of a tenant.
 #[auto_type(no_type_alias)]
 fn stored_workloads(tenant: Uuid) -> _ {
     let selection: AsSelect<StoredWorkload, Pg> = StoredWorkload::as_select();
@@ -240,7 +240,7 @@ impl WorkloadStore for Database {
         let mut values = Values::of_tenant(scope);
         let mut conditions = vec![
             format!("workload.tenant_id = {}", values.tenant()),
-            // Built-in workloads belong to no workspace of a user.
+            // Built-in workloads are left out, because they belong to no workspace of a user.
             "workload.management_source IS DISTINCT FROM 'platform_builtin'".to_owned(),
         ];
         if let Some(workspace) = filter.workspace {
@@ -303,7 +303,7 @@ impl WorkloadStore for Database {
     }
 }
 
-/// Adds the columns of a workload, but for the time of its change.
+/// Adds the columns of a workload, except the time of its change.
 pub(crate) fn with_workload<'v>(input: Input<'v>, scope: TenantScope, workload: &'v Workload) -> Input<'v> {
     input
         .with("workload_id", workload.workload_id.uuid())

@@ -7,13 +7,13 @@ use fairway_domain::execution::provider::{
 use std::sync::Arc;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Prices apply to this number of tokens.
+/// The number of tokens to which a price applies.
 const PRICED_TOKENS: u128 = 1_000_000;
 
 /// The token prices of a model, in millionths of the account's currency per million tokens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModelPrice {
-    /// The model name in routes.
+    /// The name of the model, as routes contain it.
     pub model: String,
     /// Price of a million input tokens.
     pub input: u64,
@@ -22,7 +22,7 @@ pub struct ModelPrice {
 }
 
 impl ModelPrice {
-    /// The cost of a number of tokens, rounded up so that it is never below the actual cost.
+    /// The cost of a number of tokens, rounded up so that it is never below the exact cost.
     fn of(&self, tokens_in: u64, tokens_out: u64) -> u64 {
         let part = |tokens: u64, price: u64| u128::from(tokens).saturating_mul(u128::from(price));
         let sum = part(tokens_in, self.input).saturating_add(part(tokens_out, self.output));
@@ -39,7 +39,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// An account without limit, prices and residency.
+    /// Creates an account without a concurrency limit, prices and residency.
     #[must_use]
     pub fn new(provider: Arc<dyn Provider>) -> Self {
         Self { provider, residency: None, call_slots: None, prices: Vec::new() }
@@ -63,7 +63,7 @@ impl Account {
         Self { prices, ..self }
     }
 
-    /// Acquires a call slot without waiting, because another route may answer.
+    /// Acquires a call slot, or fails immediately: another route may answer sooner than a slot becomes free.
     fn acquire_slot(&self) -> Result<Option<SemaphorePermit<'_>>, ProviderFailure> {
         match &self.call_slots {
             Some(places) => Ok(Some(places.try_acquire().map_err(|_| ProviderError::Busy)?)),
@@ -72,7 +72,7 @@ impl Account {
     }
 
     fn cost(&self, model: &str, tokens_in: u64, tokens_out: u64) -> Option<u64> {
-        // Without token counts the cost is unknown.
+        // If the response has no token counts, the cost is unknown.
         let price =
             self.prices.iter().find(|price| price.model == model).filter(|_| tokens_in > 0 || tokens_out > 0)?;
         Some(price.of(tokens_in, tokens_out))
@@ -135,7 +135,8 @@ mod tests {
         assert_eq!(account.residency("any"), Some("de"));
     }
 
-    /// A provider that answers on notification.
+    /// A provider that notifies the first handle when a call starts, and answers when the second handle is
+    /// notified.
     struct NotifiedProvider(Arc<Notify>, Arc<Notify>);
 
     #[async_trait]

@@ -1,4 +1,4 @@
-//! The configured accounts: a call names an account slot, which determines its provider.
+//! The configured accounts. A call names an account slot, which selects the account and its provider.
 
 use crate::LocalProvider;
 use async_trait::async_trait;
@@ -8,7 +8,7 @@ use fairway_domain::execution::provider::{
 use std::{collections::BTreeMap, sync::Arc};
 use tracing::Instrument as _;
 
-/// The slot of the built-in provider.
+/// The account slot of the built-in local provider.
 const LOCAL: &str = "local";
 
 /// A provider that delegates each call to the account of its slot.
@@ -17,7 +17,7 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// The configured accounts, and `local` unless one of them has that name.
+    /// Creates the accounts. Adds the local provider under `local`, unless a configured account has that name.
     #[must_use]
     pub fn new(configured: impl IntoIterator<Item = (String, Arc<dyn Provider>)>) -> Self {
         let built_in: Arc<dyn Provider> = Arc::new(LocalProvider);
@@ -40,7 +40,7 @@ impl Provider for Accounts {
         listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
         let provider = self.account(&call.route.account_slot)?;
-        // The span contains account and model, and no content of the call.
+        // The span contains account and model, but no content of the call.
         let span = tracing::debug_span!(
             "chat",
             otel.kind = "client",

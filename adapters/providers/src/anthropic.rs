@@ -1,4 +1,4 @@
-//! Providers with Anthropic's API: `/v1/messages` below a base address such as `https://api.anthropic.com`.
+//! Client of Anthropic's API: `/v1/messages` below a base address such as `https://api.anthropic.com`.
 
 mod request;
 mod response;
@@ -29,7 +29,7 @@ pub struct Anthropic {
 }
 
 impl Anthropic {
-    /// A client over a connection to the base address, which may end with the API's `/v1`.
+    /// Creates a client over a connection to the base address, which may already end in the API's `/v1`.
     #[must_use]
     pub fn new(connection: Connection, base_url: &Url) -> Self {
         let is_below = base_url.path().trim_end_matches('/').ends_with("/v1");

@@ -1,4 +1,4 @@
-//! The connection to an account's endpoint: its address, key and response handling.
+//! The connection to an account's endpoint: its address, its API key and the handling of responses.
 
 use crate::{events::EventStream, failure};
 use fairway_domain::{
@@ -18,18 +18,18 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// Maximum size of a response, in bytes. A longer one is cut off.
+/// Maximum size of a response, in bytes. A longer response fails the call.
 const MAX_RESPONSE_BYTES: usize = 8 * 1024 * 1024;
-/// Maximum size of an error response's body that is read, in bytes.
+/// Maximum number of bytes that are read from the body of an error response.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
-/// Time limit for the body of an error response.
+/// Maximum time for reading the body of an error response.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The content type of server-sent events.
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// A pooled connection with the credentials of an account.
+/// Pooled connections to an endpoint, with the credentials of an account.
 pub struct Connection {
-    /// The slot of the account, for the log.
+    /// The account slot, for the log.
     account: String,
     endpoint: Endpoint,
     key: Option<(Arc<dyn SecretReader>, ServerSecretRef)>,
@@ -41,7 +41,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// The path of a request, and the model that it names.
+/// The path of a request, and the model that the request names.
 #[derive(Clone, Copy)]
 pub(crate) struct CallTarget<'a> {
     /// The path below the base address.
@@ -54,13 +54,13 @@ pub(crate) struct CallTarget<'a> {
 pub(crate) enum StreamResponse {
     /// Server-sent events.
     Events(EventStream),
-    /// A complete document.
+    /// A complete JSON document.
     Document(EgressResponse),
 }
 
 impl Connection {
-    /// A connection of the account in this slot to an address that the operator configured; the guard allows its exact
-    /// origin.
+    /// Creates the connection of the account in this slot. The operator configured the address, so the guard allows
+    /// its exact origin.
     ///
     /// # Errors
     /// When the address is invalid.
@@ -79,7 +79,7 @@ impl Connection {
         })
     }
 
-    /// The header with the API key. The key is read for each call, so that a new key takes effect at once.
+    /// The header with the API key. The key is read for each call, so that a changed key takes effect immediately.
     pub(crate) async fn key_header(&self, name: HeaderName, before: &str) -> Result<HeaderMap, ProviderFailure> {
         let Some((secrets, reference)) = &self.key else { return Ok(HeaderMap::new()) };
         let secret = secrets.read_server_secret(reference).await.map_err(|error| {
@@ -101,7 +101,7 @@ impl Connection {
         Ok(HeaderMap::from_iter([(name, value)]))
     }
 
-    /// Sends a request, and returns its response if the status is a success.
+    /// Sends a request. Returns its response if the status is a success.
     async fn send(
         &self,
         CallTarget { path, model }: CallTarget<'_>,
@@ -111,7 +111,7 @@ impl Connection {
     ) -> Result<EgressResponse, ProviderFailure> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
-        // The serialized types always have a JSON form.
+        // Serialization cannot fail for these types, so the error is never returned.
         let body = serde_json::to_vec(body).map_err(|_| ProviderError::Refused)?;
         let call = EgressRequest { method: Method::POST, path: path.to_owned(), headers, body: body.into() };
         let answer = self.endpoint.send(call).await.map_err(|error| {
@@ -125,7 +125,7 @@ impl Connection {
         if answer.status().is_success() {
             return Ok(answer);
         }
-        // The body may repeat the request or the key, so only the status is logged.
+        // The log contains the status only, because the body may repeat the request or the key.
         let (status, headers) = (answer.status(), answer.headers().clone());
         tracing::warn!(
             account = self.account.as_str(),
@@ -136,7 +136,7 @@ impl Connection {
         Err(failure::with_head(failure::of_response(status, &body, model), status, &headers, SystemTime::now()))
     }
 
-    /// Requests a document.
+    /// Sends a request and parses the response as a JSON document.
     pub(crate) async fn request_document<T: DeserializeOwned>(
         &self,
         target: CallTarget<'_>,
@@ -146,7 +146,7 @@ impl Connection {
         parse_document(self.send(target, body, headers, "application/json").await?).await
     }
 
-    /// Requests an event stream. Servers without streaming return a document instead.
+    /// Sends a request for an event stream. A server without streaming returns a JSON document instead.
     pub(crate) async fn request_stream(
         &self,
         target: CallTarget<'_>,
@@ -163,7 +163,7 @@ impl Connection {
     }
 }
 
-/// The start of an error response's body, as far as it arrives in time; it only explains the failure.
+/// Reads the start of an error response's body, as far as it arrives in time. The body only refines the error.
 async fn read_error_body(answer: EgressResponse) -> Vec<u8> {
     let (mut parts, mut body) = (answer.body(), Vec::new());
     let reading = async {
@@ -175,7 +175,7 @@ async fn read_error_body(answer: EgressResponse) -> Vec<u8> {
             }
         }
     };
-    // A part of a body is no JSON document, so it explains nothing.
+    // A timeout is ignored: a partial body is not a JSON document, so it does not refine the error.
     let _ = timeout(ERROR_BODY_TIMEOUT, reading).await;
     body
 }

@@ -1,4 +1,4 @@
-//! Server-sent events of a streamed response.
+//! The server-sent events of a streamed response.
 
 use crate::failure;
 use fairway_domain::execution::provider::{ProviderError, ProviderFailure};
@@ -7,7 +7,7 @@ use futures_util::{Stream, StreamExt as _};
 use sse_stream::{Error as SseError, Sse, SseStream};
 use std::{error::Error, pin::Pin};
 
-/// The events of a response, in order.
+/// The events of a response, in order of arrival.
 pub(crate) struct EventStream(Pin<Box<dyn Stream<Item = Result<Sse, SseError>> + Send>>);
 
 impl EventStream {
@@ -15,7 +15,7 @@ impl EventStream {
         Self(Box::pin(SseStream::from_bytes_stream(body)))
     }
 
-    /// The data of the next event that has any; `None` at the end of the stream.
+    /// The data of the next event that contains data; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Result<Option<String>, ProviderFailure> {
         while let Some(event) = self.0.next().await {
             let event = event.map_err(|broken| stream_error(&broken))?;
@@ -27,7 +27,7 @@ impl EventStream {
     }
 }
 
-/// Classifies a stream failure; the connection's error is among its causes.
+/// Classifies a stream failure. If the connection failed, its error is in the chain of causes.
 fn stream_error(broken: &SseError) -> ProviderError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(broken);
     while let Some(error) = cause {

@@ -1,4 +1,4 @@
-//! Classification of failed calls.
+//! Classifies failed calls as provider errors.
 
 use fairway_domain::execution::provider::{ProviderError, ProviderFailure};
 use fairway_egress::{
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
 
-/// The meaning of an unsuccessful status.
+/// Classifies an unsuccessful status.
 pub(crate) fn of_status(status: StatusCode) -> ProviderError {
     match status {
         StatusCode::REQUEST_TIMEOUT => ProviderError::TimedOut,
@@ -22,8 +22,8 @@ pub(crate) fn of_status(status: StatusCode) -> ProviderError {
     }
 }
 
-/// The error of a response body, in the form that both APIs and most other servers use. Anything else counts as no
-/// error.
+/// The error in a response body. OpenAI, Anthropic and most compatible servers use this form. A body in another
+/// form counts as an empty error.
 #[derive(Deserialize, Default)]
 struct ErrorBody {
     #[serde(default)]
@@ -38,19 +38,19 @@ struct ErrorDetail {
     message: Value,
 }
 
-/// The codes for models that the server does not have.
+/// Error codes that mean that the server does not offer the model.
 const UNKNOWN_MODEL_CODES: [&str; 2] = ["model_not_found", "model_not_available"];
-/// The codes for requests that content rules refuse.
+/// Error codes that mean that a content rule of the provider refused the request.
 const CONTENT_CODES: [&str; 3] = ["content_filter", "content_policy_violation", "invalid_prompt"];
-/// The text for such requests of servers without a code.
+/// A text by which servers without error codes report a refusal by a content rule.
 const CONTENT_TEXT: &str = "content filtering policy";
 
-/// Whether an error status has several causes, which the body distinguishes.
+/// Whether a status has several possible causes, which only the response's body distinguishes.
 pub(crate) fn depends_on_body(status: StatusCode) -> bool {
     status == StatusCode::FORBIDDEN || of_status(status) == ProviderError::Refused
 }
 
-/// The meaning of an error status with its body. The body distinguishes causes, and is never kept.
+/// Classifies an error response. The body distinguishes causes and is not stored.
 pub(crate) fn of_response(status: StatusCode, body: &[u8], model: &str) -> ProviderError {
     let error = of_status(status);
     if !depends_on_body(status) {
@@ -58,7 +58,8 @@ pub(crate) fn of_response(status: StatusCode, body: &[u8], model: &str) -> Provi
     }
     let ErrorDetail { code, message } = serde_json::from_slice::<ErrorBody>(body).unwrap_or_default().error;
     let (code, message) = (code.as_str().unwrap_or_default(), message.as_str().unwrap_or_default());
-    // Servers without the code name the model in the message. Other statuses name it for other reasons.
+    // A 404 of a server without these codes names the unknown model in its message. Responses with another status
+    // may name the model for other reasons.
     let names_model = status == StatusCode::NOT_FOUND && !model.is_empty() && message.contains(model);
     if UNKNOWN_MODEL_CODES.contains(&code) || names_model {
         ProviderError::UnknownModel
@@ -69,7 +70,7 @@ pub(crate) fn of_response(status: StatusCode, body: &[u8], model: &str) -> Provi
     }
 }
 
-/// The meaning of a failure before the head of a response.
+/// Classifies a failure that occurred before the head of the response arrived.
 pub(crate) const fn of_sending(error: EgressError) -> ProviderError {
     match error {
         EgressError::TimedOut => ProviderError::TimedOut,
@@ -82,7 +83,7 @@ pub(crate) const fn of_sending(error: EgressError) -> ProviderError {
     }
 }
 
-/// The meaning of a failure within a response.
+/// Classifies a failure while the response's body was read.
 pub(crate) const fn of_reading(error: EgressError) -> ProviderError {
     match error {
         EgressError::TimedOut => ProviderError::TimedOut,
@@ -97,7 +98,8 @@ pub(crate) const fn of_reading(error: EgressError) -> ProviderError {
     }
 }
 
-/// A failure with the response's status and the provider's retry delay (RFC 9110, 10.2.3: seconds, or a date).
+/// Adds the response's status and the provider's retry delay to an error. The delay is a number of seconds or a
+/// date (RFC 9110, 10.2.3).
 pub(crate) fn with_head(
     error: ProviderError,
     status: StatusCode,
@@ -107,7 +109,7 @@ pub(crate) fn with_head(
     let header = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::trim);
     let retry_after = header.and_then(|text| match text.parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
-        // A past date means no delay.
+        // A date in the past means no delay.
         Err(_) => {
             httpdate::parse_http_date(text).ok().map(|moment| moment.duration_since(now).unwrap_or(Duration::ZERO))
         }

@@ -1,22 +1,21 @@
 //! The built-in provider: deterministic and offline, for development and demonstrations.
 //!
-//! It applies the first matching of five rules, and equal calls get equal answers.
+//! It answers by the first rule that applies, so equal calls have equal answers. The question is the last user message;
+//! without a user message, it is the system prompt.
 //!
-//! 1. If the system prompt or the last user message has a line `One of: a, b, c`, the answer is the option that
-//!    shares most words with the question; the first of several. Hints in parentheses, such as `billing (invoice,
-//!    refund)`, count as words of the option and are not part of the answer.
-//! 2. If the system prompt has a line `Draft: prompt_template`, the answer is the content of a prompt template as
-//!    JSON, generated from the question (see [`draft`]). If the question begins with the line `Task: use_case_bundle`,
-//!    it is a bundle plan (see [`bundle`]).
-//! 3. If a user message lists documents, each after its name in brackets, the answer is the first sentence of the
-//!    first document, followed by its name: `Thirty days. [leave]`.
-//! 4. If the last user message has lines `Call: name {"its": "arguments"}` for offered tools, the answer is those
-//!    calls. After them, it is the first sentence of the last tool result ([`tools`]).
+//! 1. If the system prompt or the question has a line `One of: a, b, c`, the answer is one of these options: the option
+//!    that shares most words with the question, and the first of several such options. Hints in parentheses, such as
+//!    `billing (invoice, refund)`, count as words of the option and are not part of the answer.
+//! 2. If the system prompt has a line `Draft: prompt_template`, the answer is a prompt template as JSON, generated from
+//!    the question (see [`draft`]). If the question begins with the line `Task: use_case_bundle`, the answer is a
+//!    bundle plan instead (see [`bundle`]).
+//! 3. If a user message lists documents, each after its name in brackets, the answer is the first sentence of the first
+//!    document, followed by the document's name: `Thirty days. [leave]`.
+//! 4. If the last user message has lines `Call: name {"its": "arguments"}` for offered tools, the answer requests those
+//!    calls. After the calls, the answer is the first sentence of the last tool result (see [`tools`]).
 //! 5. Otherwise the answer is the first sentence of the question, cut at 280 characters.
 //!
-//! The question is the last user message, or the system prompt without one.
-//!
-//! Its vectors count words ([`embedding`]): texts with common words are similar.
+//! Embedding vectors count words (see [`embedding`]), so texts with common words have similar vectors.
 
 mod bundle;
 mod draft;
@@ -31,14 +30,14 @@ use fairway_domain::execution::provider::{
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
 
-/// The prefix of a line with options.
+/// The start of a line that lists the options of an answer.
 const OPTIONS_PREFIX: &str = "One of:";
-/// The prefix of a message with documents.
+/// The start of a message that lists documents.
 const DOCUMENTS_PREFIX: &str = "Documents to answer from.";
-/// Maximum length of an extract, in characters.
+/// Maximum length of a quoted sentence, in characters.
 const MAX_EXTRACT: usize = 280;
 
-/// Answers from the call alone, without a model. The metadata of the answer states that.
+/// A provider that computes answers from the call alone, without a model. Each answer's metadata states this.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalProvider;
 
@@ -55,7 +54,8 @@ impl Provider for LocalProvider {
         let chosen = if let Some(tool_result) = tools::last_result(call) {
             Some(first_sentence(tool_result))
         } else if draft::is_requested(&call.system_prompt) {
-            // Options in the question belong to the draft.
+            // A draft takes precedence over options, because option lines in the question are part of the text to
+            // draft from.
             Some(if bundle::is_requested(message) {
                 bundle::bundle_plan(message)
             } else {
@@ -103,7 +103,7 @@ impl Provider for LocalProvider {
     }
 }
 
-/// The question of a call.
+/// The question of a call: the last user message, or the system prompt if there is no user message.
 fn question_of(call: &Conversation) -> &str {
     let by_user = |message: &&Message| match message.role {
         MessageRole::User => true,
@@ -112,12 +112,12 @@ fn question_of(call: &Conversation) -> &str {
     call.messages.iter().rev().find(by_user).map_or(&*call.system_prompt, |message| &*message.content)
 }
 
-/// The options of the first line that lists some.
+/// The options in the first line that lists options.
 fn options_of(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.trim().strip_prefix(OPTIONS_PREFIX))
 }
 
-/// The first sentence of the first document in a user message, with the document's name.
+/// The first sentence of the first document that a user message lists, followed by the document's name.
 fn cite_document(message: &Message) -> Option<String> {
     match message.role {
         MessageRole::User => {}
@@ -129,9 +129,9 @@ fn cite_document(message: &Message) -> Option<String> {
     Some(format!("{} [{name}]", first_sentence(text)))
 }
 
-/// The option that shares most words with `question`; `None` if the line lists none.
+/// The option in `line` that shares most words with the question; `None` if the line lists no options.
 fn choose_option(line: &str, message: &str) -> Option<String> {
-    // The list itself may be part of the question and would match every option.
+    // The option line may be part of the question, and would match every option, so it is removed.
     let message: String = message.lines().filter(|line| options_of(line).is_none()).collect::<Vec<_>>().join("\n");
     let message = vocabulary(&message);
     let mut best: Option<(usize, String)> = None;
@@ -145,7 +145,7 @@ fn choose_option(line: &str, message: &str) -> Option<String> {
     best.map(|(_, key)| key)
 }
 
-/// Splits at commas outside of parentheses.
+/// Splits a text at commas, except those in parentheses.
 fn split_options(line: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0usize;
     line.trim().trim_end_matches('.').split(move |letter| {
@@ -162,7 +162,8 @@ fn vocabulary(text: &str) -> BTreeSet<String> {
     text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()).map(singular).collect()
 }
 
-/// Lower case without English plural endings. Only equality of singular and plural matters.
+/// Converts a word to lower case and removes English plural endings. The result need not be a word: it only makes
+/// singular and plural equal.
 fn singular(word: &str) -> String {
     let word = word.to_lowercase();
     if let Some(stem) = word.strip_suffix("ies").filter(|stem| stem.len() > 1) {
@@ -191,7 +192,7 @@ fn first_sentence(text: &str) -> String {
     sentence.trim_end().to_owned()
 }
 
-/// The text limited to a number of words, which count as tokens.
+/// Truncates a text to a number of words. The provider counts words as tokens.
 fn limit_words(text: String, limit: Option<u32>) -> String {
     let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     if text.split_whitespace().count() <= limit {
@@ -210,7 +211,7 @@ pub(crate) mod tests {
     use fairway_domain::execution::provider::RouteTarget;
     use std::sync::Arc;
 
-    /// A call with a system prompt and at most one message.
+    /// Builds a call with a system prompt and at most one user message.
     pub(crate) fn call(system_prompt: &str, message: &str) -> ProviderCall {
         let said = (!message.is_empty()).then(|| Message::text(MessageRole::User, message.to_owned()));
         of(Conversation {
@@ -257,7 +258,7 @@ pub(crate) mod tests {
         let text = answer(asked, "Sort a `ticket` by urgency.\nOne of: high, low").await;
         let drafted: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(drafted["variables"], json!([{ "name": "ticket", "type": "string" }]));
-        // The question itself requests no draft.
+        // The line requests a draft only in the system prompt, not in the question.
         assert_eq!(answer("Summarize.", "Draft: prompt_template").await, "Draft: prompt_template");
     }
 

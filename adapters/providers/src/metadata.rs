@@ -1,11 +1,12 @@
-//! The metadata of a completion, truncated to the limits of evidence.
+//! The metadata of a completion, truncated to the limits for evidence.
 
 use serde_json::{Map, Value, json};
 
 /// Maximum length of a metadata value, in characters.
 const MAX_VALUE: usize = 200;
 
-/// The metadata of a completion: provider, model and finish reason. It contains no headers, and therefore no key.
+/// The metadata of a completion: provider, model and finish reason. It contains no headers, so it cannot contain
+/// the API key.
 pub(crate) fn of(provider: &str, model: Option<String>, finish_reason: Option<String>) -> Map<String, Value> {
     let mut metadata = Map::new();
     metadata.insert("provider".to_owned(), json!(provider));

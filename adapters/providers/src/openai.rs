@@ -1,4 +1,4 @@
-//! Providers with OpenAI's API: `/chat/completions` and `/embeddings` below a base address such as
+//! Client of OpenAI's API: `/chat/completions` and `/embeddings` below a base address such as
 //! `https://api.openai.com/v1`.
 
 mod request;
@@ -16,12 +16,12 @@ use fairway_egress::{
 use request::{ChatRequest, EmbeddingRequest, TokenLimitName};
 use response::{ChatResponse, Chunk, EmbeddingResponse, StreamedResponse};
 
-/// Maximum number of texts in one request: with the longest common vectors, the response stays within its size
-/// limit.
+/// Maximum number of texts in one embedding request. With the longest common vectors, the response stays below its
+/// size limit.
 const MAX_TEXTS: usize = 64;
-/// The last event of a stream.
+/// The data of the last event of a stream.
 const DONE: &str = "[DONE]";
-/// The host that requires the newer name of the token limit.
+/// The host that requires the newer member name of the token limit.
 const OPENAI_HOST: &str = "api.openai.com";
 
 /// A client of an endpoint with OpenAI's API.
@@ -32,10 +32,11 @@ pub struct OpenAi {
 }
 
 impl OpenAi {
-    /// A client over a connection to the base address.
+    /// Creates a client over a connection to the base address.
     #[must_use]
     pub fn new(connection: Connection, base_url: &Url) -> Self {
-        // OpenAI's newer models refuse the old name, and older servers of other vendors do not know the new one.
+        // OpenAI's newer models refuse `max_tokens`, and older servers of other vendors refuse
+        // `max_completion_tokens`.
         let limit = if base_url.host_str() == Some(OPENAI_HOST) {
             TokenLimitName::MaxCompletionTokens
         } else {

@@ -1,4 +1,5 @@
-//! The sandbox child: prepares its engine, confines itself, reads one script, runs it, writes the result, and exits.
+//! The sandbox child. It prepares its engine, confines itself, reads one script, runs the script, writes the
+//! result, and exits.
 
 use crate::{
     confine::{ConfineError, detach, lock_down},
@@ -21,27 +22,28 @@ use std::{
 
 /// Exit code if the input is not a valid script.
 const INVALID_INPUT: u8 = 65;
-/// Exit code if no script arrived: the child has read nothing.
+/// Exit code if no script arrived in time, so that nothing ran.
 pub(crate) const NO_SCRIPT_EXIT_CODE: u8 = 66;
 
-/// How long the child waits for its script. The server decides within seconds whether it sends one.
+/// How long the child waits for its script. The server decides within seconds whether it sends a script.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Runs one script of this language from the standard input within these limits, and writes its result to the
-/// standard output.
+/// Reads one script in this language from the standard input, runs it within these limits, and writes its result to
+/// the standard output. `limited` is the text that `limits::to_argument` creates.
 #[must_use]
 pub fn run_child(language: &str, limited: &str) -> ExitCode {
     let (Some(language), Some(limits)) = (Language::parse(language), limits::parse(limited)) else {
         return ExitCode::from(INVALID_INPUT);
     };
-    // The engine queries the machine while it is created; later the filter blocks those calls.
+    // The engine is created before the confinement, because its creation makes system calls that the filter blocks.
     let engine = Engine::of(language, &limits);
-    // Allocated before the memory limit, so that it does not count against the script.
+    // Allocated before the memory limit is set, so that the buffer does not count as memory of the script.
     let mut order = Vec::with_capacity(64 << 10);
     if let Err(error) = detach() {
         return exit_unconfined(&error);
     }
-    // The script's time starts with its arrival, and no byte is read before the confinement is complete.
+    // The second phase starts when the script arrives, because it starts the script's time limit. The child reads
+    // no byte before the confinement is complete.
     match wait_for_input(io::stdin().as_fd(), INPUT_TIMEOUT) {
         Ok(InputState::Ready) => {}
         Ok(InputState::TimedOut) => return ExitCode::from(NO_SCRIPT_EXIT_CODE),
@@ -63,8 +65,8 @@ pub fn run_child(language: &str, limited: &str) -> ExitCode {
     }
 }
 
-/// The exit of a child that cannot be confined. The server uses the code; a person who starts the child reads the
-/// text.
+/// The exit of a child that cannot be confined. The exit code is for the server, and the text for a person who runs
+/// the child manually.
 fn exit_unconfined(error: &ConfineError) -> ExitCode {
     let _unread = writeln!(io::stderr(), "{error}");
     ExitCode::from(error.failure().exit_code())
@@ -73,13 +75,13 @@ fn exit_unconfined(error: &ConfineError) -> ExitCode {
 /// The result of waiting for input.
 #[derive(PartialEq, Eq, Debug)]
 enum InputState {
-    /// Input or its end is available.
+    /// Input is available, or the input has ended.
     Ready,
     /// No input arrived in time.
     TimedOut,
 }
 
-/// Waits until input is available, without reading it.
+/// Waits until input is available. Reads nothing.
 fn wait_for_input(input: BorrowedFd<'_>, patience: Duration) -> nix::Result<InputState> {
     let patience = PollTimeout::try_from(patience).map_err(|_| Errno::EINVAL)?;
     let ready = poll(&mut [PollFd::new(input, PollFlags::POLLIN)], patience)?;
@@ -103,7 +105,7 @@ impl Engine {
 
 fn run(engine: Engine, code: String, limits: &ScriptLimits) -> ScriptResult {
     let nothing = |failure| ScriptResult { result: Err(failure), stdout: String::new() };
-    // A panicked engine is never used again.
+    // Unwind safety is asserted, because an engine is not used again after a panic.
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| match engine {
         Engine::Starlark(engine) => engine.run(code, limits.output_bytes),
         Engine::JavaScript(Ok(engine)) => engine.run(&code),
@@ -112,10 +114,11 @@ fn run(engine: Engine, code: String, limits: &ScriptLimits) -> ScriptResult {
     validate_result(outcome.unwrap_or_else(|panicked| nothing(panic_failure(&*panicked))), limits.output_bytes)
 }
 
-/// Parts of engine panic messages about missing memory; no script can produce them.
+/// Parts of the panic messages with which engines report exhausted memory. A script cannot cause a panic with these
+/// words otherwise.
 const MEMORY_PANICS: [&str; 3] = ["memory", "capacity", "AlignedSize must not exceed"];
 
-/// The failure of a panicked engine.
+/// Classifies the panic of an engine.
 fn panic_failure(panicked: &(dyn Any + Send)) -> ScriptFailure {
     let text = panicked.downcast_ref::<String>().map(String::as_str);
     let words = text.or_else(|| panicked.downcast_ref::<&str>().copied()).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Confinement of the sandbox child. None of it can be reverted.
+//! Confinement of the sandbox child. Once set, no part of it can be removed.
 //!
-//! It has two phases, because a child may have to wait for its script. The first drops resources that others need;
-//! the second, with the time limit, follows when the script arrives.
+//! The confinement has two phases, because a child may wait for its script. The first phase releases resources that
+//! other processes need. The second phase starts the time limit, so it runs when the script arrives.
 
 use fairway_domain::execution::script::ScriptLimits;
 
-/// Reason why a child cannot be confined; it then runs no script.
+/// Reason why a child cannot be confined. Such a child runs no script.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
     /// A resource limit cannot be set.
@@ -17,19 +17,19 @@ pub enum ConfineError {
     /// The memory in use cannot be read.
     #[error("the memory in use cannot be read")]
     Memory,
-    /// The child would outlive its parent.
+    /// The kernel cannot be told to end the child with its parent.
     #[error("the kernel does not end the child with its parent")]
     Parent,
     /// The system call filter cannot be installed.
     #[error("system calls cannot be filtered: {0}")]
     Filter(String),
-    /// This operating system has no such filter.
+    /// This operating system cannot filter system calls.
     #[error("this system cannot confine a process")]
     Unsupported,
 }
 
 impl ConfineError {
-    /// The exit code of a child that cannot be confined.
+    /// The failure that the child reports as its exit code.
     pub(crate) const fn failure(&self) -> ConfinementFailure {
         match self {
             Self::Limit(_) => ConfinementFailure::Limit,
@@ -42,7 +42,7 @@ impl ConfineError {
     }
 }
 
-/// The reason why a child ran no script, as its exit code.
+/// Reason why the confinement failed and no script ran, reported as an exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ConfinementFailure {
     Limit,
@@ -69,7 +69,7 @@ impl ConfinementFailure {
         }
     }
 
-    /// A description of the reason.
+    /// A description of the failure, for the log.
     pub(crate) const fn cause(self) -> &'static str {
         match self {
             Self::Limit => "a limit cannot be set",
@@ -81,15 +81,19 @@ impl ConfinementFailure {
         }
     }
 
-    /// The reason of an exit code; `None` for any other code.
+    /// The failure with this exit code; `None` for an exit code that reports no confinement failure.
     pub(crate) fn of_exit_code(code: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|unconfined| i32::from(unconfined.exit_code()) == code)
     }
 }
 
-/// Confines the process: limits memory and time, closes files, and forbids other processes and all system calls
-/// except those for computation. The kernel kills the process on any other call. Only standard input can be read,
-/// only standard output and error written. The kernel kills the process when the thread that started it ends.
+/// Confines the process irrevocably:
+///
+/// - It limits memory and time, and closes all files except standard input, output and error.
+/// - It forbids other processes and all system calls that computation does not need. The kernel kills the process on
+///   any other call.
+/// - It permits reads from standard input only, and writes to standard output and error only.
+/// - It makes the kernel kill the process when the thread that started it ends.
 ///
 /// # Errors
 /// When any part of the confinement fails.
@@ -98,7 +102,8 @@ pub fn confine() -> Result<(), ConfineError> {
     lock_down(&ScriptLimits::MAXIMUM)
 }
 
-/// The first phase: lowers the priority, closes files, and binds the process to the thread that started it.
+/// The first phase: lowers the priority, closes files, and makes the kernel kill the process when its starting
+/// thread ends.
 pub(crate) fn detach() -> Result<(), ConfineError> {
     imp::lower_priority();
     imp::close()?;
@@ -111,7 +116,7 @@ pub(crate) fn lock_down(limits: &ScriptLimits) -> Result<(), ConfineError> {
     imp::filter()
 }
 
-/// Seconds after which the kernel kills an orphaned child: slightly later than its parent would.
+/// Seconds after which the kernel kills an orphaned child. The parent's own timeout is slightly shorter.
 fn max_seconds(limits: &ScriptLimits) -> u64 {
     limits.wall_time.as_secs().saturating_add(1)
 }
@@ -137,34 +142,35 @@ mod imp {
     };
     use std::collections::BTreeMap;
 
-    /// Memory that the program itself may still need, and that allocators leave unused, in bytes.
+    /// Memory that the program itself may still allocate, or that its allocator may leave unused, in bytes.
     const SLACK: u64 = 16 << 20;
-    /// Maximum stack, in bytes: the usual default.
+    /// Maximum stack in bytes, equal to the usual default.
     const STACK: u64 = 8 << 20;
     /// The lowest scheduling priority.
     const LOWEST_PRIORITY: i32 = 19;
-    /// The highest out-of-memory score: the kernel kills this process first.
+    /// The highest out-of-memory score. When memory is exhausted, the kernel kills this process first.
     const HIGHEST_OOM_SCORE: &str = "1000";
 
-    /// Lowers the process's scheduling and memory priority. Failures are ignored, because the limits still hold.
+    /// Lowers the scheduling priority, and raises the out-of-memory score. Failures are ignored, because the limits
+    /// apply anyway.
     pub(super) fn lower_priority() {
         let _as_it_was = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
         let _as_it_was = std::fs::write("/proc/self/oom_score_adj", HIGHEST_OOM_SCORE);
     }
 
-    /// Has the kernel kill this process when the thread that started it ends, regardless of blocked signals. Serving
-    /// threads live as long as the server.
+    /// Makes the kernel kill this process when the thread that started it ends, even if signals are blocked. The
+    /// server's threads that start children live as long as the server.
     pub(super) fn die_with_parent() -> Result<(), ConfineError> {
         set_pdeathsig(Signal::SIGKILL).map_err(|_| ConfineError::Parent)
     }
 
-    /// Closes inherited file descriptors of the server.
+    /// Closes the file descriptors that this process inherited from the server.
     pub(super) fn close() -> Result<(), ConfineError> {
         let open = std::fs::read_dir("/proc/self/fd").map_err(|_| ConfineError::Descriptors)?;
         let open: Vec<i32> =
             open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
         for descriptor in open {
-            // One of them belonged to the directory listing and is closed already.
+            // The descriptor of the directory listing itself is already closed, so errors are ignored.
             let _gone = nix::unistd::close(descriptor);
         }
         Ok(())
@@ -176,7 +182,7 @@ mod imp {
         let (_, stack) = getrlimit(Resource::RLIMIT_STACK)?;
         for (resource, most) in [
             (Resource::RLIMIT_DATA, memory),
-            // A lower existing limit stays.
+            // If the existing limit is lower, it is kept.
             (Resource::RLIMIT_STACK, stack.min(STACK)),
             (Resource::RLIMIT_CPU, last),
             (Resource::RLIMIT_FSIZE, 0),
@@ -195,20 +201,20 @@ mod imp {
         Ok(())
     }
 
-    /// Has the kernel end this process after the script's processor time. The process limit counts whole seconds,
-    /// including the engine's setup.
+    /// Makes the kernel end this process when the script has used its processor time. A timer is needed, because
+    /// the process's resource limit counts whole seconds and includes the engine's setup.
     fn set_cpu_timer(limits: &ScriptLimits) -> Result<(), ConfineError> {
         let notify = SigevNotify::SigevSignal { signal: Signal::SIGXCPU, si_value: 0 };
         let mut timer = Timer::new(ClockId::CLOCK_PROCESS_CPUTIME_ID, SigEvent::new(notify))?;
-        // A timer of zero would be disarmed.
+        // A duration of zero would disarm the timer.
         let time = limits.cpu_time.max(std::time::Duration::from_millis(1));
         timer.set(Expiration::OneShot(time.into()), TimerSetTimeFlags::empty())?;
-        // The timer stays armed: the system call filter forbids its removal.
+        // Dropping the timer would delete it, which the system call filter forbids.
         std::mem::forget(timer);
         Ok(())
     }
 
-    /// Memory in use that counts against the limit, in bytes.
+    /// Bytes of memory that the process has in use and that count against its limit.
     fn memory_in_use() -> Result<u64, ConfineError> {
         let status = std::fs::read_to_string("/proc/self/status").map_err(|_| ConfineError::Memory)?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmData:")).ok_or(ConfineError::Memory)?;
@@ -225,7 +231,7 @@ mod imp {
             .map_err(|error| failed(&error))?
             .try_into()
             .map_err(|error: seccompiler::BackendError| failed(&error))?;
-        // Also sets `no_new_privs`.
+        // `apply_filter` also sets `no_new_privs`, which the kernel requires for a filter.
         seccompiler::apply_filter(&program).map_err(|error| failed(&error))
     }
 
@@ -233,19 +239,21 @@ mod imp {
         let when = |argument, length, op, value| SeccompCondition::new(argument, length, op, value);
         let is =
             |argument, value| SeccompRule::new(vec![when(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?]);
-        // Writable memory is never executable.
+        // Memory mappings must not be executable.
         let never_runs = |argument| {
             let mask = SeccompCmpOp::MaskedEq(u64::from(libc::PROT_EXEC.cast_unsigned()));
             when(argument, SeccompCmpArgLen::Dword, mask, 0)
         };
-        // The memory limit counts only private writable memory, neither shared memory nor growing stacks.
+        // Only private anonymous mappings are permitted, because the memory limit does not count shared mappings
+        // and growing stacks.
         let counted = {
             let mask = libc::MAP_TYPE | libc::MAP_ANONYMOUS | libc::MAP_GROWSDOWN;
             let mask = SeccompCmpOp::MaskedEq(u64::from(mask.cast_unsigned()));
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             when(3, SeccompCmpArgLen::Dword, mask, u64::from(flags.cast_unsigned()))?
         };
-        // The runtime and `abort` restore these handlers before exit. No rule allows to ignore the alarm.
+        // Before an exit, the Rust runtime and `abort` restore the handlers of these signals. Changes of other
+        // handlers are forbidden, so that a script cannot ignore `SIGALRM`.
         let ending =
             [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS].map(|signal| is(0, u64::from(signal.cast_unsigned())));
         let [abort, segment, bus] = ending;
@@ -257,10 +265,10 @@ mod imp {
             (libc::SYS_writev, says()?),
             (libc::SYS_mmap, vec![SeccompRule::new(vec![never_runs(2)?, counted])?]),
             (libc::SYS_mprotect, vec![SeccompRule::new(vec![never_runs(2)?])?]),
-            // The allocator names its memory.
+            // The allocator assigns names to its memory mappings.
             (libc::SYS_prctl, vec![is(0, u64::from(libc::PR_SET_VMA.cast_unsigned()))?]),
             (libc::SYS_rt_sigaction, vec![abort?, segment?, bus?]),
-            // Used to abort when memory is exhausted.
+            // `abort` sends its signal with `tgkill`, for example when memory is exhausted.
             (libc::SYS_tgkill, vec![is(0, own)?]),
         ]);
         for free in [

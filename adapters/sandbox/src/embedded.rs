@@ -1,5 +1,5 @@
-//! The embedded gateway: one child process per script. Children are started in advance, because a start takes longer
-//! than most scripts.
+//! The embedded gateway: one child process per script. Children are started before their script arrives, because
+//! starting a child takes longer than most scripts.
 
 use crate::{
     child::NO_SCRIPT_EXIT_CODE,
@@ -30,50 +30,51 @@ use tokio::{
     time::timeout,
 };
 
-/// The running program, even if its file was replaced.
+/// The executable of the running server, even if its file was replaced since the start.
 const THIS_PROGRAM: &str = "/proc/self/exe";
-/// The subcommand that makes the program a child.
+/// The subcommand with which the program runs as a sandbox child.
 const SUBCOMMAND: &str = "sandbox";
-/// The allocator settings of the child. The allocator starts no thread, because the system call filter kills a process
-/// that does. It unmaps freed memory, because the memory limit counts mapped memory. The child's environment has no
-/// other variable.
+/// The allocator settings of the child, which are its only environment variable. The allocator starts no thread,
+/// because the system call filter kills a process that starts one. The allocator unmaps freed memory, because the
+/// memory limit counts mapped memory.
 const ALLOCATOR: (&str, &str) = ("_RJEM_MALLOC_CONF", "background_thread:false,retain:false,narenas:1");
 
-/// Concurrent children per processor.
+/// Maximum concurrent children per processor.
 const CHILDREN_PER_PROCESSOR: usize = 2;
 
-/// Runs scripts in children of this program: at most two per processor, at least four in total, for all tenants.
-/// Further scripts wait up to the maximum run time, and are refused without a free slot. Clones share the slots.
+/// Runs scripts in children of this program. All tenants share the slots: two per processor, and at least the limit
+/// of one tenant. A script without a free slot waits up to the maximum run time and is then refused. Clones share
+/// the slots.
 #[derive(Clone, Debug)]
 pub struct EmbeddedGateway {
     program: PathBuf,
     slots: Arc<Semaphore>,
 }
 
-/// Maximum number of concurrent children for a number of processors: at least the limit of one tenant.
+/// Maximum number of concurrent children on a machine with this number of processors.
 fn max_children(processors: usize) -> usize {
     processors.saturating_mul(CHILDREN_PER_PROCESSOR).max(MAX_CONCURRENT_PER_TENANT)
 }
 
 impl EmbeddedGateway {
-    /// A gateway with children of the running program.
+    /// Creates a gateway whose children run this program.
     #[must_use]
     pub fn new() -> Self {
         Self::with_program(PathBuf::from(THIS_PROGRAM))
     }
 
-    /// A gateway with children of another compatible program.
+    /// Creates a gateway whose children run another program that has the same subcommand.
     #[must_use]
     pub fn with_program(program: PathBuf) -> Self {
         let places = max_children(available_parallelism().map_or(1, NonZero::get));
         Self { program, slots: Arc::new(Semaphore::new(places)) }
     }
 
-    /// Acquires a slot for a child, in the order of requests.
+    /// Acquires a slot for a child, in order of arrival.
     async fn acquire_slot(&self) -> Result<OwnedSemaphorePermit, GatewayFailure> {
         match timeout(MAX_DURATION, Arc::clone(&self.slots).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
-            // The semaphore is never closed.
+            // This cannot occur, because the semaphore is never closed.
             Ok(Err(_)) => Err(GatewayFailure::Unreachable),
             Err(_) => {
                 tracing::warn!(
@@ -122,12 +123,12 @@ impl ScriptGateway for EmbeddedGateway {
         "embedded"
     }
 
-    /// Dropping the future kills the child.
+    /// A script whose caller drops the future terminates, because the drop kills its child.
     fn abandoned_script_fate(&self) -> AbandonedScriptFate {
         AbandonedScriptFate::Terminates
     }
 
-    /// Starts a child if a slot is free; otherwise the script waits for a slot when it arrives.
+    /// Starts a child if a slot is free. Otherwise the script waits for a slot when it arrives.
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway> {
         let permit = Arc::clone(&self.slots).try_acquire_owned().ok();
         let early = permit.map(|permit| self.start(language, &limits, permit));
@@ -135,7 +136,7 @@ impl ScriptGateway for EmbeddedGateway {
     }
 }
 
-/// A child that waits for its script; `None` if no slot was free.
+/// A gateway whose child was started before the script arrived. `child` is `None` if no slot was free.
 struct PreparedChild {
     gateway: EmbeddedGateway,
     language: Language,
@@ -152,7 +153,7 @@ impl PreparedChild {
         {
             return Ok(started);
         }
-        // No child was started, or it has ended without a script.
+        // No suitable child was started, or the child has ended before a script arrived.
         self.gateway.start(language, limits, self.gateway.acquire_slot().await?)
     }
 }
@@ -177,11 +178,11 @@ impl PreparedGateway for PreparedChild {
     }
 }
 
-/// A child process; dropping this kills it.
+/// A running child process. Dropping this value kills the process.
 struct RunningChild {
     child: Child,
     group: Option<Pid>,
-    /// Its slot.
+    /// The slot of the child, released when this value is dropped.
     _permit: OwnedSemaphorePermit,
 }
 
@@ -191,11 +192,12 @@ struct ChildExit {
 }
 
 impl RunningChild {
-    /// Sends the script, reads the response, and waits for the exit.
+    /// Sends the script, reads the response, and waits until the child exits.
     async fn exchange(&mut self, order: &[u8]) -> std::io::Result<ChildExit> {
         let (stdin, stdout) = (self.child.stdin.take(), self.child.stdout.take());
         if let Some(mut stdin) = stdin {
-            // The exit code tells why a child ended before it read everything.
+            // A write error is ignored: the exit code shows why the child ended before it had read the whole
+            // script.
             let _unread = stdin.write_all(order).await;
         }
         let mut answer = Vec::new();
@@ -210,7 +212,7 @@ impl RunningChild {
 
     fn kill(&self) {
         if let Some(group) = self.group {
-            // A missing group means that the child has ended.
+            // An error means that the process group no longer exists, so the child has ended.
             let _gone = killpg(group, Signal::SIGKILL);
         }
     }
@@ -218,15 +220,16 @@ impl RunningChild {
 
 impl Drop for RunningChild {
     fn drop(&mut self) {
-        // After the child was waited for, its group id may be reused.
+        // The child is killed only while its exit status has not been collected: afterwards the kernel may reuse
+        // its group id.
         if self.child.id().is_some() {
             self.kill();
         }
     }
 }
 
-/// Evaluates the response and exit status of a child. A successful exit has a response; any other status tells the
-/// reason.
+/// Converts the response and exit status of a child to a result. The response is read only if the exit was
+/// successful; otherwise the exit status gives the reason.
 fn evaluate_exit(answer: &[u8], status: ExitStatus, output: usize) -> Result<ScriptResult, GatewayFailure> {
     if answer.len() > MAX_RESPONSE {
         return Ok(failed(ScriptFailure::TooMuchOutput));
@@ -245,7 +248,7 @@ fn evaluate_exit(answer: &[u8], status: ExitStatus, output: usize) -> Result<Scr
     let signal = status.signal().and_then(|signal| Signal::try_from(signal).ok());
     tracing::info!(%status, "a sandbox was killed or exited with an error; failing the script");
     Ok(failed(match signal {
-        // A program aborts without memory, and is killed beyond its stack.
+        // The program aborts when memory is exhausted, and receives a fault signal when its stack overflows.
         Some(Signal::SIGABRT | Signal::SIGSEGV | Signal::SIGBUS) => ScriptFailure::Memory,
         Some(Signal::SIGXCPU | Signal::SIGALRM | Signal::SIGKILL) => ScriptFailure::TimedOut,
         Some(_) | None => ScriptFailure::Stopped,

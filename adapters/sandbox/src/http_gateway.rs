@@ -1,5 +1,5 @@
-//! An external runtime gateway over HTTP. No request is sent twice; `docs/operations/gateway.md` specifies the wire
-//! format.
+//! An external runtime gateway over HTTP. Requests are never repeated. `docs/operations/gateway.md` specifies the
+//! wire format.
 
 use crate::ipc::{MAX_RESPONSE, Response};
 use async_trait::async_trait;
@@ -16,10 +16,10 @@ use fairway_egress::{
 use serde_json::json;
 use std::{fmt, time::Duration};
 
-/// Time that the gateway may take in addition to the script's limit.
+/// Time that the gateway may take for a request in addition to the script's time limit.
 const GATEWAY_MARGIN: Duration = Duration::from_secs(5);
 
-/// Sends scripts to a gateway at an address.
+/// Sends scripts to an external gateway at a configured address.
 #[derive(Clone)]
 pub struct HttpGateway {
     endpoint: Endpoint,
@@ -38,11 +38,11 @@ impl fmt::Debug for HttpGateway {
 }
 
 impl HttpGateway {
-    /// The gateway at this address. The operator configured it, so this gateway's guard allows its exact origin. It
-    /// receives no token until [`Self::with_token`].
+    /// Creates the client of the gateway at this address. The operator configured the address, so this client's
+    /// guard allows its exact origin. Requests contain no token until one is set with [`Self::with_token`].
     ///
     /// # Errors
-    /// When requests cannot be sent to the address.
+    /// When the address is invalid or cannot be used by the guard.
     pub fn new(guard: &Guard, address: &str) -> Result<Self, EgressError> {
         let limits = Limits { timeout: MAX_DURATION + GATEWAY_MARGIN, max_body: MAX_RESPONSE };
         let url = Url::parse(address).map_err(|_| EgressRefusal::InvalidAddress)?;
@@ -50,7 +50,7 @@ impl HttpGateway {
         Ok(Self { endpoint: guard.endpoint(address, limits)?, authorization: None })
     }
 
-    /// The same gateway with an access token.
+    /// Adds an access token to all requests.
     ///
     /// # Errors
     /// When the token is not a valid header value.
@@ -112,8 +112,8 @@ impl PreparedGateway for HttpGateway {
     }
 }
 
-/// Converts a failure for the caller; the log gets its cause. A script that was not sent did not run; otherwise its
-/// outcome is unknown.
+/// Converts a failure for the caller; the log records its cause. If the script was not sent, it did not run.
+/// Otherwise its outcome is unknown.
 fn gateway_failure(error: EgressError, execution_id: ExecutionId) -> GatewayFailure {
     let failure = match error {
         EgressError::Refused(_) | EgressError::Unresolved | EgressError::Unreachable | EgressError::Tls => {

@@ -1,18 +1,18 @@
-//! The protocol between server and child: one JSON document in each direction, ended by the end of the pipe.
+//! The protocol between server and child: each side writes one JSON document and closes its pipe.
 
 use fairway_domain::execution::script::{GatewayFailure, MAX_OUTPUT_BYTES, Script, ScriptFailure, ScriptResult};
 use fairway_domain::json::{self, JsonRefusal};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-/// Maximum size of a response, in bytes. A character of output takes up to six bytes in JSON; the rest is for member
-/// names.
+/// Maximum size of a response, in bytes. JSON needs up to six bytes for a character of output; the remainder is for
+/// member names.
 pub(crate) const MAX_RESPONSE: usize = 6 * MAX_OUTPUT_BYTES + 1_024;
 
-/// Maximum nesting of a result: that of a request, less one level of the response.
+/// Maximum nesting of a result. The strict JSON reader permits 64 levels, and the response object is one of them.
 const MAX_NESTING: usize = 63;
 
-/// The request of a child, which was started for its language.
+/// The request to a child. It names no language, because the child was started for one language.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Request {
@@ -25,7 +25,8 @@ impl Request {
     }
 }
 
-/// Limits as one argument of the child: wall and processor time in milliseconds, memory and output in bytes.
+/// The limits as one command-line argument of the child: wall time and processor time in milliseconds, memory and
+/// output in bytes.
 pub(crate) mod limits {
     use fairway_domain::execution::script::ScriptLimits;
     use std::time::Duration;
@@ -51,10 +52,11 @@ pub(crate) mod limits {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Response {
-    /// The code of the failure; null for success.
+    /// The code of the failure; null if the script succeeded.
     #[serde(default)]
     pub(crate) failure: Option<String>,
-    /// The script's result. Without a failure, an explicit null is a result and a missing member is malformed.
+    /// The script's result. Required if `failure` is null: an explicit null is a valid result, but a missing member
+    /// is malformed.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub(crate) result: Option<Value>,
     #[serde(default)]
@@ -70,7 +72,8 @@ impl Response {
         Self { failure, result, stdout: script_result.stdout }
     }
 
-    /// Parses a response from any source. Result and `stdout` together have at most `output` bytes.
+    /// Parses and validates a response from an untrusted source. `result` and `stdout` may together have at most
+    /// `output` bytes.
     pub(crate) fn read(bytes: &[u8], output: usize) -> Result<ScriptResult, GatewayFailure> {
         let members = match json::read(bytes) {
             Ok(members @ Value::Object(_)) => members,
@@ -95,7 +98,7 @@ fn present<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Value>, D::Err
     Value::deserialize(member).map(Some)
 }
 
-/// The same result, or the failure of one that is too long or cannot be stored.
+/// Validates a result. A result that is too long or that cannot be stored becomes a failure.
 pub(crate) fn validate_result(outcome: ScriptResult, output: usize) -> ScriptResult {
     let ScriptResult { result, mut stdout } = outcome;
     let size = result.as_ref().map_or(0, |result| result.to_string().len());
@@ -105,14 +108,15 @@ pub(crate) fn validate_result(outcome: ScriptResult, output: usize) -> ScriptRes
     let result = match result {
         Err(failure) => Err(failure),
         Ok(_) if too_much => Err(ScriptFailure::TooMuchOutput),
-        // PostgreSQL cannot store a NUL character, and an altered result would not be the script's own.
+        // PostgreSQL cannot store a NUL character. It is not replaced, because a changed result would not be the
+        // script's result.
         Ok(result) if !is_storable(&result, MAX_NESTING) => Err(ScriptFailure::ResultNotJson),
         Ok(result) => Ok(result),
     };
     ScriptResult { result, stdout }
 }
 
-/// Whether a value has at most this nesting, and every text can be stored.
+/// Whether a value has at most `nesting` levels and PostgreSQL can store all its texts.
 fn is_storable(value: &Value, nesting: usize) -> bool {
     let below = nesting.checked_sub(1);
     match value {
@@ -124,7 +128,7 @@ fn is_storable(value: &Value, nesting: usize) -> bool {
     }
 }
 
-/// Truncates a text to a number of bytes at a character boundary.
+/// Truncates a text to at most `most` bytes, at a character boundary.
 fn truncate(text: &mut String, most: usize) {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {

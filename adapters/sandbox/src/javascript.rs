@@ -1,4 +1,5 @@
-//! JavaScript by QuickJS, without clocks and randomness. The result is the last expression; a promise is awaited.
+//! JavaScript by QuickJS, without clocks and randomness. A script's result is the value of its last expression; if
+//! this is a promise, it is awaited.
 
 use crate::output::Output;
 use fairway_domain::execution::script::{ScriptFailure, ScriptLimits, ScriptResult};
@@ -11,10 +12,11 @@ use rquickjs::{
 use serde_json::Value;
 use std::rc::Rc;
 
-/// Stack of the engine, in bytes.
+/// Maximum stack of the engine, in bytes.
 const STACK: usize = 1 << 20;
 
-/// The language without `Date`, `performance` and observers of garbage collection.
+/// The built-in objects that scripts can use. `Date`, `performance` and observers of garbage collection are left
+/// out, so that scripts are deterministic.
 type Intrinsics = (
     intrinsic::Eval,
     intrinsic::RegExpCompiler,
@@ -45,7 +47,7 @@ impl Engine {
         Ok(Self { context, output, max_memory: limits.memory_bytes })
     }
 
-    /// Runs a script.
+    /// Runs a script and returns its result with its output.
     pub(crate) fn run(self, code: &str) -> ScriptResult {
         let result = self.evaluate(code);
         let result = if self.output.is_exceeded() { Err(ScriptFailure::TooMuchOutput) } else { result };
@@ -75,18 +77,20 @@ impl Engine {
 
     fn is_almost_full(&self) -> bool {
         let allocated_bytes = self.context.runtime().memory_usage().malloc_size;
-        // An engine that throws null above three quarters of its memory limit is out of memory.
+        // The engine throws null when it has no memory for an error object. Memory counts as exhausted above three
+        // quarters of the limit.
         usize::try_from(allocated_bytes).is_ok_and(|allocated_bytes| allocated_bytes > self.max_memory / 4 * 3)
     }
 }
 
-/// The error type that only the engine throws without memory: scripts cannot access its constructor.
+/// The prototype of the error type that the engine throws when memory is exhausted. Scripts cannot create errors of
+/// this type, because they cannot access its constructor.
 struct EngineErrors<'js>(Object<'js>);
 
 impl<'js> EngineErrors<'js> {
     const NAME: &'static str = "InternalError";
 
-    /// Removes the type from the global scope before the script runs.
+    /// Removes the error type from the global scope before the script runs.
     fn take_from(ctx: &Ctx<'js>) -> Result<Self, Error> {
         let globals = ctx.globals();
         let prototype: Object<'js> = globals.get::<_, Object<'js>>(Self::NAME)?.get("prototype")?;
@@ -100,7 +104,7 @@ impl<'js> EngineErrors<'js> {
     }
 }
 
-/// The phase in which an error was thrown.
+/// The phase of the evaluation in which an error was thrown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Running the script.
@@ -113,11 +117,11 @@ enum Phase {
 enum Thrown {
     /// A classified failure.
     Known(ScriptFailure),
-    /// Null: thrown by the script, or by the engine without memory for an error object.
+    /// The value null: thrown by the script, or by the engine if it had no memory for an error object.
     Null,
 }
 
-/// The result of a script.
+/// Evaluates a script, and awaits its result if that is a promise.
 fn result<'js>(ctx: &Ctx<'js>, code: &str) -> Result<JsValue<'js>, Error> {
     let mut options = EvalOptions::default();
     options.strict = false;
@@ -126,7 +130,7 @@ fn result<'js>(ctx: &Ctx<'js>, code: &str) -> Result<JsValue<'js>, Error> {
     result.finish()
 }
 
-/// A result as JSON; `None` if JSON cannot represent it.
+/// Converts a result to JSON; `None` if JSON cannot represent it.
 fn text_of<'js>(ctx: &Ctx<'js>, result: JsValue<'js>) -> Result<Option<String>, Error> {
     if result.is_undefined() {
         return Ok(Some("null".to_owned()));
@@ -134,7 +138,7 @@ fn text_of<'js>(ctx: &Ctx<'js>, result: JsValue<'js>) -> Result<Option<String>, 
     ctx.json_stringify(result)?.map(|text| text.to_string()).transpose()
 }
 
-/// Adds the output functions, and removes randomness.
+/// Adds `print` and `console`, and removes `Math.random`.
 fn install_output<'js>(ctx: &Ctx<'js>, output: &Rc<Output>) -> Result<(), Error> {
     let globals = ctx.globals();
     globals.get::<_, Object<'_>>("Math")?.remove("random")?;
@@ -161,8 +165,7 @@ fn write_line<'js>(ctx: &Ctx<'js>, output: &Output, arguments: Vec<JsValue<'js>>
     output.append_line(&line).map_err(|_| Exception::throw_range(ctx, "the output limit is exceeded"))
 }
 
-/// The text of an argument: strings as they are, errors as their message, JSON for JSON values, `String()`
-/// otherwise.
+/// The text of an argument: objects and arrays as JSON, all other values as `String()` converts them.
 fn text_of_argument<'js>(ctx: &Ctx<'js>, word: JsValue<'js>) -> Result<String, Error> {
     if !word.is_object() || word.is_function() || word.is_error() {
         let name: Function<'js> = ctx.globals().get("String")?;
@@ -171,7 +174,7 @@ fn text_of_argument<'js>(ctx: &Ctx<'js>, word: JsValue<'js>) -> Result<String, E
     Ok(ctx.json_stringify(word)?.map(|text| text.to_string()).transpose()?.unwrap_or_default())
 }
 
-/// Writes an error to the output like an interpreter on a terminal, and classifies it.
+/// Classifies an error, and writes it to the output in the form in which an interpreter prints it on a terminal.
 fn report_error<'js>(error: &CaughtError<'js>, of: Phase, own: &EngineErrors<'js>, output: &Output) -> Thrown {
     let (message, line) = match error {
         CaughtError::Exception(exception) => {
@@ -181,7 +184,7 @@ fn report_error<'js>(error: &CaughtError<'js>, of: Phase, own: &EngineErrors<'js
             let line = format!("{}: {message}\n{}", name.as_deref().unwrap_or("Error"), stack.trim_end());
             (message, line)
         }
-        // The engine's own text of a value contains addresses of the process.
+        // The engine's own text of such a value is not used, because it contains memory addresses of the process.
         CaughtError::Value(value) => {
             let word = text_of_argument(value.ctx(), value.clone()).unwrap_or_default();
             (String::new(), format!("Uncaught {word}"))
@@ -194,7 +197,7 @@ fn report_error<'js>(error: &CaughtError<'js>, of: Phase, own: &EngineErrors<'js
     }
     let is_own = matches!(error, CaughtError::Exception(exception) if own.contains(exception));
     Thrown::Known(match message.as_str() {
-        // A script may throw the same text, but not this error type.
+        // A script may throw an error with the same message, but not an error of the engine's own type.
         "out of memory" if is_own => ScriptFailure::Memory,
         "Maximum call stack size exceeded" | "stack overflow" => ScriptFailure::Memory,
         "circular reference" | "BigInt are forbidden in JSON.stringify" if of == Phase::Serialize => {

@@ -1,9 +1,9 @@
 //! Script execution: in a confined child of this program ([`EmbeddedGateway`]), or at an external HTTP gateway
 //! ([`HttpGateway`]).
 //!
-//! The child gets an empty environment, its own process group, and pipes for input and output. Before it reads the
-//! script, it confines itself: limits of memory, time and files, and a filter that kills it on any system call
-//! beyond computation. Its response is validated like untrusted input.
+//! The child receives an empty environment, its own process group, and pipes for input and output. It confines
+//! itself before it reads the script: it limits memory, time and files, and installs a filter that kills it on any
+//! system call that computation does not need. The server validates the child's response like untrusted input.
 
 mod child;
 mod confine;

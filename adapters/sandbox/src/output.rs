@@ -1,10 +1,10 @@
-//! The output of a script, up to its limit.
+//! Captures the output of a script, up to a limit.
 
 use std::cell::{Cell, RefCell};
 
-/// Maximum size of an interpreter error that is kept whole, in bytes.
+/// Maximum size of an interpreter error that is not truncated, in bytes.
 const MAX_ERROR: usize = 4 << 10;
-/// The mark of a truncated error.
+/// The text that marks the end of a truncated error.
 const TRUNCATION_MARK: &str = " […]\n";
 
 /// The captured output.
@@ -15,7 +15,7 @@ pub(crate) struct Output {
     is_exceeded: Cell<bool>,
 }
 
-/// The longest prefix of a text within a number of bytes.
+/// The longest prefix of a text with at most `most` bytes.
 fn prefix(text: &str, most: usize) -> &str {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {
@@ -24,7 +24,7 @@ fn prefix(text: &str, most: usize) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-/// The output exceeds its limit.
+/// Error: the output exceeds its limit.
 pub(crate) struct OutputExceeded;
 
 impl Output {
@@ -33,7 +33,7 @@ impl Output {
         Self { text: RefCell::new(String::new()), max_bytes, is_exceeded: Cell::new(false) }
     }
 
-    /// Appends a line, or its prefix within the limit.
+    /// Appends a line. If the line exceeds the limit, appends the prefix that fits and fails.
     pub(crate) fn append_line(&self, line: &str) -> Result<(), OutputExceeded> {
         let mut text = self.text.borrow_mut();
         let room = self.max_bytes.saturating_sub(text.len());
@@ -47,8 +47,8 @@ impl Output {
         Err(OutputExceeded)
     }
 
-    /// Appends the error that ended a script. Interpreters quote the script in it, so it may be long: it is
-    /// truncated, and does not count as exceeded output.
+    /// Appends the error that ended a script. The error may quote the script and so be long, so it is truncated. A
+    /// truncated error does not count as exceeded output.
     pub(crate) fn append_error(&self, error: &str) {
         let mut text = self.text.borrow_mut();
         let room = self.max_bytes.saturating_sub(text.len()).min(MAX_ERROR);
@@ -66,7 +66,7 @@ impl Output {
         self.is_exceeded.get()
     }
 
-    /// Takes the output.
+    /// Returns the captured text, and leaves the output empty.
     pub(crate) fn take(&self) -> String {
         self.text.take()
     }

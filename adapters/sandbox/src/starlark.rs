@@ -1,4 +1,5 @@
-//! Starlark, which has no clocks, randomness or I/O. The result is the global `result`.
+//! Starlark, which has no clocks, randomness or I/O. A script's result is the value of its global variable
+//! `result`.
 
 use crate::output::Output;
 use fairway_domain::execution::script::{ScriptFailure, ScriptResult};
@@ -13,7 +14,7 @@ use starlark::{
 /// Maximum depth of nested calls.
 const MAX_CALL_DEPTH: usize = 200;
 
-/// The library extensions for scripts.
+/// The extensions of the standard library that scripts can use.
 const LIBRARY: [LibraryExtension; 9] = [
     LibraryExtension::StructType,
     LibraryExtension::RecordType,
@@ -26,13 +27,14 @@ const LIBRARY: [LibraryExtension; 9] = [
     LibraryExtension::Json,
 ];
 
-/// The globals of scripts, created in advance because that takes longer than most scripts.
+/// The global functions of scripts. They are created before the script arrives, because this takes longer than most
+/// scripts.
 pub(crate) struct Engine {
     globals: Globals,
 }
 
 impl Engine {
-    /// Creates the engine, including the interpreter's lazy initialization.
+    /// Creates the engine, and triggers the interpreter's lazy initialization.
     pub(crate) fn new() -> Self {
         let engine = Self { globals: Globals::extended_by(&LIBRARY) };
         let _nothing = evaluate(&engine.globals, "result = None".to_owned(), &Output::with_limit(0));
@@ -54,7 +56,7 @@ fn evaluate(globals: &Globals, code: String, output: &Output) -> Result<Value, S
     let speaker = PrintCapture(output);
     let module = Module::new();
     {
-        // The process limits its memory.
+        // The interpreter has no memory limit of its own; the limit of the process applies.
         let mut evaluator = Evaluator::new(&module);
         evaluator.set_max_callstack_size(MAX_CALL_DEPTH).map_err(|_| ScriptFailure::Stopped)?;
         evaluator.set_print_handler(&speaker);
@@ -66,7 +68,7 @@ fn evaluate(globals: &Globals, code: String, output: &Output) -> Result<Value, S
     }
 }
 
-/// Writes an error to the output like an interpreter on a terminal, and classifies it.
+/// Classifies an error, and writes it to the output in the form in which an interpreter prints it on a terminal.
 fn report_error(error: &Error, output: &Output) -> ScriptFailure {
     let too_deep = matches!(error.kind(), ErrorKind::StackOverflow(_));
     let failure = if too_deep { ScriptFailure::Memory } else { ScriptFailure::Error };

@@ -1,4 +1,4 @@
-//! Signs checkpoints with keys that are secrets.
+//! Signs checkpoints with keys that are stored as secrets.
 
 use async_trait::async_trait;
 use fairway_domain::{
@@ -12,17 +12,17 @@ use std::{
     sync::Arc,
 };
 
-/// Where the current key is.
+/// The source of the current signing key.
 #[derive(Clone, Debug)]
 pub enum CheckpointKey {
-    /// A secret, by reference.
+    /// A secret, named by a reference.
     Reference(ServerSecretRef),
-    /// A file of this installation, which is created with a new key when it is missing. All processes of one
-    /// installation on one machine share it.
+    /// A key file of this installation. If the file is missing, it is created with a new key. All processes of the
+    /// installation on one machine share the file.
     GeneratedFile(PathBuf),
 }
 
-/// Reads the keys at each use, so a changed secret takes effect without a restart.
+/// Signs checkpoints. It reads the keys at each use, so that a changed secret takes effect without a restart.
 pub struct SecretSigner {
     secrets: Arc<dyn SecretReader>,
     current: CheckpointKey,
@@ -31,8 +31,8 @@ pub struct SecretSigner {
 }
 
 impl SecretSigner {
-    /// Signs with the current key and, while keys are rotated, with the previous one too. `generate` makes the base64
-    /// form of a new key.
+    /// Creates a signer. During a key rotation, `previous` names the old key, and checkpoints are signed with both
+    /// keys. `generate` returns a new key in base64.
     #[must_use]
     pub fn new(
         secrets: Arc<dyn SecretReader>,
@@ -83,13 +83,13 @@ fn unavailable(source: impl std::error::Error + Send + Sync + 'static) -> Signin
     SigningError::Unavailable(Box::new(source))
 }
 
-/// Creates a file with a key, unless another process did. The file appears with its whole content, because it is
-/// written under another name first.
+/// Creates a file with a key, unless the file already exists. The key is first written to a temporary file, so that
+/// other processes never see an incomplete file.
 fn create_key_file(path: &Path, key: &Secret) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let unfinished = path.with_extension(format!("{}.new", std::process::id()));
-    // Left behind by a process with the same identifier that died here.
+    // A process with the same id may have ended here earlier and left its temporary file.
     remove_if_present(&unfinished)?;
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
     file.write_all(key.expose().as_bytes())?;
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(signer.public_keys().await.unwrap(), [public_key(FIRST)]);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no unfinished file is left");
-        // An existing key is never replaced.
+        // An existing key file is never replaced.
         fs::write(&path, SECOND).unwrap();
         create_key_file(&path, &Secret::new(FIRST.to_owned())).unwrap();
         assert_eq!(signer.public_keys().await.unwrap(), [public_key(SECOND)]);

@@ -1,4 +1,4 @@
-//! Secrets in files.
+//! Reads secrets from files.
 
 use crate::{MAX_BYTES, secret};
 use fairway_domain::{
@@ -15,14 +15,15 @@ use tokio::{
 };
 use zeroize::Zeroizing;
 
-/// Reads a file of a tenant's folder.
+/// Reads a file in a tenant's folder.
 ///
-/// Links are followed, because mounted secrets are links. A link out of the tenant's folder is refused.
+/// Symbolic links are followed, because mounted secrets are links. A link that leads out of the tenant's folder is
+/// refused.
 pub(crate) async fn read_below(folder: &Path, tenant: &Slug, name: &str) -> Result<Secret, SecretError> {
     let folder = fs::canonicalize(folder).await.map_err(|failure| read_error(&failure))?;
     let own = folder.join(tenant.as_str());
     let place = fs::canonicalize(own.join(name)).await.map_err(|failure| read_error(&failure))?;
-    // The tenant's folder must not be a link either: it could lead to another tenant's folder.
+    // The tenant's folder itself must not be a link, because the link could lead to another tenant's folder.
     if !place.starts_with(&own) {
         tracing::warn!(tenant = tenant.as_str(), "a secret links out of its tenant's folder; refusing to read it");
         return Err(SecretError::OtherTenant);
@@ -30,14 +31,15 @@ pub(crate) async fn read_below(folder: &Path, tenant: &Slug, name: &str) -> Resu
     read(&place).await
 }
 
-/// Reads a file without its trailing line feed, which editors append.
+/// Reads a file. Removes one trailing line feed, which editors append.
 pub(crate) async fn read(place: &Path) -> Result<Secret, SecretError> {
-    // Opening a pipe or device could block.
+    // Only regular files are opened, because opening a pipe or a device could block.
     if !fs::metadata(place).await.map_err(|failure| read_error(&failure))?.is_file() {
         return Err(SecretError::Malformed);
     }
     let file = File::open(place).await.map_err(|failure| read_error(&failure))?;
-    // One buffer of the maximum size: growing would leave copies of the secret in memory.
+    // The buffer has the maximum size from the start, because a growing buffer would leave copies of the secret in
+    // freed memory.
     let max_bytes = MAX_BYTES.saturating_add(2);
     let mut bytes = Zeroizing::new(Vec::with_capacity(max_bytes));
     file.take(u64::try_from(max_bytes).unwrap_or(u64::MAX))

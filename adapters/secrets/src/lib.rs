@@ -1,8 +1,8 @@
 //! Secrets from environment variables, files or a vault, read on each use.
 //!
-//! A tenant's reference is resolved within the tenant's namespace: `env:NAME` is `FAIRWAY_SECRET_<TENANT>__<NAME>`,
-//! `file:name` is `<folder>/<tenant>/name`, and `vault:path#key` is below `<tenant>/` in the vault. References in
-//! the server's settings may name anything.
+//! References of a tenant are resolved within the tenant's own namespace. `env:NAME` names the variable
+//! `FAIRWAY_SECRET_<TENANT>__<NAME>`, `file:name` the file `<folder>/<tenant>/name`, and `vault:path#key` an entry
+//! below `<tenant>/` in the vault. References in the server's settings have no such restriction.
 
 mod checkpoint_signer;
 mod file;
@@ -22,9 +22,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Maximum size of a secret, in bytes: a certificate with its key and chain fits.
+/// Maximum size of a secret, in bytes. It suffices for a certificate with its private key and chain.
 pub(crate) const MAX_BYTES: usize = 64 * 1024;
-/// The prefix of tenants' variables.
+/// Prefix of the environment variables that contain secrets of tenants.
 const VARIABLE_PREFIX: &str = "FAIRWAY_SECRET_";
 
 /// The sources of secrets of this server.
@@ -32,20 +32,20 @@ const VARIABLE_PREFIX: &str = "FAIRWAY_SECRET_";
 pub struct SecretSources {
     /// The folder that contains one folder per tenant.
     pub folder: Option<PathBuf>,
-    /// The vault.
+    /// The vault, if one is configured.
     pub vault: Option<Vault>,
-    /// Looks up variables.
+    /// Reads an environment variable; replaceable in tests.
     variables: fn(&str) -> Option<OsString>,
 }
 
 impl SecretSources {
-    /// Sources with the variables of this process.
+    /// Creates sources that read the environment variables of this process.
     #[must_use]
     pub fn new(folder: Option<PathBuf>, vault: Option<Vault>) -> Self {
         Self { folder, vault, variables: |name| env::var_os(name) }
     }
 
-    /// The same sources, which look up variables with this function instead of in the environment of the process.
+    /// Replaces the lookup of environment variables by a function.
     #[must_use]
     pub fn with_variable_lookup(self, variables: fn(&str) -> Option<OsString>) -> Self {
         Self { variables, ..self }
@@ -86,9 +86,9 @@ impl SecretReader for SecretSources {
     }
 }
 
-/// A secret of valid length.
+/// Wraps a value as a secret. Fails if the value is empty or too long.
 pub(crate) fn secret(value: String) -> Result<Secret, SecretError> {
-    // Wrapped first, so that a refused value is wiped too.
+    // The value is wrapped before the check, so that its memory is also wiped if the check fails.
     let secret = Secret::new(value);
     if secret.expose().is_empty() || secret.expose().len() > MAX_BYTES {
         Err(SecretError::Malformed)

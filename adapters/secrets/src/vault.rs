@@ -1,4 +1,4 @@
-//! Secrets in a vault with version 2 of Vault's key-value engine.
+//! Reads secrets from a vault that uses version 2 of Vault's key-value engine.
 
 use crate::secret;
 use fairway_domain::secret::{Secret, SecretError};
@@ -9,9 +9,9 @@ use fairway_egress::{
 use serde_json::Value;
 use std::fmt;
 
-/// The default mount path of the engine.
+/// The path of the engine's default mount.
 const MOUNT: &str = "v1/secret/data";
-/// The header with the token.
+/// The header that contains the access token.
 const TOKEN: HeaderName = HeaderName::from_static("x-vault-token");
 
 /// A vault with its access token.
@@ -27,7 +27,7 @@ impl fmt::Debug for Vault {
     }
 }
 
-/// Reason why a vault is misconfigured. No variant contains the address or the token.
+/// Reason why the settings of a vault are invalid. No variant contains the address or the token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum VaultError {
     /// The address is invalid.
@@ -39,7 +39,7 @@ pub enum VaultError {
 }
 
 impl VaultError {
-    /// The stable code of the refusal.
+    /// The stable code of the error.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -50,10 +50,10 @@ impl VaultError {
 }
 
 impl Vault {
-    /// A vault at this address. The operator configured it, so the guard allows its exact origin.
+    /// Creates the client of a vault. The operator configured the address, so the guard allows its exact origin.
     ///
     /// # Errors
-    /// When address or token are invalid.
+    /// When the address or the token is invalid.
     pub fn new(guard: &Guard, address: &str, token: &Secret) -> Result<Self, VaultError> {
         let url = Url::parse(address).map_err(|_| VaultError::Address)?;
         let guard = guard.clone().with_allowed_origin(&url);
@@ -63,7 +63,7 @@ impl Vault {
         Ok(Self { endpoint, token })
     }
 
-    /// Reads a member of the entry at a path.
+    /// Reads the value of `key` in the vault's entry at `path`.
     pub(crate) async fn read(&self, path: &str, key: &str) -> Result<Secret, SecretError> {
         let call = EgressRequest {
             method: Method::GET,
@@ -79,7 +79,7 @@ impl Vault {
         }
         let body = answer.read_all().await.map_err(|error| unavailable(path, error.code()))?;
         let mut entry: Value = serde_json::from_slice(&body).map_err(|_| SecretError::Malformed)?;
-        // `null` if the last version of the entry is deleted.
+        // The vault returns `null` as data if the latest version of the entry was deleted.
         match entry.pointer_mut("/data/data").and_then(|members| members.get_mut(key)).map(Value::take) {
             None => Err(SecretError::Missing),
             Some(Value::String(text)) => secret(text),
@@ -88,7 +88,7 @@ impl Vault {
     }
 }
 
-/// The failure of a read. `path` is part of a reference and no secret.
+/// Logs the failure of a read. `path` is part of the secret's reference and is not secret itself.
 fn unavailable(path: &str, code: &str) -> SecretError {
     tracing::warn!(path, code, "failed to read a secret from the vault; reporting the secret as unavailable");
     SecretError::Unavailable

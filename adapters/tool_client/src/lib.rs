@@ -1,4 +1,5 @@
-//! The tool client: HTTP and MCP calls of tools and hooks through the egress guard. No request is sent twice.
+//! The tool client: sends HTTP and MCP calls of tools and hooks through the egress guard. Requests are never
+//! repeated.
 
 mod mcp;
 mod probe;
@@ -21,7 +22,7 @@ use moka::sync::Cache;
 use serde_json::Value;
 use std::{fmt, sync::Arc};
 
-/// Maximum number of endpoints whose connections are kept.
+/// Maximum number of endpoints whose open connections are cached.
 const MAX_ENDPOINTS: u64 = 256;
 
 /// A client that sends calls through the egress guard.
@@ -39,14 +40,14 @@ impl fmt::Debug for ToolClient {
 }
 
 impl ToolClient {
-    /// A client with this guard and these secrets.
+    /// Creates a client that uses this guard and this source of secrets.
     #[must_use]
     pub fn new(guard: Guard, secrets: Arc<dyn SecretReader>) -> Self {
         Self { guard, secrets, endpoints: Cache::new(MAX_ENDPOINTS) }
     }
 
-    /// The endpoint of an address, with a limit of the response size in bytes. It is cached for its connections; the
-    /// guard checks each new connection.
+    /// The endpoint of an address, with a maximum response size in bytes. Endpoints are cached to reuse their
+    /// connections; the guard checks each new connection.
     fn endpoint(&self, address: &str, most: usize) -> Result<Endpoint, EgressError> {
         let way = (address.to_owned(), most);
         if let Some(endpoint) = self.endpoints.get(&way) {
@@ -69,7 +70,7 @@ impl ToolClient {
         Ok(headers)
     }
 
-    /// A header value of a prefix and a secret.
+    /// A header value that consists of a prefix and a secret.
     async fn secret_header(
         &self,
         tenant: &Slug,
@@ -127,7 +128,8 @@ impl ToolClient {
             return Ok(Value::Null);
         }
         if kind == "application/json" || kind.ends_with("+json") {
-            // Duplicate member names are ambiguous, and PostgreSQL cannot store a NUL.
+            // The strict reader refuses duplicate member names, which are ambiguous, and NUL characters, which
+            // PostgreSQL cannot store.
             return json::read(&whole).map_err(|_| HttpCallError::Malformed);
         }
         if !kind.starts_with("text/") {
@@ -160,17 +162,18 @@ const fn to_http_method(method: HttpMethod) -> Method {
     }
 }
 
-/// Replaces NUL characters, which PostgreSQL cannot store in a text.
+/// Replaces NUL characters by U+FFFD, because PostgreSQL cannot store them in a text.
 fn replace_nul(text: String) -> String {
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
-/// A value as a query parameter: strings as they are, everything else as JSON.
+/// Converts a value to a query parameter: a string without quotes, any other value as JSON.
 fn query_value(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Whether an address leads to one of these hosts. An entry with a port matches only that port.
+/// Whether the host of an address matches an entry of `hosts`. An entry may begin with `*.`. An entry with a port
+/// matches this port only.
 fn matches_hosts(hosts: &[String], address: &str) -> bool {
     let Ok(url) = Url::parse(address) else { return false };
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return false };
@@ -188,7 +191,8 @@ fn matches_hosts(hosts: &[String], address: &str) -> bool {
     })
 }
 
-/// Converts a failure for the caller. The log gets its cause without the address, whose path is often secret.
+/// Converts a failure for the caller. The log records its cause without the address, whose path often contains a
+/// secret.
 fn call_error(error: EgressError) -> HttpCallError {
     tracing::info!(error = &error as &dyn std::error::Error, "failed to complete an HTTP call; failing the call");
     match error {

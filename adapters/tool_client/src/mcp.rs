@@ -1,7 +1,8 @@
-//! Tool calls over the Model Context Protocol, with its official SDK through the egress guard.
+//! Tool calls over the Model Context Protocol. They use its official SDK, whose requests pass the egress guard.
 //!
-//! Each call is a session of its own: initialize, compare the tool with its pin, call it. Only connections are kept
-//! between calls, so that no tool changes after its check.
+//! Each call uses its own session: it initializes the session, compares the tool with its pin (the digest that a
+//! person reviewed), and calls the tool. Sessions are not reused, so that a tool cannot change between its check
+//! and its call. Only connections are kept between calls.
 
 use crate::{ToolClient, call_error, matches_hosts, replace_nul};
 use fairway_domain::{
@@ -42,13 +43,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Maximum size of one response, in bytes: tool lists are longer than tool results.
+/// Maximum size of one response, in bytes. It exceeds the limit of HTTP tools, because tool lists are longer than
+/// tool results.
 const MAX_LISTING_BYTES: usize = 1 << 20;
-/// Maximum number of pages of a tool list.
+/// Maximum number of pages of a tool list that are read.
 const MAX_PAGES: usize = 20;
-/// The header by which the server deduplicates a call.
+/// The header whose value lets the server recognize a repeated call.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// The header with the server's session identifier.
+/// The header that contains the server's session identifier.
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
 impl ToolClient {
@@ -72,7 +74,7 @@ impl ToolClient {
         let wire = GuardedTransport { endpoint, headers, idempotency_key: named, failure: Arc::default() };
         let broke = Arc::clone(&wire.failure);
         run_session(wire, call).await.map_err(|error| match error {
-            // The SDK reports only a broken transport; the transport has recorded the cause.
+            // The SDK reports only that the transport failed. The cause is in the record that the transport keeps.
             McpError::Call(HttpCallError::Truncated) => {
                 let why = broke.lock().unwrap_or_else(PoisonError::into_inner).take();
                 why.unwrap_or(HttpCallError::Truncated).into()
@@ -103,8 +105,8 @@ async fn run_session(wire: GuardedTransport, call: &McpCall) -> Result<Value, Mc
         );
         HttpCallError::Truncated
     })?;
-    // The end of the session is not awaited. The SDK's task sends it when the session is dropped, within seconds,
-    // and a slow server does not delay the result.
+    // This call does not wait for the end of the session, so that a slow server does not delay the result. The
+    // SDK's background task ends the session within seconds after it was dropped.
     verify_and_call(running.peer(), call).await
 }
 
@@ -125,7 +127,7 @@ async fn verify_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Valu
     let params = CallToolRequestParams::new(call.tool.clone()).with_arguments(call.arguments.clone());
     match peer.call_tool_once(params).await.map_err(|error| session_error(&error, call))? {
         CallToolResponse::Complete(result) => Ok(result_value(result, call)?),
-        // No user is available for input, and no client would poll a task.
+        // Both responses are refused: no user is available to provide input, and this client does not poll tasks.
         CallToolResponse::InputRequired(_) | CallToolResponse::Task(_) => Err(HttpCallError::ErrorStatus.into()),
         _ => Err(HttpCallError::Malformed.into()),
     }
@@ -137,7 +139,7 @@ async fn find_tool(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Option<Too
         let params = PaginatedRequestParams::default().with_cursor(cursor);
         let page = peer.list_tools(Some(params)).await.map_err(|error| session_error(&error, call))?;
         for tool in page.tools.into_iter().filter(|tool| tool.name == call.tool) {
-            // Of two tools with the same name, the server's choice is unknown.
+            // If two tools have the same name, it is unknown which one the server would call, so none is called.
             if described_tool.replace(tool).is_some() {
                 return Ok(None);
             }
@@ -147,11 +149,13 @@ async fn find_tool(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Option<Too
             return Ok(described_tool);
         }
     }
-    // A duplicate may be on an unread page.
+    // The list has more pages than the limit. It is refused, because an unread page may contain a second tool with
+    // this name.
     Err(HttpCallError::TooLong.into())
 }
 
-/// The result of a tool: its structured content, or its text. The limits of HTTP responses apply.
+/// The result of a tool: its structured content if present, otherwise its text. The size limit of HTTP results
+/// applies.
 fn result_value(result: CallToolResult, call: &McpCall) -> Result<Value, HttpCallError> {
     if result.is_error == Some(true) {
         tracing::info!(call_id = %call.call_id, "an MCP tool reported an error; failing the tool call");
@@ -175,11 +179,12 @@ fn result_value(result: CallToolResult, call: &McpCall) -> Result<Value, HttpCal
     if bytes.len() > MAX_RESPONSE_BYTES {
         return Err(HttpCallError::TooLong);
     }
-    // A value that cannot be stored is not a valid result.
+    // The strict reader refuses values that PostgreSQL cannot store.
     json::read(&bytes).map_err(|_| HttpCallError::Malformed)
 }
 
-/// Converts a session failure of a call. The log gets only its name: other parts may contain the server's text.
+/// Converts the failure of a session. The log contains only the name of the failure, because other parts may
+/// contain the server's text.
 fn session_error(error: &ServiceError, call: &McpCall) -> HttpCallError {
     let (name, failure) = match error {
         ServiceError::McpError(_) => ("McpError", HttpCallError::ErrorStatus),
@@ -196,7 +201,7 @@ fn session_error(error: &ServiceError, call: &McpCall) -> HttpCallError {
     failure
 }
 
-/// The name of an initialization failure: other parts may contain the server's text.
+/// The name of an initialization failure, for the log. Other parts of the error may contain the server's text.
 const fn init_error_name(error: &ClientInitializeError) -> &'static str {
     match error {
         ClientInitializeError::ExpectedInitResponse(_) => "ExpectedInitResponse",
@@ -214,7 +219,7 @@ const fn init_error_name(error: &ClientInitializeError) -> &'static str {
     }
 }
 
-/// The client information for servers. It offers no capabilities.
+/// Describes this client to servers. It declares no capabilities.
 struct ClientInfo(ClientConfig);
 
 impl ClientHandler for ClientInfo {
@@ -223,14 +228,14 @@ impl ClientHandler for ClientInfo {
     }
 }
 
-/// The transport of a session. No message is sent twice.
+/// The transport of a session, which sends requests through the egress guard. No message is sent twice.
 #[derive(Clone)]
 struct GuardedTransport {
     endpoint: Endpoint,
     headers: HeaderMap,
-    /// The key by which the server deduplicates a tool call.
+    /// The identifier of the tool call, by which the server recognizes a repeated call.
     idempotency_key: HeaderValue,
-    /// The cause of a transport failure.
+    /// The cause of the transport's first failure, which the SDK does not return.
     failure: Arc<Mutex<Option<HttpCallError>>>,
 }
 
@@ -251,8 +256,9 @@ impl GuardedTransport {
         StreamableHttpError::UnexpectedServerResponse("an invalid response".into())
     }
 
-    /// Checks an event for duplicate member names. The SDK skips unreadable data and takes the last duplicate; it
-    /// ignores events of other types.
+    /// Refuses an event whose data is not strict JSON, for example because of duplicate member names. The SDK
+    /// itself would skip unreadable data, and would use the last of two equal names. It ignores events of other
+    /// types, so they are not checked.
     fn check_event(&self, event: Sse) -> Result<Sse, SseError> {
         if let (None | Some("" | "message"), Some(data)) = (event.event.as_deref(), event.data.as_deref())
             && !data.trim().is_empty()
@@ -282,7 +288,8 @@ impl GuardedTransport {
         if let ClientJsonRpcMessage::Request(request) = &message
             && let ClientRequest::CallToolRequest(_) = &request.request
         {
-            // Only the call itself has the key: the server could answer earlier requests for the call otherwise.
+            // Only the request that calls the tool has the key. With the key on earlier requests of the session,
+            // the server could return their responses as the result of the call.
             headers.insert(IDEMPOTENCY_KEY, self.idempotency_key.clone());
         }
         let body = serde_json::to_vec(&message)?;
@@ -313,7 +320,7 @@ impl GuardedTransport {
             }
             "application/json" => {
                 let whole = answer.read_all().await.map_err(|error| self.egress_failure(error))?;
-                // Duplicate member names are ambiguous.
+                // The strict reader refuses duplicate member names, which are ambiguous.
                 let document = json::read(&whole).map_err(|_| self.invalid_response(HttpCallError::Malformed))?;
                 let message: ServerJsonRpcMessage =
                     serde_json::from_value(document).map_err(|_| self.invalid_response(HttpCallError::Malformed))?;
@@ -354,7 +361,8 @@ impl StreamableHttpClient for GuardedTransport {
         self.endpoint.send(call).await.map(|_| ()).map_err(StreamableHttpError::Client)
     }
 
-    /// Responses arrive with their requests. An interrupted stream is not resumed.
+    /// Refuses a separate event stream: responses arrive with their requests, and an interrupted stream is not
+    /// resumed.
     async fn get_stream(
         &self,
         _: Arc<str>,

@@ -1,4 +1,4 @@
-//! Checks of the endpoints of connections, through the egress guard.
+//! Checks whether the endpoints of connections respond, through the egress guard.
 
 use crate::ToolClient;
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ use tokio::{
 const POSTGRES_PORT: u16 = 5432;
 /// The default port of mail servers.
 const SMTP_PORT: u16 = 25;
-/// The request for encryption of the PostgreSQL protocol: its length, and its code 80877103.
+/// PostgreSQL's request for encryption: the length of the message, and the request code 80877103.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
 #[async_trait]
@@ -45,13 +45,13 @@ impl ToolClient {
         }
         let request = EgressRequest { method: Method::GET, path: String::new(), headers, body: Vec::new().into() };
         let answer = endpoint.send(request).await.map_err(probe_error)?;
-        // An object store refuses anonymous requests, and thereby shows that it serves.
+        // An object store refuses anonymous requests with a client error, which also shows that it is running.
         let is_healthy =
             answer.status().is_success() || probe.protocol == ProbeProtocol::S3 && answer.status().is_client_error();
         if is_healthy { Ok(()) } else { Err(ProbeError::Refused) }
     }
 
-    /// A PostgreSQL server answers the request for encryption with one letter.
+    /// Sends PostgreSQL's request for encryption. A PostgreSQL server answers with one letter: `S` or `N`.
     async fn probe_postgres(&self, endpoint: &str) -> Result<(), ProbeError> {
         let mut stream = self.guard.dial(endpoint, POSTGRES_PORT).await.map_err(probe_error)?;
         stream.write_all(&SSL_REQUEST).await.map_err(|_| ProbeError::Unreachable)?;
@@ -62,7 +62,7 @@ impl ToolClient {
         }
     }
 
-    /// A mail server greets with status 220.
+    /// Reads the greeting of a mail server. A server that accepts mail greets with status 220.
     async fn probe_smtp(&self, endpoint: &str) -> Result<(), ProbeError> {
         let mut stream = self.guard.dial(endpoint, SMTP_PORT).await.map_err(probe_error)?;
         let mut greeting = [0_u8; 3];
@@ -75,7 +75,7 @@ impl ToolClient {
     }
 }
 
-/// Converts a failure. The log gets its cause without the address.
+/// Converts a failure. The log records its cause without the address, which may contain a secret.
 fn probe_error(error: EgressError) -> ProbeError {
     tracing::info!(error = &error as &dyn std::error::Error, "failed to check the endpoint of a connection");
     match error {

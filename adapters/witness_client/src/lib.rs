@@ -1,4 +1,5 @@
-//! Asks witnesses of the transparency log for cosignatures (C2SP `tlog-witness`), through the egress guard.
+//! Requests cosignatures of checkpoints from the witnesses of the transparency log (C2SP `tlog-witness`), through
+//! the egress guard.
 
 use async_trait::async_trait;
 use fairway_domain::transparency_log::{
@@ -7,21 +8,21 @@ use fairway_domain::transparency_log::{
 use fairway_egress::{EgressError, EgressRequest, Endpoint, Guard, Limits, Method, StatusCode, Url, header};
 use std::time::Duration;
 
-/// Timeout of a request. The caller limits the time of a cosignature further.
+/// Timeout of a request. The caller may set a shorter one for a cosignature.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum length of a response, in bytes.
 const MAX_BODY: usize = 16 << 10;
-/// The media type of the response that names the size which the witness knows.
+/// The media type of a response that contains the log size that the witness cosigned last.
 const SIZE_TYPE: &str = "text/x.tlog.size";
 
-/// A witness behind an HTTP address.
+/// A witness that is reached over HTTP.
 #[derive(Clone, Debug)]
 pub struct HttpWitness {
     key: WitnessKey,
     endpoint: Endpoint,
 }
 
-/// The response of a witness has another form than the protocol.
+/// The response of a witness does not conform to the protocol.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 enum ResponseError {
     #[error("the witness returned status {0}")]
@@ -31,8 +32,8 @@ enum ResponseError {
 }
 
 impl HttpWitness {
-    /// The witness with this key and submission prefix. The operator configured the address, so the guard of this witness
-    /// allows its exact origin.
+    /// Creates the client of the witness with this key at this submission prefix. The operator configured the
+    /// address, so this client's guard allows its exact origin.
     ///
     /// # Errors
     /// When requests cannot be sent to the address.
@@ -69,8 +70,8 @@ impl Witness for HttpWitness {
     }
 }
 
-/// Reads a response. A witness answers 409 when it knows another size, 404 and 403 when it does not know the log or its
-/// key, and 422 when the proof does not hold.
+/// Interprets a response. The status 409 means that the witness last cosigned another size of the log. With 404 or
+/// 403, the witness does not know the log or its key. With 422, the consistency proof is invalid.
 fn read_response(status: StatusCode, is_size: bool, text: &str) -> Result<WitnessResponse, WitnessError> {
     match status {
         StatusCode::OK => {
@@ -81,7 +82,7 @@ fn read_response(status: StatusCode, is_size: bool, text: &str) -> Result<Witnes
             let size = text.strip_suffix('\n').unwrap_or(text).parse();
             size.map(WitnessResponse::KnowsSize).map_err(|_| unavailable(ResponseError::Form))
         }
-        // The same size with another root.
+        // A 409 without a size means that the witness cosigned the same size with another root hash.
         StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => Err(WitnessError::Contradicted),
         StatusCode::NOT_FOUND | StatusCode::FORBIDDEN => Err(WitnessError::UnknownLog),
         other => Err(unavailable(ResponseError::Status(other))),

@@ -1,4 +1,4 @@
-//! Objects that are longer than their recorded length.
+//! Tests of reads of objects that are longer than their recorded length.
 
 use super::{in_bucket, in_directory, path};
 use crate::bounded_read;
@@ -42,7 +42,8 @@ async fn grown_file_is_refused_unread() {
         assert_eq!(format!("{:?}", found.unwrap().unwrap()), "more unverified bytes than expected");
         assert!(matches!(put, Err(ArtifactError::Conflict)), "{put:?}");
     }
-    // The recorded length is accepted. A shorter file is too: the caller's comparison detects it.
+    // An object of the recorded length is accepted. A shorter object is accepted too, because the caller compares
+    // the content.
     file.set_len(STORED.len() as u64).unwrap();
     assert!(store.read(&path(), STORED.len()).await.unwrap().unwrap().is_equal_to(STORED));
     file.set_len(0).unwrap();
@@ -61,7 +62,7 @@ async fn endless_stream_is_dropped_at_the_first_excess_part() {
     let meta = ObjectMeta {
         location: Path::from("x"),
         last_modified: "2026-01-01T00:00:00Z".parse().unwrap(),
-        // The reported size is wrong too.
+        // The reported size is too short, so it does not reveal the real length.
         size: 7,
         e_tag: None,
         version: None,
@@ -78,8 +79,8 @@ async fn endless_stream_is_dropped_at_the_first_excess_part() {
     assert_eq!(format!("{found:?}"), "more unverified bytes than expected");
 }
 
-/// Responds to one request with an object of a terabyte, and sends at most `max_bytes` of it. The thread returns
-/// the number of bytes sent.
+/// Serves one request for an object of a terabyte, and sends at most `max_bytes` of it. The thread returns the
+/// number of bytes sent.
 fn endless_bucket(max_bytes: usize) -> (String, JoinHandle<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -117,7 +118,7 @@ async fn disconnects_from_a_bucket_that_sends_without_end() {
     let store = in_bucket(&format!("s3://bucket/p?endpoint={endpoint}&region=x-1&path_style=true"));
     let found = store.read(&path(), STORED.len()).await;
     let sent = tokio::task::spawn_blocking(|| sender.join().unwrap()).await.unwrap();
-    // The client reads no more than the buffers of both sockets and its own hold.
+    // The client stops reading, so only its own buffer and those of both sockets are filled.
     assert!(sent < 64 * MIB, "{sent} bytes were sent");
     assert_eq!(format!("{:?}", found.unwrap().unwrap()), "more unverified bytes than expected");
 }

@@ -17,12 +17,13 @@ pub(crate) struct Cluster {
     account: Account,
     durability: Durability,
     password: Option<String>,
-    /// INVARIANT: locked while the server may run. The kernel releases it whenever the process ends.
+    /// INVARIANT: locked while the server may run. The kernel releases the lock when this process ends, for any
+    /// reason.
     _lock: File,
 }
 
 impl Cluster {
-    /// Locks the directory, and creates a cluster if there is none.
+    /// Locks the directory, and creates a cluster if the directory has none.
     pub(crate) fn open(options: &Options, account: Account) -> Result<Cluster, StartError> {
         let home = state_directories::enterable_directory(&options.data_dir, &account)
             .map_err(StartError::io("preparing the data directory"))?;
@@ -73,7 +74,7 @@ impl Cluster {
         password_file(&self.home)
     }
 
-    /// Creates a log file; that of the previous start is kept as `log.before`.
+    /// Creates the log file of a new start. The log of the previous start is renamed to `log.before`.
     pub(crate) fn new_log(&self) -> io::Result<File> {
         let path = self.log_file();
         match fs::rename(&path, self.home.join("log.before")) {
@@ -83,8 +84,8 @@ impl Cluster {
         OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)
     }
 
-    /// Creates the cluster in a temporary place and moves it when complete: a killed `initdb` leaves no apparent
-    /// data.
+    /// Creates the cluster in a temporary directory and renames it when it is complete, so that a killed `initdb`
+    /// leaves nothing that looks like a cluster.
     fn create(&mut self, options: &Options) -> Result<(), StartError> {
         let unfinished = self.home.join("cluster.unfinished");
         match fs::remove_dir_all(&unfinished) {
@@ -117,7 +118,8 @@ impl Cluster {
         fs::rename(&unfinished, &self.data).map_err(StartError::io("moving the new cluster to its place"))
     }
 
-    /// 192 random bits in hexadecimal, readable only by the server's account, which `initdb` reads once.
+    /// Creates a password of 192 random bits in hexadecimal. Its file is readable by the server's account only;
+    /// `initdb` reads it once.
     fn new_password(&self) -> io::Result<String> {
         let mut bytes = [0_u8; 24];
         File::open("/dev/urandom")?.read_exact(&mut bytes)?;
@@ -143,14 +145,14 @@ fn password(home: &Path) -> Result<String, StartError> {
     fs::read_to_string(password_file(home)).map_err(StartError::io("reading the server's password"))
 }
 
-/// An existing cluster, regardless of its directory's owner.
+/// An existing cluster, whether or not a process owns its directory.
 pub(crate) struct ExistingCluster {
     home: PathBuf,
     data: PathBuf,
 }
 
 impl ExistingCluster {
-    /// Finds the cluster of these options; creates nothing.
+    /// Finds the cluster in this data directory; creates nothing.
     pub(crate) fn find(data_dir: &Path, account: &Account) -> Result<ExistingCluster, StartError> {
         let doing = "looking for the data directory";
         let none = || StartError::NoCluster(data_dir.to_owned());
@@ -176,7 +178,8 @@ impl ExistingCluster {
     }
 }
 
-/// Locks the directory for this process, and records its id for the error message of a second one.
+/// Locks the directory for this process. Writes its process id into the lock file, for the error message of a
+/// second process.
 fn lock(home: &Path) -> Result<File, StartError> {
     let doing = "locking the data directory";
     let path = home.join("lock");
@@ -198,7 +201,7 @@ fn lock(home: &Path) -> Result<File, StartError> {
     Ok(file)
 }
 
-/// The major version of the cluster; `None` if there is none.
+/// Reads the major version of the cluster; `None` if the directory has no cluster.
 fn cluster_version(data: &Path) -> io::Result<Option<u32>> {
     match fs::read_to_string(data.join("PG_VERSION")) {
         Ok(text) => text.trim().parse().map(Some).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
@@ -207,8 +210,8 @@ fn cluster_version(data: &Path) -> io::Result<Option<u32>> {
     }
 }
 
-/// Removes the caller's `PG…` variables and sets locale, time zone and working directory, so that the server's programs
-/// do not depend on the caller.
+/// Makes a command independent of the caller's environment: removes its `PG…` variables, and sets locale, time zone
+/// and working directory.
 pub(crate) fn isolate_environment(command: &mut Command, data: &Path) {
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"PG") {
@@ -216,11 +219,12 @@ pub(crate) fn isolate_environment(command: &mut Command, data: &Path) {
         }
     }
     command.env("LC_ALL", "C").env("TZ", "UTC");
-    // The programs warn about a working directory that their account cannot enter.
+    // The programs print a warning if their account cannot enter the working directory, so they run in the root
+    // directory.
     command.current_dir(data.ancestors().last().unwrap_or(data));
 }
 
-/// The end of a log on one line, because an error message is one line.
+/// The last lines of a log, joined to one line for an error message.
 pub(crate) fn last_lines(log: &str) -> String {
     let lines: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let kept = lines.len().saturating_sub(6);

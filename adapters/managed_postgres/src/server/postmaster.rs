@@ -1,4 +1,4 @@
-//! The server process according to its `postmaster.pid` file.
+//! The state of a server process, as its `postmaster.pid` file describes it.
 
 use std::fs;
 use std::io;
@@ -12,17 +12,18 @@ use nix::unistd::Pid;
 
 use super::StartError;
 
-/// Timeouts of an abandoned server: for a fast shutdown with a checkpoint, then for an immediate one.
+/// Timeouts for stopping a server without an owner: first for a fast shutdown with a checkpoint, then for an
+/// immediate shutdown.
 const FAST_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 const IMMEDIATE_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The content of the file; PostgreSQL documents its lines in `pidfile.h`.
+/// The content of `postmaster.pid`. PostgreSQL documents its lines in `pidfile.h`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PidFile {
     pub(crate) process: u32,
-    /// The fourth line.
+    /// From the fourth line.
     pub(crate) port: Option<u16>,
-    /// The eighth line: whether connections are accepted.
+    /// From the eighth line: whether the server accepts connections.
     pub(crate) is_ready: bool,
 }
 
@@ -34,7 +35,8 @@ impl PidFile {
 
     fn parse(text: &str) -> Option<PidFile> {
         let mut lines = text.lines();
-        // A server in single-user mode writes a negative id; it must not be stopped.
+        // A server in single-user mode writes a negative process id, which does not parse. Such a server must not
+        // be stopped.
         let process = lines.next()?.trim().parse().ok()?;
         let port = lines.nth(2).and_then(|port| port.trim().parse().ok());
         let is_ready = lines.nth(3).is_some_and(|status| status.trim() == "ready");
@@ -42,14 +44,14 @@ impl PidFile {
     }
 }
 
-/// The port of a server that accepts connections on this directory.
+/// The port of the server on this directory, if it accepts connections.
 pub(crate) fn accepting_port(data: &Path) -> Option<u16> {
     let PidFile { process, port, is_ready } = PidFile::read(data)?;
     port.filter(|_| is_ready && is_server_on(process, data))
 }
 
-/// Ensures that no server runs on this directory. The caller holds the directory's lock, so a running server has
-/// lost its owner.
+/// Ensures that no server runs on this directory. The caller holds the directory's lock, so a server that still
+/// runs has lost its owner.
 pub(crate) fn stop_leftover_server(data: &Path) -> Result<(), StartError> {
     let file = data.join("postmaster.pid");
     if !file.exists() {
@@ -60,8 +62,8 @@ pub(crate) fn stop_leftover_server(data: &Path) -> Result<(), StartError> {
     {
         return stop_abandoned(process, data);
     }
-    // The server has ended. PostgreSQL removes the file of a dead process itself, but not if another process has its
-    // id (common in containers, where ids restart) or if a power loss left the file empty.
+    // The server has ended. PostgreSQL removes the file of an ended process itself, with two exceptions: another
+    // process has the same id (common in containers, where ids restart), or a power loss left the file empty.
     match fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -83,7 +85,7 @@ fn stop_abandoned(process: u32, data: &Path) -> Result<(), StartError> {
     Err(StartError::Abandoned(process))
 }
 
-/// Sends a signal; a process that has ended is not an error.
+/// Sends a signal. A process that has already ended is not an error.
 pub(crate) fn send(process: u32, signal: Signal) -> io::Result<()> {
     let Ok(process) = i32::try_from(process) else { return Err(io::ErrorKind::InvalidInput.into()) };
     match kill(Pid::from_raw(process), signal) {
@@ -92,8 +94,8 @@ pub(crate) fn send(process: u32, signal: Signal) -> io::Result<()> {
     }
 }
 
-/// Whether this process is a server on this directory: ids are reused, so its command line must contain the
-/// directory.
+/// Whether this process is a server on this directory. The kernel reuses process ids, so the command line must
+/// contain the directory.
 fn is_server_on(process: u32, data: &Path) -> bool {
     command_line(process).is_some_and(|line| {
         let directory = data.as_os_str().as_encoded_bytes();
@@ -101,7 +103,7 @@ fn is_server_on(process: u32, data: &Path) -> bool {
     })
 }
 
-/// The command line of a process; `None` if it has ended. A zombie's is empty.
+/// The command line of a process; `None` if the process has ended. The command line of a zombie is empty.
 fn command_line(process: u32) -> Option<Vec<u8>> {
     if Path::new("/proc/self/cmdline").exists() {
         return fs::read(format!("/proc/{process}/cmdline")).ok();
@@ -134,7 +136,7 @@ mod tests {
     fn spares_other_processes_and_removes_the_pid_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("postmaster.pid");
-        // The id of this test process: alive, and not a server on that folder.
+        // The file names this test process, which is alive but is not a server on that folder.
         fs::write(&file, format!("{}\n{}\n", std::process::id(), folder.path().display())).unwrap();
         stop_leftover_server(folder.path()).unwrap();
         assert!(!file.exists());
@@ -143,12 +145,12 @@ mod tests {
     #[test]
     fn stops_an_abandoned_server_of_the_directory() {
         let folder = tempfile::tempdir().unwrap();
-        // A program whose command line contains the directory, like a server's.
+        // A program whose command line contains the directory, as that of a server does.
         let script = "trap 'exit 0' INT; while :; do read -r line < \"${0}/pipe\"; done";
         nix::unistd::mkfifo(&folder.path().join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let mut child = Command::new("sh").arg("-c").arg(script).arg(folder.path()).spawn().unwrap();
         fs::write(folder.path().join("postmaster.pid"), format!("{}\n", child.id())).unwrap();
-        // A new process briefly has no command line.
+        // A new process has no command line for a short time.
         while !is_server_on(child.id(), folder.path()) {
             thread::yield_now();
         }

@@ -1,4 +1,4 @@
-//! The running server process.
+//! Starts and stops the server process.
 
 use std::fs;
 use std::io;
@@ -15,17 +15,17 @@ use super::postmaster::{PidFile, send};
 use super::{Durability, Options, StartError, StopError};
 use crate::parent_death::{self, DeathSignal};
 
-/// Timeout of a start: recovery after a crash may replay a long log.
+/// Timeout of a start. It is long, because recovery after a crash may replay a long write-ahead log.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
-/// Timeout of a stop: a fast shutdown writes a checkpoint.
+/// Timeout of a stop. It is long, because a fast shutdown writes a checkpoint.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The server process, with the thread that it is bound to.
+/// The server process, and the thread that spawned it.
 pub(crate) struct Process {
     child: Child,
-    /// Dropping it ends the thread that spawned the server. That thread must live as long as the server, because the
-    /// kernel signals the server when the thread ends.
+    /// Dropping the sender ends the thread that spawned the server. The thread must live as long as the server,
+    /// because the kernel signals the server when the thread ends.
     _spawner: Sender<()>,
 }
 
@@ -61,7 +61,8 @@ impl Process {
     }
 
     pub(crate) fn stop_immediately(&mut self) -> Result<(), StopError> {
-        // The id is not reused before the child was waited for, so the signal cannot hit another process.
+        // The kernel does not reuse the id until `try_wait` has collected the exit status, so the signal cannot
+        // reach another process.
         if self.is_running() {
             send(self.id(), Signal::SIGQUIT)?;
             if !self.ends_within(STOP_TIMEOUT)? {
@@ -94,7 +95,7 @@ impl Process {
                 return Err(StartError::Ended(log()));
             }
             if since.elapsed() > START_TIMEOUT {
-                // The start failure matters more to the caller than a stop failure.
+                // A failure to stop is ignored, because the failure to start is more important to the caller.
                 let _ = self.stop_immediately();
                 return Err(StartError::NotReady { waited: START_TIMEOUT, log: log() });
             }
@@ -120,9 +121,9 @@ fn command(options: &Options, cluster: &Cluster, port: u16) -> Command {
             ("fsync", "off"),
             ("synchronous_commit", "off"),
             ("full_page_writes", "off"),
-            // The log may be in memory.
+            // Limits the write-ahead log, which may be in memory.
             ("max_wal_size", "1GB"),
-            // Tests run in parallel, each with its own pool.
+            // Tests run in parallel, each with its own connection pool.
             ("max_connections", "300"),
         ],
     };
@@ -133,18 +134,19 @@ fn command(options: &Options, cluster: &Cluster, port: u16) -> Command {
     command.arg("-p").arg(port.to_string());
     isolate_environment(&mut command, cluster.directory());
     cluster.account().apply(&mut command);
-    // A process group of its own: Ctrl-C in the terminal signals the foreground group, and the owner must drain
-    // first.
+    // The server gets its own process group. Ctrl-C in the terminal signals the foreground group only, so the owner
+    // can drain before it stops the server.
     command.process_group(0);
     command
 }
 
-/// Spawns on a thread that waits until the process is dropped.
+/// Spawns the command on a thread that lives until the `Process` is dropped.
 fn spawn(mut command: Command) -> io::Result<Process> {
     let (hand_over, spawned) = channel();
     let (keeper, released) = channel::<()>();
     thread::Builder::new().name("managed-postgres".to_owned()).spawn(move || {
-        // A failed send means that the receiver is gone; nothing is ever sent on the other channel.
+        // A failed send means that the caller has gone. Nothing is ever sent on the `released` channel: it closes
+        // when the `Process` is dropped.
         let _ = hand_over.send(command.spawn());
         let _ = released.recv();
     })?;

@@ -1,4 +1,4 @@
-//! Chat formats against the limits that their services document.
+//! Tests the chat formats against the limits that their services document.
 
 use super::*;
 use fairway_domain::{fact_category::FactCategory, time::Timestamp};
@@ -41,7 +41,8 @@ fn no_format_mentions_anybody_or_renders_a_link() {
     for format in ["slack", "teams", "discord", "google_chat", "mattermost"] {
         let body = body(Some(format), "https://chat.example/hook", &hostile);
         let plain = match format {
-            // Plain-text objects and text runs are shown as they are; only these members are read as markup.
+            // Plain-text objects and text runs are displayed literally. Only the members listed here are
+            // interpreted as markup.
             "slack" => vec![body["text"].as_str().unwrap().to_owned()],
             "teams" => Vec::new(),
             "google_chat" => vec![

@@ -99,9 +99,9 @@ fn leaves_out_keys_that_cannot_verify_access_tokens() {
         with(rsa_key(), "e", json!("")),
         with(rsa_key(), "e", json!("AQAAAAAAAAAB")),
         with(rsa_key(), "n", json!("A".repeat(100))),
-        // 1024 bits.
+        // 1024 bits: too short.
         with(rsa_key(), "n", json!("_".repeat(170))),
-        // More than 8192 bits.
+        // More than 8192 bits: too long.
         with(rsa_key(), "n", json!("_".repeat(1_368))),
         with(ed_key(), "crv", json!("X25519")),
         with(ed_key(), "crv", json!("Ed448")),
@@ -112,7 +112,7 @@ fn leaves_out_keys_that_cannot_verify_access_tokens() {
         json!(null),
     ] {
         assert_eq!(parse(json!([unusable])).err(), Some(KeySetError::Empty), "{unusable}");
-        // It does not disturb the others.
+        // An unusable key does not affect the other keys of the set.
         assert!(parse(json!([unusable, ed_key()])).unwrap().has_key("ed"), "{unusable}");
     }
     for usable in [

@@ -1,4 +1,4 @@
-//! The addresses of an issuer for sign-in, from its discovery document.
+//! Discovers the addresses of an issuer's sign-in endpoints from its discovery document.
 
 use crate::{
     config::is_loopback,
@@ -14,21 +14,21 @@ use std::{
 use tokio::sync::Mutex;
 use url::Url;
 
-/// How long the addresses are used before they are read again.
+/// How long the addresses are used before the document is read again.
 const LIFETIME: Duration = Duration::from_secs(60 * 60);
-/// How long a failed read is not repeated.
+/// Minimum time between a failed read of the document and the next read.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
-/// Maximum time of a request. A person waits for it.
+/// Maximum time of a request. It is short, because a person waits for the request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The addresses of an issuer.
+/// The addresses of an issuer's sign-in endpoints.
 #[derive(Clone, Debug)]
 pub(super) struct DiscoveredAddresses {
     pub(super) authorization: Url,
     pub(super) token: Url,
     pub(super) userinfo: Option<Url>,
     pub(super) end_session: Option<Url>,
-    /// Whether every callback names the issuer (RFC 9207).
+    /// Whether the issuer adds its identifier to every callback (RFC 9207).
     pub(super) names_issuer: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct IssuerEndpoints {
 #[derive(Default)]
 struct CachedAddresses {
     addresses: Option<Arc<DiscoveredAddresses>>,
-    /// When the document is read again at the earliest.
+    /// The earliest time of the next read of the document.
     next_read: Option<Instant>,
 }
 
@@ -51,8 +51,8 @@ impl IssuerEndpoints {
         Self { source, cached: Mutex::default() }
     }
 
-    /// The addresses. Concurrent sign-ins share one read, and also its failure: the last addresses stay in use, and
-    /// without any the sign-in fails at once until the next read.
+    /// Returns the addresses. Concurrent sign-ins share one read and its result. After a failed read, the previous
+    /// addresses stay in use. If there are none, sign-ins fail immediately until the next read.
     pub(super) async fn get(&self) -> Result<Arc<DiscoveredAddresses>, SignInError> {
         let mut cached = self.cached.lock().await;
         if cached.next_read.is_none_or(|due| due <= Instant::now()) {
@@ -85,17 +85,17 @@ impl IssuerEndpoints {
         Ok(Arc::new(addresses?))
     }
 
-    /// The issuer, for logs.
+    /// The identifier of the issuer, for logs.
     pub(super) fn issuer(&self) -> &str {
         self.source.issuer()
     }
 
-    /// An address that a token names, if it is as protected as the issuer's.
+    /// Parses an address that a token contains; `None` if it is less protected than the issuer's address.
     pub(super) fn checked_url(&self, text: &str) -> Option<Url> {
         Url::parse(text).ok().filter(|url| is_protected(url, self.source.url()))
     }
 
-    /// Sends a request to one of the addresses; returns status and body.
+    /// Sends a request to one of the issuer's addresses. Returns the status and the body of the response.
     pub(super) async fn send(&self, url: &Url, request: EgressRequest) -> Result<(u16, Vec<u8>), SignInError> {
         let limits = Limits { timeout: TIMEOUT, max_body: MAX_DOCUMENT_BYTES };
         let endpoint = self.source.guard().endpoint(url.as_str(), limits).map_err(|_| SignInError::Malformed)?;
@@ -133,7 +133,7 @@ fn parse(document: &[u8], issuer: &Url) -> Result<DiscoveredAddresses, SignInErr
     })
 }
 
-/// Whether an address is at least as protected as the issuer's.
+/// Whether an address is at least as protected as the issuer's address (`https`, or `http` on loopback).
 fn is_protected(url: &Url, issuer: &Url) -> bool {
     match url.scheme() {
         "https" => true,

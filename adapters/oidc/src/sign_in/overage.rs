@@ -1,4 +1,4 @@
-//! Groups that a token announces without listing them: distributed claims (OpenID Connect Core 5.6.2).
+//! Reads groups that a token refers to but does not list: distributed claims (OpenID Connect Core 5.6.2).
 
 use super::{bearer, discovery::IssuerEndpoints};
 use fairway_domain::{
@@ -11,9 +11,11 @@ use fairway_egress::{
 };
 use serde_json::{Map, Value};
 
-/// The claims at a source; `None` if it does not give them, so that the groups stay unknown.
+/// Reads the claims from a claim source; `None` if the source does not return them, so that the groups stay
+/// unknown.
 ///
-/// The request has the source's own token and no other: the token of the sign-in is for the provider alone.
+/// The request contains only the token that the claim names for this source. The access token of the sign-in is for
+/// the provider alone.
 pub(super) async fn read_claims(
     addresses: &IssuerEndpoints,
     source: &ClaimSource,

@@ -1,4 +1,4 @@
-//! Pinned identities: the names of issuers' subjects in a tenant.
+//! Pinned identities: each assigns a fixed actor name in a tenant to a subject of an issuer.
 
 use crate::{
     database::Database,

@@ -1,4 +1,4 @@
-//! Principal bindings.
+//! The store of principal bindings, which bind users, groups or services to workloads.
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
@@ -114,7 +114,7 @@ impl PrincipalBindingStore for Database {
         change: Change<PrincipalBinding>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        // The raised access revision tells caches of lanes that they are outdated.
+        // The statement increments the tenant's access revision, which invalidates cached lanes.
         static CREATE: Guarded = Guarded::new(
             "held AS (
                 INSERT INTO principal_binding (tenant_id, workload_id, principal, lane, updated_at, updated_by, revision,

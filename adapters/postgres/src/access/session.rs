@@ -1,4 +1,4 @@
-//! Browser sessions. Every statement decides by the database's clock.
+//! Browser sessions. Every statement compares times with the database's clock.
 
 use crate::{
     batch_load::BatchLoader,
@@ -28,7 +28,7 @@ use std::{collections::HashMap, time::Duration};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// Reads sessions by tenant and hash; requests that arrive together share a statement.
+/// Loads sessions by tenant and hash of the session secret. Concurrent loads share a statement.
 pub(crate) struct SessionLoader(pub(crate) StatementPool);
 
 #[async_trait]
@@ -85,13 +85,14 @@ fn texts(actors: &[ActorRef]) -> Vec<String> {
     actors.iter().map(ActorRef::to_string).collect()
 }
 
-/// The input of a statement on a session that this claim renews. These statements are texts for point connections: the
-/// provider may accept the old refresh token no more, so the write must not wait behind lists.
+/// The input of a statement on the session that this claim renews. These statements are text, so that they run on
+/// point connections and do not wait behind lists. A wait would be harmful: the provider may already have
+/// invalidated the old refresh token, and the new one is not yet stored.
 fn input_of_claim<'v>(scope: TenantScope, claim: RenewalClaim) -> Input<'v> {
     Input::new(scope).with("session_id", claim.session_id.uuid()).with("renewal_id", claim.renewal_id.uuid())
 }
 
-/// A session that this claim renews.
+/// The query for a session that this claim renews.
 #[diesel::dsl::auto_type(no_type_alias)]
 fn claimed_session(tenant: Uuid, session: Uuid, renewal: Uuid) -> _ {
     let of_claim = session::renewal_id.eq(renewal);
@@ -146,7 +147,7 @@ impl SessionStore for Database {
     }
 
     async fn claim_renewal(&self, scope: TenantScope, claim: RenewalClaim) -> Result<Option<Vec<u8>>, StoreError> {
-        // A repeated statement finds its own claim.
+        // A repeated statement finds the claim that its first attempt wrote, so it succeeds too.
         static CLAIM: Query = Query::new(
             "claimed AS (
                 UPDATE session SET renewal_id = input.renewal_id,
@@ -262,7 +263,8 @@ impl SessionStore for Database {
 
     async fn delete_expired(&self) -> Result<u64, StoreError> {
         static DELETE: Query = Query::new(
-            // By row address, because the planner would read the whole table for a join with many rows.
+            // Deletes by row address (`ctid`), because the planner would scan the whole table for a join with many
+            // rows.
             "gone AS (
                 DELETE FROM session WHERE ctid = ANY (ARRAY(
                     SELECT ctid FROM session
@@ -285,5 +287,5 @@ impl SessionStore for Database {
     }
 }
 
-/// Sessions that one statement deletes.
+/// Maximum number of sessions that one statement deletes.
 const MAX_DELETED_SESSIONS: i64 = 10_000;

@@ -1,4 +1,4 @@
-//! The artifact index: the versions and objects that maintenance of the artifact store reads.
+//! The artifact index: the versions and objects that maintenance of the artifact store compares.
 
 use crate::{
     database::Database,
@@ -30,7 +30,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_hours(6);
 #[async_trait]
 impl ArtifactIndex for Database {
     async fn versions_after(&self, behind: Option<VersionKey>, limit: u32) -> Result<Vec<VersionKey>, StoreError> {
-        // No row has the nil UUID, so it sorts before the first row.
+        // Without a cursor the page starts after the nil UUID, which no row has and which sorts before all rows.
         let (tenant, version) =
             behind.map_or((Uuid::nil(), Uuid::nil()), |seen| (seen.tenant_id.uuid(), seen.asset_version_id.uuid()));
         let next = || {
@@ -73,8 +73,8 @@ impl ArtifactIndex for Database {
     }
 
     async fn find_orphans(&self, objects: Vec<StoredObject>) -> Result<Vec<StoredObject>, StoreError> {
-        // Finds versions by asset and version, which an index supports without a tenant: object paths contain no
-        // tenant.
+        // The query compares asset and version only, because object paths contain no tenant. An index over these
+        // two columns serves it.
         static FIND: Query = Query::new(
             "SELECT place FROM input
             WHERE put_at < fairway_now() - fairway_orphan_age() AND NOT EXISTS (

@@ -1,4 +1,4 @@
-//! Asset grants.
+//! The store of asset grants, which let principals or workspaces read an asset.
 
 use crate::{
     database::{Database, PageBounds, StoredRow},

@@ -1,4 +1,4 @@
-//! Reverse look-ups: the versions that refer to an asset, and the releases that bind it.
+//! Reverse lookups: the versions that refer to an asset, and the releases that bind a version.
 
 use super::{ASSET_COLUMNS, asset};
 use crate::{
@@ -50,8 +50,8 @@ fn bound_release(row: &Row) -> Result<BoundRelease, StoreError> {
     })
 }
 
-/// The releases that bind versions, before the condition on the versions. They are limited before the joins, so that
-/// these run for the returned rows only.
+/// Start of the query for the releases that bind versions; a condition on the versions follows. The inner query
+/// limits the rows before the joins, so that the joins run for the returned rows only.
 const BINDING_RELEASES: &str = "SELECT release_id, release.state, release.environment, release.workload_id,
         workload.slug AS workload_slug, release.workspace_id, namespace_id, asset_version_id, version_label
      FROM (
@@ -59,7 +59,8 @@ const BINDING_RELEASES: &str = "SELECT release_id, release.state, release.enviro
         FROM asset_version JOIN release_binding USING (tenant_id, asset_version_id)
         WHERE tenant_id = (SELECT tenant_id FROM input) AND ";
 
-/// The places of these releases, after the condition.
+/// End of the query that [`BINDING_RELEASES`] starts, after the condition: the row limit, and the joins for state
+/// and names.
 const BINDING_RELEASES_PLACES: &str = "
         ORDER BY release_id DESC, asset_version_id DESC LIMIT (SELECT max_rows FROM input)
      ) AS bound
@@ -77,7 +78,8 @@ impl ImpactStore for Database {
         known: &[AssetVersionId],
         limit: u32,
     ) -> Result<Vec<Referrer>, StoreError> {
-        // Targets at any version, then pairs of slug and label.
+        // `any` has the slugs of targets that are referenced at any version. `labelled` has a pair of slug and
+        // label for all others.
         let any: Vec<&str> =
             targets.iter().filter(|target| target.labels.is_none()).map(|target| target.slug.as_str()).collect();
         let labelled: Vec<(&str, &str)> = targets

@@ -1,4 +1,4 @@
-//! Lists of assets and versions.
+//! Builds the queries for lists of assets and of versions.
 
 use super::{ASSET_COLUMNS, versions::VERSION_COLUMNS};
 use crate::pagination::{COUNT_LIMIT, ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values};
@@ -14,7 +14,7 @@ const KEY: SortKey = SortKey::Id("asset.asset_id", "asset_id");
 const FROM: &str = "FROM asset";
 const BUILTIN: &str = "ownership_tier = 'platform_builtin'";
 
-/// Assets, by visibility and filters.
+/// The list of assets that a caller sees and that match the filter.
 pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery {
     let mut values = Values::of_tenant(scope);
     let mut asked = vec![format!("asset.tenant_id = {}", values.tenant())];
@@ -38,7 +38,7 @@ pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery 
     }
 }
 
-/// The common tables and the arms of the assets that a caller sees and that meet the other conditions.
+/// The `WITH` clause and the union arms for the assets that a caller sees and that meet the conditions `asked`.
 fn visible_arms(visibility: &AssetVisibility, asked: &[String], values: &mut Values) -> (String, Vec<UnionArm>) {
     match visibility {
         AssetVisibility::Tenant => (String::new(), vec![arm(asked, None, &[])]),
@@ -67,7 +67,8 @@ fn arms_in_scopes(
     let workspaces: Vec<Uuid> = scopes.workspaces.iter().map(|id| id.uuid()).collect();
     let namespaces: Vec<Uuid> = scopes.namespaces.iter().map(|id| id.uuid()).collect();
     let (workspaces, namespaces) = (values.bind_all(workspaces), values.bind_all(namespaces));
-    // A grant to a workspace is visible to callers that may view the workspace, directly or through its namespace.
+    // A grant to a workspace makes the asset visible to callers that may view the workspace, directly or through
+    // its namespace.
     let tenant = values.tenant();
     let with = format!(
         "WITH seen AS MATERIALIZED (
@@ -86,14 +87,15 @@ fn arms_in_scopes(
         arm(asked, Some("seen"), &["namespace_id = seen.seen_id".to_owned()]),
         arm(asked, None, &[format!("NOT {BUILTIN}"), elsewhere.clone(), granted]),
     ];
-    // A caller without view rights sees assets granted to it, but no built-in assets.
+    // A caller without any view rights sees only assets that were granted to it, so it does not see built-in
+    // assets.
     if !(scopes.workspaces.is_empty() && scopes.namespaces.is_empty()) {
         arms.push(arm(asked, None, &[BUILTIN.to_owned(), elsewhere]));
     }
     (with, arms)
 }
 
-/// An arm with the conditions of the filter and further ones.
+/// A union arm with the conditions of the filter and the conditions `more`.
 fn arm(asked: &[String], lateral: Option<&str>, more: &[String]) -> UnionArm {
     UnionArm {
         from: FROM.to_owned(),
@@ -102,7 +104,7 @@ fn arm(asked: &[String], lateral: Option<&str>, more: &[String]) -> UnionArm {
     }
 }
 
-/// The condition that an asset is granted to one of the principals or workspaces.
+/// The SQL condition that an asset is granted to one of the principals or workspaces.
 fn granted_condition(workspaces: &str, principals: &[ActorRef], values: &mut Values) -> String {
     let tenant = values.tenant();
     let principals = values.bind_all(principals.iter().map(ToString::to_string).collect::<Vec<String>>());
@@ -114,15 +116,16 @@ fn granted_condition(workspaces: &str, principals: &[ActorRef], values: &mut Val
     )
 }
 
-/// Versions of an asset, in commit order. Identifiers do not give this order: several clocks create them before the
-/// commit.
+/// The versions of an asset in commit order, by their ordinal. Identifiers do not have this order, because several
+/// processes create them before the commit.
 pub(super) fn version_list(scope: TenantScope, asset: AssetId) -> ListQuery {
     const FROM: &str = "FROM asset_version AS version \
         LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
     let mut values = Values::of_tenant(scope);
     let (tenant, id) = (values.tenant(), values.bind(asset.uuid()));
     let conditions = vec![format!("version.tenant_id = {tenant}"), format!("version.asset_id = {id}")];
-    // Ordinals begin at 1, are consecutive and are never deleted, so the last one is the number of versions.
+    // Ordinals are consecutive from 1 and versions are never deleted, so the last ordinal is the number of
+    // versions.
     let stored_count = format!(
         "SELECT LEAST(last_ordinal, {COUNT_LIMIT})::bigint AS count FROM asset WHERE tenant_id = {tenant} AND asset_id = {id}"
     );

@@ -1,4 +1,4 @@
-//! Status of model policy routes.
+//! The approval status of model policy routes.
 
 use crate::{
     batch_load::BatchLoader,
@@ -10,8 +10,8 @@ use fairway_domain::store::StoreError;
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// Loads whether routes are approved: the asset is active, and no later version withdrew the route. Keyed by tenant,
-/// asset, version and route.
+/// Loads whether a route is usable: its model policy is an active asset, and no later version withdrew the route.
+/// The key is tenant, asset, version and route.
 pub(crate) struct RouteStatusLoader(pub(crate) StatementPool);
 
 type RouteKey = (Uuid, Uuid, Uuid, String);
@@ -23,7 +23,7 @@ impl BatchLoader for RouteStatusLoader {
     const LABEL: &'static str = "routes of model policies";
 
     async fn load_batch(&self, routes: &[RouteKey]) -> Result<HashMap<RouteKey, bool>, StoreError> {
-        // A missing version sorts before all others.
+        // A version that does not exist counts as ordinal 0, so every withdrawal counts as later.
         static LOAD: Query = Query::new(
             "SELECT tenant_id, asset_id, input.version_id, input.route_id,
                 asset.lifecycle_state = 'active' AND NOT EXISTS (

@@ -1,4 +1,4 @@
-//! Versions: reads, and inserts of one version or of a batch.
+//! Asset versions: reads, and inserts of one version or a batch of versions.
 
 use super::StoredAsset;
 use crate::{
@@ -32,8 +32,8 @@ use std::collections::HashMap;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// The columns of versions in a list, whose pages are bounded by bytes. They have a prefix, so that they can be selected
-/// beside their asset's.
+/// The columns of a version in a list whose pages are limited by bytes. Columns that assets also have are renamed,
+/// so that both can be selected together.
 pub(super) const VERSION_COLUMNS: &str = "version.asset_version_id, version.asset_id AS version_asset_id, \
     version.version_label, version.ordinal AS version_ordinal, version.checksum, \
     version.created_at AS version_created_at, version.created_by AS version_created_by, note.body AS change_note, \
@@ -49,7 +49,7 @@ struct StoredVersion {
     checksum: String,
     created_at: OffsetDateTime,
     created_by: String,
-    /// The change note, which is stored apart because it can be erased.
+    /// The change note. It has a separate table, because it can be erased.
     #[diesel(select_expression = asset_version_note::body.nullable())]
     #[diesel(select_expression_type = Nullable<asset_version_note::body>)]
     change_note: Option<String>,
@@ -86,7 +86,7 @@ pub(super) fn version(row: &Row) -> Result<AssetVersion, StoreError> {
     stored.with_content(row.column("content")?)
 }
 
-/// Names one version.
+/// Selects one version.
 #[derive(Clone, Copy)]
 pub(super) enum VersionSelector<'v> {
     Id(AssetVersionId),
@@ -94,11 +94,12 @@ pub(super) enum VersionSelector<'v> {
     NewestOf(&'v Slug),
 }
 
-/// A version with its asset, and its content if that is small, else the length of the content in bytes.
+/// Asset, version, and the content if it is small. If the content is large, it is absent, and the last field has
+/// its length in bytes.
 type FoundVersion = (StoredAsset, StoredVersion, Option<String>, Option<i32>);
 
-/// Finds a version with its asset. A second statement reads large content; versions are immutable, so both see the same
-/// content.
+/// Finds a version with its asset. A large content is read with a second statement. Versions are immutable, so both
+/// statements see the same content.
 pub(super) async fn find(
     database: &Database,
     scope: TenantScope,
@@ -173,7 +174,7 @@ pub(super) async fn source_text(
     rows.first().map(|row| row.column("body")).transpose()
 }
 
-/// Adds the columns of a new version and of its attachments: the source text, the change note, the references.
+/// Adds the columns of a new version, of its source text, its change note and its references.
 pub(super) fn with_version<'v>(input: Input<'v>, version: &'v NewVersion) -> Input<'v> {
     let references = &version.references;
     let labels = references.iter().map(|reference| reference.version.as_ref().map(VersionLabel::as_str));
@@ -192,7 +193,7 @@ pub(super) fn with_version<'v>(input: Input<'v>, version: &'v NewVersion) -> Inp
         .with_all("pointers", references.iter().map(|reference| reference.pointer.as_str()).collect())
 }
 
-/// CTEs that insert the attachments of the version that the CTE `made` inserted.
+/// CTEs that insert the source text, change note and references of the version that the CTE `made` inserted.
 const INSERT_ATTACHMENTS: &str = "
      sourced AS (
         INSERT INTO asset_version_source (tenant_id, asset_version_id, body)
@@ -209,7 +210,7 @@ const INSERT_ATTACHMENTS: &str = "
             AS named (slug, label, pointer, place)
      )";
 
-/// The new version after the CTE `parent`, which assigned its label and ordinal.
+/// The CTE that inserts the new version. It follows the CTE `parent`, which assigns label and ordinal.
 const INSERT_VERSION: &str = "
      made AS (
         INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, ordinal, content,
@@ -223,7 +224,8 @@ const INSERT_VERSION: &str = "
 const MADE: &str = "(SELECT count(*) = 1 FROM made)";
 const ASSIGNED_LABEL: &str = "(SELECT version_label FROM made) AS version_label";
 
-/// Creates an asset with its first version. A label `vN` with a number that fits into `bigint` starts the counter.
+/// Creates an asset with its first version. If the label is `vN` and N fits into `bigint`, the label counter starts
+/// at N.
 pub(super) static CREATE_WITH_VERSION: Guarded = Guarded::of_parts(
     &[
         "parent AS (
@@ -251,8 +253,9 @@ pub(super) async fn insert_version(
     change: &Change<NewVersion>,
     key: Option<&KeyedOutcome>,
 ) -> Result<AssetVersion, CommitError> {
-    // The update of the asset's row serializes versions of one asset, so labels are unique and ordinals follow commit
-    // order. An explicit label `vN` with a number that fits into `bigint` advances the label counter.
+    // The update locks the asset's row and so serializes inserts of its versions. Labels are therefore unique, and
+    // ordinals are in commit order. An explicit label `vN` whose number fits into `bigint` advances the label
+    // counter.
     static INSERT: Guarded = Guarded::of_parts(
         &[
             "parent AS (
@@ -279,9 +282,9 @@ pub(super) async fn insert_version(
     stored_version(next, decode("version_label", rows.first())?)
 }
 
-/// Inserts a batch of versions without idempotency keys, explicit labels or attachments. A version whose asset is
-/// missing or archived is skipped; the others are inserted. The CTE `locked` locks assets by identifier, so that concurrent
-/// batches do not deadlock.
+/// Inserts a batch of versions without idempotency keys, explicit labels or attachments. A version is skipped if
+/// its asset is missing or archived; the other versions are inserted. The CTE `locked` locks assets in the order of
+/// their identifiers, so that concurrent batches do not deadlock.
 static INSERT_BATCH: GuardedBatch = GuardedBatch::new(
     "locked AS MATERIALIZED (
         SELECT input.* FROM input JOIN asset USING (tenant_id, asset_id)
@@ -309,13 +312,13 @@ static INSERT_BATCH: GuardedBatch = GuardedBatch::new(
 /// Group commit of new versions.
 pub(crate) struct VersionCommitter(pub(crate) StatementPool);
 
-/// A version to insert.
+/// A new version that waits for its group commit.
 pub(crate) struct PendingVersion {
     pub(super) scope: TenantScope,
     pub(super) change: Change<NewVersion>,
 }
 
-/// Size of the new version in a statement, in bytes.
+/// Bytes of the new version's texts in a statement.
 pub(super) fn payload_bytes(version: &NewVersion) -> usize {
     let NewVersion { canonical, source_text, references, .. } = version;
     let pointers: usize = references.iter().map(|reference| reference.pointer.len()).sum();
@@ -328,8 +331,8 @@ impl BatchCommitter for VersionCommitter {
     type Output = AssetVersion;
     const LABEL: &'static str = "new versions";
 
-    /// Versions with attachments or an explicit label, which may conflict, run alone. So does a second version of the
-    /// same asset, whose label follows the first one's.
+    /// A version with attachments or an explicit label runs alone, because it may violate a constraint. A second
+    /// version of the same asset runs alone too, because its label follows that of the first.
     fn is_batchable(pending: &PendingVersion, in_front: &[&PendingVersion]) -> bool {
         let NewVersion { asset_id, version_label, source_text, change_note, references, .. } = &pending.change.next;
         version_label.is_none()

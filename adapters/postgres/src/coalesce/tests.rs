@@ -5,7 +5,8 @@ use std::{
 };
 use tokio::sync::Semaphore;
 
-/// Returns the number of the batch and the item. Each batch needs one permit from the test.
+/// A batch operation that returns the number of the batch and the item. Each batch waits for a permit from the
+/// test.
 struct NumberedBatches {
     statements: AtomicU64,
     permits: Semaphore,
@@ -37,7 +38,7 @@ fn spawn_submit(
     tokio::spawn(async move { gather.submit(item).await })
 }
 
-/// Yields until every task that needs no permit has run.
+/// Yields until every task that does not wait for a permit has run.
 async fn run_until_idle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -49,7 +50,7 @@ async fn batch_starts_after_all_its_requests_arrived() {
     let gather = new_coalescer();
     let first = spawn_submit(&gather, 1);
     run_until_idle().await;
-    // The first batch is in flight, so its reads may be older than these requests.
+    // The first batch is in flight and may have read an older state, so these requests must form a new batch.
     let later: Vec<_> = (2..5).map(|item| spawn_submit(&gather, item)).collect();
     run_until_idle().await;
     assert_eq!(gather.operation.statements.load(Ordering::SeqCst), 1);
@@ -96,7 +97,7 @@ async fn cancelled_requests_are_not_executed() {
     let gather = new_coalescer();
     let first = spawn_submit(&gather, 1);
     run_until_idle().await;
-    // Running this item would panic and fail its whole batch.
+    // This item makes the operation panic, which would fail its whole batch if the item ran.
     let second = spawn_submit(&gather, u64::MAX);
     let third = spawn_submit(&gather, 3);
     run_until_idle().await;
@@ -113,7 +114,7 @@ fn fails_requests_whose_batch_task_never_ran() {
     let handle = ended.handle().clone();
     ended.shutdown_background();
     for item in 0..2 {
-        // The batch task is spawned on a runtime that drops it at once.
+        // The request spawns the batch task on a runtime that drops the task at once.
         let asked = gather.submit(item);
         let answer = lives.block_on(async {
             let mut asked = std::pin::pin!(asked);
@@ -150,7 +151,7 @@ async fn timed_out_request_knows_whether_its_batch_started() {
     let first = spawn_submit(&gather, 1);
     run_until_idle().await;
     let second = spawn_submit(&gather, 2);
-    // Nothing grants the first batch a permit, so both requests time out.
+    // The first batch never receives a permit, so both requests time out.
     assert_eq!((first.await.unwrap(), second.await.unwrap()), (Err(NoResult::Started), Err(NoResult::NotStarted)));
     let third = spawn_submit(&gather, 3);
     run_until_idle().await;

@@ -1,5 +1,5 @@
-//! Statements that hold a permit. PostgreSQL continues a statement after its caller is cancelled, so the permit and
-//! the connection are released when the statement ends.
+//! Statements that hold a permit. PostgreSQL continues a statement after its caller was cancelled. The permit and
+//! the connection are therefore released only when the statement ends.
 
 use super::{
     pool::{PooledConnection, StatementPool},
@@ -25,7 +25,7 @@ impl<P: Send + 'static> Drop for HeldStatement<P> {
         let Some((connection, is_prepared)) = held.take() else { return };
         let until = self.deadline;
         runtime.spawn(async move {
-            // A connection answers in order, so an empty query returns after the pending statement ended.
+            // PostgreSQL answers in order, so the empty query returns only after the pending statement has ended.
             match timeout_at(until, connection.batch_execute("")).await {
                 Ok(Ok(())) if is_prepared => drop(connection),
                 Ok(_) | Err(_) => drop(PooledConnection::take(connection)),
@@ -35,8 +35,8 @@ impl<P: Send + 'static> Drop for HeldStatement<P> {
     }
 }
 
-/// Sends a statement on a pooled connection within `answer`, and returns the permit with the result. A connection that
-/// does not answer in time is closed.
+/// Sends a statement on a pooled connection, and returns the result with the permit. If PostgreSQL does not answer
+/// within the duration `answer`, the connection is closed.
 pub(super) async fn try_query<P: Send + 'static>(
     pool: &StatementPool,
     answer: Duration,

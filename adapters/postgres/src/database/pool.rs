@@ -12,40 +12,42 @@ use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Config;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// Session settings of connections for point reads and commits. Their statements find a few rows by key, so one
-/// generic plan fits all values. The settings keep plans independent of table statistics. While a table is small,
-/// PostgreSQL estimates every index that starts with the tenant as equally cheap. A high `cpu_index_tuple_cost` makes
-/// it prefer the index that names the row. A statement that finds rows by key and filters by state writes the filter
-/// as `IS NOT DISTINCT FROM`, which no index on the state can serve.
+/// Session settings of connections for point reads and commits.
+///
+/// Their statements find a few rows by key, so one generic plan fits all values. The settings make plans
+/// independent of table statistics. While a table is small, PostgreSQL estimates the same cost for every index that
+/// starts with the tenant. A high `cpu_index_tuple_cost` makes it prefer the index that identifies the row. Some
+/// statements find rows by key and filter them by state. They write the filter as `IS NOT DISTINCT FROM`, so that
+/// the planner cannot use an index on the state.
 pub(super) const POINT_SESSION: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; \
     SET lock_timeout = '1200ms'; \
     SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
     SET enable_hashjoin = off; SET enable_mergejoin = off; SET cpu_index_tuple_cost = 1; \
     SET max_parallel_workers_per_gather = 0";
-/// Session settings of connections for lists. Filters vary, so each statement is planned for its values.
+/// Session settings of connections for lists. Filters vary, so PostgreSQL plans each statement for its values.
 pub(super) const LIST_SESSION: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; SET jit = off; \
     SET plan_cache_mode = force_custom_plan";
 /// Session settings of connections for ingests. One statement writes thousands of rows and hundreds of thousands of
-/// index entries while the client waits.
+/// index entries, so the time-out is long.
 pub(super) const INGEST_SESSION: &str = "SET ROLE fairway_service; SET statement_timeout = '30s'; SET lock_timeout = '1200ms'; \
     SET jit = off; SET plan_cache_mode = force_custom_plan; SET enable_seqscan = off";
-/// Time-out of a new connection.
+/// Time-out for opening a connection.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(900);
-/// Statement caches are checked once in this many uses of a connection, because a check visits each statement. One use
-/// prepares at most one statement.
+/// A connection's statement cache is checked once in this number of uses, because a check visits each statement.
+/// One use adds at most one statement.
 pub(super) const STATEMENT_CHECK_INTERVAL: usize = 16;
 
-/// A connection of a [`StatementPool`], which returns to its pool when it is dropped.
+/// A connection of a [`StatementPool`]. Dropping it returns it to its pool.
 pub(super) type PooledConnection = Object;
 
-/// Connections for statements that are text.
+/// A pool of connections for statements that are written as text.
 #[derive(Clone, Debug)]
 pub(crate) struct StatementPool(Pool);
 
 impl StatementPool {
     /// Acquires a connection before `until`.
     pub(super) async fn connection(&self, until: Instant) -> Result<PooledConnection, StoreError> {
-        // The pool's time-outs do not cover the session settings of a new connection, which may hang too.
+        // The pool's own time-outs exclude the session settings of a new connection, which may hang too.
         let connection =
             timeout_at(until, self.0.get()).await.map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?;
         connection.map_err(|error| store_error::unavailable(redact_pool_error(error)))
@@ -56,13 +58,13 @@ impl StatementPool {
 pub(super) struct PoolLimits {
     /// Maximum number of connections.
     pub(super) connections: usize,
-    /// Maximum number of prepared statements that a connection keeps between two uses.
+    /// Maximum number of prepared statements of a connection between two uses.
     pub(super) statements: usize,
     /// Maximum wait of a request for a connection.
     pub(super) wait: Duration,
 }
 
-/// Builds a pool whose connections begin with the settings of `enter`.
+/// Builds a pool whose new connections first execute the settings `enter`.
 pub(super) fn build_pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<StatementPool, StoreError> {
     let PoolLimits { connections, statements, wait } = limits;
     let mut config = Config::from_str(url).map_err(store_error::from_driver)?;
@@ -77,8 +79,8 @@ pub(super) fn build_pool(url: &str, limits: PoolLimits, enter: &'static str) -> 
             let at_last_use = last.saturating_duration_since(metrics.created);
             plan_generation(at_last_use) != plan_generation(metrics.created.elapsed())
         });
-        // The usage of single statements is unknown, so all are dropped; those in use are prepared again. The driver
-        // closes a statement in the database when its last reference is dropped.
+        // The cache does not record the use of single statements, so all of them are dropped, and used ones are
+        // prepared again. The driver closes a statement in the database when its last reference is dropped.
         if metrics.recycle_count.is_multiple_of(STATEMENT_CHECK_INTERVAL) && client.statement_cache.size() > statements
         {
             client.statement_cache.clear();
@@ -92,8 +94,9 @@ pub(super) fn build_pool(url: &str, limits: PoolLimits, enter: &'static str) -> 
     });
     Pool::builder(Manager::from_config(config, tls(), recycle))
         .max_size(connections)
-        // Last in, first out: the connection that was used last has its plans and catalogue entries in the processor's
-        // caches. In rotation, sixteen connections would share the work of two, each with cold caches.
+        // Last in, first out: the most recently used connection has its plans and catalogue entries in the
+        // processor's caches. With rotation, sixteen connections would share the work of two, and none would have
+        // warm caches.
         .queue_mode(QueueMode::Lifo)
         .runtime(Runtime::Tokio1)
         .timeouts(Timeouts { wait: Some(wait), create: Some(CONNECT_TIMEOUT), recycle: Some(CONNECT_TIMEOUT) })
@@ -104,9 +107,9 @@ pub(super) fn build_pool(url: &str, limits: PoolLimits, enter: &'static str) -> 
         .map_err(|error| store_error::broken(Box::new(error)))
 }
 
-/// The generation of the plans of a connection of this age. A generic plan that was made while tables were empty may
-/// use the wrong index, and PostgreSQL refreshes statistics after a minute or two only. Plans are therefore discarded
-/// whenever the age doubles, then once a minute.
+/// The plan generation of a connection of this age. Plans are discarded when the generation changes: whenever the
+/// age doubles, and later once a minute. A generic plan that was made while tables were empty may use the wrong
+/// index, and PostgreSQL updates statistics only after a minute or two.
 fn plan_generation(age: Duration) -> u64 {
     const MINUTE: u64 = 64;
     let seconds = age.as_secs();

@@ -1,4 +1,4 @@
-//! Statements on pooled connections, and errors that say whether PostgreSQL may have executed a statement.
+//! Statements on pooled connections, and errors that state whether PostgreSQL may have executed a statement.
 
 use super::{
     MAX_RECEIVED_BYTES, MAX_SENT_BYTES, STATEMENT_BYTES, STATEMENT_TIMEOUT,
@@ -24,14 +24,14 @@ pub(super) enum StatementError {
     Timeout {
         /// The error of the timer.
         elapsed: Elapsed,
-        /// Whether the statement, and not only its preparation, may have been sent.
+        /// Whether the statement itself, and not only its preparation, may have been sent.
         is_sent: bool,
     },
     /// PostgreSQL refused the statement, or the connection broke.
     Driver {
         /// The error of the driver.
         error: tokio_postgres::Error,
-        /// Whether the statement, and not only its preparation, may have been sent.
+        /// Whether the statement itself, and not only its preparation, may have been sent.
         is_sent: bool,
     },
 }
@@ -47,7 +47,7 @@ impl StatementError {
         matches!(self, Self::Driver { error, .. } if error.as_db_error().is_some() && !is_outcome_unknown(error))
     }
 
-    /// The error of a read, or of a write that may be repeated.
+    /// Converts to the error of a read, or of a write that may be repeated.
     pub(super) fn of_read(self) -> StoreError {
         match self {
             Self::NoConnection(error) => error,
@@ -56,7 +56,7 @@ impl StatementError {
         }
     }
 
-    /// The error of a batch of commits that was not rolled back.
+    /// Converts to the error of a batch of commits, which may report that the outcome is unknown.
     pub(super) fn of_batch(self) -> StoreError {
         match self {
             Self::Timeout { elapsed, is_sent: true } => outcome_unknown(Box::new(elapsed)),
@@ -67,7 +67,7 @@ impl StatementError {
         }
     }
 
-    /// The error of a commit.
+    /// Converts to the error of a commit, which may report a conflict or that the outcome is unknown.
     pub(super) fn of_commit(self) -> CommitError {
         match self {
             Self::Driver { error, .. } if error.as_db_error().is_some() && !is_outcome_unknown(&error) => {
@@ -80,7 +80,7 @@ impl StatementError {
     }
 }
 
-/// Sends a statement on a pooled connection, all within [`STATEMENT_TIMEOUT`].
+/// Acquires a pooled connection and sends a statement on it, both within [`STATEMENT_TIMEOUT`].
 pub(super) async fn try_query(
     pool: &StatementPool,
     sql: &str,
@@ -89,8 +89,8 @@ pub(super) async fn try_query(
     try_query_until(pool, Instant::now() + STATEMENT_TIMEOUT, sql, params).await
 }
 
-/// Sends a statement on a pooled connection, all before `until`. A connection that does not answer in time is closed:
-/// later statements on it would queue behind the pending one.
+/// Acquires a pooled connection and sends a statement on it, both before `until`. A connection that does not answer
+/// in time is closed, because later statements on it would queue behind the pending one.
 pub(super) async fn try_query_until(
     pool: &StatementPool,
     until: Instant,
@@ -110,8 +110,9 @@ pub(super) async fn try_query_until(
     answer
 }
 
-/// A connection with a statement. If its caller is cancelled while PostgreSQL prepares the statement, the connection is
-/// closed: the driver never learns of the prepared statement, so nothing would remove it.
+/// A connection that executes a statement. If its caller is cancelled while PostgreSQL prepares the statement, the
+/// connection is closed. Otherwise the prepared statement would stay in PostgreSQL, because the driver does not
+/// know of it.
 pub(super) struct HeldConnection {
     connection: Option<PooledConnection>,
     is_prepared: AtomicBool,
@@ -141,7 +142,7 @@ impl HeldConnection {
         }
     }
 
-    /// Takes the connection, and whether no statement is in preparation on it.
+    /// Takes the connection out, and returns with it whether no preparation is in progress on it.
     pub(super) fn take(&mut self) -> Option<(PooledConnection, bool)> {
         let is_prepared = AtomicBool::load(&self.is_prepared, Ordering::Relaxed);
         self.connection.take().map(|connection| (connection, is_prepared))
@@ -177,14 +178,14 @@ async fn send(
         let statement = connection.prepare_cached(sql).await;
         is_prepared.store(true, Ordering::Relaxed);
         let statement = statement?;
-        // The driver sends nothing on a closed connection.
+        // On a closed connection the driver sends nothing.
         is_sent.store(!connection.is_closed(), Ordering::Relaxed);
         Ok(connection.query(&statement, params).await?.into_iter().map(Row::from).collect())
     };
     answer.instrument(span).await
 }
 
-/// The first words of a statement, for traces. Statements contain no values, but they are long.
+/// The first words of a statement, to shorten it for traces. Statements contain no values, so this reveals none.
 fn summary(sql: &str) -> String {
     const WORDS: usize = 8;
     sql.split_whitespace().take(WORDS).collect::<Vec<_>>().join(" ")

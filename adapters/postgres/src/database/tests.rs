@@ -19,7 +19,7 @@ use fairway_domain::{
 use fairway_testkit::TestDatabase;
 use uuid::Uuid;
 
-/// A store with one list connection and one point connection.
+/// Creates a store with one list connection and one point connection.
 async fn store() -> (TestDatabase, Database) {
     let database = TestDatabase::create().await.unwrap();
     let options = DatabaseOptions { url: database.url(), connections: 1, result_retention: Duration::from_secs(3_600) };
@@ -37,7 +37,7 @@ fn scope() -> TenantScope {
     TenantScope::for_background_task(DEFAULT_TENANT.into())
 }
 
-/// Pages that use different statements: the first page, a page by offset, and a page after a cursor.
+/// Pages that need different statements: the first page, a page by offset, and a page after a cursor.
 fn pages() -> [PageRequest; 3] {
     [PageStart::Skip(0), PageStart::Skip(7), PageStart::After(Cursor::new(7))]
         .map(|start| PageRequest { limit: 2, start })
@@ -112,7 +112,7 @@ async fn limits_prepared_statements_of_lists_by_month() {
     assert!(peak <= MAX_POINT_STATEMENTS + STATEMENT_CHECK_INTERVAL + 1, "one connection keeps {peak} statements");
 }
 
-/// A constraint that is checked at the commit of a change of `idempotency_key`.
+/// A deferred constraint, which PostgreSQL checks when a change of `idempotency_key` commits.
 const DEFERRED: &str = "
     CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
@@ -141,7 +141,8 @@ async fn constraint_that_fails_at_the_commit_fails_the_statement() {
     assert_eq!(owner.query_one(rows, &[]).await.unwrap().get::<_, i64>(0), 0);
 }
 
-/// A future that is dropped at each of its first polls, so that some are dropped while PostgreSQL prepares the statement.
+/// Drops a statement's future after each number of polls, so that some drops happen while PostgreSQL prepares the
+/// statement.
 #[tokio::test]
 async fn cancelled_preparation_leaves_no_statement() {
     let (_database, store) = store().await;

@@ -1,7 +1,8 @@
-//! Typed statements: reads, lists and simple writes in diesel's query language, on a pool of their own.
+//! Typed statements: reads, lists and simple writes in diesel's query language, on their own pool.
 //!
-//! The compiler checks them against `schema.rs`. Guarded commits and the hottest reads use [`crate::guarded_commit`] instead,
-//! because diesel loses the SQLSTATE of an error and the error of a failed COMMIT.
+//! The compiler checks these statements against `schema.rs`. Guarded commits and the most frequent reads use
+//! [`crate::guarded_commit`] instead, because diesel loses the SQLSTATE of an error and the error of a failed
+//! COMMIT.
 
 use super::{
     Database, STATEMENT_TIMEOUT,
@@ -38,7 +39,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Config;
 use tracing::Instrument as _;
 
-/// A connection with the number of statements that it has prepared.
+/// A connection, and the number of statements that it has prepared.
 pub(super) struct TypedConnection {
     connection: AsyncPgConnection,
     prepared: Arc<AtomicUsize>,
@@ -50,7 +51,8 @@ impl fmt::Debug for TypedConnection {
     }
 }
 
-/// Opens typed connections, and closes those that hold too many prepared statements: diesel never drops one.
+/// Opens typed connections, and closes those with too many prepared statements, because diesel never drops a
+/// statement.
 #[derive(Debug)]
 pub(super) struct TypedManager {
     config: Config,
@@ -62,7 +64,7 @@ pub(super) struct TypedManager {
 #[error("the connection holds too many prepared statements")]
 struct TooManyStatements;
 
-/// An error of diesel without the values that its message quotes.
+/// An error of diesel without its message, which quotes values.
 #[derive(Debug, thiserror::Error)]
 #[error("PostgreSQL refused a typed statement ({kind:?})")]
 struct RefusedStatement {
@@ -123,7 +125,7 @@ pub(super) fn build_typed_pool(
 enum TypedError {
     /// The connection was closed before the response.
     Closed(Source),
-    /// Every other reason.
+    /// Any other failure.
     Other(StoreError),
 }
 
@@ -146,7 +148,7 @@ fn typed_error(error: QueryError, is_broken: bool) -> TypedError {
     }
     let QueryError::DatabaseError(kind, _) = &error else { return TypedError::Other(broken(source_of(error))) };
     match kind {
-        // An error without an SQLSTATE: the connection or its socket failed.
+        // These kinds mean that the connection or its socket failed. They have no SQLSTATE.
         DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand => {
             TypedError::Closed(source_of(error))
         }
@@ -156,8 +158,9 @@ fn typed_error(error: QueryError, is_broken: bool) -> TypedError {
         | DatabaseErrorKind::CheckViolation
         | DatabaseErrorKind::RestrictViolation
         | DatabaseErrorKind::ExclusionViolation => TypedError::Other(broken(source_of(error))),
-        // The SQLSTATE is lost. The compiler has checked names and types, so what remains passes: a time-out, a deadlock,
-        // a server that shuts down. The enum is not exhaustive.
+        // Diesel has lost the SQLSTATE. The compiler has checked names and types, so the remaining errors are
+        // temporary: a time-out, a deadlock, or a server that shuts down. The wildcard is needed because the enum
+        // is not exhaustive.
         DatabaseErrorKind::SerializationFailure
         | DatabaseErrorKind::ReadOnlyTransaction
         | DatabaseErrorKind::Unknown
@@ -166,10 +169,14 @@ fn typed_error(error: QueryError, is_broken: bool) -> TypedError {
 }
 
 impl Database {
-    /// Reads the rows of a query. `make` builds it, a second time if the connection was closed before the response.
-    /// It may be an idempotent write that returns rows, if no constraint of its table is checked at the commit.
+    /// Reads the rows of a query. `make` builds the query. It is called again if the connection was closed before
+    /// the response, and the query is sent a second time.
     ///
-    /// The future is boxed, because the compiler cannot show that an `async_trait` future around queries is `Send`.
+    /// The query may be an idempotent write that returns rows, if its table has no constraint that is checked at
+    /// the commit.
+    ///
+    /// The future is boxed, because the compiler cannot prove that an `async_trait` future around queries is
+    /// `Send`.
     pub(crate) fn load<'s, Q, U>(
         &'s self,
         label: &'static str,
@@ -192,8 +199,8 @@ impl Database {
         })
     }
 
-    /// Reads the rows of a query that was built twice: the second is sent if the connection was closed before the
-    /// response to the first.
+    /// Reads the rows of a query that the caller built twice. The second one is sent if the connection was closed
+    /// before the response to the first.
     pub(super) async fn load_either<Q, U>(
         &self,
         label: &'static str,
@@ -210,7 +217,7 @@ impl Database {
         }
     }
 
-    /// Reads the row of a query, if any.
+    /// Reads at most one row of a query.
     pub(crate) fn first<'s, Q, U>(
         &'s self,
         label: &'static str,
@@ -224,8 +231,8 @@ impl Database {
         Box::pin(async move { Ok(rows.await?.pop()) })
     }
 
-    /// Sends an idempotent write, a second time if the connection was closed before the response. Returns the number of
-    /// rows.
+    /// Sends an idempotent write, and sends it again if the connection was closed before the response. Returns the
+    /// number of affected rows.
     pub(crate) fn execute<'s, Q>(
         &'s self,
         label: &'static str,
@@ -267,7 +274,7 @@ impl Database {
     }
 
     async fn typed_connection(&self, until: Instant) -> Result<Object<TypedManager>, TypedError> {
-        // The pool's time-outs do not cover the session settings of a new connection, which may hang too.
+        // The pool's own time-outs exclude the session settings of a new connection, which may hang too.
         match timeout_at(until, self.typed_pool.get()).await {
             Ok(Ok(held)) => Ok(held),
             Ok(Err(PoolError::Backend(source))) => Err(TypedError::Other(unavailable(source))),
@@ -277,7 +284,8 @@ impl Database {
     }
 }
 
-/// A connection that does not answer in time is closed: later statements on it would queue behind the pending one.
+/// Converts the result of a statement. A connection that did not answer in time is closed, because later statements
+/// on it would queue behind the pending one.
 fn finish<T>(
     answer: Result<QueryResult<T>, tokio::time::error::Elapsed>,
     mut held: Object<TypedManager>,

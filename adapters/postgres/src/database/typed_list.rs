@@ -1,7 +1,7 @@
-//! Typed lists: newest first by a unique key.
+//! Typed lists, sorted by a unique key, newest first.
 //!
-//! A list is two queries, one for the rows of the page and one for the total. Lists whose rows are visible for several
-//! reasons are texts (`crate::pagination`).
+//! A list sends two queries: one for the rows of the page, and one for the total. Lists whose rows are visible for
+//! several reasons are written as text instead (`crate::pagination`).
 
 use super::{CONNECTION_WAIT, Database};
 use crate::{
@@ -19,25 +19,25 @@ use fairway_domain::store::{Cursor, Page, PageRequest, PageStart, StoreError};
 use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
-/// A row of a typed query, as stored.
+/// A row of a typed query.
 pub(crate) trait StoredRow: Sized {
-    /// What the domain makes of it.
+    /// The domain type of the decoded row.
     type Value;
 
-    /// The identifier, by which lists are sorted.
+    /// The identifier. Lists are sorted by it.
     fn id(&self) -> Uuid;
 
     /// Decodes the row.
     ///
     /// # Errors
-    /// When a column holds a value that the domain does not know.
+    /// When the domain cannot parse the value of a column.
     fn into_value(self) -> Result<Self::Value, StoreError>;
 }
 
 /// The bounds of a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageBounds {
-    /// Rows of the page plus one, which tells whether another page follows.
+    /// The page's row limit plus one. The extra row shows whether another page follows.
     pub(crate) limit: i64,
     /// Rows to skip.
     pub(crate) offset: i64,
@@ -74,12 +74,12 @@ impl<Q: QueryFragment<Pg>> QueryFragment<Pg> for CappedCount<Q> {
     }
 }
 
-/// [`COUNT_LIMIT`] as SQL.
+/// [`COUNT_LIMIT`] as SQL text.
 const COUNT_LIMIT_SQL: &str = "10001";
 const _: () = assert!(COUNT_LIMIT == 10_001, "the limit and its SQL agree");
 
-/// The rows of a page that ends at [`MAX_PAGE_BYTES`]. Its columns are those of the query, the bytes of the row, the bytes
-/// of the page up to the row, and the number of rows that the query found.
+/// The rows of a page that is limited to [`MAX_PAGE_BYTES`]. It adds three columns to those of the query: the bytes
+/// of the row, the bytes of the page up to and including the row, and the number of rows that the query found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeasuredPage<Q> {
     rows: Q,
@@ -93,15 +93,16 @@ impl<Q: Query> Query for MeasuredPage<Q> {
     type SqlType = (Q::SqlType, BigInt, BigInt, BigInt);
 }
 
-/// The texts of two pages of one type can differ.
+/// Diesel must not cache the statement by its Rust type, because two pages of one type can have different texts.
 impl<Q> QueryId for MeasuredPage<Q> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
 impl<Q: QueryFragment<Pg>> QueryFragment<Pg> for MeasuredPage<Q> {
-    /// The first row is always returned, whatever its size. `OFFSET 0` is an optimization fence: without it, PostgreSQL
-    /// would evaluate the size expression twice, and the expression may detoast a large column.
+    /// Writes the SQL. The first row is always returned, regardless of its size. `OFFSET 0` is an optimization
+    /// fence: without it, PostgreSQL would evaluate the size expression twice, and the expression may detoast a
+    /// large column.
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
         out.push_sql("SELECT * FROM (SELECT *, sum(row_bytes) OVER (ORDER BY ");
         out.push_identifier(self.key)?;
@@ -118,19 +119,19 @@ impl<Q: QueryFragment<Pg>> QueryFragment<Pg> for MeasuredPage<Q> {
     }
 }
 
-/// The rows of a typed list that can be large.
+/// How the rows of a typed list are measured, for lists whose rows can be large.
 #[derive(Clone, Copy)]
 pub(crate) struct MeasuredRows {
     /// The column of the identifier.
     pub(crate) key: &'static str,
     /// The bytes of a row, as an SQL expression over the columns of the query.
     pub(crate) sql: &'static str,
-    /// Maximum of these bytes. Lists whose rows have no maximum are texts: their connections are closed after a large result,
-    /// because the driver never shrinks its buffers.
+    /// Maximum bytes of a row. Lists whose rows have no maximum are written as text, because only connections for
+    /// text statements are closed after a large result. The driver never shrinks its buffers.
     pub(crate) largest: usize,
 }
 
-/// A page of `rows`, of which the query found `fetched`.
+/// Builds a page from `rows`. `fetched` is the number of rows that the query found before the byte limit.
 fn page_of<U: StoredRow>(
     mut rows: Vec<U>,
     fetched: usize,
@@ -162,8 +163,8 @@ impl Database {
         })
     }
 
-    /// Reads a page of a typed list whose rows can be large. `all` is the query of all its rows, whatever it selects; `rows`
-    /// is that of a page.
+    /// Reads a page of a typed list whose rows can be large. `all` builds the query that counts all rows of the
+    /// list. `rows` builds the query of a page.
     ///
     /// # Errors
     /// When no list permit is free in time, a statement fails, or a row cannot be decoded.
@@ -198,7 +199,8 @@ impl Database {
         })
     }
 
-    /// Reads a page of a typed list whose rows are small. `all` is the query of all its rows, whatever it selects; `rows` is that of a page.
+    /// Reads a page of a typed list whose rows are small. `all` builds the query that counts all rows of the list.
+    /// `rows` builds the query of a page.
     ///
     /// # Errors
     /// When no list permit is free in time, a statement fails, or a row cannot be decoded.
@@ -218,8 +220,8 @@ impl Database {
     {
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
         let bounds = PageBounds::from(page);
-        // Each is built twice, for a second attempt. The future is boxed, because the compiler cannot show that a future
-        // with boxed queries is `Send`.
+        // Each query is built twice, for a second attempt. The future is boxed, because the compiler cannot prove
+        // that a future with boxed queries is `Send`.
         let (counts, pages) = ([CappedCount(all()), CappedCount(all())], [rows(bounds), rows(bounds)]);
         Box::pin(async move {
             let _permit =

@@ -1,5 +1,5 @@
-//! Accepts runs. A statement writes everything of each run, or nothing of it if a revision that its decision used has
-//! changed. Concurrent accepts share a statement.
+//! Accepts runs. The statement writes all rows of a run, or none if a revision that its decision used has changed.
+//! Concurrent accepts share a statement.
 
 use super::stored_decision;
 use crate::{
@@ -27,7 +27,8 @@ use std::{collections::HashMap, time::Duration};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// The runs whose expected revisions are current. It locks no row, so runs of one workload never wait for each other.
+/// The CTE with the runs whose expected revisions are current. It locks no rows, so that runs of one workload do
+/// not wait for each other.
 const CURRENT: &str = "current AS MATERIALIZED (
         SELECT input.* FROM input
         JOIN deployment USING (tenant_id, workload_id, environment)
@@ -36,8 +37,8 @@ const CURRENT: &str = "current AS MATERIALIZED (
         WHERE deployment.revision = expected_deployment AND workload.revision = expected_workload
             AND workload.status = 'registered' AND tenant.access_revision = expected_access";
 
-/// Tenants whose queue is full. The limit is checked once for each tenant, because counting a long queue is slow; a batch
-/// may exceed it by its own size.
+/// The CTE with the tenants whose queue is full. It checks the limit once for each tenant, because counting a long
+/// queue is slow. A batch may therefore exceed the limit by its own size.
 const FULL_QUEUES: &str = "full_queue AS MATERIALIZED (
         SELECT tenant_id FROM (
             SELECT tenant_id, min(queue_limit) AS queue_limit FROM input WHERE queue_limit IS NOT NULL GROUP BY tenant_id
@@ -47,7 +48,8 @@ const FULL_QUEUES: &str = "full_queue AS MATERIALIZED (
      ),
      ";
 
-/// Inserts the runs whose idempotency key is claimed, with their inputs, decisions and leases.
+/// The CTEs that insert admitted runs with their inputs, decisions and leases. A run is admitted if its idempotency
+/// key was claimed or if it has none.
 const INSERT_RUNS: &str = "admitted AS MATERIALIZED (
         SELECT current.* FROM current WHERE key_name IS NULL
         UNION ALL
@@ -82,9 +84,9 @@ const INSERT_RUNS: &str = "admitted AS MATERIALIZED (
         FROM admitted WHERE lease_token IS NOT NULL
      )";
 
-/// The parts that only some runs have: a use of a share link, a place in the queue, and the facts of denials and scripts.
-/// A link is used after the key is claimed, so a replayed request counts no use; a closed link raises, and the statement
-/// writes nothing.
+/// The CTEs for the parts that only some runs have: the use of a share link, the queue entry, and the facts of
+/// denials and scripts. A link is used after the key is claimed, so a repeated request counts no second use. If the
+/// link is closed, PostgreSQL raises an error, and the statement writes nothing.
 const INSERT_RARE_PARTS: &str = ", used_link AS MATERIALIZED (
         SELECT fairway_use_share_link(tenant_id, workload_id, share_link_id) FROM admitted
         WHERE share_link_id IS NOT NULL AND status <> 'denied'
@@ -103,8 +105,8 @@ const INSERT_RARE_PARTS: &str = ", used_link AS MATERIALIZED (
         WHERE fact_id IS NOT NULL
      )";
 
-/// For runs that start at once. Each additional CTE costs time for the whole batch, so the others have a statement of their
-/// own.
+/// The statement for batches in which all runs start immediately. It omits the rare parts, because each additional
+/// CTE costs time for the whole batch.
 static ACCEPT: Query = Query::of_parts(&[
     CURRENT,
     "),
@@ -115,7 +117,7 @@ static ACCEPT: Query = Query::of_parts(&[
       FROM current LEFT JOIN admitted USING (execution_id)",
 ]);
 
-/// For all runs.
+/// The statement for all other batches.
 static ACCEPT_WITH_ALL_PARTS: GuardedBatch = GuardedBatch::of_parts(
     &[
         FULL_QUEUES,
@@ -139,7 +141,7 @@ static ACCEPT_WITH_ALL_PARTS: GuardedBatch = GuardedBatch::of_parts(
 /// Group commit of accepts.
 pub(crate) struct AcceptCommitter(pub(crate) StatementPool);
 
-/// A run to accept.
+/// A run that waits for the group commit of its acceptance.
 pub(crate) struct PendingAccept {
     pub(super) scope: TenantScope,
     pub(super) run: Acceptance,
@@ -147,7 +149,7 @@ pub(crate) struct PendingAccept {
     pub(super) key: Option<RequestKey>,
 }
 
-/// Bytes of the unbounded texts of an acceptance.
+/// Bytes of the texts of an acceptance that have no small size limit.
 pub(super) fn payload_bytes(acceptance: &Acceptance) -> usize {
     acceptance.inputs.body.len()
 }
@@ -158,8 +160,8 @@ impl BatchCommitter for AcceptCommitter {
     type Output = AcceptOutcome;
     const LABEL: &'static str = "accepts of runs";
 
-    /// A run by a share link runs alone, because it locks the link, and a closed link would refuse the whole batch. A
-    /// second run with the same idempotency key runs alone too, because it must see the first one's row.
+    /// A run by a share link runs alone, because it locks the link, and a closed link would refuse the whole batch.
+    /// A second run with the same idempotency key also runs alone, because it must see the row of the first.
     fn is_batchable(pending: &PendingAccept, in_front: &[&PendingAccept]) -> bool {
         let taken = |key: &RequestKey| {
             in_front.iter().any(|other| other.key.as_ref().is_some_and(|other| other.key == key.key))
@@ -194,7 +196,8 @@ impl BatchCommitter for AcceptCommitter {
     }
 }
 
-/// The outcome of a run whose revisions were current, or whose queue was full.
+/// Decodes the outcome of a run whose revisions were current, or whose queue was full. Other runs have no row: they
+/// are stale.
 fn outcome(row: &Row) -> Result<(Uuid, AcceptOutcome), StoreError> {
     let outcome = match (row.column("is_queue_full")?, row.column("is_admitted")?) {
         (true, _) => AcceptOutcome::QueueFull,
@@ -204,7 +207,7 @@ fn outcome(row: &Row) -> Result<(Uuid, AcceptOutcome), StoreError> {
     Ok((row.column("execution_id")?, outcome))
 }
 
-/// What differs between the admissions of runs.
+/// The columns whose values depend on how a run is admitted: started, queued or denied.
 #[derive(Default)]
 struct AdmissionColumns<'a> {
     status: &'static str,
@@ -240,7 +243,7 @@ impl<'a> AdmissionColumns<'a> {
     }
 }
 
-/// The statement that has the parts of all `pending` runs, and its input.
+/// Selects the statement that has all parts that the `pending` runs need, and builds its input.
 fn prepare<'v>(pending: &[&'v PendingAccept]) -> Result<(&'static str, Input<'v>), StoreError> {
     let starts =
         |run: &Acceptance| matches!(run.admission, Admission::Run { .. }) && run.delegated_access.share_link.is_none();
@@ -259,7 +262,7 @@ fn prepare<'v>(pending: &[&'v PendingAccept]) -> Result<(&'static str, Input<'v>
     Ok((ACCEPT_WITH_ALL_PARTS.text(&input)?, input))
 }
 
-/// The columns of a batch of accepts.
+/// Builds the input columns of a batch of accepts.
 fn batch_input<'v>(pending: &[&'v PendingAccept], admissions: &[AdmissionColumns<'v>]) -> Input<'v> {
     let runs = || pending.iter().map(|pending| &pending.run);
     let expected = || pending.iter().map(|pending| pending.expected);
@@ -318,7 +321,7 @@ fn batch_input<'v>(pending: &[&'v PendingAccept], admissions: &[AdmissionColumns
         .with_all("key_digest", keys().map(|key| key.map(|key| key.body_digest.as_slice())).collect())
 }
 
-/// The stored form of a run's request context.
+/// A run's request context as it is stored.
 fn request_context_json(sender: &RequestContext) -> String {
     json!(sender).to_string()
 }

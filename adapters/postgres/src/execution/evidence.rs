@@ -1,4 +1,4 @@
-//! The evidence of an execution in one read, and its documents.
+//! Reads the evidence of an execution in one statement, and single evidence documents.
 
 use super::{
     EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, RunSelector, batch_of_runs, execution, single_run,
@@ -32,7 +32,7 @@ struct ArtifactBody {
     artifact_kind: String,
     storage_ref: String,
     created_at: Timestamp,
-    /// The knowledge base and the number of retrieved chunks; null for other documents.
+    /// The knowledge base and the number of retrieved chunks; null unless the document is a retrieval event.
     retrieval: Option<RetrievalBody>,
 }
 
@@ -66,8 +66,8 @@ fn artifacts(selector: RunSelector) -> String {
     )
 }
 
-// Rows of a run are read by subqueries and not joined: while a tenant has few rows, the planner would choose to join
-// all of them.
+// Rows of a run are read by subqueries and not by joins. While a tenant has few rows, the planner would otherwise
+// join all of them.
 
 const HAS_NOTES_COLUMN: &str = "
     EXISTS (SELECT 1 FROM approval JOIN approval_note USING (tenant_id, approval_id)
@@ -77,12 +77,12 @@ const CHAIN_COLUMN: &str = "
     (SELECT body FROM evidence_snapshot AS chain
      WHERE chain.tenant_id = execution.tenant_id AND chain.digest = execution.snapshot) AS chain";
 
-/// Decodes rows from a JSON aggregate; null means none.
+/// Decodes rows from a JSON aggregate; null means no rows.
 fn json_rows<T: for<'a> Deserialize<'a>>(row: &Row, name: &'static str) -> Result<Vec<T>, StoreError> {
     row.column::<Option<&str>>(name)?.map(parse_json).transpose().map(Option::unwrap_or_default)
 }
 
-/// The evidence of a run, as columns of its row.
+/// The columns with the evidence of a run, for a `SELECT` from `execution`.
 fn evidence_columns(selector: RunSelector) -> String {
     format!(
         "execution.tenant_id, {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, input_digest, output_digest, erasure_id, erased_at, {CHAIN_COLUMN},
@@ -99,7 +99,7 @@ fn evidence_sql(selector: RunSelector) -> String {
 /// Loads the evidence of runs by tenant and identifier.
 pub(crate) struct EvidenceLoader {
     pub(crate) pool: StatementPool,
-    /// Retention of payloads.
+    /// Retention period of payloads.
     pub(crate) retention: Duration,
 }
 
@@ -129,8 +129,8 @@ impl BatchLoader for EvidenceLoader {
 }
 
 impl EvidenceLoader {
-    /// Adds the times at which obligations were fulfilled. Skips the statement if no decision imposed an obligation,
-    /// the common case.
+    /// Adds the times at which obligations were fulfilled. Sends no statement if no decision imposed an obligation,
+    /// which is the common case.
     async fn add_fulfilments(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
         static READ_FULFILMENT: Query = Query::made(|| {
             let condition = RunSelector::Batch.condition("fulfilment");
@@ -156,8 +156,8 @@ impl EvidenceLoader {
 }
 
 impl EvidenceLoader {
-    /// Adds the retrieval queries that have not expired. Skips the statement if no run retrieved documents, the common
-    /// case.
+    /// Adds the retrieval queries that have not expired. Sends no statement if no run retrieved documents, which is
+    /// the common case.
     async fn add_queries(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
         static READ_QUERIES: Query = Query::made(queries_sql);
         let mut runs = Vec::new();
@@ -188,7 +188,7 @@ impl EvidenceLoader {
     }
 }
 
-/// The retrieval queries that are disclosed and have not expired.
+/// The statement that reads the retrieval queries that may be disclosed and have not expired.
 fn queries_sql() -> String {
     let (run, payload) = (RunSelector::Batch.condition("execution"), RunSelector::Batch.condition("payload"));
     format!(
@@ -229,7 +229,7 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
         notes: Vec::new(),
         notes_withheld: false,
     };
-    // Computed from the decisions, which are already loaded.
+    // The reason code is derived from the loaded decisions, which saves a subquery.
     record.execution.reason_code =
         record.effective_decision().map(|decision| decision.reason_code.clone()).unwrap_or_default();
     Ok(record)
@@ -253,7 +253,8 @@ fn retrieval(artifact: &ArtifactBody) -> Option<RetrievalRow> {
     })
 }
 
-/// The existing notes to these approvals. They are read as one large read if their total length is large.
+/// Reads the notes of these approvals. If their total length is large, a second statement reads them under a
+/// permit.
 pub(super) async fn approval_notes(
     database: &Database,
     scope: TenantScope,
@@ -282,12 +283,13 @@ pub(super) async fn approval_notes(
     rows.iter().map(note).collect()
 }
 
-/// Whether the payloads of a run may contain an undisclosed output: its review is pending, or ended without approval.
-/// A run that was denied or cancelled before a review has no output. The reviewer's note is not part of the output.
+/// The condition that the payloads of a run may contain an undisclosed output: its review is pending, or ended
+/// without approval. A run that was denied or cancelled before a review has no output. The reviewer's note is not
+/// part of the output.
 const IS_UNDISCLOSED: &str = "(execution.status = 'awaiting_review'
     OR execution.status IN ('denied', 'cancelled') AND execution.output_digest IS NOT NULL)";
 
-/// A document of evidence with its run and its payload, until the payload expires.
+/// The statement that reads an evidence document with its run, and with its payload until the payload expires.
 fn artifact_sql() -> String {
     format!(
         "SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, artifact.artifact_id, artifact.artifact_kind, artifact.storage_ref,
@@ -330,14 +332,14 @@ pub(super) async fn artifact(
         },
         body: parse_json(row.column("body")?)?,
         payload,
-        // A payload may contain the output, which is withheld until the run ends.
+        // A payload may contain the output, so it is withheld until the run ends and its output is disclosed.
         payload_withheld: row.column("is_held_back")?,
     };
     Ok(Some((execution(&row)?, document)))
 }
 
-/// Reads a large disclosed payload, unless it expired. A disclosed payload is never withheld again, so this read does
-/// not check it.
+/// Reads a large disclosed payload, unless it has expired. A disclosed payload is never withheld again, so this
+/// read does not check for that.
 async fn read_large_payload(
     database: &Database,
     scope: TenantScope,

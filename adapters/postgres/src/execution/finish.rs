@@ -1,5 +1,6 @@
-//! Ends runs. The statement that deletes a run's lease writes its end, so a run ends once. A run that needs a human
-//! review exchanges its lease for a row in `execution_review`. Concurrent ends share one statement.
+//! Ends runs. The statement that deletes a run's lease also writes its end, so a run ends exactly once. If a run
+//! requires a human review, the statement instead replaces its lease by a row in `execution_review`. Concurrent
+//! ends share one statement.
 
 mod columns;
 mod memory;
@@ -21,8 +22,8 @@ use memory::INSERT_TURNS;
 use std::collections::HashSet;
 use uuid::Uuid;
 
-/// The CTEs that end a batch of runs. A run without its lease writes nothing and does not affect the others. The range of
-/// identifiers lets PostgreSQL prune monthly partitions.
+/// The CTEs that end a batch of runs. For a run that no longer has its lease, nothing is written, and the other
+/// runs are not affected. The range of identifiers lets PostgreSQL prune monthly partitions.
 const END: &str = "held AS (
         DELETE FROM execution_lease AS lease USING input
         WHERE lease.tenant_id = input.tenant_id AND lease.execution_id = input.execution_id
@@ -61,7 +62,7 @@ const END: &str = "held AS (
         FROM lineage_item JOIN ended USING (execution_id)
      )";
 
-/// Inserts the last events of runs.
+/// The CTE that inserts the last progress events of runs.
 const INSERT_EVENTS: &str = ", events AS (
         INSERT INTO execution_progress (tenant_id, execution_id, position, events)
         SELECT ended.tenant_id, execution_id, position, events
@@ -69,7 +70,7 @@ const INSERT_EVENTS: &str = ", events AS (
         ON CONFLICT DO NOTHING
      )";
 
-/// Inserts the parts that few runs have.
+/// The CTEs that insert the parts that few runs have.
 const INSERT_RARE_PARTS: &str = ", decisions AS (
         INSERT INTO policy_decision (tenant_id, execution_id, decision_id, outcome, reason_code, obligations, rules,
             evaluated_at)
@@ -102,32 +103,32 @@ const INSERT_RARE_PARTS: &str = ", decisions AS (
 
 const RESULT: &str = "SELECT execution_id FROM ended";
 
-/// For runs that completed, had no obligations, and made no further policy decision. Each additional CTE costs time for
-/// the whole batch, so the others have statements of their own.
+/// The statement for runs that completed without obligations and without further policy decisions. Each additional
+/// CTE costs time for the whole batch, so other runs have other statements.
 static FINISH: GuardedBatch = GuardedBatch::new(END, "ended", RESULT);
-/// The same for runs with progress events.
+/// Like [`FINISH`], for runs with progress events.
 static FINISH_WITH_EVENTS: GuardedBatch = GuardedBatch::of_parts(&[END, INSERT_EVENTS], "ended", RESULT);
-/// For all other runs.
+/// The statement for all other runs.
 static FINISH_WITH_ALL_PARTS: GuardedBatch =
     GuardedBatch::of_parts(&[END, INSERT_EVENTS, INSERT_RARE_PARTS, INSERT_TURNS], "ended", RESULT);
 
-/// Group commit of ends of runs.
+/// Group commit of the ends of runs.
 pub(crate) struct FinishCommitter(pub(crate) StatementPool);
 
-/// A run to end.
+/// A run that waits for the group commit of its end.
 pub(crate) struct PendingFinish {
     pub(super) scope: TenantScope,
     pub(super) ending: FinishRecord,
 }
 
 impl PendingFinish {
-    /// The key of the `memory_session` row that the end locks.
+    /// The key of the `memory_session` row that the statement locks to write a turn, if any.
     fn session_key(&self) -> Option<(Uuid, Uuid, String, &str)> {
         let written = self.ending.writeback.as_ref()?;
         Some(session_row_key(self.scope.tenant().uuid(), written.turn.memory.config.scope, &written.conversation))
     }
 
-    /// Whether the run needs the parts that few runs have.
+    /// Whether the run has parts that only [`FINISH_WITH_ALL_PARTS`] writes.
     fn needs_rare_parts(&self) -> bool {
         let FinishRecord { status, decisions, fulfilled, artifacts, writeback, .. } = &self.ending;
         *status != Status::Completed
@@ -144,8 +145,8 @@ impl BatchCommitter for FinishCommitter {
     type Output = ();
     const LABEL: &'static str = "ends of runs";
 
-    /// A second end of the same run must see the first one's result, or both would report success. A second turn of
-    /// the same conversation must see the session row that the first one wrote.
+    /// A second end of the same run must see the result of the first, otherwise both would report success. A second
+    /// turn of the same conversation must see the session row that the first one wrote.
     fn is_batchable(pending: &PendingFinish, in_front: &[&PendingFinish]) -> bool {
         let (run, conversation) = (pending.ending.execution_id, pending.session_key());
         in_front.iter().all(|other| {
@@ -177,7 +178,7 @@ impl BatchCommitter for FinishCommitter {
     }
 }
 
-/// Bytes of the unbounded texts of an end.
+/// Bytes of the texts of an end that have no small size limit.
 pub(super) fn payload_bytes(ending: &FinishRecord) -> usize {
     let FinishRecord { output, artifacts, writeback: memory, progress, .. } = ending;
     let said = artifacts.iter().filter_map(|artifact| artifact.payload.as_ref());
@@ -186,7 +187,7 @@ pub(super) fn payload_bytes(ending: &FinishRecord) -> usize {
     output.iter().chain(said).map(|payload| payload.body.len()).chain(told).fold(turn, usize::saturating_add)
 }
 
-/// The statement that has the parts of all `pending` runs, and its input.
+/// Selects the statement that has all parts that the `pending` runs need, and builds its input.
 fn prepare<'v>(pending: &[&'v PendingFinish]) -> (&'static GuardedBatch, Input<'v>) {
     let endings = || pending.iter().map(|pending| &pending.ending);
     let input = columns::runs(pending);

@@ -1,4 +1,4 @@
-//! Leases, by the database's clock only.
+//! Leases of runs. Every statement compares times with the database's clock.
 
 use super::{EXECUTION_COLUMNS, JOINED_REASON_CODE, NULL_OUTPUT, execution};
 use crate::{
@@ -18,10 +18,10 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-/// Maximum number of expired leases that one statement takes over.
+/// Maximum number of expired leases that one statement reclaims.
 const MAX_RECLAIMED: i64 = 20;
 
-/// The parameters that name a lease.
+/// The parameters that identify a lease.
 pub(super) fn lease_params(scope: TenantScope, held: LeaseRef) -> Input<'static> {
     Input::of_params(scope).with_param("execution_id", held.execution_id.uuid()).with_param("token", held.lease)
 }
@@ -52,8 +52,9 @@ pub(super) async fn renew(
     })
 }
 
-/// Releases a lease. The token is replaced, because the former worker may still renew with the old one. `-infinity`
-/// marks a release, so that it is not counted as a reclaim.
+/// Releases a lease, so that another worker can continue the run immediately. The token is replaced, because the
+/// former worker could otherwise still renew the lease. The expiry `-infinity` marks a release, which does not
+/// count as a reclaim.
 pub(super) async fn release(database: &Database, scope: TenantScope, held: LeaseRef) -> Result<(), StoreError> {
     static RELEASE: Query = Query::new(
         "UPDATE execution_lease SET lapses_at = '-infinity', token = gen_random_uuid()

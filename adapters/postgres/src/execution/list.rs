@@ -1,10 +1,12 @@
-//! Lists of executions. Each combination of filters scans the index in its order, in the matching monthly partitions
-//! only.
+//! Lists of executions. Each combination of filters scans an index in list order, and only in the matching monthly
+//! partitions.
 //!
-//! Most runs complete. Runs with another end have rows in `execution_exception`, because an index on the status would
-//! be updated at every end of a run. A run that has not ended is found by its queue row, its lease or its review row.
-//! Only runs with another end have an error code, so a list by error code scans `execution_exception`, once for each
-//! status. The environment, the lane and the submitter have no index: the scan reads the runs and filters them.
+//! Most runs complete. A run with another end also has a row in `execution_exception`, because an index on the
+//! status would be updated at the end of every run. A run that has not ended is found by its queue row, its lease
+//! or its review row.
+//!
+//! Only runs that did not complete have an error code, so a list by error code scans `execution_exception`, once
+//! for each status. Environment, lane and submitter have no index: the scan reads the runs and filters them.
 
 use super::{EXECUTION_COLUMNS, JOINED_REASON_CODE, NULL_OUTPUT, execution};
 use crate::{
@@ -32,13 +34,13 @@ enum ScanTable {
     Exceptions,
     /// Leases of runs that have not ended.
     Leases,
-    /// The queue, and leases of runs that were just dequeued.
+    /// The queue, and the leases of runs that a worker has dequeued but not started.
     Queue,
     /// Runs that await a human review.
     Reviews,
 }
 
-/// The statuses of runs with rows in `execution_exception`.
+/// The statuses whose runs have a row in `execution_exception`.
 const EXCEPTIONS: [Status; 4] = [Status::Failed, Status::Denied, Status::Cancelled, Status::Unknown];
 
 impl ScanTable {
@@ -66,17 +68,18 @@ impl ScanTable {
         }
     }
 
-    /// Whether the list is append-only: a listed run stays in it.
+    /// Whether the list is append-only, so that a listed run never leaves it.
     fn is_append_only(self, status: Option<Status>) -> bool {
         match self {
             Self::Runs => status.is_none_or(Status::is_final),
-            // Without a status, the list contains runs of unknown outcome, and their resolution removes their rows.
+            // Without a status filter, the list includes runs with an unknown outcome, whose rows are removed when
+            // they are resolved.
             Self::Exceptions => status.is_some_and(Status::is_final),
             Self::Leases | Self::Queue | Self::Reviews => false,
         }
     }
 
-    /// Whether every row of the table has the requested status.
+    /// Whether all rows of the table have the requested status, so that no condition is needed.
     const fn has_single_status(self) -> bool {
         match self {
             Self::Reviews => true,
@@ -84,7 +87,7 @@ impl ScanTable {
         }
     }
 
-    /// The alias that holds the workspace, workload, release and status of the run.
+    /// The alias of the table that has the columns workspace, workload, release and status of the run.
     const fn run_alias(self) -> &'static str {
         match self {
             Self::Runs | Self::Exceptions | Self::Reviews => "entry",
@@ -92,7 +95,7 @@ impl ScanTable {
         }
     }
 
-    /// The alias that holds the other columns of the run.
+    /// The alias of the table that has the other columns of the run.
     const fn detail_alias(self) -> &'static str {
         match self {
             Self::Runs => "entry",
@@ -100,14 +103,14 @@ impl ScanTable {
         }
     }
 
-    /// The statuses to scan one after the other, for a list without a status.
+    /// The statuses that need a union arm each, for a list of exceptions without a status filter.
     fn scanned_statuses(self, filter: &ExecutionFilter) -> &'static [Status] {
         if self == Self::Exceptions && filter.status.is_none() { &EXCEPTIONS } else { &[] }
     }
 }
 
-/// The run of an entry, by its key. `OFFSET 0` is an optimization fence: without it, PostgreSQL may scan all runs for
-/// the join.
+/// The join that reads the run of an entry by its key. `OFFSET 0` is an optimization fence: without it, PostgreSQL
+/// may scan all runs for the join.
 const RUN_OF_ENTRY: &str = ", LATERAL (
     SELECT workspace_id, workload_id, release_id, status, environment, lane, submitter, error_code FROM execution
     WHERE execution.tenant_id = entry.tenant_id AND execution.execution_id = entry.execution_id OFFSET 0) AS run";
@@ -162,7 +165,7 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
     }
 }
 
-/// The conditions of the filters without an index.
+/// The conditions of the filters that have no index.
 fn detail_conditions(filter: &ExecutionFilter, alias: &str, values: &mut Values) -> Vec<String> {
     let ExecutionFilter { environment, lane, error_code, submitter, .. } = filter;
     let texts = [
@@ -175,7 +178,7 @@ fn detail_conditions(filter: &ExecutionFilter, alias: &str, values: &mut Values)
     asked.map(|(column, text)| format!("{alias}.{column} = {}", values.bind(text))).collect()
 }
 
-/// The arms for each status: the index orders the entries of one status, not of several.
+/// Repeats the arms for each status, because the index orders only entries of the same status.
 fn by_status(arms: Vec<UnionArm>, statuses: &[Status], values: &mut Values) -> Vec<UnionArm> {
     if statuses.is_empty() {
         return arms;
@@ -193,9 +196,9 @@ fn by_status(arms: Vec<UnionArm>, statuses: &[Status], values: &mut Values) -> V
     conditions.iter().flat_map(of_status).collect()
 }
 
-/// The arms for the filters and the caller's visibility. With a release or workload filter, all of its runs are
-/// visible or none. One subquery decides that, because a check on each run would scan all runs for a caller who may
-/// see none.
+/// The `WITH` clause and the union arms for the filters and the caller's visible scopes. With a release or workload
+/// filter, the caller sees either all of the runs or none. One subquery decides this, because a check on each run
+/// would scan all runs for a caller that sees none.
 pub(super) fn visible_list_arms(
     filter: &ExecutionFilter,
     from: &str,
@@ -245,7 +248,8 @@ fn visible_condition(visible_scopes: &VisibleScopes, of: &str, values: &mut Valu
     format!("({of}.workspace_id IN (SELECT seen_id FROM seen) OR {of}.workload_id = ANY({workloads}))")
 }
 
-/// The smallest UUIDv7 of a time, like `fairway_uuid_floor`. Times before 1970 map to the nil UUID.
+/// The smallest UUIDv7 with this time, equal to the SQL function `fairway_uuid_floor`. Times before 1970 map to the
+/// nil UUID.
 pub(super) fn uuid_floor(moment: Timestamp) -> Uuid {
     let millis = u128::try_from(moment.micros().div_euclid(1_000)).unwrap_or(0);
     Uuid::from_u128(millis << 80)

@@ -1,4 +1,4 @@
-//! Reads runs by identifier, with their outputs until these expire.
+//! Reads runs by identifier, with their outputs until the outputs expire.
 
 use super::{EXECUTION_COLUMNS, RunSelector, batch_of_runs, execution, single_run};
 use crate::{
@@ -19,11 +19,11 @@ use fairway_domain::{
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use uuid::Uuid;
 
-/// Reads runs with their outputs and reason codes.
+/// The statement that reads runs with their outputs and reason codes.
 ///
-/// The output is present until it expires, by the database's clock: the text, or its length if the text is large. A batch
-/// returns one row for each key, so a large output is read alone. The reason code is that of the run's strictest decision,
-/// and of the last among equally strict ones.
+/// An output is present until it expires by the database's clock. If it is large, the row has its length instead of
+/// the text, because a batch could otherwise return many large outputs. The reason code is that of the run's
+/// strictest decision; of equally strict decisions, the last one counts.
 fn runs_sql(selector: RunSelector) -> String {
     let (result, decision) = (selector.condition("result"), selector.condition("decision"));
     let columns = format!(
@@ -46,11 +46,11 @@ fn runs_sql(selector: RunSelector) -> String {
 static FIND_ONE: Query = Query::made(|| runs_sql(RunSelector::Single));
 static FIND_MANY: Query = Query::made(|| runs_sql(RunSelector::Batch));
 
-/// A run. Its output is omitted if it is large.
+/// A run as loaded in a batch, without its output if the output is large.
 #[derive(Clone)]
 pub(crate) struct FoundRun {
     execution: Execution,
-    /// The length of a large output.
+    /// The length of the output in bytes, if it is large.
     output_bytes: Option<i64>,
 }
 
@@ -63,7 +63,7 @@ impl FoundRun {
 /// Loads runs by tenant and identifier.
 pub(crate) struct RunLoader {
     pub(crate) pool: StatementPool,
-    /// Retention of outputs.
+    /// Retention period of outputs.
     pub(crate) retention: Duration,
 }
 
@@ -102,7 +102,7 @@ pub(super) async fn find(
     Ok(Some(execution))
 }
 
-/// Reads a large output, unless it expired.
+/// Reads a large output, unless it has expired.
 async fn read_large_output(
     database: &Database,
     scope: TenantScope,

@@ -1,4 +1,4 @@
-//! Progress of runs, written under the run's lease. Concurrent writes share one statement.
+//! Progress of runs, written under the run's lease. Concurrent writes share a statement.
 
 use crate::{
     database::{Database, StatementPool, commit, commit_batch},
@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use uuid::Uuid;
 
-/// The lease is renewed first: its row lock serializes this write with a reclaim of the run, and the later one of both
-/// finds no matching token.
+/// Stores progress chunks. The statement renews the lease first. The lock on the lease's row serializes the write
+/// with a reclaim of the run, and whichever comes later finds another token and writes nothing.
 static WRITE_PROGRESS: Query = Query::new(
     "held AS (
         UPDATE execution_lease AS lease SET lapses_at = fairway_now() + lease_for FROM input
@@ -40,7 +40,7 @@ static WRITE_PROGRESS: Query = Query::new(
      SELECT execution_id FROM held",
 );
 
-/// A stored progress chunk.
+/// A progress chunk as stored.
 #[derive(Deserialize)]
 struct ChunkBody {
     position: u16,
@@ -48,7 +48,7 @@ struct ChunkBody {
     events: String,
 }
 
-/// Decodes progress chunks from a JSON aggregate, in order; null means none.
+/// Decodes progress chunks from a JSON aggregate, in order. Null means no chunks.
 pub(super) fn decode_progress(text: Option<&str>) -> Result<Vec<ProgressRecord>, StoreError> {
     let bodies: Vec<ChunkBody> = text.map(parse_json).transpose()?.unwrap_or_default();
     let piece = |body: ChunkBody| {
@@ -58,32 +58,33 @@ pub(super) fn decode_progress(text: Option<&str>) -> Result<Vec<ProgressRecord>,
     bodies.into_iter().map(piece).collect()
 }
 
-/// Serializes a stored value. Serialization of domain types cannot fail.
+/// Serializes a domain value to JSON. Serialization of domain types does not fail, so an error means an
+/// inconsistent store.
 pub(super) fn to_json(value: &impl Serialize) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| store_error::broken(Box::new(error)))
 }
 
-/// Maximum bytes of the events of a page with several chunks. Rendered as an event stream, they stay below
+/// Maximum bytes of events in a page with several chunks. Rendered as an event stream, the events stay below
 /// [`MAX_SMALL_BYTES`](crate::large_reads::MAX_SMALL_BYTES), even if each event is short.
 const MAX_PAGE_BYTES: i64 = 32 << 10;
 /// Maximum number of chunks of a page.
 const MAX_PAGE_CHUNKS: i64 = 128;
 
-/// Whether model output of the run is still retained.
+/// The column that states whether the model output of the run has not expired.
 const IS_RETAINED: &str = "coalesce((
         SELECT finished_at IS NULL OR finished_at + make_interval(secs => {retention}) > fairway_now() FROM execution
         WHERE tenant_id = {tenant_id} AND execution_id = {execution_id}
     ), false) AS is_retained";
 
-/// Reads a page of events after a chunk. Model output expires with the run's output; expired events are blanked and
-/// keep their numbers. A large chunk is read alone under a permit.
+/// Reads a page of the events after the chunk `after`. Model output in events expires with the run's output.
+/// Expired events keep their numbers but have no text. A large chunk is read alone under a permit.
 pub(super) async fn events(
     database: &Database,
     scope: TenantScope,
     id: ExecutionId,
     after: u16,
 ) -> Result<EventPage, StoreError> {
-    // The last row is the first chunk that exceeds the page; its events are null.
+    // The last row of the page may be a chunk that exceeds its byte limit; the events of that row are null.
     static READ_PAGE: Query = Query::of_parts(&[
         "SELECT position, events, bytes, pieces, ",
         IS_RETAINED,
@@ -126,7 +127,7 @@ pub(super) async fn events(
     Ok(EventPage { records: pieces, has_more })
 }
 
-/// Reads the events of one large chunk.
+/// Reads the events of one large chunk under a permit.
 async fn read_large_chunk(
     database: &Database,
     scope: TenantScope,
@@ -158,10 +159,10 @@ fn decode_events(row: &Row, events: &str) -> Result<ProgressRecord, StoreError> 
     Ok(ProgressRecord { position, answer: None, events })
 }
 
-/// Group commit of progress.
+/// Group commit of progress chunks.
 pub(crate) struct ProgressCommitter(pub(crate) StatementPool);
 
-/// A progress chunk to write.
+/// A progress chunk that waits for its group commit.
 pub(crate) struct PendingProgress {
     pub(super) scope: TenantScope,
     pub(super) lease_ref: LeaseRef,
@@ -188,7 +189,7 @@ impl BatchCommitter for ProgressCommitter {
     type Output = ();
     const LABEL: &'static str = "progress of runs";
 
-    /// A statement can update a lease row once only.
+    /// Each run may occur once in a batch, because a statement can update a lease row only once.
     fn is_batchable(pending: &PendingProgress, in_front: &[&PendingProgress]) -> bool {
         in_front.iter().all(|other| other.lease_ref.execution_id != pending.lease_ref.execution_id)
     }
@@ -217,7 +218,7 @@ impl BatchCommitter for ProgressCommitter {
     }
 }
 
-/// The columns of a batch of progress chunks.
+/// Builds the input columns of a batch of progress chunks.
 fn batch_input<'v>(pending: &[&'v PendingProgress]) -> Input<'v> {
     let leases = || pending.iter().map(|pending| pending.lease_ref);
     Input::many()

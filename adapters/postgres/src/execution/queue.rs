@@ -28,16 +28,19 @@ use uuid::Uuid;
 /// Maximum number of tenants that one claim visits.
 const MAX_TENANTS: i32 = 16;
 
-/// Claims runs for a worker: first expired leases, oldest first; then queued runs, tenant by tenant in round-robin
-/// order, oldest first within a tenant. Rows locked by another transaction are skipped. Scripts are skipped, because a
+/// Claims runs for a worker.
+///
+/// The claim first returns the runs of the worker's earlier claims whose responses were lost (`lost_leases`). Such
+/// a claim may still be in flight, so the worker names it in every claim until the leases of its runs would expire.
+/// The check of `cardinality` prevents PostgreSQL from reading the table when there are none.
+///
+/// Next come expired leases, oldest first, and then queued runs: tenant by tenant in round-robin order, oldest
+/// first within a tenant. Rows that another transaction has locked are skipped. So are leases of scripts, because a
 /// script is never resumed. A released lease (`-infinity`) does not count as a reclaim.
 ///
-/// Before these, the statement takes the runs of the worker's earlier claims whose answers were lost (`lost_leases`). Such a
-/// claim may still be in flight, so the worker names it in every claim until the leases of its runs would expire. The
-/// check of `cardinality` keeps PostgreSQL from reading the table when there are none.
-///
-/// Queued runs with inputs longer than `max_input_bytes` are skipped unless `takes_large` is set, and always for the tenants in
-/// `{token}1`. PostgreSQL reads the length of a stored text without the text.
+/// Queued runs with inputs longer than `max_input_bytes` are skipped unless `takes_large` is set. They are always
+/// skipped for the tenants in `no_large_tenants`. PostgreSQL reads the length of a stored text without reading the
+/// text.
 static CLAIM: Query = Query::new(
     "WITH RECURSIVE lost AS (
         SELECT tenant_id, execution_id FROM execution_lease
@@ -99,8 +102,8 @@ static CLAIM: Query = Query::new(
     UNION ALL SELECT tenant_id, execution_id, number FROM begun JOIN next USING (tenant_id, execution_id)",
 );
 
-/// Claims runs for a worker and reads the data to resume them. The claim is sent once: after a failure its outcome is
-/// unknown, so the worker names it in its next claim.
+/// Claims runs for a worker and reads the data with which it resumes them. The claim is sent only once. After a
+/// failure its outcome is unknown, so the worker names the claim as lost in its next claim.
 pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError> {
     let max_input_bytes = i32::try_from(claim.max_input_bytes).unwrap_or(i32::MAX);
     let tenants = |tenants: &[TenantId]| tenants.iter().map(|tenant| tenant.uuid()).collect::<Vec<Uuid>>();
@@ -126,7 +129,8 @@ pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<Clai
     read_claimed(database, of("tenant_id")?, of("execution_id")?, turns, claim.lease, max_input_bytes).await
 }
 
-/// The data with which a worker resumes claimed runs. The range of identifiers lets PostgreSQL prune monthly partitions.
+/// The statement that reads the data with which a worker resumes claimed runs. The range of identifiers lets
+/// PostgreSQL prune monthly partitions.
 fn claimed_sql() -> String {
     let [decision, progress, run, inputs] = ["decision", "progress", "execution", "inputs"].map(|table| {
         format!(
@@ -157,8 +161,8 @@ fn claimed_sql() -> String {
     )
 }
 
-/// Reads the data of claimed runs. Runs that another worker reclaimed meanwhile are missing, and so are rows that this
-/// version cannot decode.
+/// Reads the resume data of claimed runs. The result omits runs that another worker has reclaimed meanwhile, and
+/// rows that this version cannot decode at all.
 async fn read_claimed(
     database: &Database,
     tenants: Vec<Uuid>,
@@ -181,8 +185,8 @@ async fn read_claimed(
     Ok(rows.iter().filter_map(|row| decode_claimed(row, lease)).collect())
 }
 
-/// Decodes a claimed run. If this version cannot decode its resume data, the run is returned without them, and the
-/// worker ends it.
+/// Decodes a claimed run. If this version cannot decode the resume data, the run is returned without it, and the
+/// worker ends the run.
 fn decode_claimed(row: &Row, lease: Uuid) -> Option<ClaimedRun> {
     let error = match build_claimed(row, lease, ResumeData::of) {
         Ok(claimed) => return Some(claimed),
@@ -197,7 +201,7 @@ fn decode_claimed(row: &Row, lease: Uuid) -> Option<ClaimedRun> {
     build_claimed(row, lease, |_| Ok(ResumeData::default())).ok()
 }
 
-/// The data with which another process resumes a run.
+/// The data with which a worker resumes a run.
 #[derive(Default)]
 struct ResumeData {
     sender: Option<RequestContext>,
@@ -268,8 +272,8 @@ pub(super) async fn read_inputs(
     Ok(salt.zip(body).map(|(salt, body)| Payload { body: body.into(), salt }))
 }
 
-/// Cancels a run. A lease with this token was written by an earlier attempt whose answer was lost, and so was its
-/// idempotency key.
+/// Cancels a run. If a lease with this token exists, an earlier attempt wrote the lease and the idempotency key,
+/// and its response was lost. The statement then reports success again.
 static CANCEL: Query = Query::new(
     "dequeued AS (
         DELETE FROM execution_queue USING input
@@ -313,8 +317,8 @@ static CANCEL: Query = Query::new(
         EXISTS (SELECT FROM claimed) OR EXISTS (SELECT FROM own_lease) AS is_key_claimed",
 );
 
-/// Cancels a run: removes it from the queue under a lease of the caller, or marks its lease as cancelled for the
-/// worker.
+/// Cancels a run. A queued run leaves the queue, and the caller receives its lease. For a run in progress, the
+/// lease is marked as cancelled, so that its worker ends the run.
 pub(super) async fn cancel(
     database: &Database,
     scope: TenantScope,
@@ -345,7 +349,7 @@ pub(super) async fn cancel(
     })
 }
 
-/// Takes the lease of a run from its worker. Later writes of that worker store nothing.
+/// Takes over the lease of a run from its worker. Later writes of the worker name the old token and store nothing.
 pub(super) async fn take_lease(database: &Database, scope: TenantScope, held: LeaseRef) -> Result<bool, StoreError> {
     static TAKE_OVER: Query = Query::new(
         "UPDATE execution_lease SET token = {token}, lapses_at = fairway_now() + lease_for

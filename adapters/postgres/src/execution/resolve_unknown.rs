@@ -1,4 +1,4 @@
-//! Resolves runs with status `unknown`. The first resolution wins.
+//! Resolves runs with status `unknown`. Only the first resolution of a run is stored.
 
 use crate::{
     database::Database,
@@ -15,7 +15,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// `finished_at` is unchanged: it is the time at which the run became unknown.
+/// Stores a resolution. `finished_at` stays unchanged: it is the time at which the outcome became unknown.
 static RESOLVE: Guarded = Guarded::new(
     "settled AS (
         UPDATE execution AS run SET status = input.status, outcome = input.outcome, error_code = input.error_code,

@@ -1,5 +1,5 @@
-//! Runs that await a human review. The statement that deletes the review row writes the end of the run, so a review
-//! ends once.
+//! Runs that await a human review. The statement that deletes the review row also writes the end of the run, so a
+//! review ends exactly once.
 
 use crate::{
     database::Database,
@@ -27,12 +27,12 @@ use fairway_domain::{
 };
 use time::OffsetDateTime;
 
-/// Maximum number of overdue reviews per pass.
+/// Maximum number of expired reviews that one pass of the background task ends.
 const MAX_OVERDUE: i64 = 20;
 
-/// Ends a review. For a run that does not complete, it erases the output and everything that may repeat it: evidence
-/// payloads (transcripts, tool calls, queries) and stored provider responses. Their salts are erased too, so the
-/// remaining digests reveal nothing.
+/// Ends a review. If the run does not complete, the statement erases its output and everything that may repeat the
+/// output: evidence payloads (transcripts, tool calls, queries) and stored provider responses. Their salts are
+/// erased too, so the remaining digests reveal nothing.
 static END_REVIEW: Guarded = Guarded::new(
     "taken AS (
         DELETE FROM execution_review AS review USING input
@@ -85,11 +85,12 @@ static END_REVIEW: Guarded = Guarded::new(
     "(SELECT count(*) = 1 FROM ended)",
 );
 
-/// The output if it is small, its bytes if it is large, and the times of request and expiry.
+/// The output if it is small, the length of the output if it is large, the time of the request, and the time of
+/// expiry.
 type PendingRow = (Option<String>, Option<i32>, OffsetDateTime, OffsetDateTime);
 
-/// Reviews to end: expired ones, oldest first, and recent ones of stopped workloads. The second part covers a run
-/// whose last step ended while the workload was being stopped, so that neither transaction saw the other.
+/// Reviews that must end: expired ones, oldest first, and recent ones of stopped workloads. The second group covers
+/// runs whose last step ended while the workload was being stopped, so that neither transaction saw the other.
 static OVERDUE: Query = Query::new(
     "over AS (
         (SELECT tenant_id, execution_id, workload_id FROM execution_review
@@ -137,7 +138,7 @@ impl ReviewStore for Database {
     }
 
     async fn find_pending(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AnswerUnderReview>, StoreError> {
-        // An expired review is hidden, even before a job ends it.
+        // An expired review is not returned, even before the background task ends it.
         static READ: Query = Query::new(
             "SELECT result.body FROM input JOIN execution_review AS review USING (tenant_id, execution_id)
                 JOIN execution_result AS result USING (tenant_id, execution_id)
@@ -152,7 +153,7 @@ impl ReviewStore for Database {
             execution_review::table
                 .inner_join(execution_result::table.on(is_result))
                 .filter(execution_review::tenant_id.eq(tenant).and(execution_review::execution_id.eq(run)))
-                // The identifier of the run prunes the partitions of results.
+                // The condition on the identifier lets PostgreSQL prune the partitions of `execution_result`.
                 .filter(execution_result::execution_id.eq(run))
                 .filter(execution_review::lapses_at.gt(database_now()))
                 .select((

@@ -1,4 +1,4 @@
-//! Starts claimed runs. Concurrent starts share one statement, which writes everything of a run or nothing.
+//! Starts claimed runs. Concurrent starts share a statement, which writes all rows of a run or none.
 
 use super::{progress::PendingProgress, stored_decision};
 use crate::{
@@ -19,9 +19,9 @@ use serde_json::json;
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// The lease is renewed in the same statement. Its row lock serializes the start with a reclaim of the run, and the
-/// later one of both finds no matching token. A lease that is held but not renewed means that a revision changed. The
-/// range of identifiers lets PostgreSQL prune monthly partitions.
+/// Starts runs and renews their leases. The lock on a lease's row serializes the start with a reclaim of the run,
+/// and whichever comes later finds another token and writes nothing. If the lease exists but is not renewed, a
+/// revision has changed. The range of identifiers lets PostgreSQL prune monthly partitions.
 static START: Query = Query::new(
     "current AS MATERIALIZED (
         SELECT input.* FROM input
@@ -65,10 +65,10 @@ static START: Query = Query::new(
      LEFT JOIN started ON started.execution_id = input.execution_id",
 );
 
-/// Group commit of starts.
+/// Group commit of the starts of runs.
 pub(crate) struct StartCommitter(pub(crate) StatementPool);
 
-/// A run to start.
+/// A run that waits for the group commit of its start.
 pub(crate) struct PendingStart {
     start: QueuedStart,
     progress: PendingProgress,
@@ -128,7 +128,7 @@ fn start_outcome(is_started: Option<bool>) -> Result<StartOutcome, CommitError> 
     }
 }
 
-/// The columns of a batch of starts.
+/// Builds the input columns of a batch of starts.
 fn batch_input<'v>(pending: &[&'v PendingStart]) -> Input<'v> {
     let starts = || pending.iter().map(|pending| &pending.start);
     let runs = || starts().map(|start| &start.acceptance);

@@ -58,7 +58,7 @@ pub(crate) struct LineagePageKey {
     offset: i64,
 }
 
-/// Loads pages of lineage. A run records at most a thousand items, so filters and offsets need no index of their own.
+/// Loads pages of lineage. A run has at most a thousand items, so filters and offsets need no separate index.
 pub(crate) struct LineageLoader(pub(crate) StatementPool);
 
 fn page_sql() -> String {

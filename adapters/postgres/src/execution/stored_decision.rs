@@ -1,7 +1,8 @@
-//! The stored form of a policy decision.
+//! Encodes and decodes policy decisions as they are stored.
 //!
-//! Its rules are one text each: `ID` matched, `!ID` could not be evaluated, `!ID FIELD` could not because the inputs lack
-//! FIELD. An id begins with a letter or a digit and has no space, so the forms are distinct.
+//! Each rule is stored as one text. `ID` means that the rule matched. `!ID` means that it could not be evaluated,
+//! and `!ID FIELD` that the inputs lack the field that it needs. An identifier begins with a letter or digit and
+//! contains no space, so the three forms are distinct.
 
 use crate::row::decode;
 use fairway_domain::{
@@ -13,7 +14,7 @@ use fairway_domain::{
 };
 use serde::Deserialize;
 
-/// A decision as statements return it: an object of `json_build_object`.
+/// A decision as statements return it, built with `json_build_object`.
 #[derive(Deserialize)]
 pub(super) struct StoredDecision {
     decision_id: DecisionId,
@@ -25,7 +26,7 @@ pub(super) struct StoredDecision {
 }
 
 impl StoredDecision {
-    /// Reads the decision.
+    /// Decodes the decision.
     pub(super) fn read(self) -> Result<RecordedDecision, StoreError> {
         let (rules, failed_rules) = decode_rules(self.rules);
         Ok(RecordedDecision {
@@ -49,7 +50,7 @@ pub(super) fn encode_rules(decision: &RecordedDecision) -> Vec<String> {
     decision.rules.iter().cloned().chain(failed).collect()
 }
 
-/// Decodes the rules that matched, and those that failed.
+/// Decodes stored rules to the rules that matched and the rules that failed.
 fn decode_rules(stored: Vec<String>) -> (Vec<String>, Vec<FailedRule>) {
     let (mut matched, mut failed) = (Vec::new(), Vec::new());
     for text in stored {

@@ -1,7 +1,7 @@
-//! Tokens and cost of runs, from the evidence of their model calls; totals of ended runs.
+//! Token counts and costs of runs, and totals over ended runs. Both come from the evidence of model calls.
 //!
-//! Nothing is written for usage: a report aggregates the rows that every run stores. A statement covers a day or less,
-//! so that its duration does not depend on the length of the report.
+//! No table stores usage: a report aggregates the rows that every run stores anyway. One statement covers at most a
+//! day, so that its duration does not depend on the length of the report.
 
 use super::{
     RunSelector, batch_of_runs,
@@ -30,7 +30,7 @@ use fairway_domain::{
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// The model calls of a run as JSON: provider calls, and the embeddings of its queries.
+/// A row source with the model calls of a run as JSON: the calls to providers, and the embeddings of its queries.
 fn model_calls(of_run: &str) -> String {
     format!(
         "(SELECT CASE artifact_kind WHEN 'provider_call' THEN artifact.body::jsonb
@@ -40,12 +40,13 @@ fn model_calls(of_run: &str) -> String {
     )
 }
 
-/// A sum within the range of `bigint`; null if no value is known. `least` alone would ignore the null.
+/// A sum limited to the range of `bigint`; null if all values are null. The `CASE` is needed because `least`
+/// ignores null.
 fn bounded_sum(values: &str, name: &str) -> String {
     format!("CASE WHEN count({values}) > 0 THEN least(sum({values}), 9223372036854775807)::bigint END AS {name}")
 }
 
-/// The sums of a number over model calls, without the overflow of a provider's absurd counts.
+/// The sum of a number over model calls. It is limited, because a provider may report absurdly large counts.
 fn sum_of(name: &str) -> String {
     bounded_sum(&format!("(call ->> '{name}')::numeric"), name)
 }
@@ -78,7 +79,8 @@ pub(super) async fn summaries(
     let input = batch_of_runs(&keys);
     let rows = match ids.len() {
         1 => database.fetch(&SUMMARIZE, input).await?,
-        // The runs of a page hold the permit of a list, so that one caller leaves connections to others.
+        // A page of runs uses a list connection under its permit, so that one caller cannot occupy the connections
+        // of others.
         count => {
             let bytes = MAX_UNMEASURED_ROW_BYTES.saturating_mul(count).min(PAGE_BYTES);
             database.read_list_by_month(bytes, SUMMARIZE.text(&input)?, &input.params()).await?
@@ -138,7 +140,7 @@ impl UsageStore for Database {
     }
 }
 
-/// The totals of a day. Each run that the caller sees is read once with its model calls.
+/// The statement for the totals of a day. It reads each run that the caller sees once, with the run's model calls.
 fn usage_sql(
     scope: TenantScope,
     filter: &UsageFilter,
@@ -199,7 +201,7 @@ fn total_of(name: &str) -> String {
     bounded_sum(&format!("used.{name}"), name)
 }
 
-/// The rows of an arm, with the duration in milliseconds.
+/// A row source with the runs of a union arm and their duration in milliseconds.
 fn run_rows(arm: &UnionArm) -> String {
     let rows = format!(
         "SELECT entry.execution_id, entry.workload_id, entry.status,

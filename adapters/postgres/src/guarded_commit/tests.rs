@@ -1,4 +1,4 @@
-//! Texts of statements and of commits.
+//! Tests of the SQL texts of statements and commits.
 
 use super::*;
 use fairway_domain::{

@@ -22,7 +22,7 @@ use fairway_domain::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// A revocation as stored, with its reason.
+/// A revocation as stored, including its reason.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = contract_revocation, check_for_backend(Pg))]
 struct StoredRevocation {
@@ -54,7 +54,8 @@ pub(super) async fn contract_states(
     scope: TenantScope,
     contracts: &[(AssetId, String)],
 ) -> Result<Vec<ContractState>, StoreError> {
-    // A contract is revoked by a version, which sets the column of its row, or by a revocation.
+    // A contract can be revoked in two ways: by an asset version, which sets `revoked` in the contract's row, or by
+    // a row in `contract_revocation`.
     static READ: Query = Query::new(
         "SELECT held.asset_id IS NOT DISTINCT FROM asked.asset_id AS known,
             coalesce(held.revoked, true) OR EXISTS (
@@ -86,7 +87,8 @@ pub(super) async fn revoke(
     change: Change<ContractRevocation>,
     key: Option<&KeyedOutcome>,
 ) -> Result<(), CommitError> {
-    // A concurrent insert of a version that names the contract waits for the row lock and then sees the revocation.
+    // The update locks the contract's row. A concurrent insert of a version that names the contract waits for the
+    // lock and then sees the revocation.
     static REVOKE: Guarded = Guarded::new(
         "held AS (
             UPDATE access_contract AS contract SET revoked = true

@@ -1,4 +1,4 @@
-//! Reads of documents.
+//! Reads documents of knowledge bases.
 
 use crate::{
     database::{Database, MeasuredRows, PageBounds, StoredRow},
@@ -25,14 +25,14 @@ use fairway_domain::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// Metadata has at most 8 KiB, a title 300 characters, and a source reference 2,000.
+/// Limits of the measured columns: metadata 8 KiB, a title 300 characters, a source reference 2,000 characters.
 const MEASURED: MeasuredRows = MeasuredRows {
     key: "entry_id",
     sql: "coalesce(octet_length(metadata), 0) + coalesce(octet_length(title), 0) + coalesce(octet_length(source_ref), 0)",
     largest: (8 << 10) + (300 + 2_000) * 4,
 };
 
-/// A version of a document as stored, with its erasable texts.
+/// A version of a document as stored, including its erasable texts.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = knowledge_document, check_for_backend(Pg))]
 struct StoredDocument {
@@ -55,7 +55,7 @@ struct StoredDocument {
     metadata: Option<String>,
 }
 
-/// A version of a document, and whether it is the current one.
+/// A version of a document, and whether it is the document's current version.
 type DocumentRow = (StoredDocument, bool);
 
 impl StoredRow for DocumentRow {
@@ -88,7 +88,7 @@ impl StoredRow for DocumentRow {
 
 diesel::alias!(knowledge_document as later: LaterDocument);
 
-/// The documents of an index, each with its texts.
+/// A query for the documents of an index with their texts.
 #[diesel::dsl::auto_type(no_type_alias)]
 fn documents_of(tenant: Uuid, asset: Uuid) -> _ {
     let is_text = knowledge_document_text::tenant_id
@@ -98,7 +98,7 @@ fn documents_of(tenant: Uuid, asset: Uuid) -> _ {
     knowledge_document::table.left_join(knowledge_document_text::table.on(is_text)).filter(of_index)
 }
 
-/// Whether no later version of the document exists.
+/// The condition that no later version of the document exists.
 macro_rules! is_current {
     () => {
         diesel::dsl::not(diesel::dsl::exists(
@@ -119,7 +119,7 @@ pub(super) async fn list(
 ) -> Result<Page<Document>, StoreError> {
     let (tenant, asset) = (scope.tenant().uuid(), asset.uuid());
     let rows = |bounds: PageBounds| {
-        // `as_select` has no size that a nested row could have.
+        // `as_select` cannot be part of a tuple, so the columns are selected with `construct_selection`.
         let newest = documents_of(tenant, asset)
             .select((<StoredDocument as Selectable<Pg>>::construct_selection(), is_current!()))
             .order(knowledge_document::entry_id.desc())

@@ -1,4 +1,4 @@
-//! Embedding models of an index, and re-embedding of its chunks.
+//! The embedding model of an index revision, and the re-embedding of its chunks.
 
 use super::{model_name, revision_params};
 use crate::{
@@ -22,16 +22,16 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// The embedding model of a revision. It counts the revision's chunks for each model that the index ever used; these
-/// are few.
+/// Finds the embedding model of a revision. For each model that the index ever used, it reads the number of the
+/// revision's chunks. An index uses few models.
 pub(super) async fn model_of_revision(
     database: &Database,
     scope: TenantScope,
     asset: AssetId,
     revision: IndexRevision,
 ) -> Result<IndexEmbedding, StoreError> {
-    // Ingests are matched by account and model: a model name may contain the separator, so `embedded_by` cannot be
-    // split.
+    // `embedded_by` cannot be split into account and model, because a model name may contain the separator. The
+    // query therefore searches for the ingest with this account and model.
     static FIND_MODEL: Query = Query::new(
         "WITH RECURSIVE model AS (
             (SELECT embedded_by FROM knowledge_index_model
@@ -104,8 +104,8 @@ pub(super) async fn stale_chunks(
     model: &EmbeddingModel,
     limit: u32,
 ) -> Result<Vec<StaleChunk>, StoreError> {
-    // The inner query uses the partial index over current chunks, in order of age; the texts are read for its rows
-    // only.
+    // The inner query scans the partial index over current chunks, oldest first. The texts are read only for the
+    // rows that it returns.
     static FIND_STALE: Query = Query::new(
         "SELECT chunk_id, body FROM (
             SELECT stale.chunk_id, body, sum(octet_length(body)) OVER (ORDER BY stale.from_revision, stale.chunk_id)
@@ -130,10 +130,12 @@ pub(super) async fn stale_chunks(
     rows.iter().map(|row| Ok(StaleChunk { chunk_id: row.id("chunk_id")?, text: row.column("body")? })).collect()
 }
 
-/// Replaces chunks by copies with new vectors. Words and their chunk counts stay the same, so text search and its
-/// scores do not change. `coalesce(until_revision, 0) = 0` keeps the planner on the primary key; `until_revision IS
-/// NULL` would select the index over all current chunks. If a chunk was replaced meanwhile, the guard fails, so the
-/// count in the fact is exact.
+/// Replaces chunks by copies with new vectors.
+///
+/// Words and their chunk counts stay the same, so the scores of text search do not change. The condition
+/// `coalesce(until_revision, 0) = 0` keeps the planner on the primary key: with `until_revision IS NULL`, it would
+/// use the index over all current chunks. If another commit replaced a chunk meanwhile, the guard fails, so the
+/// chunk count in the fact is exact.
 static REEMBED: Guarded = Guarded::returning(
     "head AS (
         UPDATE knowledge_index AS known SET revision = known.revision + 1
@@ -235,5 +237,5 @@ pub(super) async fn find_reembedding(
     }))
 }
 
-/// Revision, account and model, and number of chunks.
+/// Columns of a re-embedding: revision, account, model, and number of chunks.
 type ReembeddingRow = (i64, Option<String>, Option<String>, Option<i64>);

@@ -1,4 +1,4 @@
-//! Adds documents in one statement.
+//! Adds documents to a knowledge base in one statement.
 
 use super::{Lexemes, model_name};
 use crate::{
@@ -21,11 +21,12 @@ use serde_json::Value;
 use std::{collections::BTreeMap, fmt::Write as _};
 use uuid::Uuid;
 
-/// Maximum counted occurrences of a word in a chunk. More occurrences do not change its rank.
+/// Maximum occurrences of a word in a chunk that are counted. Further occurrences do not change the chunk's rank.
 const MAX_WORD_COUNT: u32 = 16;
 
-/// Adds documents under the index revision that the decision used. Word counts come from the snapshot at statement
-/// start, so a concurrent ingest into the same index makes this one fail and retry.
+/// Adds documents to an index that still has the revision of the decision. The statement reads word counts from its
+/// snapshot, which would be outdated after a concurrent ingest. In that case the guard fails, and the ingest is
+/// retried.
 static INGEST: Guarded = Guarded::returning(
     "head AS (
         INSERT INTO knowledge_index AS known (tenant_id, asset_id, revision, chunks)
@@ -240,7 +241,7 @@ impl<'a> ChunkColumns<'a> {
     }
 }
 
-/// Renders a `tsvector` as text. The positions of a word only encode its number of occurrences.
+/// Renders a `tsvector` as text. A word has one position for each occurrence; the positions have no other meaning.
 fn tsvector_text(lexemes: &Lexemes, words: &BTreeMap<String, u32>, marks: &str) -> String {
     let mut text = marks.to_owned();
     for (word, count) in words {
@@ -248,7 +249,7 @@ fn tsvector_text(lexemes: &Lexemes, words: &BTreeMap<String, u32>, marks: &str) 
         text.push_str(&lexemes.word(word));
         for place in 1..=(*count).min(MAX_WORD_COUNT) {
             let before = if place == 1 { ':' } else { ',' };
-            // Writing to a string cannot fail.
+            // Errors are ignored, because writing to a string cannot fail.
             let _ = write!(text, "{before}{place}");
         }
     }

@@ -1,8 +1,8 @@
 //! Text search over chunks.
 //!
-//! Each index query is a bitmap scan over the words with a row limit. The conditions on tenant and knowledge base use
-//! `IS NOT DISTINCT FROM`, which no other index supports. So the planner uses the word index whatever its estimates,
-//! and never scans all chunks of a knowledge base.
+//! Each index query is a bitmap scan over the word index with a row limit. The conditions on tenant and knowledge
+//! base use `IS NOT DISTINCT FROM`, which no other index supports. The planner therefore uses the word index
+//! regardless of its estimates, and never scans all chunks of a knowledge base.
 
 use super::{Lexemes, revision_params};
 use crate::{
@@ -32,8 +32,8 @@ pub(super) async fn search_words(
     within: &SearchScope,
     words: &WordSet,
 ) -> Result<SearchResults, StoreError> {
-    // `ts_rank` of one word is 0.06 for one occurrence and approaches 0.1 for more. Concatenation with an empty vector
-    // detoasts `words` once instead of once for each word.
+    // `ts_rank` of one word is 0.06 for one occurrence and approaches 0.1 for more, so scores are scaled by 10. The
+    // concatenation with an empty vector makes PostgreSQL detoast `words` once instead of once for each word.
     static SEARCH: Query = Query::new(
         "WITH word AS MATERIALIZED (
             SELECT lexeme::tsquery AS lexeme, share FROM unnest({lexemes}, {shares}) AS word (lexeme, share)
@@ -74,7 +74,7 @@ pub(super) async fn search_words(
     Ok(SearchResults { hits: hits.collect::<Result<_, StoreError>>()?, is_capped: looks.is_capped })
 }
 
-/// Plans the index queries for the words.
+/// Reads how many chunks contain each word, and plans the index queries.
 async fn plan_queries(
     database: &Database,
     scope: TenantScope,

@@ -1,9 +1,11 @@
-//! Vector search over chunks. The comparison is exact, without an approximate index, so results are exact under every
-//! filter. If a revision has more chunks than one query may compare, the oldest are compared and the result is marked
-//! as capped. The result of a revision is deterministic.
+//! Vector search over chunks.
 //!
-//! With the extension `vector`, PostgreSQL compares and returns the best hits. Without it, this process reads the
-//! vectors and compares them on a blocking thread.
+//! The comparison is exact, without an approximate index, so results are exact under every filter. If a revision
+//! has more chunks than one query may compare, the search compares the oldest ones and marks the result as capped.
+//! Searches in the same revision are deterministic.
+//!
+//! With the extension `vector`, PostgreSQL compares the vectors and returns the best hits. Without it, this process
+//! reads the vectors and compares them on a blocking thread.
 
 use super::{Lexemes, revision_params};
 use crate::{
@@ -26,19 +28,19 @@ use fairway_fair_queue::{FairSemaphore, Limits, Permit};
 use std::{fmt::Write as _, sync::LazyLock};
 use tokio::task::spawn_blocking;
 
-/// Maximum number of concurrent vector searches. Each may hold the maximum bytes of compared vectors in memory, or
-/// occupy a processor of the database server.
+/// Maximum number of concurrent vector searches in this process. Each may use the maximum bytes of compared
+/// vectors, or a processor of the database server.
 const MAX_SEARCHES: usize = 2;
 /// Maximum number of vectors that PostgreSQL compares for one query.
 const MAX_COMPARED: u32 = 100_000;
 /// Maximum bytes of vectors that PostgreSQL reads for one query.
 const MAX_COMPARED_BYTES: usize = 128 << 20;
 
-/// Permits for vector searches, per process, because they bound its memory. Tenants take turns.
+/// Permits for vector searches. They are per process, because they limit its memory. Tenants take turns.
 static SEARCH_PERMITS: LazyLock<FairSemaphore<TenantId>> =
     LazyLock::new(|| FairSemaphore::new(Limits::with_permits(MAX_SEARCHES)));
 
-/// The chunks of a revision that a search compares.
+/// The chunks that a search compares.
 struct Candidates<'a> {
     scope: TenantScope,
     within: &'a SearchScope,
@@ -65,7 +67,7 @@ pub(super) async fn search_vectors(
     vector: &[f32],
 ) -> Result<SearchResults, StoreError> {
     let candidates = Candidates::of(scope, within);
-    // The permit is acquired before any read.
+    // The permit is acquired before any read, so that it limits the rows in memory.
     let permit = SEARCH_PERMITS
         .acquire(scope.tenant(), STATEMENT_TIMEOUT)
         .await
@@ -76,8 +78,8 @@ pub(super) async fn search_vectors(
     let limit = max_compared_vectors(vector.len());
     let (rows, permit) = fetch_candidates(database, &candidates, limit, permit).await?;
     let (vector, best) = (vector.to_vec(), within.limit);
-    // The comparison would block an async worker thread. The blocking task drops rows and permit together, even if the
-    // request is cancelled.
+    // The comparison runs on a blocking thread, because it would block an async worker thread. That thread drops
+    // rows and permit together, even if the request is cancelled.
     let compared = spawn_blocking(move || {
         let found = rank_candidates(&vector, &rows, limit);
         drop((rows, permit));
@@ -86,7 +88,7 @@ pub(super) async fn search_vectors(
     Ok(compared.await.map_err(|broken| unavailable(Box::new(broken)))??.top(best))
 }
 
-/// Whether the database has the vector column. Cached, because only a migration changes it.
+/// Whether `knowledge_chunk` has the vector column. The result is cached, because only a migration changes it.
 async fn has_vector_column(database: &Database) -> Result<bool, StoreError> {
     const SQL: &str = "SELECT EXISTS (
             SELECT FROM pg_attribute
@@ -96,7 +98,7 @@ async fn has_vector_column(database: &Database) -> Result<bool, StoreError> {
     database.has_vector_column.get_or_try_init(look).await.copied()
 }
 
-/// Searches in PostgreSQL. All vectors have unit length, so the inner product equals the cosine similarity.
+/// Searches in PostgreSQL. All vectors have length 1, so the inner product equals the cosine similarity.
 async fn search_in_database(
     database: &Database,
     candidates: &Candidates<'_>,
@@ -131,14 +133,14 @@ async fn search_in_database(
     Ok(SearchResults { hits, is_capped: compared > i64::from(limit) })
 }
 
-/// The number of vectors with `parts` dimensions that PostgreSQL compares for one query.
+/// Maximum number of vectors with `parts` dimensions that PostgreSQL compares for one query.
 fn max_compared_in_database(parts: usize) -> u32 {
     let room = MAX_COMPARED_BYTES / parts.saturating_mul(size_of::<f32>()).max(1);
     u32::try_from(room).map_or(MAX_COMPARED, |vectors| vectors.min(MAX_COMPARED))
 }
 
-/// The share of matching chunks that a search compares. The count stops one above the limit, so it is fast for any
-/// revision.
+/// Determines whether a search compares all matching chunks. The count stops one above the limit, so it is fast for
+/// every revision.
 pub(super) async fn coverage(
     database: &Database,
     scope: TenantScope,
@@ -169,7 +171,8 @@ pub(super) async fn coverage(
         max_compared_vectors(dimensions)
     };
     let input = Candidates::of(scope, within).params().with_param("max_candidates", i64::from(limit).saturating_add(1));
-    // Planned for these values: without a filter, an index-only scan suffices.
+    // The statement runs on a list connection, which plans for the given values: without a filter, an index-only
+    // scan suffices.
     let rows = database.read_list(0, COUNT.text(&input)?, &input.params()).await?;
     let chunks: i64 = rows.first().map_or(Ok(0), |row| row.column("chunks"))?;
     Ok(VectorCoverage { limit, is_complete: chunks <= i64::from(limit) })
@@ -180,7 +183,7 @@ fn to_pgvector_text(vector: &[f32]) -> String {
     let mut text = String::from("[");
     for (place, part) in vector.iter().enumerate() {
         let before = if place == 0 { "" } else { "," };
-        // Writing to a string cannot fail.
+        // Errors are ignored, because writing to a string cannot fail.
         let _ = write!(text, "{before}{part}");
     }
     text.push(']');
@@ -204,7 +207,7 @@ async fn fetch_candidates(
     database.read_with_permit(permit, READ.text(&input)?, &input.params()).await
 }
 
-/// Computes the similarity of a vector to at most `limit` rows.
+/// Computes the similarity of a vector to the first `limit` rows.
 fn rank_candidates(vector: &[f32], rows: &[Row], limit: u32) -> Result<SearchResults, StoreError> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut hits = Vec::with_capacity(rows.len());
@@ -247,7 +250,8 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         }
-        // The address refuses connections, so a search that gets a permit fails with a connection error.
+        // The server at this address refuses connections, so a search that acquires a permit fails with a
+        // connection error.
         let url = "postgres://nobody@127.0.0.1:1/none".to_owned();
         let options = DatabaseOptions { url, connections: 1, result_retention: LONG };
         let database = Database::new(&options).unwrap();
@@ -264,14 +268,14 @@ mod tests {
         assert!(!refused.source.is::<AcquireError>(), "the tenant without a permit must get the next one: {refused:?}");
     }
 
-    /// The number of statements that wait for a lock on `knowledge_chunk`.
+    /// The number of lock requests on `knowledge_chunk` that are waiting.
     const BLOCKED: &str = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'knowledge_chunk'::regclass";
 
     #[tokio::test]
     async fn cancelled_search_keeps_its_permit_until_postgresql_ends_it() {
         const LONG: Duration = Duration::from_secs(600);
-        // A statement waits for a lock for about a second. On a slow machine it may time out before the check, so the
-        // test retries.
+        // A statement waits for a lock for about a second. On a slow machine it may time out before the check
+        // below, so the test retries.
         const ROUNDS: usize = 50;
         let clone = TestDatabase::create().await.unwrap();
         let owner = clone.connect_as_owner().await.unwrap();

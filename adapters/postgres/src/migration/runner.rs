@@ -18,13 +18,14 @@ use tokio_postgres::{Config, error::SqlState};
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!("../../migrations");
 
-/// Takes the advisory lock that serializes migrations of concurrently starting servers. The number is arbitrary.
+/// Acquires the advisory lock that serializes migrations of servers that start concurrently. The number is
+/// arbitrary.
 const LOCK_SQL: &str = "SELECT pg_advisory_lock(16389287)";
 
-/// The migrating connection. It holds the advisory lock until it is dropped.
+/// The connection that applied the migrations. It holds the advisory lock until it is dropped.
 pub(super) struct MigrationLock(#[expect(dead_code, reason = "its drop releases the lock")] AsyncPgConnection);
 
-/// Why the schema of a database does not match this program.
+/// Reason why the schema of a database does not match this program.
 #[derive(Debug, thiserror::Error)]
 enum SchemaMismatch {
     #[error("the database has migration {0}, which this program does not know; use a newer program")]
@@ -35,7 +36,7 @@ enum SchemaMismatch {
     Unreadable,
     #[error("the applied migrations are unreadable ({0})")]
     UnreadableHistory(String),
-    /// PostgreSQL's message quotes rows, so the error has only the place; PostgreSQL's log has the message.
+    /// PostgreSQL's message quotes rows, so this error has only the position. The message is in PostgreSQL's log.
     #[error("error applying migration {migration}: {place}; PostgreSQL's log has its message")]
     Failed { migration: String, place: String },
     #[error(
@@ -51,20 +52,22 @@ impl From<SchemaMismatch> for MigrationError {
     }
 }
 
-/// Applies all pending migrations and returns the lock, which the caller holds for the rest of the set-up.
+/// Applies all pending migrations. Returns the lock, which the caller holds during the remaining setup.
 ///
 /// # Errors
 /// When the database is unreachable, a migration fails, or the schema is newer than this program.
 pub(super) async fn run(owner_url: &str) -> Result<MigrationLock, MigrationError> {
     let last_error = LastError::default();
     let mut connection = connect(owner_url, &last_error).await?;
-    // The wait for another migrating server has no limit, because it blocks no statement.
+    // The advisory lock is acquired before the lock time-out is set: this wait may be long, because it blocks no
+    // other statement.
     for sql in [LOCK_SQL, LOCK_TIMEOUT_SQL] {
         let done = connection.batch_execute(sql).await;
         done.map_err(|_| MigrationError::Database(last_error.description().into()))?;
     }
     for attempt in 1.. {
-        // The harness blocks its thread. On a thread for blocking work it needs no multi-threaded runtime.
+        // The migration harness blocks its thread, so it runs on a thread for blocking work. It then works in a
+        // single-threaded runtime too.
         let errors = last_error.clone();
         let migrated = tokio::task::spawn_blocking(move || {
             let mut harness = AsyncMigrationHarness::new(connection);
@@ -87,15 +90,15 @@ pub(super) async fn run(owner_url: &str) -> Result<MigrationLock, MigrationError
     Ok(MigrationLock(connection))
 }
 
-/// The message of PostgreSQL for a lock that is not available in time. Diesel's errors have the message and no code, and
-/// the message is in the language of the server.
+/// Determines the message that PostgreSQL sends when a lock is not available in time. Diesel's errors contain the
+/// message but not the SQLSTATE, and the message is in the server's language.
 ///
 /// # Errors
 /// When the database is unreachable.
 async fn lock_timeout_message(owner_url: &str) -> Result<Option<String>, MigrationError> {
     let client = super::connect(owner_url).await?;
     client.batch_execute("SET lock_timeout = '1ms'").await?;
-    // The migrating connection holds this lock.
+    // This fails, because the migrating connection holds the advisory lock.
     let refused = client.batch_execute(LOCK_SQL).await.err();
     let error = refused.as_ref().and_then(tokio_postgres::Error::as_db_error);
     Ok(error.filter(|error| *error.code() == SqlState::LOCK_NOT_AVAILABLE).map(|error| error.message().to_owned()))
@@ -150,15 +153,15 @@ async fn connect(owner_url: &str, last_error: &LastError) -> Result<AsyncPgConne
     Ok(connection)
 }
 
-/// The last failed statement. The runner of migrations returns errors whose only public content is PostgreSQL's message,
-/// which quotes rows.
+/// The last failed statement. It is recorded here, because the migration harness returns errors of which only
+/// PostgreSQL's message is accessible, and the message quotes rows.
 #[derive(Clone, Default)]
 struct LastError(Arc<Mutex<Option<FailedStatement>>>);
 
 struct FailedStatement {
-    /// The place, for people.
+    /// The kind of the error and the position in the schema, for people.
     place: String,
-    /// PostgreSQL's message, to compare only.
+    /// PostgreSQL's message. It is only compared, and never logged.
     message: String,
 }
 
@@ -190,7 +193,8 @@ impl LastError {
 
     /// Whether the statement failed because a lock was not available in time.
     async fn is_lock_timeout(&self, owner_url: &str) -> bool {
-        // Without the message the caller reports the failed migration, which is more useful than this second failure.
+        // If the expected message cannot be determined, the result is false. The caller then reports the failed
+        // migration, which is more useful than this second failure.
         let expected = lock_timeout_message(owner_url).await.ok().flatten();
         expected.is_some() && expected == self.failed().as_ref().map(|failed| failed.message.clone())
     }

@@ -1,4 +1,4 @@
-//! Announcements.
+//! The store of announcements.
 
 use crate::{
     database::Database,

@@ -1,4 +1,4 @@
-//! The backlog of notifications, for metrics.
+//! Measures the backlog of notifications, for metrics.
 
 use crate::{
     database::Database,
@@ -16,7 +16,7 @@ use fairway_domain::{
 use std::time::Duration;
 use uuid::Uuid;
 
-/// The maximum number of deliveries that are counted.
+/// Maximum number of deliveries that one measurement counts.
 const MAX_COUNTED: i64 = 100_000;
 
 static OUTBOX: Query = Query::new(
@@ -31,8 +31,8 @@ static OUTBOX: Query = Query::new(
      GROUP BY channel",
 );
 
-/// The identifier of a fact begins with its time, so the least one is the oldest. OFFSET 0 makes the planner read each
-/// entry by its key.
+/// Counts the facts that the projector has not read, and finds the oldest of them. A fact's identifier begins with
+/// its time, so the smallest identifier is the oldest. `OFFSET 0` makes the planner read each entry by its key.
 static LAG: Query = Query::new(
     "SELECT coalesce(sum(size - coalesce(position, 0)), 0)::bigint AS facts, min(next.fact_id::text) AS oldest,
         extract(epoch FROM fairway_now())::float8 AS now
@@ -44,7 +44,7 @@ static LAG: Query = Query::new(
      WHERE size > coalesce(position, 0)",
 );
 
-/// A number of seconds; zero for none and for a time that lies ahead.
+/// Converts seconds to a duration. Null and a negative number, which means a time in the future, become zero.
 fn seconds(number: Option<f64>) -> Duration {
     Duration::try_from_secs_f64(number.unwrap_or_default()).unwrap_or_default()
 }
@@ -59,7 +59,7 @@ fn channel_backlog(row: &Row) -> Result<ChannelBacklog, StoreError> {
     })
 }
 
-/// The time of a UUIDv7 since 1970.
+/// The time in a UUIDv7, as the duration since 1970.
 fn uuid_time(id: Uuid) -> Duration {
     Duration::from_millis(u64::try_from(id.as_u128() >> 80).unwrap_or(0))
 }

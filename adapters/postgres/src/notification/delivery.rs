@@ -1,4 +1,4 @@
-//! Deliveries, for people who watch them.
+//! Reads of deliveries for people, and their retry.
 
 use super::outbox::{WITHDRAWAL_JOINS, WITHDRAWN_STATUS};
 use crate::{
@@ -26,7 +26,8 @@ const COLUMNS: &str = "tenant_id, delivery_id, channel, destination_id, recipien
     last_http_status, category, event_kind, event_id, workspace_id, workload_id, created_at, sent_at, revision, \
     notification_generation, advanced_notification_generation, destination_generation";
 
-/// The present status of the deliveries of a page: one that waits may be withdrawn before a sender meets it.
+/// Joins the current status of each delivery of a page. A pending delivery counts as withdrawn as soon as a setting
+/// withdraws it, even before a sender has changed its row.
 const PRESENT_STATUS: &[&str] = &[
     "CROSS JOIN LATERAL (
         SELECT CASE WHEN delivery.status = 'pending' THEN coalesce(",
@@ -48,7 +49,8 @@ static FIND: Query = Query::made(|| {
     )
 });
 
-/// The delivery waits again under the present settings: a destination that is off cancels it.
+/// Makes a failed delivery pending again, with the current generations of the settings. A disabled destination
+/// still cancels the delivery.
 static RETRY: Guarded = Guarded::new(
     "retried AS (
         UPDATE notification_delivery AS delivery SET status = 'pending', due_at = fairway_now(),
@@ -66,8 +68,8 @@ static RETRY: Guarded = Guarded::new(
     "(SELECT count(*) = 1 FROM retried)",
 );
 
-/// The condition that a delivery shows this status, which is bound to `value`: one that waits may be withdrawn before a sender
-/// meets it.
+/// The condition that a delivery has this current status; `value` is the placeholder of the status. A pending
+/// delivery counts as withdrawn as soon as a setting withdraws it.
 fn status_condition(status: DeliveryStatus, value: &str) -> String {
     let withdrawn =
         || format!("(SELECT {WITHDRAWN_STATUS} FROM (SELECT notification_delivery.*) AS delivery {WITHDRAWAL_JOINS})");

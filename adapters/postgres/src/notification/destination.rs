@@ -1,4 +1,4 @@
-//! Destinations of notifications.
+//! The store of destinations, to which notifications are delivered outside the inbox.
 
 use crate::{
     database::{Database, MeasuredRows, PageBounds, StoredRow},
@@ -29,7 +29,7 @@ use uuid::Uuid;
 const MEASURED: MeasuredRows = MeasuredRows {
     key: "destination_id",
     sql: "octet_length(configuration::text)",
-    // PostgreSQL writes a space after each colon and comma.
+    // The factor allows for the spaces that PostgreSQL writes after each colon and comma.
     largest: 2 * MAX_CONFIGURATION_BYTES,
 };
 
@@ -102,7 +102,7 @@ static CHANGE: Guarded = Guarded::new(
         UPDATE notification_destination AS stored SET display_name = input.display_name,
             configuration = input.configuration, secret_ref = input.secret_ref, is_enabled = input.is_enabled,
             updated_at = input.updated_at, revision = input.revision,
-            -- Deliveries of an older generation are never sent.
+            -- Deliveries with an older generation are not sent.
             generation = generation + (stored.is_enabled AND NOT input.is_enabled)::integer
         FROM input
         WHERE stored.tenant_id = input.tenant_id AND stored.destination_id = input.destination_id

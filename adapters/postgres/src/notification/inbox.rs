@@ -1,4 +1,4 @@
-//! Inboxes. The rows of an inbox are found by its recipient.
+//! Inboxes. Each inbox consists of the notifications of one recipient.
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
@@ -85,7 +85,7 @@ impl StoredRow for StoredNotification {
     }
 }
 
-/// The newest unread notifications of a recipient, marked as read.
+/// The CTEs that mark the newest unread notifications of a recipient as read.
 const MARKED: &str = "newest AS (
         SELECT unread.notification_id FROM input, LATERAL (
             SELECT notification_id FROM notification
@@ -189,7 +189,7 @@ impl InboxStore for Database {
     ) -> Result<(), CommitError> {
         let input = || Input::new(scope).with("recipient", recipient.to_string()).with_param("limit", READ_BATCH);
         loop {
-            // The last batch is left to the commit.
+            // The last batch is marked in the guarded commit below, together with the fact.
             if self.count_unread(scope, recipient).await? <= READ_BATCH.unsigned_abs() {
                 break;
             }

@@ -1,4 +1,4 @@
-//! The outbox: claims of due deliveries, and the outcomes of attempts.
+//! The outbox: claims of due deliveries, and results of attempts to send them.
 
 use crate::{
     database::Database,
@@ -28,11 +28,12 @@ use std::{collections::HashMap, time::Duration};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// The maximum number of lines of a digest that are sent.
+/// Maximum number of notifications that the message of a digest lists.
 const MAX_LINES: i64 = 100;
 
-/// The status of a delivery whose tenant's setting or destination went off since it was decided, also if it is on again; null
-/// if it may be sent. `delivery` is its row.
+/// The status of a withdrawn delivery; null if the delivery may be sent. A delivery is withdrawn if its tenant's
+/// setting or its destination was disabled after the delivery was decided, even if it is enabled again. `delivery`
+/// is the alias of its row.
 pub(super) const WITHDRAWN_STATUS: &str = "CASE
         WHEN NOT tenant.notifications_enabled
             OR tenant.notification_generation <> delivery.notification_generation
@@ -45,14 +46,17 @@ pub(super) const WITHDRAWN_STATUS: &str = "CASE
             THEN 'cancelled'
      END";
 
-/// The rows that [`WITHDRAWN_STATUS`] compares with `delivery`.
+/// The joins with the rows that [`WITHDRAWN_STATUS`] compares with `delivery`.
 pub(super) const WITHDRAWAL_JOINS: &str = "JOIN tenant ON tenant.tenant_id = delivery.tenant_id
      LEFT JOIN notification_destination AS destination
         ON destination.tenant_id = delivery.tenant_id AND destination.destination_id = delivery.destination_id";
 
-/// Claims due deliveries lane by lane, so that a receiver that does not answer delays its own lane alone. The recursion jumps
-/// from lane to lane in the index of due deliveries. Of each tenant, some lanes are drawn, so that neither a tenant with many
-/// lanes nor a lane with a low identifier comes before the others.
+/// Claims due deliveries lane by lane, so that a receiver that does not respond delays only its own lane. A lane
+/// contains the deliveries of one receiver.
+///
+/// The recursion finds all lanes by jumping from lane to lane in the index of due deliveries. Of each tenant, a
+/// limited number of lanes is selected at random. Neither a tenant with many lanes nor a lane with a low identifier
+/// is preferred.
 static CLAIM: Query = Query::of_parts(&[
     "WITH RECURSIVE lanes AS (
         (SELECT lane, tenant_id FROM notification_delivery WHERE status IN ('pending', 'claimed') ORDER BY lane LIMIT 1)
@@ -104,7 +108,7 @@ static CLAIM: Query = Query::of_parts(&[
         link, created_at, slug, configuration, judged.secret_ref, email, chat_secret_ref",
 ]);
 
-/// Undoes claims whose deliveries were not sent.
+/// Releases claims of deliveries that were not sent, without counting an attempt.
 static RELEASE: Query = Query::new(
     "UPDATE notification_delivery AS delivery SET status = 'pending', claim_id = NULL, attempts = attempts - 1,
         due_at = fairway_now(), revision = delivery.revision + 1
@@ -113,7 +117,7 @@ static RELEASE: Query = Query::new(
         AND delivery.claim_id = input.claim_id",
 );
 
-/// The lines of digests, oldest first.
+/// Reads the lines of digests, oldest first. Each line is one notification.
 static LINES: Query = Query::new(
     "SELECT line.* FROM input CROSS JOIN LATERAL (
         SELECT delivery_id, severity, title, body, created_at, count(*) OVER () AS total FROM notification_digest_line
@@ -123,7 +127,8 @@ static LINES: Query = Query::new(
      ) AS line",
 );
 
-/// A digest has the number of its notifications as its title, and the highest of their severities.
+/// Decodes the message of a delivery. The title of a digest is the number of its notifications, and its severity is
+/// the highest of theirs.
 fn message(row: &Row, digest: Digest) -> Result<Message, StoreError> {
     let Digest { lines, total } = digest;
     let category = row.parsed("category", FactCategory::parse)?;
@@ -186,7 +191,7 @@ fn claimed(claim: &DeliveryClaim, row: &Row, digest: Digest) -> Result<ClaimedDe
     })
 }
 
-/// The notifications of a digest: the first ones, and the number of all.
+/// The first notifications of a digest, and the total number of its notifications.
 #[derive(Default)]
 struct Digest {
     lines: Vec<DigestLine>,
@@ -194,7 +199,7 @@ struct Digest {
 }
 
 impl Database {
-    /// The digests among claimed rows.
+    /// Reads the digests of those claimed rows that are digests.
     async fn digests(&self, rows: &[&Row]) -> Result<HashMap<DeliveryId, Digest>, StoreError> {
         let mut digests: Vec<(TenantId, DeliveryId)> = Vec::new();
         for row in rows {
@@ -241,7 +246,8 @@ impl OutboxStore for Database {
         let rows = match self.commit(CLAIM.text(&input)?, &input.params()).await {
             Ok(rows) => rows,
             Err(CommitError::Store(error)) => return Err(error),
-            // The statement has neither a guard nor a key nor a constraint besides the primary key.
+            // These errors cannot occur: the statement has no guard, no idempotency key, and no constraint besides
+            // the primary key.
             Err(error @ (CommitError::Stale | CommitError::DuplicateKey | CommitError::Conflict(_))) => {
                 return Err(broken(error.into()));
             }
@@ -258,11 +264,12 @@ impl OutboxStore for Database {
             let id: DeliveryId = row.id("delivery_id")?;
             match claimed(claim, row, digests.remove(&id).unwrap_or_default()) {
                 Ok(delivery) => deliveries.push(delivery),
-                // A newer version may have written it. Its lease ends, and a sender of that version claims it.
+                // A newer version of the program may have written the delivery. When the claim's lease ends, a
+                // sender of that version claims it.
                 Err(error) => tracing::warn!(
                     delivery_id = %id,
                     error = &error as &dyn std::error::Error,
-                    "a delivery is not readable; leaving it to another sender"
+                    "failed to decode a claimed delivery; leaving it to another sender"
                 ),
             }
         }

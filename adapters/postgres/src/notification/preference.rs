@@ -35,7 +35,7 @@ use std::collections::HashSet;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// A stored setting; `profile_ref` is set in default profiles only.
+/// A setting as stored. `profile_ref` is set only in default profiles.
 #[derive(Deserialize)]
 struct StoredSetting {
     profile_ref: Option<String>,
@@ -112,7 +112,7 @@ impl StoredPreferences {
     }
 }
 
-/// The columns `scope_ref` and `environment` of a scope.
+/// The values of the columns `scope_ref` and `environment` for a scope.
 fn key_of(scope: TenantScope, preferences: &PreferenceScope) -> (Uuid, String) {
     let (reference, environment) = preferences.reference();
     (reference.unwrap_or(scope.tenant().uuid()), environment.unwrap_or_default().to_owned())
@@ -204,7 +204,8 @@ impl PreferenceStore for Database {
                 (wanted.kind(), reference, environment)
             })
             .collect();
-        // One text for any number of scopes. The rows that match the parts of different keys are left out below.
+        // The filters compare each part of the keys alone, so that the statement has one text for any number of
+        // scopes. Rows that combine parts of different keys are removed below.
         let find = || {
             let kinds: Vec<&str> = keys.iter().map(|key| key.0).collect();
             let references: Vec<Uuid> = keys.iter().map(|key| key.1).collect();

@@ -1,4 +1,4 @@
-//! Notification profiles.
+//! The store of notification profiles: time zone, digests and chat of a person.
 
 use crate::{
     database::Database,
@@ -56,7 +56,8 @@ impl StoredProfile {
             profile_id: self.profile_id.into(),
             principal: decode("principal", ActorRef::parse(&self.principal).ok())?,
             settings: ProfileSettings {
-                // A zone that the database of a newer server renamed counts as unset.
+                // A time zone that this server does not know counts as unset. The database of a newer server may
+                // have renamed it.
                 zone: Zone::parse(&self.time_zone).unwrap_or_else(Zone::utc),
                 digest: digest(&self.digest)?,
                 chat_secret_ref: self.chat_secret_ref,

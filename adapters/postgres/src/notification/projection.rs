@@ -1,4 +1,4 @@
-//! The projection of facts: reads of the log with what the facts are about.
+//! Reads for the projector: facts of the audit log, and the context that determines their recipients.
 
 mod commit;
 mod receivers;
@@ -43,10 +43,10 @@ use std::{
 };
 use uuid::Uuid;
 
-/// The kinds of facts that can concern people.
+/// The kinds of facts that can cause notifications.
 static NOTIFYING_KINDS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| FactKind::ALL.iter().filter(|kind| rule_of(**kind).is_some()).map(|kind| kind.as_str()).collect());
-/// The roles whose holders can act on a fact.
+/// The roles whose holders may act on a fact of any kind.
 static ACTING_ROLES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let acting: Vec<_> = FactKind::ALL.iter().filter_map(|kind| rule_of(*kind)?.acting).collect();
     let can_act = |role: &Role| acting.iter().any(|permission| role.permissions().has(*permission));
@@ -73,7 +73,7 @@ struct SubjectBody {
     id: Uuid,
 }
 
-/// The fact of a row; `None` if it concerns nobody.
+/// Decodes the fact of a row; `None` if it causes no notifications.
 fn notifiable(row: &Row) -> Result<Option<NotifiableFact>, StoreError> {
     let bytes: &[u8] = row.column("body")?;
     let body: FactBody = decode("body", serde_json::from_slice(bytes).ok())?;
@@ -97,8 +97,9 @@ fn notifiable(row: &Row) -> Result<Option<NotifiableFact>, StoreError> {
     }))
 }
 
-/// The facts of a batch: those that carry categories, up to the limit, and all others up to the last of them. If they are fewer
-/// than the limit, the batch ends with the log. OFFSET 0 makes the planner read each fact by its key.
+/// Reads the next facts of a log after the projector's position. A batch has up to `limit` facts with categories,
+/// and all facts without categories before the last of them. If there are fewer facts with categories than the
+/// limit, the batch extends to the end of the log. `OFFSET 0` makes the planner read each fact by its key.
 static NEXT_FACTS: Query = Query::new(
     "WITH start AS MATERIALIZED (
         SELECT coalesce((SELECT position FROM notification_position WHERE tenant_id = {tenant_id}), 0) AS position
@@ -126,7 +127,8 @@ static NEXT_FACTS: Query = Query::new(
      ORDER BY noted.index",
 );
 
-/// What facts are about. A fact names its subject by one identifier, or a workload or an asset in its detail.
+/// Reads the subject of each fact: its name, its owner and its position. A fact identifies its subject directly, or
+/// names a workload or an asset in its detail.
 static SUBJECTS: Query = Query::new(
     "SELECT input.number, coalesce(workload.slug, asset.slug) AS name,
         coalesce(workload.owner_ref, asset.owner_ref) AS owner_ref, team.people AS owner_team, run.submitter, release.created_by AS author,
@@ -177,7 +179,7 @@ static SUBJECTS: Query = Query::new(
         SELECT array_agg(person ORDER BY person) AS people FROM (
             SELECT DISTINCT coalesce(member.actor, held.principal) AS person
             FROM role_binding AS held
-            -- The index by group serves the operator alone.
+            -- PostgreSQL uses the index on groups only for the operator @>.
             LEFT JOIN LATERAL (
                 SELECT actor FROM identity
                 WHERE identity.tenant_id = held.tenant_id AND held.principal LIKE 'group:%'
@@ -196,7 +198,7 @@ static SUBJECTS: Query = Query::new(
     ORDER BY input.number",
 );
 
-/// Joins the people who presented the group that holds a role; other holders stand for themselves.
+/// Replaces each group that holds a role by the people whose tokens listed the group. Other holders are kept.
 const MEMBERS: &str = "LEFT JOIN LATERAL (
         SELECT actor FROM identity
         WHERE identity.tenant_id = {tenant_id} AND held.principal LIKE 'group:%' AND groups @> ARRAY[held.principal]
@@ -232,7 +234,7 @@ static HELD_ROLES: Query = Query::of_parts(&[
     WHERE NOT EXISTS (SELECT FROM bound_principal WHERE principal = person)",
 ]);
 
-/// Recipient, channel, category, and number of messages.
+/// Columns: recipient, channel, category, and number of messages.
 type SinglesRow = (Option<String>, String, String, i64);
 
 fn identifier(detail: &Map<String, Value>, member: &str) -> Option<Uuid> {
@@ -266,7 +268,8 @@ fn subjects_input(scope: TenantScope, facts: &[NotifiableFact]) -> Input<'_> {
         .with_param("most", i64::try_from(MAX_RECIPIENTS + 1).unwrap_or(i64::MAX))
 }
 
-/// The announcement of a subject. The local user holds a role without a binding, so the operations add it.
+/// Decodes the announcement of a subject. The local user has a role without a binding and is not in the audience;
+/// the operations layer adds it.
 fn announcement(row: &Row) -> Result<Option<AnnouncementContext>, StoreError> {
     let Some(title) = row.column::<Option<String>>("announcement_title")? else { return Ok(None) };
     let names: Vec<String> = row.column("announcement_roles")?;
@@ -279,7 +282,7 @@ fn announcement(row: &Row) -> Result<Option<AnnouncementContext>, StoreError> {
     }))
 }
 
-/// The people of a column, which is null for none.
+/// Decodes the people in an array column, in which null means no people.
 fn people(row: &Row, name: &'static str) -> Result<Vec<ActorRef>, StoreError> {
     let names: Vec<&str> = row.column::<Option<_>>(name)?.unwrap_or_default();
     names.iter().map(|text| decode(name, ActorRef::parse(text).ok())).collect()
@@ -287,7 +290,7 @@ fn people(row: &Row, name: &'static str) -> Result<Vec<ActorRef>, StoreError> {
 
 fn subject(scope: TenantScope, row: &Row) -> Result<SubjectContext, StoreError> {
     let person = |name: &'static str| -> Result<Option<ActorRef>, StoreError> {
-        // The owner may be a team, which is no actor.
+        // The owner may be a team, which is not an actor and is therefore omitted.
         Ok(row.column::<Option<&str>>(name)?.and_then(|text| ActorRef::parse(text).ok()))
     };
     let workload_id: Option<WorkloadId> = row.optional_id("workload_id")?;
@@ -308,7 +311,7 @@ fn subject(scope: TenantScope, row: &Row) -> Result<SubjectContext, StoreError> 
     })
 }
 
-/// The scopes whose role bindings apply in any of the positions.
+/// The scopes of the role bindings that apply at any of the positions.
 fn places(positions: &[ResourcePosition]) -> BTreeSet<(&'static str, Uuid)> {
     let scopes = positions.iter().flat_map(|position| {
         [

@@ -1,4 +1,4 @@
-//! Records of notifications that were not delivered.
+//! Records of notifications that were suppressed, with the setting that decided.
 
 use crate::{
     database::Database,

@@ -1,4 +1,4 @@
-//! Texts of pages, and their sizes.
+//! Tests of the statements of pages, and of their size limits.
 
 use super::*;
 use crate::database::DatabaseOptions;
@@ -33,7 +33,7 @@ fn places_limits_and_cursors_inside_each_arm() {
     insta::assert_snapshot!(things_query(None).count_sql().trim(), @"SELECT count(*) FROM (SELECT FROM ((SELECT FROM thing WHERE tenant_id = $1 AND kind = $2 LIMIT 10001)) AS found LIMIT 10001) AS few");
 }
 
-/// The test function is declared `IMMUTABLE`, like the size expressions of real lists.
+/// The test's SQL function is declared `IMMUTABLE`, like the size expressions of real lists.
 #[tokio::test]
 async fn computes_the_size_of_each_row_once() {
     let clone = TestDatabase::create().await.unwrap();

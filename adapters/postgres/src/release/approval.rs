@@ -1,4 +1,4 @@
-//! Reads of approvals.
+//! Reads approvals of releases.
 
 use crate::{
     database::{Database, MeasuredRows, PageBounds, StoredRow},
@@ -25,7 +25,7 @@ use fairway_domain::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// An approval as stored, with its note.
+/// An approval as stored, including its note.
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = approval, check_for_backend(Pg))]
 struct StoredApproval {
@@ -67,7 +67,7 @@ impl StoredRow for StoredApproval {
 const MEASURED: MeasuredRows =
     MeasuredRows { key: "approval_id", sql: "octet_length(body)", largest: MAX_NOTE_CHARS * 4 };
 
-/// The approvals of a release, each with its note.
+/// A query for the approvals of a release with their notes.
 #[diesel::dsl::auto_type(no_type_alias)]
 fn approvals_with_note(tenant: Uuid, release: Uuid) -> _ {
     let is_note =

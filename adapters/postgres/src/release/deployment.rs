@@ -1,4 +1,4 @@
-//! Lane changes: one statement writes the deployment, its releases, their rollouts, the history and the rollback
+//! Lane changes. One statement writes the deployment, its releases, their rollouts, the history and the rollback
 //! document.
 
 use super::rows::{with_release, with_rollout};
@@ -27,11 +27,11 @@ use serde_json::json;
 use std::collections::HashSet;
 use uuid::Uuid;
 
-/// Moves lanes in one statement.
+/// Commits a lane change in one statement.
 ///
-/// Rows are locked in the order of this module's documentation; all parts after the deployment depend on it. A returning
-/// release must still be `superseded`. The shared lock on the workload orders the change with a concurrent retirement,
-/// after which no release gets a lane.
+/// Rows are locked in the order that the documentation of `release.rs` defines; all later parts depend on the
+/// update of the deployment. A release to which a lane returns must still be `superseded`. The shared lock on the
+/// workload serializes the change with a retirement of the workload, after which no release receives a lane.
 static MOVE_LANES: Guarded = Guarded::returning(
     "locked_workload AS (
         SELECT FROM workload JOIN input USING (tenant_id, workload_id) WHERE status <> 'retired'
@@ -99,7 +99,7 @@ static MOVE_LANES: Guarded = Guarded::returning(
     "(SELECT soak_started_at FROM updated_release) AS soak_started_at",
 );
 
-/// The environments where the lane or a more general one has an active release.
+/// Finds the environments in which this lane, or a more general one, has an active release.
 pub(super) async fn environments_serving(
     database: &Database,
     scope: TenantScope,
@@ -128,7 +128,7 @@ pub(super) async fn environments_serving(
     found.iter().map(|name| decode("environment", Slug::parse(name).ok())).collect()
 }
 
-/// Commits a lane change. Returns the start of the current soak of the release's rollout.
+/// Commits a lane change. Returns when the current soak of the release's rollout began.
 pub(super) async fn commit_lane_change(
     pool: &StatementPool,
     scope: TenantScope,
@@ -167,15 +167,17 @@ pub(super) async fn commit_lane_change(
     Ok(decode("soak_started_at", rows.first())?.optional_timestamp("soak_started_at")?)
 }
 
-/// Whether the change gives a lane to a release. A retired workload allows no such change.
+/// Whether the change assigns a lane to a release, which a retired workload does not allow.
 fn assigns_lane(change: &DeploymentChange) -> bool {
     change.moves.iter().any(|moved| moved.to.is_some())
 }
 
-/// Commits a batch of lane changes that supersede no release, return none and belong to no rollout, as most
-/// single-lane changes do. Three CTEs check and lock all rows of a change before another one writes, so a change is
-/// applied as a whole or not at all. Each has its own order, and the count makes PostgreSQL complete the CTE before it,
-/// so that concurrent batches lock rows in one order.
+/// Commits a batch of lane changes that supersede no release, reinstate no release and belong to no rollout. Most
+/// changes of a single lane are of this kind.
+///
+/// Three CTEs check and lock all rows of a change before other CTEs write, so a change is applied completely or not
+/// at all. Each of the three locks its rows in key order. The conditions on counts make PostgreSQL complete each
+/// CTE before the next one starts, so that concurrent batches lock all rows in the same order.
 static LANE_CHANGES: GuardedBatch = GuardedBatch::new(
     "locked_workload AS MATERIALIZED (
         SELECT fact_id FROM input JOIN workload USING (tenant_id, workload_id)
@@ -223,14 +225,14 @@ static LANE_CHANGES: GuardedBatch = GuardedBatch::new(
 /// Group commit of lane changes.
 pub(crate) struct LaneChangeCommitter(pub(crate) StatementPool);
 
-/// A lane change to commit.
+/// A lane change that waits for its group commit.
 pub(crate) struct PendingLaneChange {
     pub(super) scope: TenantScope,
     pub(super) change: DeploymentChange,
 }
 
 impl PendingLaneChange {
-    /// The key of the deployment.
+    /// The key of the changed deployment.
     fn deployment_key(&self) -> (Uuid, Uuid, &str) {
         let deployment = &self.change.deployment;
         (self.scope.tenant().uuid(), deployment.workload_id.uuid(), deployment.environment.as_str())
@@ -254,7 +256,7 @@ impl BatchCommitter for LaneChangeCommitter {
         alone && !rolls && in_front.iter().all(|other| other.deployment_key() != pending.deployment_key())
     }
 
-    /// A batched change contains identifiers, states and digests only.
+    /// Zero, because a batched change contains only identifiers, states and digests.
     fn payload_bytes(_: &PendingLaneChange) -> usize {
         0
     }
@@ -279,7 +281,7 @@ impl BatchCommitter for LaneChangeCommitter {
     }
 }
 
-/// The columns of a batch of lane changes.
+/// Builds the input columns of a batch of lane changes.
 fn batch_input<'v>(pending: &[&'v PendingLaneChange]) -> Input<'v> {
     let holder = |release: Option<ReleaseId>| release.map(ReleaseId::uuid);
     let mut facts = FactColumns::default();

@@ -1,4 +1,4 @@
-//! Batch loads of releases.
+//! Loads releases by key, and pages of releases for background tasks.
 
 use super::rows::{self, DEPLOYMENT_COLUMNS, RELEASE_COLUMNS, release_with_deployment};
 use crate::{
@@ -54,9 +54,9 @@ impl BatchLoader for ReleaseLoader {
 }
 
 impl Database {
-    /// Reads a page of releases of all tenants for a background task. The condition compares the keys as records, so that
-    /// one range of an index serves it. A text of the point connections: without statistics, the plan of a typed query reads
-    /// the whole partial index and sorts it.
+    /// Reads a page of releases of all tenants, for a background task. `query` compares the keys as records, so
+    /// that one index range serves it. The query is text, so that it runs on a point connection: without
+    /// statistics, the plan of a typed query would read the whole partial index and sort it.
     pub(crate) async fn releases_after(
         &self,
         query: &Query,

@@ -1,4 +1,4 @@
-//! Recommendations to roll back a release.
+//! The store of recommendations to roll back a release.
 
 use crate::{
     database::Database,
@@ -12,7 +12,7 @@ use fairway_domain::{
 };
 use std::time::Duration;
 
-/// Time between two passes over the releases, across all processes.
+/// Time between two passes that compare error rates of all releases, across all processes.
 const ADVICE_INTERVAL: Duration = Duration::from_secs(15);
 
 #[async_trait]

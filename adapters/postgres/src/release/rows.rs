@@ -1,4 +1,4 @@
-//! Columns and rows of releases.
+//! Input columns for releases, and the decoding of their rows.
 
 use crate::{
     guarded_commit::Input,
@@ -27,7 +27,8 @@ use std::collections::BTreeSet;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// The release's workload is not built in. A subquery for each row, which no plan turns into a join with all workloads.
+/// The condition that the release's workload is not built in. It is a subquery for each row, so that no plan joins
+/// all workloads.
 pub(super) const NOT_BUILTIN: &str = "(
     SELECT management_source FROM workload
     WHERE workload.tenant_id = release.tenant_id AND workload.workload_id = release.workload_id
@@ -58,7 +59,8 @@ pub(super) const APPROVALS: &str = "(
         'age', floor(greatest(extract(epoch FROM fairway_now() - recorded_at), 0))) ORDER BY release_revision), '[]')::text
     FROM approval WHERE approval.tenant_id = release.tenant_id AND approval.release_id = release.release_id) AS approvals";
 
-/// References frozen under the bindings digest; a draft has no digest.
+/// The references that were frozen under the release's bindings digest. A draft has no digest, and so no frozen
+/// references.
 pub(super) const REFERENCES: &str = "(
     SELECT coalesce(json_agg(json_build_object(
         'from', from_version_id, 'slug', frozen.slug, 'label', nullif(label, ''), 'asset_id', asset.asset_id,
@@ -203,7 +205,7 @@ pub(super) fn with_rollout<'v>(input: Input<'v>, change: &'v DeploymentChange) -
     input
         .with("rollout_status", rollout.map(|rollout| rollout.status.as_str()))
         .with_list("rollout_lanes", rollout.map(|rollout| rollout.plan.lanes().map(Lane::as_str).collect()))
-        // The domain limits a soak to one month.
+        // The conversion cannot fail: the domain limits a soak to one month.
         .with("soak_minutes", rollout.map(|rollout| i32::try_from(rollout.plan.soak_minutes()).unwrap_or(i32::MAX)))
         .with("auto_advance", rollout.map(|rollout| rollout.plan.advance_mode() == AdvanceMode::Automatic))
         .with("rollout_index", rollout.map(|rollout| i16::from(rollout.current_index)))
@@ -240,7 +242,7 @@ pub(super) fn release_with_deployment(row: &Row) -> Result<ReleaseWithDeployment
     Ok(ReleaseWithDeployment { release, deployment: deployment(row)? })
 }
 
-/// Adds the columns of a release's transition.
+/// Adds the columns that a transition of a release changes.
 pub(super) fn with_release<'v>(input: Input<'v>, release: &'v Release, decided_on: Revision) -> Input<'v> {
     input
         .with("release_id", release.release_id.uuid())
@@ -251,8 +253,8 @@ pub(super) fn with_release<'v>(input: Input<'v>, release: &'v Release, decided_o
         .with("updated_at", release.updated_at.to_datetime())
 }
 
-/// The references that a release freezes when it leaves draft, one vector for each column, and the distinct referenced
-/// assets.
+/// The references that a release freezes when it leaves draft, one vector for each column, and the distinct assets
+/// to which they refer.
 pub(super) struct ReferenceRows<'a> {
     from: Vec<Uuid>,
     slugs: Vec<&'a str>,
@@ -265,7 +267,7 @@ impl<'a> ReferenceRows<'a> {
     pub(super) fn of(release: &'a Release) -> Self {
         let frozen: &[FrozenReference] = match release.state {
             State::ReviewReady { .. } => &release.references,
-            // They were stored when the release became ready for review.
+            // In other states the references are already stored, since the release became ready for review.
             State::Draft
             | State::Approved { .. }
             | State::Active { .. }
@@ -285,7 +287,7 @@ impl<'a> ReferenceRows<'a> {
         self.from.is_empty()
     }
 
-    /// Adds the references as lists.
+    /// Adds the references as list columns.
     pub(super) fn with_references<'v>(self, input: Input<'v>) -> Input<'v>
     where
         'a: 'v,

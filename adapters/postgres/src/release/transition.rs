@@ -1,4 +1,4 @@
-//! Transitions of releases that leave lanes unchanged, committed alone or in a batch.
+//! Transitions of releases that change no lanes, committed alone or in a batch.
 
 use super::rows::{ReferenceRows, with_release};
 use crate::{
@@ -16,9 +16,9 @@ use fairway_domain::{
 use std::collections::HashSet;
 use uuid::Uuid;
 
-/// Commits one transition. When it freezes references, shared locks keep the referenced assets active until the
-/// commit, as for a binding; a concurrent retirement or archival waits. A release that is submitted again unchanged has the
-/// same digest, and its references exist already.
+/// Commits one transition. If it freezes references, shared locks keep the referenced assets active until the
+/// commit, and a concurrent retirement or archival of an asset waits. If a release is submitted again without
+/// changes, it has the same digest, and its references are already stored.
 pub(super) async fn commit_transition(
     pool: &StatementPool,
     scope: TenantScope,
@@ -71,9 +71,9 @@ pub(super) async fn commit_transition(
     commit(pool, sql, &input.params()).await.map(|_| ())
 }
 
-/// Commits a batch of transitions without idempotency keys and references. A release whose revision changed is
-/// skipped; the others are committed. The CTE `locked` locks releases by identifier, so that concurrent batches do not
-/// deadlock.
+/// Commits a batch of transitions without idempotency keys and references. A release whose revision has changed is
+/// skipped; the other transitions are committed. The CTE `locked` locks releases in the order of their identifiers,
+/// so that concurrent batches do not deadlock.
 static TRANSITIONS: GuardedBatch = GuardedBatch::new(
     "locked AS MATERIALIZED (
         SELECT input.* FROM input JOIN release USING (tenant_id, release_id)
@@ -95,7 +95,7 @@ static TRANSITIONS: GuardedBatch = GuardedBatch::new(
 /// Group commit of release transitions.
 pub(crate) struct TransitionCommitter(pub(crate) StatementPool);
 
-/// A transition to commit.
+/// A transition that waits for its group commit.
 pub(crate) struct PendingTransition {
     pub(super) scope: TenantScope,
     pub(super) change: Change<Release>,
@@ -107,15 +107,15 @@ impl BatchCommitter for TransitionCommitter {
     type Output = ();
     const LABEL: &'static str = "release transitions";
 
-    /// Transitions that freeze references are rare and run alone. A second transition of the same release must see the
-    /// first one's revision.
+    /// Transitions that freeze references are rare and run alone. A second transition of the same release must see
+    /// the revision that the first one wrote.
     fn is_batchable(pending: &PendingTransition, in_front: &[&PendingTransition]) -> bool {
         let release = &pending.change.next;
         let freezes = matches!(release.state, State::ReviewReady { .. }) && !release.references.is_empty();
         !freezes && in_front.iter().all(|other| other.change.next.release_id != release.release_id)
     }
 
-    /// A transition contains a state and digests only.
+    /// Zero, because a transition contains only a state and digests.
     fn payload_bytes(_: &PendingTransition) -> usize {
         0
     }

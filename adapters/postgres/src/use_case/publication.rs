@@ -1,5 +1,5 @@
-//! The commit of a publication: the use case, its access requests, and the assets, the workload and the release draft that
-//! it makes.
+//! Commits a publication: the use case, its access requests, and the assets, the workload and the release draft
+//! that the publication creates.
 
 use super::{CHANGE_USE_CASE, pieces_json, with_change};
 use crate::{
@@ -17,7 +17,7 @@ use fairway_domain::{
     use_case::{CreatedPieces, Publication},
 };
 
-/// The requests, after the CTE `changed`.
+/// The CTE that inserts access requests. It follows the CTE `changed`.
 const INSERT_REQUESTS: &str = "
      requested AS (
         INSERT INTO access_request (tenant_id, access_request_id, workspace_id, use_case_id, connection_name, status,
@@ -27,14 +27,14 @@ const INSERT_REQUESTS: &str = "
         RETURNING 1
      )";
 
-/// A publication of a use case that has its pieces.
+/// Publishes a use case whose assets, workload and release exist from an earlier publication.
 static REPUBLISH: Guarded = Guarded::of_parts(
     &["changed AS (", CHANGE_USE_CASE, " RETURNING 1),", INSERT_REQUESTS],
     "(SELECT count(*) = 1 FROM changed)",
     "",
 );
 
-/// The first publication. Rows are locked in the order workload, deployment, release, asset.
+/// Publishes a use case for the first time. Rows are locked in the order workload, deployment, release, asset.
 static PUBLISH: Guarded = Guarded::of_parts(
     &[
         "changed AS (

@@ -7,9 +7,9 @@ use fairway_domain::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Maximum response tokens without a limit in the policy: the API requires a number.
+/// Maximum response tokens if the model policy has no limit, because the API requires a value.
 const MAX_TOKENS: u32 = 4096;
-/// The API's maximum temperature; that of other providers is 2.
+/// The API's maximum temperature. Model policies permit up to 2, the maximum of other providers.
 const MAX_TEMPERATURE: f64 = 1.0;
 
 #[derive(Serialize)]
@@ -53,7 +53,7 @@ impl<'a> Request<'a> {
         let conversation = &*call.conversation;
         let mut messages = turns(&conversation.messages);
         let mut system = Some(conversation.system_prompt.as_str()).filter(|text| !text.is_empty());
-        // A system prompt without messages is sent as a user message, because the API requires one.
+        // The API requires a message. If there are no messages, the system prompt is sent as a user message.
         if messages.is_empty() {
             messages.extend(system.take().map(|text| Turn { role: "user", content: vec![Block::Text { text }] }));
         }
@@ -69,8 +69,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The messages as alternating turns. Consecutive messages of one side are merged, so that the results of parallel
-/// tool calls are one turn.
+/// Converts the messages to alternating turns. Consecutive messages of one role are merged, so that the results of
+/// parallel tool calls form one turn.
 fn turns(messages: &[Message]) -> Vec<Turn<'_>> {
     let mut turns: Vec<Turn<'_>> = Vec::new();
     for message in messages {
@@ -78,7 +78,7 @@ fn turns(messages: &[Message]) -> Vec<Turn<'_>> {
             MessageRole::User | MessageRole::Tool => "user",
             MessageRole::Assistant => "assistant",
         };
-        // The API refuses empty texts.
+        // `blocks` omits empty texts, because the API refuses them.
         let blocks = blocks(message);
         match turns.last_mut().filter(|turn| turn.role == role) {
             Some(turn) => turn.content.extend(blocks),
@@ -98,7 +98,7 @@ fn blocks(message: &Message) -> Vec<Block<'_>> {
 }
 
 fn tool_use(call: &ToolCall) -> Block<'_> {
-    // The API requires an object as arguments; other arguments are sent as text.
+    // The API requires an object as arguments. Arguments that are no JSON object are sent as a text in an object.
     let input = bounded::read(call.arguments.as_bytes()).ok().filter(Value::is_object);
     let input = input.unwrap_or_else(|| json!({ "unreadable_arguments": call.arguments }));
     Block::ToolUse { id: &call.id, name: &call.name, input }

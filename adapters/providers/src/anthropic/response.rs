@@ -1,4 +1,4 @@
-//! Responses, complete or streamed. Unknown kinds of blocks and events are ignored, as the API requires.
+//! Responses, complete or streamed. Unknown types of blocks and events are ignored, as the API requires.
 
 use crate::{
     metadata,
@@ -38,7 +38,7 @@ pub(super) enum Block {
     Unknown,
 }
 
-/// Token counts. Tokens written to or read from a cache are counted in addition to uncached input.
+/// Token counts. `input_tokens` excludes the tokens that were written to or read from the prompt cache.
 #[derive(Deserialize, Default, Clone, Copy)]
 pub(super) struct Usage {
     #[serde(default)]
@@ -59,7 +59,7 @@ impl Usage {
             .fold(0, u64::saturating_add)
     }
 
-    /// Merges later counts, which are cumulative.
+    /// Replaces counts by the later ones, which are cumulative.
     fn updated_with(self, later: Self) -> Self {
         Self {
             input_tokens: later.input_tokens.or(self.input_tokens),
@@ -164,7 +164,7 @@ pub(super) struct StreamError {
     r#type: String,
 }
 
-/// A response while it is streamed.
+/// A partial response, assembled from the events of a stream.
 #[derive(Default)]
 pub(super) struct StreamedResponse {
     text: String,
@@ -174,7 +174,7 @@ pub(super) struct StreamedResponse {
 }
 
 impl StreamedResponse {
-    /// Processes the next event, and returns the text that it adds.
+    /// Processes the next event. Returns the text that the event adds to the response.
     pub(super) fn apply(&mut self, event: Event) -> Result<Option<String>, ProviderFailure> {
         let part = match event {
             Event::MessageStart { message } => {
@@ -189,7 +189,7 @@ impl StreamedResponse {
             }
             Event::ContentBlockDelta { index: _, delta: Delta::Text { text } } => Some(text),
             Event::ContentBlockDelta { index, delta: Delta::InputJson { partial_json } } => {
-                // Arguments of an unknown block are ignored.
+                // Argument fragments of a block that is not a known tool call are ignored.
                 if let Some(call) = self.calls.get_mut(&index) {
                     call.arguments.push_str(&partial_json);
                 }
@@ -219,13 +219,13 @@ impl StreamedResponse {
         self.is_done
     }
 
-    /// The response, if the stream is complete.
+    /// Returns the response. Fails if the stream ended early.
     pub(super) fn completion(self, provider: &str) -> Result<Completion, ProviderFailure> {
         if !self.is_done {
             return Err(ProviderError::Malformed.into());
         }
         let calls = self.calls.into_values().map(|mut call| {
-            // A tool without arguments is called with an empty object, which the stream omits.
+            // For a call without arguments, the stream omits the empty argument object.
             if call.arguments.is_empty() {
                 call.arguments.push_str("{}");
             }
@@ -236,7 +236,7 @@ impl StreamedResponse {
     }
 }
 
-/// The meaning of a stream error, by the API's error names.
+/// Classifies a stream error by the API's error name.
 fn stream_error(name: &str) -> ProviderError {
     match name {
         "rate_limit_error" => ProviderError::Busy,

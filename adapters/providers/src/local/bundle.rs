@@ -1,17 +1,18 @@
-//! Generation of the bundle plan of a use case by rules.
+//! Generates the bundle plan of a use case by rules.
 //!
-//! The message names the task, the catalogue of the workspace and the description, each after its label.
+//! The message contains the task, the catalogue of the workspace and the description, each after its label.
 //!
-//! 1. A description of less than four words, with its notes, gets a question and a proposed answer.
-//! 2. The name is the first six words of the description, the summary its first sentence, both without angle brackets.
-//! 3. The template and the inputs follow the rules of [`draft`](super::draft). A name in backticks beside the word
-//!    `connection` is a connection and no input, and so are the names that commas, `and` or `or` join with it. Inputs have the names of form fields: in lower case, without leading `_`, and `prompt_text`
-//!    for `prompt`.
-//! 4. The flow is one model call with the inputs, and the return of its answer.
-//! 5. The model policy is the listed one that shares most words with the description; the first of several.
-//! 6. The connections are the listed ones that the description mentions, and the names in backticks beside the word
-//!    `connection` that differ from them by more than upper and lower case.
-//! 7. If the current plan has steps with the same ids, each step of the same type that reads the same inputs stays as it is.
+//! 1. If the description and its notes have fewer than four words, the result is a question with a proposed answer.
+//! 2. The name is the first six words of the description. The summary is its first sentence. Both omit angle brackets.
+//! 3. The template and the inputs follow the rules of [`draft`](super::draft). A name in backticks next to the word
+//!    `connection` is a connection and not an input. So are the names that commas, `and` or `or` join with that name.
+//!    Inputs have the names of form fields: in lower case, without leading `_`, and `prompt_text` for `prompt`.
+//! 4. The flow calls the model once with the inputs, and returns the model's answer.
+//! 5. The model policy is the listed policy that shares most words with the description, the first of several.
+//! 6. The connections are the listed connections that the description mentions, and the names in backticks next to the
+//!    word `connection`. Two names that differ only in upper and lower case are one connection.
+//! 7. If the current plan has steps with the same ids as the generated flow, some of its steps are kept: those of the
+//!    same type that read the same inputs as the generated step.
 
 use super::{draft, first_sentence, vocabulary};
 use fairway_domain::generator::{
@@ -20,23 +21,23 @@ use fairway_domain::generator::{
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// The number of words of a name.
+/// Maximum number of words of a generated name.
 const NAME_WORDS: usize = 6;
 /// The maximum length of a name, in characters.
 const MAX_NAME: usize = 100;
 /// The maximum length of a form field's name.
 const MAX_FIELD_NAME: usize = 63;
-/// The word that marks a connection.
+/// The word next to which a name in backticks is a connection.
 const CONNECTION: &str = "connection";
-/// The input of the model call that is the prompt template. No input of the flow takes its place.
+/// The input of the model call that contains the prompt template. An input of the flow may not have this name.
 const PROMPT: &str = "prompt";
 
-/// Whether a message asks for a bundle plan.
+/// Whether a message requests a bundle plan.
 pub(super) fn is_requested(message: &str) -> bool {
     message.lines().next().is_some_and(|line| line.trim() == BUNDLE_TASK)
 }
 
-/// The bundle plan, or a question, as JSON.
+/// The bundle plan as JSON, or a question if the description is too short.
 pub(super) fn bundle_plan(message: &str) -> String {
     let (head, body) = message.split_once(&format!("\n{DESCRIPTION_LABEL}\n")).unwrap_or((message, ""));
     let (description, notes) = match body.split_once(&format!("\n{NOTES_LABEL}\n")) {
@@ -89,7 +90,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric))
 }
 
-/// The text without angle brackets and backticks, on one line.
+/// The text on one line, without angle brackets and backticks.
 fn plain(text: &str) -> String {
     let kept: String = text.chars().filter(|letter| !matches!(letter, '<' | '>' | '`')).collect();
     kept.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -105,7 +106,7 @@ fn name_of(description: &str) -> String {
     format!("{first}{}", letters.as_str())
 }
 
-/// The names of a list in the head of the message.
+/// The names that the line with this label lists, before the description.
 fn listed<'m>(head: &'m str, label: &'static str) -> impl Iterator<Item = &'m str> {
     let line = head.lines().find_map(|line| line.strip_prefix(label)).unwrap_or_default();
     line.split(',').map(str::trim).filter(|name| !name.is_empty())
@@ -121,7 +122,8 @@ fn mentions(text: &str, name: &str) -> bool {
     })
 }
 
-/// The names in backticks before or after the word `connection` or `connections`. Joined names belong together.
+/// The names in backticks before or after the word `connection` or `connections`. A list of joined names counts as
+/// a whole.
 fn named_connections(text: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let mut joined: Vec<&str> = Vec::new();
@@ -147,13 +149,13 @@ fn ends_with_connection(text: &str) -> bool {
     text.strip_suffix('s').unwrap_or(&text).ends_with(CONNECTION)
 }
 
-/// Whether a text between two names joins them to a list.
+/// Whether the text between two names joins them to one list: a comma, `and`, `or` or `&`.
 fn is_joint(text: &str) -> bool {
     let words = text.trim().strip_prefix(',').unwrap_or_else(|| text.trim()).trim();
     matches!(words, "" | "and" | "or" | "&") && !text.is_empty()
 }
 
-/// The name of the form field for a value.
+/// Converts the name of a value to the name of a form field.
 fn field_name(name: &str) -> String {
     let lower = name.trim_start_matches('_').to_ascii_lowercase();
     if lower.is_empty() {
@@ -181,13 +183,13 @@ fn flow(inputs: &[&str]) -> Value {
     })
 }
 
-/// The current plan in the head of the message.
+/// The current plan, which a refinement contains before the description.
 fn current_plan(head: &str) -> Option<Value> {
     let line = head.lines().find_map(|line| line.strip_prefix(CURRENT_PLAN_LABEL))?;
     serde_json::from_str(line.trim()).ok()
 }
 
-/// The flow with the steps of the current plan that the notes leave untouched.
+/// Replaces generated steps by the steps of the current plan that have the same id, type and inputs.
 fn keep_steps(mut flow: Value, current: Option<&Value>) -> Value {
     let current = current.and_then(|plan| plan.pointer("/flow/steps")).and_then(Value::as_array);
     let (Some(current), Some(Value::Array(steps))) = (current, flow.get_mut("steps")) else { return flow };
@@ -207,7 +209,7 @@ fn keep_steps(mut flow: Value, current: Option<&Value>) -> Value {
     flow
 }
 
-/// The names of the flow's inputs that the references of a step read.
+/// The names of the flow's inputs to which the step refers as `{{trigger.name}}`.
 fn read_inputs(step: &Value) -> BTreeSet<String> {
     let text = step.to_string();
     let names = text.split("{{").skip(1).filter_map(|after| after.trim_start().strip_prefix("trigger."));
@@ -280,7 +282,7 @@ mod tests {
         current["flow"]["steps"][1]["output"] = json!("{{ steps.answer.output }}");
         let brief = refined(description, &["Be brief."], Some(&current));
         assert!(steps.iter().all(|step| brief.pointer(step) == current.pointer(step)), "{brief}");
-        // A new input changes the step that reads it, and no other.
+        // A new input changes only the step that reads the input.
         let dated = refined(description, &["Mention the `deadline`."], Some(&current));
         assert_eq!(dated["flow"]["steps"][0]["inputs"]["deadline"], "{{trigger.deadline}}");
         assert_eq!(dated.pointer(steps[1]), current.pointer(steps[1]));
@@ -296,7 +298,7 @@ mod tests {
         let parsed = BundlePlan::parse(&plan).unwrap_or_else(|refusal| panic!("{refusal:?}"));
         let names: Vec<&str> = parsed.inputs().iter().map(|input| input.name.as_str()).collect();
         assert_eq!(names, ["input_1", "language", "letter", "tone"]);
-        // No input takes the place of the prompt template.
+        // An input named `prompt` is renamed, so that it does not replace the prompt template.
         let translation = planned("Translate the `prompt` into polite English.", &[]);
         let inputs = &translation["flow"]["steps"][0]["inputs"];
         assert_eq!(inputs["prompt"], "{{release.prompt_template}}");

@@ -1,10 +1,10 @@
-//! Generation of a prompt template by rules.
+//! Generates a prompt template from a question by rules.
 //!
-//! 1. The system prompt of the draft is the question.
-//! 2. Its variables are the names in backticks, in `{{…}}` or after `$arg:`, each once, the first twenty; without
-//!    any, `input`. All are strings.
-//! 3. A variable that is only named is appended on a line of its own.
-//! 4. Its description is the first sentence of the question.
+//! 1. The system prompt of the template is the question.
+//! 2. The variables are the names in backticks, in `{{…}}` or after `$arg:`: the first twenty distinct names. Without
+//!    such a name, the only variable is `input`. All variables are strings.
+//! 3. A name in backticks inserts no value, so its variable is appended on its own line.
+//! 4. The description of the template is the first sentence of the question.
 
 use super::first_sentence;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub(super) fn is_requested(instructions: &str) -> bool {
     instructions.lines().any(|line| line.trim() == REQUEST_LINE)
 }
 
-/// The content of a prompt template, as JSON.
+/// The generated content of a prompt template, as JSON.
 pub(super) fn prompt_template(description: &str) -> String {
     let description = description.trim();
     let mut variables: Vec<(&str, bool)> = Vec::new();
@@ -44,7 +44,8 @@ pub(super) fn prompt_template(description: &str) -> String {
         .to_string()
 }
 
-/// The named values of a question in their order: the offset, the name, and whether the question puts the value in.
+/// The variable names in a question, in order: the offset, the name, and whether the question already inserts the
+/// value.
 fn named_values(description: &str) -> Vec<(usize, &str, bool)> {
     let mut names: Vec<(usize, &str, bool)> = Vec::new();
     names.extend(texts_between(description, "`", "`").map(|(at, name)| (at, name, false)));
@@ -58,7 +59,7 @@ fn named_values(description: &str) -> Vec<(usize, &str, bool)> {
     names
 }
 
-/// The question with other names of its values.
+/// The question with its variables renamed.
 pub(super) fn rename_values(description: &str, rename: impl Fn(&str) -> String) -> String {
     let mut renamed = String::with_capacity(description.len());
     let mut end = 0;
@@ -71,7 +72,7 @@ pub(super) fn rename_values(description: &str, rename: impl Fn(&str) -> String) 
     renamed
 }
 
-/// The trimmed texts between pairs of marks, with their offsets.
+/// The texts between pairs of delimiters, trimmed, with their offsets.
 fn texts_between<'t>(text: &'t str, open: &'static str, close: &'static str) -> impl Iterator<Item = (usize, &'t str)> {
     let mut at = 0;
     std::iter::from_fn(move || {

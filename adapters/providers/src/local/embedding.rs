@@ -1,14 +1,14 @@
-//! Embedding without a model, by feature hashing.
+//! Computes embedding vectors without a model, by feature hashing.
 //!
-//! A text is split into words: lower-case runs of letters and digits. Each word is hashed with BLAKE3. The first
-//! four bytes, as a little-endian number, select one of 256 dimensions; the lowest bit of the fifth byte selects the
-//! sign of its count, so that collisions cancel on average. The sum is scaled to length 1. A text without words is
-//! the zero vector. Equal texts have equal vectors on every machine and in every version of Fairway.
+//! A text is split into words: lower-case runs of letters and digits. Each word is hashed with BLAKE3. The first four
+//! bytes of the hash, as a little-endian number, select one of 256 dimensions. The lowest bit of the fifth byte selects
+//! the sign with which the word counts, so that collisions cancel on average. The sum is scaled to length 1. A text
+//! without words has the zero vector. Equal texts have equal vectors on every machine and in every version of Fairway.
 
-/// The number of dimensions.
+/// The number of dimensions of a vector.
 const DIMENSIONS: usize = 256;
 
-/// The vector of a text.
+/// Computes the vector of a text.
 pub(super) fn embed(text: &str) -> Vec<f32> {
     let mut vector = vec![0.0_f32; DIMENSIONS];
     for word in text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()) {

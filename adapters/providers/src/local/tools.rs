@@ -5,7 +5,7 @@ use fairway_domain::execution::provider::{Conversation, Message, MessageRole, To
 /// The prefix of a line that requests a call.
 const CALL_PREFIX: &str = "Call:";
 
-/// The calls that the user message requests, until they are made.
+/// The tool calls that the user message requests; empty after the calls were made.
 pub(super) fn requested_calls(call: &Conversation, message: &str) -> Vec<ToolCall> {
     if last_result(call).is_some() {
         return Vec::new();
@@ -21,7 +21,7 @@ pub(super) fn requested_calls(call: &Conversation, message: &str) -> Vec<ToolCal
     calls.collect()
 }
 
-/// The last tool result, if it is the last message.
+/// The last tool result, if no message follows it.
 pub(super) fn last_result(call: &Conversation) -> Option<&str> {
     let by_tool = |message: &&Message| message.role == MessageRole::Tool;
     call.messages.last().filter(by_tool).map(|message| message.content.as_str())

@@ -4,7 +4,7 @@ use fairway_domain::execution::provider::{Message, MessageRole, ProviderCall, To
 use serde::Serialize;
 use serde_json::Value;
 
-/// The member name of the token limit.
+/// The JSON member that contains the token limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TokenLimitName {
     MaxTokens,
@@ -74,8 +74,8 @@ impl<'a> ChatRequest<'a> {
     pub(super) fn of(call: &'a ProviderCall, limit: TokenLimitName, is_streamed: bool) -> Self {
         let conversation = &*call.conversation;
         let instructions = RequestMessage {
-            // A system prompt without messages is sent as a user message: some servers refuse a conversation without
-            // one.
+            // Some servers refuse a conversation without a user message. If there are no messages, the system
+            // prompt is sent as a user message.
             role: if conversation.messages.is_empty() { "user" } else { "system" },
             content: Some(&conversation.system_prompt),
             tool_calls: Vec::new(),
@@ -106,7 +106,8 @@ impl<'a> RequestMessage<'a> {
             r#type: "function",
             function: Arguments { name: &call.name, arguments: &call.arguments },
         });
-        // A message with only tool calls has no content; any other empty message has an empty text.
+        // A message that contains only tool calls omits its content. Any other empty message has an empty text as
+        // its content.
         let is_silent = message.content.is_empty() && !message.tool_calls.is_empty();
         Self {
             role: match message.role {

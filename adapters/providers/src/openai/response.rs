@@ -1,4 +1,4 @@
-//! Responses, complete or streamed. Unused members are ignored, so that servers may send more.
+//! Responses, complete or streamed. Unknown members are ignored, so that servers may send additional ones.
 
 use crate::{
     failure, metadata,
@@ -31,7 +31,7 @@ struct Choice {
 struct ResponseMessage {
     #[serde(default)]
     content: Option<String>,
-    /// The text of a model that refuses to answer.
+    /// The text with which a model refuses to answer.
     #[serde(default)]
     refusal: Option<String>,
     #[serde(default)]
@@ -51,7 +51,7 @@ struct Function {
     arguments: String,
 }
 
-/// Token counts; some servers send `null` for unknown ones.
+/// Token counts. Some servers send `null` for an unknown count.
 #[derive(Deserialize, Default)]
 struct Usage {
     #[serde(default)]
@@ -84,7 +84,7 @@ struct ResponseMetadata {
 }
 
 impl ResponseMetadata {
-    /// A tool call without a name or an identifier is malformed.
+    /// Builds the completion. A tool call without a name or an identifier makes the response malformed.
     fn completion(self, text: String, calls: Vec<ToolCall>, provider: &str) -> Result<Completion, ProviderFailure> {
         if calls.iter().any(|call| call.id.is_empty() || call.name.is_empty()) {
             return Err(ProviderError::Malformed.into());
@@ -153,7 +153,7 @@ struct FunctionDelta {
     arguments: Option<String>,
 }
 
-/// A response while it is streamed.
+/// A partial response, assembled from the chunks of a stream.
 #[derive(Default)]
 pub(super) struct StreamedResponse {
     text: String,
@@ -163,20 +163,20 @@ pub(super) struct StreamedResponse {
 }
 
 impl StreamedResponse {
-    /// Processes the next chunk, and returns the text that it adds.
+    /// Processes the next chunk. Returns the text that the chunk adds to the response.
     pub(super) fn apply(&mut self, chunk: Chunk) -> Result<Option<String>, ProviderFailure> {
         if let Some(error) = chunk.error {
             return Err(stream_error(&error).into());
         }
         self.metadata.model = chunk.model.or(self.metadata.model.take());
         self.metadata.usage = chunk.usage.or(self.metadata.usage.take());
-        // Only one choice is requested.
+        // The request asks for one choice, so choices with other indexes are ignored.
         let Some(choice) = chunk.choices.into_iter().find(|choice| choice.index == 0) else { return Ok(None) };
         self.metadata.finish_reason = choice.finish_reason.or(self.metadata.finish_reason.take());
         for called in choice.delta.tool_calls.unwrap_or_default() {
             let empty = || ToolCall { id: String::new(), name: String::new(), arguments: String::new() };
             let call = self.calls.entry(called.index).or_insert_with(empty);
-            // The first delta names the call; the following ones extend its arguments.
+            // The first delta of a tool call contains its identifier and name; later deltas extend its arguments.
             call.id.push_str(&called.id.filter(|_| call.id.is_empty()).unwrap_or_default());
             if let Some(FunctionDelta { name, arguments }) = called.function {
                 call.name.push_str(&name.filter(|_| call.name.is_empty()).unwrap_or_default());
@@ -193,7 +193,7 @@ impl StreamedResponse {
         self.is_done = true;
     }
 
-    /// The response, if the stream is complete.
+    /// Returns the response. Fails if the stream ended early.
     pub(super) fn completion(self, provider: &str) -> Result<Completion, ProviderFailure> {
         if !self.is_done && self.metadata.finish_reason.is_none() {
             return Err(ProviderError::Malformed.into());
@@ -202,7 +202,7 @@ impl StreamedResponse {
     }
 }
 
-/// The meaning of a stream error: its code is a status on some servers.
+/// Classifies a stream error. On some servers, its code is an HTTP status.
 fn stream_error(error: &Value) -> ProviderError {
     let code = error.get("code").or_else(|| error.get("status"));
     let number = code.and_then(|code| code.as_u64().or_else(|| code.as_str()?.parse().ok()));
@@ -213,7 +213,7 @@ fn stream_error(error: &Value) -> ProviderError {
     }
 }
 
-/// A response with vectors.
+/// A response with embedding vectors.
 #[derive(Deserialize)]
 pub(super) struct EmbeddingResponse {
     data: Vec<Vector>,
@@ -228,7 +228,7 @@ struct Vector {
 }
 
 impl EmbeddingResponse {
-    /// Adds the vectors of a number of texts, in order.
+    /// Appends the vectors to `embeddings`, in the order of the texts. Fails if their number is not `texts`.
     pub(super) fn add_to(mut self, embeddings: &mut Embeddings, texts: usize) -> Result<(), ProviderFailure> {
         self.data.sort_by_key(|vector| vector.index);
         let is_each_once = self.data.len() == texts && self.data.iter().enumerate().all(|(at, one)| one.index == at);

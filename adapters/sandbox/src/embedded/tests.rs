@@ -10,7 +10,7 @@ use tracing::subscriber::with_default;
 use tracing_subscriber::fmt::MakeWriter;
 use uuid::Uuid;
 
-/// A program whose output is not JSON, which distinguishes a started child from none.
+/// A program whose output is not JSON, so that a started child is distinguishable from no child.
 const ECHO: &str = "/bin/echo";
 
 fn gateway(places: usize) -> EmbeddedGateway {
@@ -67,14 +67,14 @@ async fn slot_is_released_when_its_child_ends() {
     assert_eq!(gateway.slots.available_permits(), 2, "a dropped run releases its slot");
 }
 
-/// A child without a script holds a slot, and releases it when dropped.
+/// A child that waits for a script occupies a slot, and releases the slot when it is dropped.
 #[tokio::test]
 async fn prepared_child_releases_its_slot_when_dropped() {
     let gateway = gateway(1);
     let script = script();
     let prepared = gateway.prepare(script.language, ScriptLimits::MAXIMUM);
     assert_eq!(gateway.slots.available_permits(), 0);
-    // Without a free slot no child is started in advance; a slot that becomes free is used later.
+    // If no slot is free, no child is started in advance, and the script later uses a slot that has become free.
     let waiting = gateway.prepare(script.language, ScriptLimits::MAXIMUM);
     drop(prepared);
     assert_eq!(gateway.slots.available_permits(), 1);

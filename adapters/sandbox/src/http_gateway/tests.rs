@@ -24,7 +24,7 @@ enum Behaviour {
     Hangs,
 }
 
-/// Received scripts by name with their counts, and the connections.
+/// The received scripts by name with their counts, and the number of connections.
 #[derive(Debug, Default)]
 struct Received {
     scripts: HashMap<String, usize>,
@@ -39,7 +39,7 @@ struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway whose behaviour depends on the script's name.
+    /// Starts a gateway whose behaviour for each script depends on the script's name.
     async fn start(does: impl Fn(&str) -> Behaviour + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}/", listener.local_addr().unwrap());
@@ -101,7 +101,7 @@ async fn serve_connection(
             Behaviour::Garbles => stream.write_all(b"\x16\x03\x01 no HTTP at all\r\n\r\n").await?,
             Behaviour::HalfCloses => {
                 stream.shutdown().await?;
-                // The other direction stays open until the client disconnects.
+                // The gateway keeps the connection open until the client disconnects.
                 stream.read_to_end(&mut Vec::new()).await?;
                 return Ok(());
             }
@@ -157,21 +157,22 @@ async fn accepts_only_status_200() {
     }
 }
 
-/// Number of concurrent scripts and of rounds with different faults: each fault occurs a thousand times.
+/// The number of concurrent scripts, and of rounds with different faults. Each fault occurs a thousand times.
 const CONCURRENT_SCRIPTS: usize = 300;
 const ROUNDS: usize = 17;
-/// Timeouts for hanging gateways, and for all others on a loaded machine.
+/// The short timeout is for gateways that hang, and the long one for all others, because the machine may be loaded.
 const SHORT_TIMEOUT: Duration = Duration::from_millis(1_500);
 const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// R4: concurrent scripts over reused connections are sent once each under any fault, and each caller gets the known
-/// outcome.
+/// R4: under any fault, concurrent scripts over reused connections are sent once each, and each caller receives the
+/// known outcome.
 #[tokio::test]
 async fn concurrent_scripts_are_sent_once_each() {
     const FAULTS: [Behaviour; 5] =
         [Behaviour::Answers(200), Behaviour::Garbles, Behaviour::HalfCloses, Behaviour::Resets, Behaviour::Hangs];
     const SEED: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
-    // A fault depends on the name, and names are multiples of a seed: every run has the same ones.
+    // The fault of a script depends on its name. Names are multiples of a seed, so every run of the test has the
+    // same faults.
     let fault = |name: Uuid| FAULTS[usize::try_from((name.as_u128() >> 64) % 5).unwrap()];
     let is_warm_up = |name: Uuid| name.as_u128() <= CONCURRENT_SCRIPTS as u128;
     let gateway = Gateway::start(move |name| match Uuid::parse_str(name).unwrap() {

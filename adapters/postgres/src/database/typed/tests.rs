@@ -15,7 +15,7 @@ use fairway_testkit::TestDatabase;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A store with one connection of each kind.
+/// Creates a store with one connection of each kind.
 async fn store() -> (TestDatabase, Database) {
     let database = TestDatabase::create().await.unwrap();
     let options = DatabaseOptions { url: database.url(), connections: 1, result_retention: Duration::from_secs(3_600) };
@@ -23,12 +23,12 @@ async fn store() -> (TestDatabase, Database) {
     (database, store)
 }
 
-/// The server process of the only typed connection.
+/// The process id of the PostgreSQL backend that serves the only typed connection.
 async fn backend(store: &Database) -> i32 {
     store.first("backend", || diesel::select(sql::<Integer>("pg_backend_pid()"))).await.unwrap().unwrap()
 }
 
-/// A read with one of 512 combinations of filters.
+/// Sends a read with one of 512 combinations of filters.
 async fn read_filtered(store: &Database, combination: usize) {
     let find = move || {
         let mut query = role_binding::table.select(role_binding::role_binding_id).into_boxed::<'static, Pg>();
@@ -59,8 +59,8 @@ async fn connection_with_many_statements_is_closed() {
     assert_ne!(backend(&store).await, first, "diesel drops no statement, so the connection is closed");
 }
 
-/// The first read may meet PostgreSQL's last message on the connection, which has no SQLSTATE any more; every later one
-/// finds another connection.
+/// The first read may fail, because it receives PostgreSQL's last message on the closed connection, without an
+/// SQLSTATE. Every later read uses a new connection.
 #[tokio::test]
 async fn closed_connection_is_replaced() {
     let (database, store) = store().await;
@@ -76,7 +76,7 @@ async fn closed_connection_is_replaced() {
     }
 }
 
-/// The SQLSTATE of a typed error is lost, so a time-out must not look like a broken store.
+/// A typed error has no SQLSTATE, so a time-out must be distinguished from an inconsistent store in another way.
 #[tokio::test]
 async fn read_that_waits_too_long_is_unavailable() {
     let (database, store) = store().await;
@@ -89,7 +89,7 @@ async fn read_that_waits_too_long_is_unavailable() {
     assert!(store.first::<_, i64>("count", count).await.unwrap().is_some());
 }
 
-/// Messages of PostgreSQL quote values.
+/// PostgreSQL's messages quote values, so errors must not contain them.
 #[tokio::test]
 async fn refused_statement_is_reported_without_its_message() {
     let (_database, store) = store().await;
@@ -98,7 +98,7 @@ async fn refused_statement_is_reported_without_its_message() {
     assert!(!format!("{:?} {}", refused, refused.source).contains("secret-value"), "{refused:?}");
 }
 
-/// Two queries of one type have different texts, so their statements differ.
+/// Two queries of one Rust type can have different texts. Their prepared statements must differ.
 #[tokio::test]
 async fn queries_of_one_type_do_not_share_a_statement() {
     let (_database, store) = store().await;
@@ -172,9 +172,9 @@ async fn page_of_large_rows_ends_at_its_limit_of_bytes() {
     database.connect_as_owner().await.unwrap().batch_execute(insert).await.unwrap();
     let all = || workspace::table.filter(workspace::slug.like("w-%"));
     for (bytes, limit, expected) in [
-        // The second row passes the limit, and ends the page.
+        // The second row exceeds the byte limit and ends the page.
         ("600000", 5, vec!["w-5", "w-4"]),
-        // A row is returned whatever its size.
+        // The first row is returned regardless of its size.
         ("5000000", 5, vec!["w-5"]),
         ("1", 2, vec!["w-5", "w-4"]),
         ("NULL", 5, vec!["w-5", "w-4", "w-3", "w-2", "w-1"]),

@@ -1,4 +1,4 @@
-//! The input of the statements that end runs.
+//! Builds the input of the statements that end runs.
 
 use super::PendingFinish;
 use crate::{
@@ -12,7 +12,7 @@ use fairway_domain::{
 use serde_json::json;
 use uuid::Uuid;
 
-/// Pairs each item of runs with the run's identifier.
+/// Pairs each item of each run with the run's identifier.
 fn of_runs<'v, T: 'v, I: IntoIterator<Item = &'v T>>(
     endings: impl Iterator<Item = &'v FinishRecord>,
     items: impl Fn(&'v FinishRecord) -> I,
@@ -20,19 +20,19 @@ fn of_runs<'v, T: 'v, I: IntoIterator<Item = &'v T>>(
     endings.flat_map(|ending| items(ending).into_iter().map(|item| (ending.execution_id.uuid(), item))).collect()
 }
 
-/// The identifiers of the runs of items.
+/// The run identifier of each item.
 fn ids<T>(items: &[(Uuid, T)]) -> Vec<Uuid> {
     items.iter().map(|(run, _)| *run).collect()
 }
 
-/// The runs with their facts, steps, artifacts and lineage.
+/// The input with the runs and their facts, steps, artifacts and lineage.
 pub(super) fn runs<'v>(pending: &[&'v PendingFinish]) -> Input<'v> {
     let endings = || pending.iter().map(|pending| &pending.ending);
     let executions: Vec<Uuid> = endings().map(|ending| ending.execution_id.uuid()).collect();
     let (first, last) = (executions.iter().min().copied(), executions.iter().max().copied());
     let errors = || endings().map(|ending| ending.error.as_ref());
     let outputs = || endings().map(|ending| ending.output.as_ref());
-    // A run that waits for its review has no outcome yet.
+    // A run that waits for a review has not ended, so it has no outcome yet.
     let is_over = |ending: &FinishRecord| ending.review_timeout.is_none();
     let mut facts = FactColumns::default();
     pending.iter().for_each(|pending| facts.push(pending.scope, &pending.ending.fact));
@@ -62,7 +62,7 @@ fn error_offset(error: Option<&RunError>) -> Option<i64> {
     error.and_then(|error| error.offset).map(i64::from)
 }
 
-/// The steps of each run, numbered from one.
+/// The steps of each run, numbered from one within the run.
 fn numbered_steps<'v>(endings: impl Iterator<Item = &'v FinishRecord>) -> Vec<(Uuid, (i16, &'v StepRecord))> {
     let of_run = |ending: &'v FinishRecord| {
         let run = ending.execution_id.uuid();
@@ -73,7 +73,7 @@ fn numbered_steps<'v>(endings: impl Iterator<Item = &'v FinishRecord>) -> Vec<(U
 
 fn with_steps<'v>(input: Input<'v>, steps: &[(Uuid, (i16, &'v StepRecord))]) -> Input<'v> {
     let records = || steps.iter().map(|(_, (_, step))| *step);
-    // A longer duration exceeds 292,000 years.
+    // The conversion cannot overflow in practice: `i64` covers 292,000 years in microseconds.
     let microseconds = |step: &StepRecord| i64::try_from(step.duration.as_micros()).unwrap_or(i64::MAX);
     input
         .with_rows("step")
@@ -108,13 +108,13 @@ fn with_lineage<'v>(input: Input<'v>, lineage: &[(Uuid, &'v LineageItem)]) -> In
         .with_all("action_class", items().map(|item| item.action_class.as_str()).collect())
         .with_all("ref", items().map(|item| item.reference.as_str()).collect())
         .with_all("digest", items().map(|item| item.digest.as_slice()).collect())
-        // The values of a run have at most 16 MiB in total.
+        // The conversion cannot overflow: the values of a run have at most 16 MiB in total.
         .with_all("size_bytes", items().map(|item| i64::try_from(item.size_bytes).unwrap_or(i64::MAX)).collect())
         .with_all("untrusted_reason", items().map(|item| item.untrusted.map(UntrustedReason::as_str)).collect())
         .with_all("created_at", items().map(|item| item.created_at.to_datetime()).collect())
 }
 
-/// Adds the last events of runs.
+/// Adds the last progress events of the runs.
 pub(super) fn with_events<'v>(input: Input<'v>, endings: impl Iterator<Item = &'v FinishRecord>) -> Input<'v> {
     let told = of_runs(endings, |ending| &ending.progress);
     let position = |progress: &ProgressRecord| i16::try_from(progress.position).unwrap_or(i16::MAX);

@@ -1,4 +1,4 @@
-//! Turns of conversations, written with the ends of their runs.
+//! Conversation turns, which are written in the statement that ends their run.
 
 use crate::{guarded_commit::Input, memory::locked_session};
 use fairway_domain::{
@@ -7,8 +7,9 @@ use fairway_domain::{
 };
 use serde_json::json;
 
-/// Writes a turn only if its conversation was not erased since the run read it, and no access contract that applies to
-/// it is revoked. Session rows are locked in one order, so that concurrent batches do not deadlock.
+/// The CTEs that store turns. A turn is stored only if its conversation was not erased since the run read it, and
+/// if no access contract of the turn is revoked. Session rows are locked in key order, so that concurrent batches
+/// do not deadlock.
 pub(super) const INSERT_TURNS: &str = ", offered AS MATERIALIZED (
             SELECT ended.tenant_id, execution_id, workload_id, turn.owner, turn.session_id, locked_session, erasure, asset_id, said,
                 answered, turn.salt, digest, clean, contracts, erased_on_revoke, max_turns, days
@@ -57,7 +58,7 @@ pub(super) const INSERT_TURNS: &str = ", offered AS MATERIALIZED (
             ))
      )";
 
-/// Adds the turns of runs.
+/// Adds the turns that runs write to memory.
 pub(super) fn with_turns<'v>(input: Input<'v>, endings: impl Iterator<Item = &'v FinishRecord> + Clone) -> Input<'v> {
     let turns: Vec<(&FinishRecord, &Writeback)> =
         endings.filter_map(|ending| ending.writeback.as_ref().map(|written| (ending, written))).collect();

@@ -1,4 +1,4 @@
-//! The commit of a batch of projected facts.
+//! Commits a batch of projected facts.
 
 use crate::{
     database::Database,
@@ -21,19 +21,20 @@ use fairway_domain::{
 };
 use std::ops::Range;
 
-/// The position is moved first: its row lock orders concurrent projectors, and the later one finds another position.
+/// Commits a batch. The statement advances the log's position first. The lock on the position's row serializes
+/// concurrent projectors, and the later one finds another position and writes nothing.
 static COMMIT: GuardedBatch = GuardedBatch::new(
     "moved AS (
         INSERT INTO notification_position AS stored (tenant_id, position, cut_recipients)
         SELECT held.tenant_id, {end}, {cut} FROM (
-            -- The batch was decided under these settings, so none may go off before its commit.
+            -- The batch was decided under these settings, so they must not change before its commit.
             SELECT tenant_id FROM tenant
             WHERE tenant_id = {log_id} AND notification_generation + advanced_notification_generation = {generation}
-                -- An older batch could add a line to a digest that was sent.
+                -- A batch that is too old could add a line to a digest that was already sent.
                 AND fairway_now() < {decided_at} + make_interval(secs => {max_age_seconds})
             FOR SHARE
         ) AS held
-        -- Without a condition, PostgreSQL reads ON CONFLICT as a join.
+        -- Without a WHERE clause, PostgreSQL parses ON as part of a join.
         WHERE true
         ON CONFLICT (tenant_id) DO UPDATE
         SET position = excluded.position, cut_recipients = stored.cut_recipients + excluded.cut_recipients
@@ -55,12 +56,12 @@ static COMMIT: GuardedBatch = GuardedBatch::new(
             category, severity, title, body, event_kind, event_id, workspace_id, workload_id, environment, link,
             created_at, revision)
         SELECT moved.tenant_id, delivery_id,
-            -- All mailboxes share the operator's mail server. A chat of a person is a receiver of its own.
+            -- The lane. All mailboxes share the operator's mail server; each person's chat is a lane of its own.
             coalesce(outbox.destination_id, CASE WHEN channel = 'email' THEN moved.tenant_id
                 ELSE md5(moved.tenant_id::text || outbox.recipient)::uuid END),
             channel,
             outbox.destination_id, outbox.recipient, CASE WHEN failure IS NULL THEN 'pending' ELSE 'failed' END,
-            -- A batch that was decided in the window may still add lines.
+            -- The grace period lets batches that were decided before the digest's end add lines.
             coalesce(digest_end + make_interval(secs => {grace_seconds}), fairway_now()), failure,
             tenant.notification_generation,
             CASE WHEN requires_advanced_tier THEN tenant.advanced_notification_generation END,
@@ -100,7 +101,7 @@ static COMMIT: GuardedBatch = GuardedBatch::new(
 );
 
 impl Database {
-    /// Writes the rows of a batch and moves the position (see `ProjectionStore::commit_batch`).
+    /// Writes the rows of a batch and advances the log's position. See `ProjectionStore::commit_batch`.
     pub(super) async fn commit_projection(
         &self,
         scope: TenantScope,
@@ -133,7 +134,7 @@ fn names(channels: &[Channel]) -> String {
     channels.iter().map(|channel| channel.as_str()).collect::<Vec<_>>().join(",")
 }
 
-/// The records of suppressed notifications with their facts.
+/// The input with the records of suppressed notifications and their facts.
 fn suppressed_input(scope: TenantScope, projection: &Projection) -> Input<'_> {
     let records: Vec<_> = projection.suppressed.iter().map(|(decision, _)| decision).collect();
     let mut facts = FactColumns::default();
@@ -150,7 +151,8 @@ fn suppressed_input(scope: TenantScope, projection: &Projection) -> Input<'_> {
         .with_all("deciding_scope", records.iter().map(|one| one.scope.map(DecidingScope::as_str)).collect())
         .with_all("deciding_revision", records.iter().map(|one| one.revision.map(Revision::get)).collect())
         .with_all("deciding_channel", records.iter().map(|one| one.channel.map(Channel::as_str)).collect())
-        // An array of arrays has rows of one length, so each row is a text.
+        // Each list is joined to one text, because PostgreSQL requires rows of equal length in a two-dimensional
+        // array.
         .with_all("unreachable_channels", records.iter().map(|one| names(&one.unreachable_channels)).collect())
         .with_all("workspace_id", records.iter().map(|one| one.workspace_id.map(WorkspaceId::uuid)).collect())
         .with_all("workload_id", records.iter().map(|one| one.workload_id.map(WorkloadId::uuid)).collect())
@@ -158,7 +160,7 @@ fn suppressed_input(scope: TenantScope, projection: &Projection) -> Input<'_> {
     facts.into_input(input)
 }
 
-/// Adds the notifications of those who have the inbox on.
+/// Adds the notifications of recipients whose inbox is enabled.
 fn with_inbox<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
     let rows: Vec<&Notification> = projection
         .notifications
@@ -183,7 +185,7 @@ fn with_inbox<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
         .with_all("created_at", rows.iter().map(|one| one.created_at.to_datetime()).collect())
 }
 
-/// Adds the deliveries outside the inbox.
+/// Adds the deliveries on all channels besides the inbox.
 fn with_outbox<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
     let rows = &projection.deliveries;
     let said = |delivery: &'p NewDelivery| &delivery.notification;

@@ -1,4 +1,4 @@
-//! The receivers that facts of a batch can reach: destinations, and the preferences and mailboxes of people.
+//! Reads the possible receivers of a batch of facts: destinations, and people with their preferences and mailboxes.
 
 use super::super::preference::StoredPreferences;
 use crate::{
@@ -25,7 +25,8 @@ use std::collections::HashSet;
 use uuid::Uuid;
 
 impl Database {
-    /// The preferences of people for all scopes, these workspaces, these workloads and their environments.
+    /// Reads the preferences of people in the global scope, and in the scopes of these workspaces, workloads and
+    /// environments of the workloads.
     pub(super) async fn preferences_in(
         &self,
         scope: TenantScope,
@@ -56,7 +57,7 @@ impl Database {
         found.into_iter().map(StoredPreferences::into_value).collect()
     }
 
-    /// The enabled destinations of the organization and of these workspaces.
+    /// Reads the enabled destinations of the tenant and of these workspaces.
     pub(super) async fn active_destinations(
         &self,
         scope: TenantScope,
@@ -87,7 +88,7 @@ impl Database {
         found.into_iter().map(destination).collect()
     }
 
-    /// Those of these people who have a verified e-mail address.
+    /// Returns those of `people` that have a verified e-mail address.
     pub(super) async fn people_with_verified_mailbox(
         &self,
         scope: TenantScope,
