@@ -1,4 +1,4 @@
-//! The store on a real S3 server.
+//! Tests of the artifact store on a real S3 server.
 
 use super::{in_bucket, path};
 use crate::{Artifacts, MARKED_PREFIXES, marker_in};
@@ -10,9 +10,9 @@ use fairway_testkit::S3Server;
 use object_store::ObjectStoreExt as _;
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Concurrent writers of one path.
+/// Number of concurrent writers of one path.
 const RACERS: u8 = 16;
-/// Rounds, each with its own path.
+/// Number of rounds, each with a new path.
 const ROUNDS: u128 = 12;
 
 fn numbered(number: u128) -> ArtifactPath {

@@ -18,7 +18,7 @@ async fn keeps_the_first_checkpoint_of_a_size_and_finds_the_newest() {
     }
     assert_eq!(archive.keep(tenant(1), 10, "other").await.unwrap(), b"ten");
     assert_eq!(archive.keep(tenant(2), 5_000, "of another tenant").await.unwrap(), b"of another tenant");
-    // What a crash leaves behind.
+    // A crash can leave such an empty folder behind.
     let folder = directory.path().join("deep/facts/checkpoints").join(tenant(1).to_string());
     std::fs::create_dir_all(folder.join("00000000000001/00000000000001000")).unwrap();
     for (from, newest) in [(0, Some("thousand")), (10, Some("thousand")), (1_000, Some("thousand")), (1_001, None)] {
@@ -55,7 +55,7 @@ async fn ignores_foreign_objects_and_refuses_long_ones() {
     assert!(archive.newest_from(tenant(1), 0).await.is_err());
 }
 
-/// Keeps checkpoints in several folders, and looks for the newest after each.
+/// Stores checkpoints in several folders. After each one, asserts that it is found as the newest.
 async fn assert_newest_is_found(archive: &CheckpointObjects) {
     let mut newest = 0;
     for size in [999, 1_000, 999_999, 1_000_000, 1_000_001, 20_000_000_000] {

@@ -1,4 +1,4 @@
-//! Objects that are longer than their recorded length.
+//! Stored objects that are longer than their recorded length.
 
 use super::{in_bucket, in_directory, path};
 use crate::bounded_read;
@@ -20,7 +20,8 @@ use std::{
 const MIB: usize = 1024 * 1024;
 const STORED: &[u8] = b"{\"a\":1}";
 
-/// Bytes that this process has read through system calls. Each test runs in its own process.
+/// Bytes that this process has read with system calls. Each test runs in its own process, so no other test is
+/// counted.
 fn bytes_read() -> usize {
     let counters = fs::read_to_string("/proc/self/io").unwrap();
     counters.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
@@ -42,7 +43,8 @@ async fn grown_file_is_refused_unread() {
         assert_eq!(format!("{:?}", found.unwrap().unwrap()), "more unverified bytes than expected");
         assert!(matches!(put, Err(ArtifactError::Conflict)), "{put:?}");
     }
-    // The recorded length is accepted. A shorter file is too: the caller's comparison detects it.
+    // A file of the recorded length is accepted. A shorter file is accepted as well, because the caller's comparison
+    // detects it.
     file.set_len(STORED.len() as u64).unwrap();
     assert!(store.read(&path(), STORED.len()).await.unwrap().unwrap().is_equal_to(STORED));
     file.set_len(0).unwrap();
@@ -53,7 +55,7 @@ async fn grown_file_is_refused_unread() {
 async fn endless_stream_is_dropped_at_the_first_excess_part() {
     let taken = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&taken);
-    // The stream ends eventually, so that an unbounded reader fails the test instead of exhausting memory.
+    // The stream is finite, so that an unbounded reader fails the test instead of exhausting memory.
     let portions = stream::iter(0..1_000).map(move |_| {
         counter.fetch_add(1, Ordering::Relaxed);
         Ok(Bytes::from_static(b"1234"))
@@ -61,7 +63,7 @@ async fn endless_stream_is_dropped_at_the_first_excess_part() {
     let meta = ObjectMeta {
         location: Path::from("x"),
         last_modified: "2026-01-01T00:00:00Z".parse().unwrap(),
-        // The reported size is wrong too.
+        // The reported size is wrong as well.
         size: 7,
         e_tag: None,
         version: None,
@@ -78,8 +80,8 @@ async fn endless_stream_is_dropped_at_the_first_excess_part() {
     assert_eq!(format!("{found:?}"), "more unverified bytes than expected");
 }
 
-/// Responds to one request with an object of a terabyte, and sends at most `max_bytes` of it. The thread returns
-/// the number of bytes sent.
+/// Responds to one request with an object that claims to have a terabyte, and sends at most `max_bytes` of it. The
+/// thread returns the number of bytes that it sent.
 fn endless_bucket(max_bytes: usize) -> (String, JoinHandle<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -117,7 +119,7 @@ async fn disconnects_from_a_bucket_that_sends_without_end() {
     let store = in_bucket(&format!("s3://bucket/p?endpoint={endpoint}&region=x-1&path_style=true"));
     let found = store.read(&path(), STORED.len()).await;
     let sent = tokio::task::spawn_blocking(|| sender.join().unwrap()).await.unwrap();
-    // The client reads no more than the buffers of both sockets and its own hold.
+    // The client reads no more than fits into its own buffer and the buffers of both sockets.
     assert!(sent < 64 * MIB, "{sent} bytes were sent");
     assert_eq!(format!("{:?}", found.unwrap().unwrap()), "more unverified bytes than expected");
 }

@@ -33,7 +33,7 @@ const RESPONSES_BETWEEN_FAULTS: usize = 30;
 const THREE_LEASES: Duration = Duration::from_secs(6);
 /// Documented time limit for every run to end after the last fault.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Number of refusals after which a guest stops to use the link.
+/// Number of refusals after which a guest stops using the link.
 const MAX_REFUSALS: usize = 5;
 /// Maximum attempts to pause or disconnect workers that have active runs.
 const MAX_ATTEMPTS: usize = 10;
