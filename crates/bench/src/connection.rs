@@ -38,8 +38,7 @@ pub(crate) struct BenchResponse {
 impl Connection {
     pub(crate) async fn open(address: SocketAddr) -> Result<Connection> {
         let stream = TcpStream::connect(address).await?;
-        // Without `TCP_NODELAY`, a reused connection stalls until the delayed acknowledgement of the previous
-        // request.
+        // Without `TCP_NODELAY`, a reused connection stalls until the delayed acknowledgement of the previous request.
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         // An error of the connection task also fails the pending request.
@@ -70,8 +69,7 @@ impl Connection {
         Ok(response)
     }
 
-    /// Sends a request and reads the whole response. Returns also the time at which `sign` first appeared in the
-    /// body.
+    /// Sends a request and reads the whole response. Returns also the time at which `sign` first appeared in the body.
     pub(crate) async fn send_until_seen(
         &mut self,
         mut request: BenchRequest,

@@ -19,8 +19,7 @@ use crate::fill_history::StoredRuns;
 pub(crate) const WORKLOAD_COUNT: usize = 100;
 /// The environment of all releases.
 pub(crate) const ENVIRONMENT: &str = "dev";
-/// Number of assets that receive versions. There are more assets than clients, so that no two clients share an
-/// asset.
+/// Number of assets that receive versions. There are more assets than clients, so that no two clients share an asset.
 const ASSET_COUNT: usize = 64;
 /// Number of releases that alternate between draft and review; more than clients, so that no two clients share a
 /// release.

@@ -221,8 +221,7 @@ async fn delivery_delays(
     Ok(rounds)
 }
 
-/// p99 delay from a fact to the receivers that accept messages. The receiver with the path `last` may never
-/// respond.
+/// p99 delay from a fact to the receivers that accept messages. The receiver with the path `last` may never respond.
 async fn delivery_delay(
     server: SocketAddr,
     furniture: &Fixtures,

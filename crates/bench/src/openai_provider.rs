@@ -1,5 +1,4 @@
-//! Benchmark of runs with an HTTP model provider, compared with the built-in provider and with a third-party
-//! gateway.
+//! Benchmark of runs with an HTTP model provider, compared with the built-in provider and with a third-party gateway.
 //!
 //! The stub provider responds at once with a constant answer, so the measurement covers only Fairway's own work.
 //! HTTP provider, built-in provider and gateway are loaded in turn, in several rounds, so that other load on the

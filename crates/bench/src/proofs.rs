@@ -1,4 +1,4 @@
-//! Benchmark of proofs: inclusion proofs in a log of ten million facts, evidence bundles, and their offline verification.
+//! Benchmark of inclusion proofs in a log of ten million facts, evidence bundles, and their offline verification.
 //!
 //! SQL stores the facts and their order, as the sequencer would. The server builds the Merkle tree and its tiles.
 //! One client measures all times.

@@ -430,8 +430,7 @@ impl Bench<'_> {
         Ok(all)
     }
 
-    /// Measures a scenario with baselines before and after it, so that other load affects scenario and baselines
-    /// alike.
+    /// Measures a scenario with baselines before and after it, so that other load affects scenario and baselines alike.
     ///
     /// Updates statistics first: the benchmark fills tables in seconds, while autovacuum would update them only
     /// within a minute.

@@ -30,8 +30,7 @@ pub(crate) struct Statement {
     pub(crate) calls: u64,
     /// Total execution time in PostgreSQL, in milliseconds.
     pub(crate) milliseconds: f64,
-    /// Bytes of write-ahead log that the statement wrote. A read can write some when it removes dead rows from a
-    /// page.
+    /// Bytes of write-ahead log that the statement wrote. A read can write some when it removes dead rows from a page.
     pub(crate) log_bytes: u64,
     /// Whether the statement's text changes rows.
     pub(crate) changes_rows: bool,

@@ -23,8 +23,7 @@ use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
 
 /// Clients of each kind of request, for each server.
 const CLIENTS: usize = 2;
-/// Minimum number of requests of each kind that each server answers, which shows that the two were under load
-/// together.
+/// Minimum number of requests of each kind that each server answers, which shows that the two were under load together.
 const MIN_REQUESTS: u64 = 20;
 /// The scenarios whose requests form the load.
 const LOAD: [Scenario; 5] = [

@@ -65,8 +65,7 @@ impl LiteLlmGateway {
     }
 }
 
-/// Waits for the output line that reports readiness. Its thread continues to read, so that the pipe never fills
-/// up.
+/// Waits for the output line that reports readiness. Its thread continues to read, so that the pipe never fills up.
 fn wait_until_ready(stderr: ChildStderr) -> anyhow::Result<()> {
     let (sender, receiver) = mpsc::channel();
     thread::Builder::new().name("gateway".to_owned()).spawn(move || {

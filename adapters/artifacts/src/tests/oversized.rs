@@ -20,8 +20,7 @@ use std::{
 const MIB: usize = 1024 * 1024;
 const STORED: &[u8] = b"{\"a\":1}";
 
-/// Bytes that this process has read with system calls. Each test runs in its own process, so no other test is
-/// counted.
+/// Bytes that this process has read with system calls. Each test runs in its own process, so no other test is counted.
 fn bytes_read() -> usize {
     let counters = fs::read_to_string("/proc/self/io").unwrap();
     counters.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()

@@ -1,5 +1,4 @@
-//! For every commit method of every port: a decision that is ready to commit, and statements that invalidate its
-//! guard.
+//! For every commit method of every port: a decision that is ready to commit, and statements that invalidate its guard.
 
 mod asset;
 mod erasure;

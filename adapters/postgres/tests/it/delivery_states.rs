@@ -30,8 +30,7 @@ impl Stage {
         Self { fixture, claimed }
     }
 
-    /// Sets the status of the delivery. The delivery then has one attempt, is due, and belongs to the current
-    /// settings.
+    /// Sets the status of the delivery. The delivery then has one attempt, is due, and belongs to the current settings.
     async fn reset(&self, status: DeliveryStatus) {
         let claim = self.claimed.claim_id;
         let status = status.as_str();

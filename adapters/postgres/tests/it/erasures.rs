@@ -1,5 +1,4 @@
-//! Batches of an erasure: one process executes them at a time, they affect one tenant only, and they can be
-//! repeated.
+//! Batches of an erasure: one process executes them at a time, they affect one tenant only, and they can be repeated.
 
 use crate::fixture::{Fixture, acceptance, actor, ending, fresh, scope, stamp};
 use fairway_domain::{
@@ -49,8 +48,7 @@ async fn batches(stage: &Fixture, erasure: ErasureId) -> Vec<BatchOutcome> {
     outcomes
 }
 
-/// A run gets its identifier before its commit. It can therefore appear at a position that the scan has already
-/// passed.
+/// A run gets its identifier before its commit. It can therefore appear at a position that the scan has already passed.
 #[tokio::test]
 async fn run_that_commits_behind_the_scan_is_erased_too() {
     let stage = Fixture::new().await;

@@ -212,8 +212,7 @@ async fn plan_from_an_empty_log_reads_each_fact_once() {
     for row in client.query(sql, &[]).await.unwrap() {
         let (table, read): (String, i64) = (row.get(0), row.get(1));
         // Each of the four calls checks for pending facts and takes a batch. Both steps may scan dead entries of
-        // earlier batches. The plan that must be avoided reads all facts for each fact, which is a hundred times
-        // more.
+        // earlier batches. The plan that must be avoided reads all facts for each fact, which is a hundred times more.
         assert!(read <= 2 * 4 * FACTS, "{read} index entries of `{table}` were read for {FACTS} facts");
     }
 }
@@ -222,8 +221,7 @@ async fn plan_from_an_empty_log_reads_each_fact_once() {
 async fn order_survives_a_copy_to_another_cluster() {
     let (from, to) = (Fixture::new().await, Fixture::new().await);
     let facts: Vec<Uuid> = (0..20).map(|_| Uuid::now_v7()).collect();
-    // Facts are inserted in reverse order, so that the log's order differs from the order of transaction
-    // identifiers.
+    // Facts are inserted in reverse order, so that the log's order differs from the order of transaction identifiers.
     for fact in facts.iter().rev() {
         record(&from.owner, *fact).await;
         from.store.sequence().await.unwrap();

@@ -162,8 +162,7 @@ async fn service_role_cannot_change_the_schema() {
         "UPDATE execution_input SET body = ''",
         "UPDATE workspace SET name = ''",
     ] {
-        // PostgreSQL looks up the partition before it checks rights, so the statement must name an existing
-        // partition.
+        // PostgreSQL looks up the partition before it checks rights, so the statement must name an existing partition.
         if sql.contains("DETACH") {
             let partition: String = stage
                 .owner

@@ -341,8 +341,7 @@ async fn abandoned_transaction_leaves_no_migration_behind() {
     empty.drop_database().await;
 }
 
-/// The migration's trigger stores the withdrawn routes of model policy versions. The ordinals of the versions
-/// remain.
+/// The migration's trigger stores the withdrawn routes of model policy versions. The ordinals of the versions remain.
 #[tokio::test]
 async fn stores_withdrawn_routes_and_keeps_ordinals() {
     let clone = TestDatabase::create().await.unwrap();

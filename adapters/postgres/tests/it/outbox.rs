@@ -181,8 +181,7 @@ async fn withdrawn_and_unreadable_deliveries_are_passed_over() {
     project(&stage, 2, &destinations).await;
     let id = destinations[0];
     stage.run(&format!("UPDATE notification_destination SET generation = 7 WHERE destination_id = '{id}'")).await;
-    // Simulates a delivery to the other destination that a newer server version has written, with an unknown
-    // category.
+    // Simulates a delivery to the other destination that a newer server version has written, with an unknown category.
     stage
         .run(&format!(
             "UPDATE notification_delivery SET category = 'later' WHERE delivery_id = (

@@ -25,8 +25,7 @@ use uuid::Uuid;
 
 /// SQL that adds two tenants with three workspaces each; two of the workspaces share a namespace. Each workspace has
 /// one workload, but the third has two. Each workload has two releases.
-/// An identifier ends in a letter for its type (`a` workspace, `e` namespace, `b` workload, `c` release) and a
-/// number.
+/// An identifier ends in a letter for its type (`a` workspace, `e` namespace, `b` workload, `c` release) and a number.
 const FILL: &str = "
     SELECT fairway_make_partitions(3, 12);
     INSERT INTO tenant SELECT '00000000-0000-7000-8000-0000000000ff', 'abroad', 'x', true, false, '{}', 1, 1, now(),

@@ -27,8 +27,7 @@ const RESTORE: &str = "DELETE FROM fact_order;
         WHERE fact.tenant_id = kept_fact.tenant_id AND fact.fact_id = kept_fact.fact_id;
     UPDATE fact_log SET size = kept_log.size FROM kept_log WHERE fact_log.tenant_id = kept_log.tenant_id";
 
-/// SQL that copies changed hashes of facts into the log order, as an attacker who knows the schema does after an
-/// edit.
+/// SQL that copies changed hashes of facts into the log order, as an attacker who knows the schema does after an edit.
 const COPY_HASHES: &str = "UPDATE fact_order SET leaf_hash = fact.leaf_hash FROM fact
     WHERE fact.tenant_id = fact_order.tenant_id AND fact.fact_id = fact_order.fact_id
         AND fact.leaf_hash <> fact_order.leaf_hash";
@@ -147,8 +146,7 @@ async fn names_the_first_bad_index_of_a_changed_log() {
     assert!(code == Some(1) && line.contains("first bad index 0: the log ends here"), "{line}");
 }
 
-/// A row that cannot be decoded fails the audit of its tenant. The logs of subsequent tenants are audited
-/// nevertheless.
+/// A row that cannot be decoded fails the audit of its tenant. The logs of subsequent tenants are audited nevertheless.
 #[tokio::test]
 async fn unreadable_log_of_one_tenant_does_not_end_the_audit() {
     const UNREADABLE: &str = "00000000-0000-7000-8000-000000000000";

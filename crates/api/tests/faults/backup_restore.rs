@@ -114,8 +114,7 @@ async fn documented_backup_restores_all_data() {
     let restored = setup.start().await;
     let after = restored.client.get(&evidence).await.unwrap();
     assert_eq!(after.body, before.body);
-    // A request with a key from before the dump is replayed. A request with a key from after the dump executes
-    // again.
+    // A request with a key from before the dump is replayed. A request with a key from after the dump executes again.
     let replayed = restored.client.post(&execute, &execute_body(), Some("before-the-dump")).await.unwrap();
     assert_eq!(
         (replayed.status, replayed.required_id("execution_id")),

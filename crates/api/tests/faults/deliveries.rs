@@ -124,8 +124,7 @@ async fn stopping_server_returns_what_it_has_not_sent() {
     assert!(server.wait_for_exit(SHUTDOWN_TIMEOUT).await.success());
     let returned = "SELECT count(*) FROM notification_delivery WHERE status = 'pending' AND claim_id IS NULL";
     assert_eq!(number(&owner, returned).await, 1, "{}", server.read_log());
-    // On a busy machine, the attempt may already have timed out. Expired leases make the delivery due in either
-    // case.
+    // On a busy machine, the attempt may already have timed out. Expired leases make the delivery due in either case.
     database.move_clock(LEASE_SECONDS).await.unwrap();
     receiver.respond_with(ScriptedResponse::status(204, ""));
     let _server = setup.start().await;

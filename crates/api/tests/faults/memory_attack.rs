@@ -88,8 +88,7 @@ async fn resident_memory_stays_below_400_mib_under_attack() {
     assert_eq!(run.status, 200, "{run:?}\n{}", server.read_log());
 }
 
-/// Maximum number of rounds of an attack in the short form. An attack ends early when it has reached all of its
-/// aims.
+/// Maximum number of rounds of an attack in the short form. An attack ends early when it has reached all of its aims.
 const ROUNDS: usize = 12;
 
 async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: &mut Random) {

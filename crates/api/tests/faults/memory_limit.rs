@@ -1,5 +1,4 @@
-//! The memory limit of a process. It is set below the resident memory of an idle server, so that it is always
-//! exceeded.
+//! The memory limit of a process. It is set below the resident memory of an idle server, so that it is always exceeded.
 
 use crate::{
     api_client::execute_body,

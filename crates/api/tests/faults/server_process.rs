@@ -243,8 +243,7 @@ impl Server {
     /// Total processor time in user and kernel mode (proc(5), fields 14 and 15).
     pub(crate) fn processor_time(&self) -> Duration {
         let line = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        // The program name in parentheses may contain any character, so fields are counted after the last
-        // parenthesis.
+        // The program name in parentheses may contain any character, so fields are counted after the last parenthesis.
         let (_, fields) = line.rsplit_once(')').unwrap();
         let ticks = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u32>().unwrap());
         CPU_TICK * ticks.sum::<u32>()

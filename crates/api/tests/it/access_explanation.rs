@@ -18,8 +18,7 @@ async fn explanations_agree_with_the_responses_of_every_operation() {
     bind_roles(&stage).await;
     let mut wrong = Vec::new();
     for &(operation, expected) in EXPECTED_ACCESS.iter().filter(|(operation, _)| !BEYOND_ROLES.contains(operation)) {
-        // The remaining callers belong to other workspaces and tenants and do not see the scope, so they are
-        // excluded.
+        // The remaining callers belong to other workspaces and tenants and do not see the scope, so they are excluded.
         for (caller, expected) in CALLERS.iter().zip(expected.split(' ')).take(10) {
             let scope = format!("scope_kind=workload&scope_ref={}", stage.workload.workload_id);
             let path = format!("/v1/session/can?operation={operation}&actor={caller}&{scope}");

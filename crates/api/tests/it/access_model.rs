@@ -217,8 +217,7 @@ fn shown_verdict(answer: &Response) -> String {
     }
 }
 
-/// Whether a response agrees with the verdict. If several permissions are missing, the response names only one of
-/// them.
+/// Whether a response agrees with the verdict. If several permissions are missing, the response names only one of them.
 fn is_shown(verdict: &str, shown: &str) -> bool {
     match (verdict.strip_prefix("forbidden "), shown.strip_prefix("forbidden ")) {
         (Some(missing), Some(named)) => missing.split(' ').any(|permission| permission == named),

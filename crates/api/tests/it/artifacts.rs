@@ -204,8 +204,7 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     assert_eq!(wrong, [truncated.asset_version_id]);
 }
 
-/// Readers decide how often a damaged artifact is read, and facts are stored forever, so their number must be
-/// limited.
+/// Readers decide how often a damaged artifact is read, and facts are stored forever, so their number must be limited.
 #[tokio::test]
 async fn each_server_records_a_mismatch_once_per_hour() {
     let faults = FaultyArtifacts::new(ArtifactFault::None);

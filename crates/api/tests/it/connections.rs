@@ -124,8 +124,7 @@ async fn concurrent_checks_with_one_key_call_the_endpoint_once() {
     assert_eq!(again.json()["checks"].as_array().unwrap().len(), 1);
 }
 
-/// Starts a web service on loopback. It responds with `status` to requests with the token, and with 401 to all
-/// others.
+/// Starts a web service on loopback. It responds with `status` to requests with the token, and with 401 to all others.
 async fn web_service(status: &'static str, token: Option<&'static str>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,5 +1,4 @@
-//! Every operation without credentials, with invalid credentials, and with the credentials of a person without
-//! roles.
+//! Every operation without credentials, with invalid credentials, and with the credentials of a person without roles.
 
 use crate::{
     access_tokens::WithToken as _,

@@ -351,8 +351,7 @@ async fn tenant_whose_facts_cannot_be_projected_delays_no_other() {
     let app = TestApp::start().await;
     let other = WorkspaceFixture::in_other_tenant(&app).await;
     let owner = app.database().connect_as_owner().await.unwrap();
-    // Corrupts the preferences of the first tenant in the projector's order, so that no server version can read
-    // them.
+    // Corrupts the preferences of the first tenant in the projector's order, so that no server version can read them.
     want(&app, "webhook").await;
     owner.execute("UPDATE notification_preference SET settings = '[{}]'", &[]).await.unwrap();
     let stage = WorkspaceFixture::create(&app).await;

@@ -106,8 +106,7 @@ async fn pinned_release_survives_a_changed_embedding_model() {
     let workload = pinned_release(&app, &base).await;
     assert_eq!(embedding_of_search(&app, &workload).await, ("old".to_owned(), 2));
 
-    // While the old account is configured, queries are embedded with the old model, which matches the stored
-    // vectors.
+    // While the old account is configured, queries are embedded with the old model, which matches the stored vectors.
     let changed = server_with_accounts(&["old", "new"], "new").sharing_storage_of(&app).start().await;
     assert_eq!(embedding_of_search(&changed, &workload).await, ("old".to_owned(), 2));
     assert_eq!(gate(&changed, &workload, "embedding").await.0, "pass");

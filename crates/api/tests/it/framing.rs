@@ -31,8 +31,7 @@ fn statuses(spoken: &str) -> Vec<&str> {
 async fn ambiguous_framing_is_refused_and_smuggles_no_request() {
     let app = TestApp::start().await;
     let head = format!("POST /v1/assets HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n", app.address());
-    // A server that determines the body's length differently would process this smuggled request and respond with
-    // 200.
+    // A server that determines the body's length differently would process this smuggled request and respond with 200.
     let smuggled = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", app.address());
     let chunked = "Transfer-Encoding: chunked\r\n";
     for (what, request) in [

@@ -27,8 +27,7 @@ async fn refine(stage: &WorkspaceFixture<'_>) -> Response {
     stage.app.post(stage.use_case_path(&format!("/{draft}/refine")), body).await
 }
 
-/// Creates a new release of the generator, as platform operators do. The content of the asset of one kind is
-/// replaced.
+/// Creates a new release of the generator, as platform operators do. The content of the asset of one kind is replaced.
 async fn release_generator(app: &TestApp, kind: &str, content: Value) {
     for operator in [OPERATOR, APPROVER] {
         app.fixtures().bind_role(operator, "platform_admin", "platform", None).await;

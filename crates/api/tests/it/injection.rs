@@ -1,5 +1,4 @@
-//! Injection (T12, T33): model output and embedded schemas are data. They are returned unchanged and never
-//! interpreted.
+//! Injection (T12, T33): model output and embedded schemas are data. They are returned unchanged and never interpreted.
 
 use crate::{
     dispatch::async_run,

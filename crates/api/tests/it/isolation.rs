@@ -203,8 +203,7 @@ impl View<'_> {
         self.own.tenant == self.foreign.tenant
     }
 
-    /// The foreign value of an identifier, from a successful request for the foreign resources or from their
-    /// fixture.
+    /// The foreign value of an identifier, from a successful request for the foreign resources or from their fixture.
     async fn foreign_value(&self, route: &Route, identifier: &Identifier, request: &Parts) -> String {
         let theirs = self.foreign;
         match identifier.name.as_str() {
@@ -232,8 +231,7 @@ impl View<'_> {
         }
     }
 
-    /// Whether the response to a foreign identifier equals the response to an unknown identifier, and reveals
-    /// nothing.
+    /// Whether the response to a foreign identifier equals the response to an unknown identifier, and reveals nothing.
     fn verdict(&self, operation: &str, foreign: &Response, unknown: &Response) -> bool {
         // For an announcement, an unknown workspace is a validation error.
         let is_refused = foreign.status == 404

@@ -94,8 +94,7 @@ impl ServerPair {
         self.local.fixtures().active_workload_with("desk", self.versions("tickets", more).await).await
     }
 
-    /// Executes a run whose model requests `calls` tool calls in one response. Returns the evidence of each tool
-    /// call.
+    /// Executes a run whose model requests `calls` tool calls in one response. Returns the evidence of each tool call.
     async fn execute_with_calls(&self, workload: &ActiveWorkload, calls: usize) -> Vec<Value> {
         let ticket = vec![format!("Call: {TOOL} {{\"ticket\": \"a refund\"}}"); calls].join("\n");
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });

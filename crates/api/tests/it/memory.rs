@@ -291,8 +291,7 @@ async fn applies_the_settings_of_the_memory_asset() {
         message_request(&app, &workload, "s", message).await.expect(200);
     }
     assert_eq!(own_turns(&app, &workload, "s").await, json!([[just, "one"], ["third", "one"]]));
-    // With scope `user`, runs replay the turns of all sessions of the user. Reads still return each session
-    // separately.
+    // With scope `user`, runs replay the turns of all sessions of the user. Reads still return each session separately.
     let workload = active_with_memory(&given, "whole", json!({ "scope": "user" })).await;
     message_request(&app, &workload, "a", "first").await.expect(200);
     message_request(&app, &workload, "b", "second").await.expect(200);

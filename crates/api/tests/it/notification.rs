@@ -219,8 +219,7 @@ async fn preferences_are_upserted_under_a_revision() {
     assert_eq!(refused["fields"][0]["path"], "[0].profile_ref");
 }
 
-/// Canonical JSON (RFC 8785) of a value with ASCII texts and integers only, as `docs/operations/audit.md` describes
-/// it.
+/// Canonical JSON (RFC 8785) of a value with ASCII texts and integers only, as `docs/operations/audit.md` describes it.
 fn canonical(value: &Value) -> String {
     let Value::Object(members) = value else { return value.to_string() };
     let mut members: Vec<String> =

@@ -41,8 +41,7 @@ async fn sheds_load_when_the_admission_queue_stalls() {
         answer.expect_refusal(503, "unavailable");
         assert_eq!(answer.header("retry-after"), Some("1"), "{answer}");
     }
-    // Load shedding refuses these requests at once. Queued requests that time out after a second are not counted
-    // here.
+    // Load shedding refuses these requests at once. Queued requests that time out after a second are not counted here.
     assert!(refused_for_load(&app).await >= 40);
     // A burst of refusals exceeds the rate of immediate refusals, so some are delayed. A slow machine may spread a
     // burst over time, so the burst is repeated.

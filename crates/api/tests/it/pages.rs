@@ -59,9 +59,8 @@ async fn cursors_visit_every_row_of_every_list_once() {
     }
     let mut lists = 0;
     for route in routes().into_iter().filter(|route| route.has_parameter("cursor")) {
-        // These two lists have tests of their own. A release has at most three artifacts, because it is rolled back
-        // at most once from each lane (see `rollback`). The manifest wraps its page in an object (see
-        // `memory_bounds`).
+        // These two lists have tests of their own. A release has at most three artifacts, because it is rolled back at
+        // most once from each lane (see `rollback`). The manifest wraps its page in an object (see `memory_bounds`).
         if matches!(route.operation_id(), "list_release_artifacts" | "read_runtime_mcp_manifest") {
             continue;
         }

@@ -97,8 +97,7 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
     assert!(checked > 400, "only {checked} paths");
 }
 
-/// A fixed segment is not parsed as an identifier, even for methods that only the route with the identifier
-/// supports.
+/// A fixed segment is not parsed as an identifier, even for methods that only the route with the identifier supports.
 #[tokio::test]
 async fn fixed_segment_beside_identifiers_reports_its_allowed_methods() {
     let app = TestApp::start().await;

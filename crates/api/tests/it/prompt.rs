@@ -138,8 +138,7 @@ async fn rejects_invalid_references_when_a_prompt_is_created() {
         ("@asset-ref:outer", "user:both", "prompt_nested_reference", 0),
         ("@asset-ref:mine", "user:both", "prompt_nested_reference", 0),
         ("@asset-ref:mine@v1", "user:both", "prompt_nested_reference", 0),
-        // The refusal reveals that the asset exists in another workspace only to a caller that may see the asset
-        // there.
+        // The refusal reveals that the asset exists in another workspace only to a caller that may see the asset there.
         ("@asset-ref:distant", "user:both", "prompt_cross_workspace", 0),
         ("@asset-ref:distant", "user:here", "prompt_unknown_asset", 0),
         ("@asset-ref:to\u{200b}ne", "user:both", "prompt_malformed_token", 0),

@@ -161,8 +161,7 @@ async fn lanes_list_their_holders_with_times() {
     app.get(format!("/v1/workloads/{workload}/lanes")).await.expect_refusal(422, "validation_error");
 }
 
-/// A verdict that waits for a concurrent change of the bindings is refused, because the reviewed bindings have
-/// changed.
+/// A verdict that waits for a concurrent change of the bindings is refused, because the reviewed bindings have changed.
 #[tokio::test]
 async fn verdict_on_changed_bindings_is_refused() {
     let app = TestApp::start().await;
@@ -231,8 +230,7 @@ async fn retired_workload_refuses_releases_activations_and_links() {
 
 /// Maximum number of bindings of a release.
 const MAX_BINDINGS: usize = 100;
-/// Maximum number of guardrail patterns within the 32 MiB compile limit of a release. Each pattern counts as 768
-/// KiB.
+/// Maximum number of guardrail patterns within the 32 MiB compile limit of a release. Each pattern counts as 768 KiB.
 const MAX_PATTERNS: usize = 42;
 
 /// A guardrail configuration with `count` short patterns.

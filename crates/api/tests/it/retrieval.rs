@@ -48,8 +48,7 @@ struct RetrievalWorkload {
 }
 
 impl RetrievalWorkload {
-    /// Starts a server with a workload that answers from a handbook. `obligations` are those that its policy
-    /// imposes.
+    /// Starts a server with a workload that answers from a handbook. `obligations` are those that its policy imposes.
     async fn start(content: Value, obligations: &[&str]) -> Self {
         let provider = StubProvider::new(Behaviour::Answers("Thirty days [leave].".to_owned()));
         let app = TestApp::builder().provider(provider.clone()).start().await;

@@ -258,8 +258,7 @@ async fn runs_awaiting_review_are_listed_and_streamed() {
         let refused = app.get(format!("/v1/executions?{query}")).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], "review", "{query}");
     }
-    // The stream reports that the answer awaits review, and ends. A reader gets the remaining events after the
-    // verdict.
+    // The stream reports that the answer awaits review, and ends. A reader gets the remaining events after the verdict.
     let steps = ["execution.started", "step.started", "step.completed", "step.started", "step.completed"];
     for id in [&queued_run["execution_id"], &sync] {
         let events_so_far = parse_event_stream(&app.get(execution_path(id, "/events")).await);

@@ -268,8 +268,7 @@ fn assert_closed_labels(metrics: &str) {
     let mut seen = label_values(metrics);
     let buckets = seen.remove("le").unwrap();
     assert_eq!(buckets.len(), 17, "{buckets:?}");
-    // The label `workload` contains validated slugs of workloads, up to a limit, and one value for all other
-    // workloads.
+    // The label `workload` contains validated slugs of workloads, up to a limit, and one value for all other workloads.
     let workloads = seen.remove("workload").unwrap();
     assert!(workloads.len() <= 101, "{workloads:?}");
     let is_slug = |label: &String| fairway_domain::slug::Slug::parse(label).is_ok() || label == "(other)";

@@ -186,8 +186,7 @@ async fn link_selects_its_tenant_without_a_session() {
     app.post(abroad.workload.execute_path(), body).as_actor("anonymous").await.expect_refusal(404, "not_found");
 }
 
-/// T30: all servers rate limit a client that guesses tokens. Clients with a valid token at other addresses are
-/// served.
+/// T30: all servers rate limit a client that guesses tokens. Clients with a valid token at other addresses are served.
 #[tokio::test]
 async fn rate_limits_guesses_of_tokens() {
     let rate = |builder: fairway_testkit::app::Builder| {

@@ -191,8 +191,7 @@ async fn requests_use_one_tenant() {
     abroad.bind_role("user:eve", "tenant_admin", "tenant", Some(&tenant)).await;
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:eve")).await, ["there"]);
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:eve").in_tenant(&tenant)).await, ["there"]);
-    // An actor with roles in several tenants can select one of them. Without a selection, the tenant `default` is
-    // used.
+    // An actor with roles in several tenants can select one of them. Without a selection, the tenant `default` is used.
     abroad.bind_role("user:both", "viewer", "workspace", Some(&there)).await;
     app.fixtures().bind_role("user:both", "viewer", "workspace", Some(WORKSPACE)).await;
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:both")).await, ["default"]);

@@ -277,8 +277,7 @@ async fn assert_same_responses_and_statements(actor: &'static str) {
     assert!(wrong.is_empty(), "{} of {} pairs differ\n{}", wrong.len(), pairs.len(), wrong.join("\n"));
 }
 
-/// The number of requests in a round, the maximum number of rounds, and the maximum relative difference of the
-/// medians.
+/// The number of requests in a round, the maximum number of rounds, and the maximum relative difference of the medians.
 fn sampling() -> (usize, usize, f64) {
     if fairway_testkit::is_long() { (2_000, 3, 0.1) } else { (10, 24, 0.35) }
 }

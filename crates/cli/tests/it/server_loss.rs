@@ -15,8 +15,7 @@ async fn resumes_a_dropped_stream_after_the_last_event() {
     let whole = json!("Hello, world");
     endpoint.respond_in_sequence([
         execute_events([started.clone(), delta(2, "Hello, ")]).truncated(),
-        // When the client asks again, the run has ended. The part of the answer that was printed so far is
-        // incomplete.
+        // When the client asks again, the run has ended. The part of the answer that was printed so far is incomplete.
         run("completed", &whole),
         ScriptedResponse::events([delta(3, "world"), event(4, "execution.completed", &json!({}))]),
         run("completed", &whole),
@@ -231,8 +230,7 @@ async fn silent_server_does_not_extend_the_wait() {
     assert!(output.code == 3 && took < 20, "{took} s: {}", output.err);
     assert_eq!(endpoint.requests()[0].path, "/v1/workloads/by-slug/w");
 
-    // The stream freezes after the first event. The client polls after 3 s, and the poll ends soon after the wait
-    // time.
+    // The stream freezes after the first event. The client polls after 3 s, and the poll ends soon after the wait time.
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     endpoint.respond_in_sequence([execute_events([started]).hanging(), ScriptedResponse::hang()]);
     let before = endpoint.request_count();

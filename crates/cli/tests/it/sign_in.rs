@@ -1,5 +1,4 @@
-//! Sign-in of the command line at an identity provider: people with a device code, pipelines with client
-//! credentials.
+//! Sign-in of the command line at an identity provider: people with a device code, pipelines with client credentials.
 
 use crate::Terminal;
 use fairway_testkit::{AUDIENCE, COMMAND_LINE, PIPELINE, TestApp, TestIssuer};

@@ -47,8 +47,7 @@ async fn queued_server() -> (TestApp, String) {
     (app, slug)
 }
 
-/// Starts a command that waits for a run. Returns the child process, the run's identifier and the remaining
-/// messages.
+/// Starts a command that waits for a run. Returns the child process, the run's identifier and the remaining messages.
 fn start_wait(terminal: &Terminal, slug: &str) -> (Child, String, Lines<BufReader<ChildStderr>>) {
     let mut command = terminal.command(&["run", slug, "--env", "dev", "--input", "ticket=a refund", "--wait", "100s"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

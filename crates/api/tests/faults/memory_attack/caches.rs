@@ -159,9 +159,8 @@ async fn start_server(database: &TestDatabase) -> (ServerSetup, Server) {
     (place, server)
 }
 
-/// Keys that callers invent occupy at most the memory limit of their cache, and every key reaches the cache. A
-/// quarter as many keys precede the measurement, for allocations that happen once: connections, statements and
-/// buffers.
+/// Keys that callers invent occupy at most the memory limit of their cache, and every key reaches the cache. A quarter
+/// as many keys precede the measurement, for allocations that happen once: connections, statements and buffers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_keys_leave_little_in_memory() {
     let database = TestDatabase::create().await.unwrap();

@@ -164,8 +164,7 @@ pub(super) async fn send_raw(from: Ipv4Addr, to: SocketAddr, bytes: &[u8]) -> st
     Ok(stream)
 }
 
-/// A connection and the first bytes of its response. `None` after the server closed the connection without a
-/// response.
+/// A connection and the first bytes of its response. `None` after the server closed the connection without a response.
 pub(super) type HeldConnection = Option<(TcpStream, Vec<u8>)>;
 
 /// Reads a byte from each connection.

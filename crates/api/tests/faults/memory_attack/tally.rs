@@ -39,8 +39,7 @@ struct Outcomes {
     accepted: usize,
     /// Number of requests that the defence refused.
     refused: usize,
-    /// Other responses by status: their number, and the start of the first response. Status 0 is a closed
-    /// connection.
+    /// Other responses by status: their number, and the start of the first response. Status 0 is a closed connection.
     other: BTreeMap<u16, (usize, String)>,
 }
 
@@ -67,8 +66,7 @@ impl Tally {
         }
     }
 
-    /// Counts a connection without a response: `accepted` if the server keeps it open, otherwise closed by the
-    /// defence.
+    /// Counts a connection without a response: `accepted` if the server keeps it open, otherwise closed by the defence.
     pub(super) fn count_connection(&mut self, name: &'static str, accepted: bool) {
         let counts = self.0.entry(name).or_default();
         *(if accepted { &mut counts.accepted } else { &mut counts.refused }) += 1;

@@ -157,9 +157,8 @@ impl FaultHarness {
         seen
     }
 
-    /// Sends a change through the proxy. With an idempotency key, retries make its effect happen exactly once.
-    /// Without a key, a single attempt has its effect once, or after a 503 at most once. Returns whether a fault was
-    /// injected.
+    /// Sends a change through the proxy. With an idempotency key, retries make its effect happen exactly once. Without
+    /// a key, a single attempt has its effect once, or after a 503 at most once. Returns whether a fault was injected.
     pub(super) async fn assert_change(&mut self, stage: &WorkspaceFixture<'_>, operation: &str, keyed: bool) -> bool {
         self.keys += 1;
         let key = keyed.then(|| format!("shaky-{}", self.keys));

@@ -94,8 +94,7 @@ async fn rejects_fields_that_name_an_identity() {
     app.post("/v1/runtime/code", mentioning).await.expect(200);
 }
 
-/// The search for forbidden names runs on a worker thread, so it is bounded. A body that exceeds the bound is
-/// refused.
+/// The search for forbidden names runs on a worker thread, so it is bounded. A body that exceeds the bound is refused.
 #[tokio::test]
 async fn bounds_the_search_for_forbidden_names() {
     let gateway = StubGateway::succeeding();

@@ -80,8 +80,7 @@ async fn changed_inclusion_drafts_a_release() {
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
 }
 
-/// A submitted release includes the versions that were newest at its submission. These may differ from the
-/// directory.
+/// A submitted release includes the versions that were newest at its submission. These may differ from the directory.
 #[tokio::test]
 async fn newer_server_version_is_reported_and_replaced() {
     let app = TestApp::start().await;

@@ -51,8 +51,7 @@ struct Case {
     /// A lifecycle action on an asset of the server: the action and the asset.
     lifecycle_action: Option<(&'static str, &'static str)>,
     gone: &'static [&'static str],
-    /// Changes of files afterwards: the file, the old text and the new text. An empty old text replaces the whole
-    /// file.
+    /// Changes of files afterwards: the file, the old text and the new text. An empty old text replaces the whole file.
     changes: &'static [(&'static str, &'static str, &'static str)],
     /// The expected finding: the file with its line, and the code.
     expected: (&'static str, &'static str),

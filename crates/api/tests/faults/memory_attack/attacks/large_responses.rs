@@ -27,8 +27,7 @@ pub(super) async fn large_interfaces(target: &Arc<Target>, random: &mut Random, 
         let interface = json!({ "interface_config": large_interface("authenticated") });
         let change = patch(&path, &interface).with_actor("user:author").with_aim(Aim::at("large interface"));
         send_one(target, &mut tally, change).await;
-        // The description brings the body near its limit, so that the interface exceeds the smaller limit of its
-        // own.
+        // The description brings the body near its limit, so that the interface exceeds the smaller limit of its own.
         let mut fields = large_interface("authenticated");
         fields["description"] = json!("x".repeat(900_000));
         let change = patch(&path, &json!({ "interface_config": fields })).with_actor("user:author");
