@@ -10,7 +10,7 @@ use std::{
 };
 use utoipa::openapi::{PathItem, RefOr, Response};
 
-/// Response headers that must be documented. All other headers belong to HTTP or to operations (tracing, caching).
+/// Response headers that must be documented. All other headers belong to HTTP or to operations.
 const DOCUMENTED_HEADERS: [&str; 12] = [
     "content-location",
     "etag",

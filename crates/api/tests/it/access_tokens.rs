@@ -76,7 +76,7 @@ async fn names_callers_by_claims_and_grants_only_their_bindings() {
     app.get("/v1/tenants").token(&ada).await.expect_refusal(403, "forbidden");
     let listed = app.get("/v1/assets").token(&ada).await;
     assert!([200, 403, 422].contains(&listed.status), "{}", listed.text());
-    // The next request has the group's role. After the removal of the role, the request after that is refused.
+    // A role of the group applies to the next request. After the role is removed, the next request is refused.
     let workspace = format!("/v1/workspaces/{WORKSPACE}");
     app.get(&workspace).token(&ada).await.expect_refusal(403, "forbidden");
     let binding = local.fixtures().bind_role("group:readers", "viewer", "workspace", Some(WORKSPACE)).await;
