@@ -1,4 +1,5 @@
-//! Real servers: started, stopped, abandoned and taken over.
+//! Lifecycle of real managed PostgreSQL servers: started, stopped, abandoned by their owner, and taken over by a new
+//! owner.
 
 #![expect(clippy::unwrap_used, reason = "a test fails at the first error")]
 
@@ -16,7 +17,7 @@ fn binaries() -> Binaries {
     Binaries::find(&state_directories::directory().unwrap()).unwrap()
 }
 
-/// A temporary folder that the server's account can enter.
+/// A temporary folder that the account of the PostgreSQL server can enter.
 fn open_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
@@ -34,8 +35,8 @@ fn durable(folder: &Path) -> Options {
     }
 }
 
-/// The server's first message after a startup packet: `R` requests authentication (10: SASL) or confirms it (0); `E`
-/// is an error.
+/// The type and code of the server's first message after a startup packet. `R` requests authentication (code 10 for
+/// SASL) or confirms it (code 0). `E` is an error.
 fn greeting(port: u16) -> (u8, u32) {
     let mut packet = Vec::from(196_608_u32.to_be_bytes());
     packet.extend_from_slice(b"user\0fairway\0database\0postgres\0\0");
@@ -48,7 +49,7 @@ fn greeting(port: u16) -> (u8, u32) {
     (answer[0], u32::from_be_bytes([answer[5], answer[6], answer[7], answer[8]]))
 }
 
-/// An owner in a process of its own.
+/// A separate process that owns a managed server.
 struct Owner {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -66,7 +67,7 @@ impl Owner {
         Owner { child, stdout }
     }
 
-    /// Waits for the line that reports the running server.
+    /// Waits for the line in which the owner reports that its server runs.
     fn ready(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
@@ -192,7 +193,7 @@ fn stops_a_live_server_without_an_owner_first() {
     let cluster = server.data_dir().join("cluster");
     let port = server.port();
     server.stop().unwrap();
-    // Started without this crate, so that no process owns it.
+    // Starts a server without this crate, so that no process owns it.
     let owner = cluster.metadata().unwrap();
     let mut command = Command::new(binaries().directory().join("pg_ctl"));
     command.current_dir("/").arg("-D").arg(&cluster).args(["-s", "-w", "-l", "/dev/null", "-o"]);

@@ -1,5 +1,6 @@
-//! The confinement as seen by a process. The test runs itself as a child that attempts one action. Confined, the
-//! kernel kills it; unconfined, it succeeds, which proves that the attempt works.
+//! The confinement of sandbox children, tested from inside. The test starts its own program as a child that attempts
+//! one action. In a confined child, the kernel kills the process. In an unconfined child, the action succeeds, which
+//! proves that the attempt itself works.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails at the first error, helpers included")]
@@ -22,11 +23,11 @@ use std::{
     thread,
 };
 
-/// Variables that tell a child what to attempt, and whether to confine itself first.
+/// Environment variables that tell a child which action to attempt, and whether to confine itself first.
 const TRIES: &str = "FAIRWAY_TEST_TRIES";
 const CONFINED: &str = "FAIRWAY_TEST_CONFINED";
 
-/// Performs the action of a child.
+/// Performs an action in the child process.
 fn attempt(what: &str) {
     match what {
         "read a file" => drop(fs::read("/etc/hostname").unwrap()),
@@ -87,10 +88,10 @@ const FORBIDDEN: [&str; 19] = [
     "ignore its alarm",
 ];
 
-/// The child's side of a test.
+/// The part of a test that runs in the child process.
 fn run_attempt(what: &str) -> ! {
     if what == "start one that stays" {
-        // The grandchild inherits its pipes.
+        // The grandchild inherits the pipes of this process.
         child("stay", true).status().unwrap();
     }
     if env::var_os(CONFINED).is_some() {
@@ -103,7 +104,7 @@ fn run_attempt(what: &str) -> ! {
     process::exit(0);
 }
 
-/// Blocks every signal, reports that, and stays until the pipe is closed.
+/// Blocks every signal, reports this, and waits until its input pipe is closed.
 fn stay() {
     SigSet::all().thread_block().unwrap();
     let mut out = io::stdout();
@@ -112,7 +113,7 @@ fn stay() {
     writeln!(out, "outlived its parent").unwrap();
 }
 
-/// A child that attempts an action.
+/// The command for a child that attempts an action.
 fn child(what: &str, confined: bool) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", TEST, "--test-threads=1", "--nocapture"]).env(TRIES, what).env_remove(CONFINED);
@@ -122,17 +123,17 @@ fn child(what: &str, confined: bool) -> Command {
     command
 }
 
-/// The exit of a child: its code, or the signal that killed it.
+/// The exit status of a child: its exit code, or the signal that killed it.
 fn exit_of(what: &str, confined: bool) -> (Option<i32>, Option<i32>) {
     let mut command = child(what, confined);
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
     (status.code(), status.signal())
 }
 
-/// Reads until a child reports that it stays.
+/// Reads output until a child reports that it waits.
 fn wait_for_stay(output: &mut impl io::BufRead) {
     let mut line = String::new();
-    // The harness prints the test's name on the same line.
+    // The test harness may print the test's name on the same line, so only the end of the line is compared.
     while !line.trim_end().ends_with("stays") {
         line.clear();
         assert_ne!(output.read_line(&mut line).unwrap(), 0, "the child ended before");
@@ -182,8 +183,8 @@ fn confined_process_has_low_limits_and_priority() {
     }
     assert!((64 << 20..256 << 20).contains(&limit("Max data size")), "{limits}");
     assert_eq!(read("oom_score_adj").trim(), "1000");
-    // The harness runs a test in its own thread, which lowers its own priority. The nineteenth field is the
-    // priority; the second one may contain spaces and ends with the last parenthesis.
+    // The harness runs a test in a separate thread, which lowers its own priority, so all threads are checked. The
+    // priority is the nineteenth field. The second field may contain spaces and ends at the last parenthesis.
     let threads = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
     let priorities: Vec<String> = threads
         .map(|thread| fs::read_to_string(thread.unwrap().path().join("stat")).unwrap())
@@ -194,7 +195,7 @@ fn confined_process_has_low_limits_and_priority() {
     child.wait().unwrap();
 }
 
-/// A child whose server dies blocks every signal and could wait forever: the kernel kills it.
+/// A child whose server dies could wait forever, because it blocks every signal. The kernel must kill it.
 #[test]
 fn confined_process_does_not_outlive_its_parent() {
     let parent = child("start one that stays", false).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -204,7 +205,7 @@ fn confined_process_does_not_outlive_its_parent() {
     wait_for_stay(&mut output);
     parent.kill().unwrap();
     parent.wait().unwrap();
-    // Once a process can be waited for, its children have received the signal and read no more.
+    // When a parent process can be waited for, its children have already received the kill signal and read no more.
     drop(held);
     let mut rest = String::new();
     output.read_to_string(&mut rest).unwrap();

@@ -1,4 +1,4 @@
-//! T39: each reference is read from its own namespace only.
+//! T39: each secret reference is resolved only within the tenant's own namespace.
 
 #![expect(clippy::unwrap_used, reason = "a test fails at the first error, helpers included")]
 
@@ -56,7 +56,7 @@ async fn reads_only_variables_of_the_tenant() {
     assert_eq!(read_own(&places, "env:NOBODY").await, Err(SecretError::Missing));
 }
 
-/// A secrets folder of two tenants.
+/// A folder with the secrets of two tenants.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (tenant, value) in [("acme", "of acme\n"), ("other", "of other\r\n")] {
@@ -87,7 +87,7 @@ async fn reads_files_in_the_folder_of_the_tenant() {
 async fn refuses_links_out_of_the_folder_of_the_tenant() {
     let folder = folder();
     let acme = folder.path().join("acme");
-    // Links as orchestrators mount them: a link to a sibling link.
+    // Links as container orchestrators mount secrets: a link that points to another link in the same folder.
     fs::create_dir(acme.join("..2026")).unwrap();
     fs::write(acme.join("..2026/mounted"), "mounted").unwrap();
     symlink("..2026", acme.join("..data")).unwrap();
@@ -95,7 +95,7 @@ async fn refuses_links_out_of_the_folder_of_the_tenant() {
     symlink("../other/key", acme.join("foreign")).unwrap();
     symlink("/etc/hostname", acme.join("outside")).unwrap();
     symlink(folder.path().join("other"), folder.path().join("linked")).unwrap();
-    // Another tenant's folder whose name has this tenant's name as a prefix.
+    // The folder of another tenant. Its name starts with this tenant's name.
     fs::create_dir(folder.path().join("acme-eu")).unwrap();
     fs::write(folder.path().join("acme-eu/key"), "of acme-eu").unwrap();
     symlink("../acme-eu/key", acme.join("neighbour")).unwrap();

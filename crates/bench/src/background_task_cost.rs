@@ -1,9 +1,13 @@
-//! The cost of notifications and of the transparency log for runs.
+//! Benchmark of the cost that notifications and the transparency log add to runs.
 //!
-//! One server executes runs and performs neither task. In every other measurement, a second server performs one of them. The
-//! processor time of a run is that of the first server and of PostgreSQL, so that the ratio contains what the task costs runs
-//! and the database; the second server's own time is reported beside it. The time of PostgreSQL for the largest backlog gives a
-//! second ratio, without what concurrent programs do to each other's caches.
+//! One server executes runs and performs neither task. In every other measurement, a second server performs one of
+//! them.
+//! The processor time of a run is that of the first server and of PostgreSQL. The ratio with and without the task
+//! thus contains the load that the task adds to runs and to the database. The report lists the second server's own
+//! time separately.
+//!
+//! A second ratio uses PostgreSQL's time for the largest backlog. It excludes the effects of concurrent programs
+//! on each other's processor caches.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -24,21 +28,22 @@ use crate::run::Measurement;
 use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
 use crate::thresholds::{TargetResult, TargetVerdict};
 
-/// Pairs of measurements, with the task first in every other one. An odd number has a median.
+/// Number of measured pairs. The order within a pair alternates. An odd number has a median.
 const PAIRS: usize = 11;
 const CLIENTS: usize = 8;
-/// Maximum processor time of a run beside a task, relative to the one without it.
+/// Maximum processor time of a run with a background task, relative to a run without the task.
 const MAX_RATIO: f64 = 1.03;
-/// Minimum rate at which the transparency log takes up a backlog.
+/// Minimum rate at which the transparency log processes a backlog, in facts per second.
 const MIN_TREE_RATE: f64 = 5_000.0;
-/// Maximum time from a fact of the log to the checkpoint that covers it, under load.
+/// Maximum time, under load, until a published checkpoint covers a fact of the log.
 const MAX_LAG: Duration = Duration::from_secs(5);
-/// Interval in which the lag is read: rarely, because its statements count as time of PostgreSQL.
+/// Interval at which the lag is read. The interval is long, because its statements add to the measured time of
+/// PostgreSQL.
 const LAG_INTERVAL: Duration = Duration::from_millis(100);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A background task that a server performs for all.
+/// A background task that one server performs for all servers on a database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Task {
     Notifications,
@@ -48,7 +53,7 @@ pub(crate) enum Task {
 impl Task {
     pub(crate) const ALL: [Self; 2] = [Self::Notifications, Self::TransparencyLog];
 
-    /// The name for `--only`.
+    /// The name by which `--only` selects the task.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Notifications => "execute beside notifications",
@@ -56,7 +61,7 @@ impl Task {
         }
     }
 
-    /// The options of the server that performs this task alone.
+    /// Command-line options of the server that performs only this task.
     const fn options(self) -> [&'static str; 2] {
         match self {
             Self::Notifications => ["--no-worker", "--no-transparency-log"],
@@ -64,7 +69,7 @@ impl Task {
         }
     }
 
-    /// A query for the number of facts that the task has not taken up.
+    /// An SQL query for the number of facts that the task has not yet processed.
     const fn backlog(self) -> &'static str {
         match self {
             Self::Notifications => {
@@ -79,13 +84,13 @@ impl Task {
     }
 }
 
-/// Two measurements of runs, without and with the task.
+/// Two measurements of runs: without the task and with it.
 pub(crate) struct Pair {
     without: Measurement,
     with: Measurement,
-    /// The processor time of the server that performs the task, for each run.
+    /// Processor time of the server that performs the task, divided by the number of runs.
     own: f64,
-    /// The largest lag of the checkpoint.
+    /// The largest lag of the published checkpoint behind the log.
     lag: Duration,
 }
 
@@ -93,18 +98,18 @@ pub(crate) struct Pair {
 pub(crate) struct TaskCost {
     task: Task,
     pairs: Vec<Pair>,
-    /// The largest backlog.
+    /// The largest backlog that the task processed.
     backlog: Backlog,
-    /// Facts of one run.
+    /// The mean number of facts that one run writes.
     facts_of_a_run: f64,
 }
 
-/// How a task took up a backlog, from its first step on.
+/// The processing of a backlog by a task, measured from its first progress on.
 #[derive(Clone, Copy, Default)]
 struct Backlog {
     facts: i64,
     elapsed: Duration,
-    /// Processor time of PostgreSQL.
+    /// Processor time of PostgreSQL during the processing.
     postgres: Duration,
 }
 
@@ -113,16 +118,16 @@ impl Backlog {
         self.facts as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// Processor time of PostgreSQL for a fact, in seconds.
+    /// Processor time of PostgreSQL for each fact, in seconds.
     fn cost_of_a_fact(&self) -> f64 {
         self.postgres.as_secs_f64() / self.facts.max(1) as f64
     }
 }
 
-/// Measures runs without and with a task. `measure` loads a server with these clients.
+/// Measures runs without and with a task. `measure` loads a server with the given clients.
 ///
 /// # Errors
-/// When a server does not start or the task stays behind.
+/// When a server does not start, or the task does not process its backlog in time.
 pub(crate) async fn measure(
     task: Task,
     (home, postgres, plan): (&RunDirectory, &Postgres, &Plan),
@@ -151,7 +156,7 @@ pub(crate) async fn measure(
             Task::Notifications => (measured.await?, Duration::ZERO),
             Task::TransparencyLog => tokio::try_join!(measured, largest_lag(database, &ended))?,
         };
-        // The measurement has a warm-up, so the time of the task is scaled to the measured part.
+        // The task's server was measured during the warm-up too, so its time is scaled to the measured part.
         let own = processor_time(performer.id())?.saturating_sub(start).as_secs_f64() * with.cost.elapsed.as_secs_f64()
             / since.elapsed().as_secs_f64()
             / with.tally.requests.max(1) as f64;
@@ -167,14 +172,14 @@ pub(crate) async fn measure(
     Ok(TaskCost { task, pairs, backlog: largest, facts_of_a_run })
 }
 
-/// The mean number of facts about each of the newest runs.
+/// SQL: the mean number of facts about a run, over the newest 100 runs.
 const FACTS_OF_A_RUN: &str = "SELECT avg(facts)::float8 FROM (
         SELECT count(*) AS facts FROM fact_order
         WHERE subject_id IN (SELECT execution_id FROM execution ORDER BY execution_id DESC LIMIT 100)
         GROUP BY subject_id
     ) AS run";
 
-/// The largest time for which the log had facts that its published checkpoint did not cover.
+/// The longest time during which the log contained facts that its published checkpoint did not cover.
 async fn largest_lag(database: &Client, ended: &Cell<bool>) -> Result<Duration> {
     let (mut lag, mut largest) = (LogLag::default(), Duration::ZERO);
     while !ended.get() {
@@ -185,16 +190,16 @@ async fn largest_lag(database: &Client, ended: &Cell<bool>) -> Result<Duration> 
     Ok(largest)
 }
 
-/// The sizes of the largest log and of its published checkpoint.
+/// SQL: the size of the largest log, and the size that its published checkpoint covers.
 const LOG_AND_CHECKPOINT: &str = "SELECT fact_log.size, coalesce(split_part(checkpoint, E'\\n', 2)::bigint, 0)
     FROM fact_log LEFT JOIN log_tree USING (tenant_id) ORDER BY fact_log.size DESC LIMIT 1";
 
-/// The sizes of a log that no checkpoint covers yet, with the times when they were first seen.
+/// Observed sizes of a log that no checkpoint covers yet, with the time of their first observation.
 #[derive(Default)]
 struct LogLag(VecDeque<(Instant, i64)>);
 
 impl LogLag {
-    /// The time since the first size that the checkpoint does not cover.
+    /// The time since the oldest observed size that the checkpoint does not cover.
     fn observe(&mut self, now: Instant, log_size: i64, covered: i64) -> Duration {
         if self.0.back().is_none_or(|(_, size)| *size < log_size) {
             self.0.push_back((now, log_size));
@@ -206,7 +211,7 @@ impl LogLag {
     }
 }
 
-/// Waits until the task has taken up all facts. The start of the server that performs it does not count.
+/// Waits until the task has processed all facts. The start of the task's server is excluded from the measurement.
 async fn take_up(task: Task, database: &Client, postmaster: u32) -> Result<Backlog> {
     let backlog = async || -> Result<i64> { Ok(database.query_one(task.backlog(), &[]).await?.try_get(0)?) };
     let since = Instant::now();
@@ -227,7 +232,7 @@ async fn take_up(task: Task, database: &Client, postmaster: u32) -> Result<Backl
     Ok(Backlog { facts, elapsed: moving.elapsed(), postgres })
 }
 
-/// The processor time of a run in seconds.
+/// The processor time of a run (server and PostgreSQL) in seconds.
 fn time_of_a_run(measurement: &Measurement) -> f64 {
     let cost = &measurement.cost;
     (cost.program + cost.postgres).as_secs_f64() / measurement.tally.requests.max(1) as f64
@@ -255,7 +260,8 @@ impl TaskCost {
         self.pairs.iter().map(|pair| pair.lag).max().unwrap_or_default()
     }
 
-    /// The processor time of a run with the task relative to the one without, by PostgreSQL's time for the backlog.
+    /// The processor time of a run with the task relative to a run without it, computed from PostgreSQL's time for
+    /// the backlog.
     fn ratio_by_backlog(&self) -> f64 {
         let mut without: Vec<f64> = self.pairs.iter().map(|pair| time_of_a_run(&pair.without)).collect();
         without.sort_by(f64::total_cmp);
@@ -263,7 +269,7 @@ impl TaskCost {
         1.0 + self.backlog.cost_of_a_fact() * self.facts_of_a_run / run
     }
 
-    /// The results for the report.
+    /// The rows of this benchmark in the report.
     pub(crate) fn table_rows(&self) -> Vec<(String, String)> {
         let ratios = self.ratios();
         let range = ratios.first().zip(ratios.last());
@@ -292,7 +298,7 @@ impl TaskCost {
     }
 }
 
-/// The targets, measured or not.
+/// Evaluates the targets. Without a measurement they count as not measured.
 pub(crate) fn judge(seen: &[TaskCost]) -> Vec<TargetResult> {
     let of = |task| seen.iter().find(|cost| cost.task == task);
     let mut judged: Vec<TargetResult> = Task::ALL
@@ -374,7 +380,7 @@ mod tests {
         let pairs = vec![Pair { without: run(), with: run(), own: 0.0, lag: Duration::ZERO }];
         let backlog = Backlog { facts: 1_000, elapsed: Duration::from_secs(1), postgres: Duration::from_millis(2) };
         let cost = TaskCost { task: Task::TransparencyLog, pairs, backlog, facts_of_a_run: 2.0 };
-        // 2 facts of 2 µs each, and 200 µs for the run.
+        // Expected: 2 facts of 2 µs each add 4 µs to a run of 200 µs, a ratio of 1.02.
         assert!((cost.ratio_by_backlog() - 1.02).abs() < 1e-9);
     }
 }

@@ -1,7 +1,7 @@
-//! The baseline: a minimal service with the same driver and pool settings.
+//! The baseline: a minimal service with the same database driver and pool settings as the server.
 //!
-//! `/read/{id}` renders a point read as JSON, `/commit` inserts two rows in one transaction, and `/commit-cte`
-//! inserts them in a single statement. It has no checks, log, tenants or limits.
+//! `/read/{id}` renders a point read as JSON. `/commit` inserts two rows in one transaction. `/commit-cte` inserts
+//! two rows in a single statement. The service has no checks, log, tenants or limits.
 
 use actix_web::error::ErrorInternalServerError;
 use actix_web::web::{self, Data};
@@ -17,14 +17,14 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
 
-/// The URL of the baseline's database. It contains a password, which would be visible to other processes in an
-/// argument.
+/// The environment variable with the URL of the baseline's database. The URL contains a password, which other
+/// processes could read from a command-line argument.
 pub(crate) const URL_VARIABLE: &str = "FAIRWAY_BENCH_FLOOR_DATABASE_URL";
 
-/// The number of stored rows to read.
+/// The number of stored rows that reads select from.
 pub(crate) const ROWS: u32 = 1_000;
 
-/// Makes a row about as large as an active release as JSON.
+/// Size of a text column, which makes a row about as large as an active release as JSON.
 const NOTE_BYTES: u32 = 1_200;
 
 #[derive(Args)]
@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     connections: usize,
 }
 
-/// Creates the baseline's tables and fills the one to read.
+/// Creates the baseline's tables, and fills the table for reads.
 pub(crate) async fn prepare(client: &Client) -> Result<()> {
     let sql = format!(
         "CREATE TABLE document (
@@ -73,7 +73,7 @@ pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
     let url = std::env::var(URL_VARIABLE).with_context(|| format!("{URL_VARIABLE} is not set"))?;
     let config = Config::from_str(&url).context("parsing the URL of the baseline's database")?;
     let connections = arguments.connections;
-    // Validated once here, because the factory below runs on every worker and cannot report errors.
+    // Validates the pool once here. The factory below runs on every worker and cannot report errors.
     pool(&config, connections)?;
     let server = HttpServer::new(move || {
         let app = App::new()
@@ -89,7 +89,7 @@ pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
     Ok(actix_web::rt::System::new().block_on(server)?)
 }
 
-/// A worker's pool, with the settings of the service's pools.
+/// Creates the pool of one worker, with the settings of the server's pools.
 fn pool(config: &Config, connections: usize) -> Result<Pool> {
     let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     let manager = Manager::from_config(config.clone(), NoTls, manager);
@@ -150,7 +150,7 @@ async fn commit_cte(pool: Data<Pool>) -> actix_web::Result<HttpResponse> {
     rows.created_response()
 }
 
-/// Two rows to insert.
+/// The body of a commit request: two rows to insert.
 struct NewRows {
     entry: Uuid,
     line: Uuid,

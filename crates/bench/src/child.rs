@@ -26,12 +26,12 @@ const MAX_LOG_TAIL_BYTES: usize = 2_000;
 pub(crate) struct ChildProcess {
     child: Child,
     log: PathBuf,
-    /// The address that it listens on.
+    /// The address that the process listens on.
     pub(crate) address: SocketAddr,
 }
 
 impl ChildProcess {
-    /// Starts a command that listens on `address`, with its output in the file `log`.
+    /// Starts a command that listens on `address`. Its output is written to the file `log`.
     pub(crate) fn start(mut command: Command, address: SocketAddr, log: PathBuf) -> Result<ChildProcess> {
         let file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -44,7 +44,7 @@ impl ChildProcess {
         self.child.id()
     }
 
-    /// Waits until `path` responds with 200, and returns the time since `since`.
+    /// Waits until `path` responds with 200. Returns the time that has passed since `since`.
     pub(crate) async fn wait_until_ready(&mut self, path: &str, since: Instant) -> Result<Duration> {
         loop {
             if let Ok(mut connection) = Connection::open(self.address).await

@@ -19,9 +19,10 @@ const MAX_LATENCY_MICROS: u64 = 60_000_000;
 /// The requests of one client, and the expected content of responses.
 pub(crate) struct ClientScript {
     pub(crate) next: Box<dyn FnMut() -> BenchRequest>,
-    /// Part of the body of every successful response, because a run can fail with status 200.
+    /// A text that the body of every successful response contains. The status is not sufficient, because a failed
+    /// run also has status 200.
     expects: &'static str,
-    /// Receives each response, if the next request depends on it.
+    /// Called with each response, if the next request depends on the response.
     on_response: Option<ResponseReceiver>,
 }
 
@@ -54,13 +55,13 @@ pub(crate) struct LoadDuration {
 pub(crate) struct Tally {
     /// Responses within the measured time.
     pub(crate) requests: u64,
-    /// All responses, including the warm-up and the final ones.
+    /// All responses, including those of the warm-up and those after the measured time.
     pub(crate) total: u64,
     /// The measured time.
     pub(crate) elapsed: Duration,
     /// Microseconds from sending to the last byte of the response.
     pub(crate) latency: Histogram<u64>,
-    /// Meter readings at the start and the end of the measured time.
+    /// Cost counters at the start and at the end of the measured time.
     pub(crate) readings: (Reading, Reading),
 }
 
@@ -82,7 +83,7 @@ struct ClientTally {
     latency: Histogram<u64>,
 }
 
-/// Loads the server at `target`, whose process is `program`, with one client for each script.
+/// Loads the server at `target` with one client for each script. `program` is the server's process.
 ///
 /// # Errors
 /// When a response is not 2xx or lacks the expected content, or a connection fails.
@@ -173,7 +174,7 @@ pub(crate) fn histogram() -> Result<Histogram<u64>> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A tally of requests with 2 ms each, within one second.
+    /// Creates a tally for unit tests: this many requests of 2 ms each within one second.
     pub(crate) fn tally(requests: u64) -> Tally {
         let mut latency = histogram().unwrap();
         latency.saturating_record_n(2_000, requests);

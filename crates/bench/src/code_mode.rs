@@ -1,6 +1,8 @@
-//! Benchmark of a script from request to response: admission, persistence, execution in a child process, completion.
+//! Benchmark of a script from request to response: admission, persistence, execution in a child process, and
+//! completion.
 //!
-//! A single client runs one script after another. The time is that of the whole request, including the child's start.
+//! A single client runs one script after another. The measured time is that of the whole request, including the
+//! child's start.
 
 use std::time::{Duration, Instant};
 
@@ -14,15 +16,15 @@ use crate::connection::{Connection, post};
 use crate::fixtures::{ENVIRONMENT, Fixtures, WORKSPACE};
 use crate::thresholds::{TargetResult, TargetVerdict};
 
-/// The name for `--only`.
+/// The name by which `--only` selects this benchmark.
 pub(crate) const NAME: &str = "code mode hello (Starlark)";
-/// Timed scripts, and warm-up scripts.
+/// Number of timed scripts. A smaller number of warm-up scripts precedes them.
 const SCRIPTS: u64 = 300;
 const WARM_UP: u64 = 20;
-/// Maximum p50 of a script.
+/// Maximum median latency of a script.
 const MAX_P50: Duration = Duration::from_millis(15);
 
-/// The result.
+/// The latencies of the timed scripts.
 pub(crate) struct ScriptLatency {
     /// Request times in microseconds.
     pub(crate) latency: Histogram<u64>,
@@ -63,14 +65,14 @@ impl ScriptLatency {
         Duration::from_micros(self.latency.value_at_quantile(quantile)).as_secs_f64() * 1e3
     }
 
-    /// The results for the report.
+    /// The rows of this benchmark in the report.
     pub(crate) fn table_rows(&self) -> Vec<(&'static str, String)> {
         let quantiles = [0.5, 0.9, 0.99].map(|quantile| format!("{:.1}", self.millis(quantile)));
         vec![("code mode hello (Starlark): p50, p90, p99", format!("{} ms", quantiles.join(", ")))]
     }
 }
 
-/// The target, measured or not.
+/// Evaluates the target. Without a measurement it counts as not measured.
 pub(crate) fn judge(seen: Option<&ScriptLatency>) -> TargetResult {
     let median = seen.map(|seen| Duration::from_micros(seen.latency.value_at_quantile(0.5)));
     TargetResult {

@@ -10,7 +10,7 @@ use crate::environment::{DATABASE, FirstResponseTimes, Postgres, RunDirectory, s
 /// The number of measured starts.
 const STARTS: usize = 5;
 
-/// Cold starts, measured from spawning the process.
+/// Times of cold starts, measured from spawning the process.
 pub(crate) struct ColdStart {
     /// The first start, which migrated an empty database.
     pub(crate) migrating: FirstResponseTimes,
@@ -18,13 +18,13 @@ pub(crate) struct ColdStart {
     pub(crate) starts: Vec<FirstResponseTimes>,
 }
 
-/// Minimum and median.
+/// The minimum and the median of several start times.
 pub(crate) struct MinAndMedian {
     pub(crate) best: Duration,
     pub(crate) median: Duration,
 }
 
-/// Starts and stops the server once on the empty database, and several times on the migrated one.
+/// Starts and stops the server once on an empty database, and then several times on the migrated database.
 pub(crate) async fn measure(home: &RunDirectory, postgres: &Postgres, program: &Path) -> Result<ColdStart> {
     let (mut server, migrating) = start_server(home, postgres, DATABASE, program).await?;
     server.stop().await?;

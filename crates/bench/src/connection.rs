@@ -14,7 +14,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::net::TcpStream;
 
-/// A complete request; the connection adds the host.
+/// A complete request, except for the `Host` header, which the connection adds.
 pub(crate) type BenchRequest = Request<Full<Bytes>>;
 
 /// A connection to one server.
@@ -23,7 +23,7 @@ pub(crate) struct Connection {
     host: HeaderValue,
 }
 
-/// A response.
+/// A response whose body was read completely.
 pub(crate) struct BenchResponse {
     /// The status code.
     pub(crate) status: u16,
@@ -38,10 +38,10 @@ pub(crate) struct BenchResponse {
 impl Connection {
     pub(crate) async fn open(address: SocketAddr) -> Result<Connection> {
         let stream = TcpStream::connect(address).await?;
-        // Without this, a reused connection stalls for the delayed acknowledgement of the previous request.
+        // Without `TCP_NODELAY`, a reused connection stalls until the delayed acknowledgement of the previous request.
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // An error of the connection task surfaces in the pending request.
+        // An error of the connection task also fails the pending request.
         tokio::task::spawn_local(connection);
         Ok(Connection { sender, host: HeaderValue::from_str(&address.to_string())? })
     }
@@ -58,7 +58,7 @@ impl Connection {
         Ok(BenchResponse { status, body, link, has_retry_after })
     }
 
-    /// Sends a request and returns the response, whose body continues.
+    /// Sends a request and returns the response without reading its body, which the caller streams.
     pub(crate) async fn into_response(mut self, mut request: BenchRequest) -> Result<Response<Incoming>> {
         request.headers_mut().insert(HOST, self.host.clone());
         self.sender.ready().await?;
@@ -69,7 +69,7 @@ impl Connection {
         Ok(response)
     }
 
-    /// Sends a request and reads the whole response, and returns when `sign` first appeared in the body.
+    /// Sends a request and reads the whole response. Returns also the time at which `sign` first appeared in the body.
     pub(crate) async fn send_until_seen(
         &mut self,
         mut request: BenchRequest,
@@ -82,7 +82,7 @@ impl Connection {
         while let Some(frame) = response.frame().await {
             let Ok(part) = frame?.into_data() else { continue };
             let arrived = OffsetDateTime::now_utc();
-            // The text may span two frames.
+            // `sign` may span two frames.
             let from = body.len().saturating_sub(sign.len());
             body.extend_from_slice(&part);
             let fresh = body.get(from..).unwrap_or_default();
@@ -96,7 +96,7 @@ impl Connection {
         Ok((answer, seen))
     }
 
-    /// Sends a request that must succeed, and parses the JSON of its response.
+    /// Sends a request and parses the JSON of its response. Fails if the request does not succeed.
     pub(crate) async fn json(&mut self, request: BenchRequest) -> Result<Value> {
         let what = format!("{} {}", request.method(), request.uri());
         let answer = self.send(request).await.with_context(|| what.clone())?;
@@ -151,7 +151,7 @@ pub(crate) fn delete(path: &str) -> BenchRequest {
     build(Method::DELETE, path, None)
 }
 
-/// Adds a header. Ignores values that are not valid in a header.
+/// Adds a header. Ignores values that are invalid in a header.
 pub(crate) fn with_header(mut request: BenchRequest, name: &'static str, value: &str) -> BenchRequest {
     if let Ok(value) = HeaderValue::from_str(value) {
         request.headers_mut().insert(HeaderName::from_static(name), value);

@@ -1,4 +1,4 @@
-//! Measures cost: processor time of the processes, and write-ahead log of PostgreSQL.
+//! Measures cost: processor time of the processes, and bytes of PostgreSQL's write-ahead log (WAL).
 
 mod process;
 
@@ -11,14 +11,14 @@ use tokio_postgres::{Client, NoTls};
 
 pub(crate) use process::{peak_resident, resident, time as processor_time, time_with_children};
 
-/// Reads all counters, over a connection that is otherwise idle.
+/// Reads all cost counters. Its own connection is otherwise idle.
 pub(crate) struct CostMeter {
     client: Client,
     postmaster: u32,
     log_inspection: LogInspection,
 }
 
-/// Whether PostgreSQL can report the contents of its write-ahead log.
+/// Whether PostgreSQL can report the contents of its write-ahead log (extension `pg_walinspect`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LogInspection {
     Available,
@@ -45,7 +45,7 @@ pub(crate) struct Cost {
     pub(crate) program: Duration,
     /// Processor time of all PostgreSQL processes.
     pub(crate) postgres: Duration,
-    /// Processor time of this program, which generates the load.
+    /// Processor time of the benchmark itself, which generates the load.
     pub(crate) own: Duration,
     /// Processor time of the whole machine.
     pub(crate) machine: Duration,
@@ -72,7 +72,7 @@ impl CostMeter {
         let client = connect(url).await?;
         let contents = match client.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_walinspect").await {
             Ok(()) => LogInspection::Available,
-            // A build without contributed extensions reports only totals.
+            // A PostgreSQL build without the contributed extensions reports only total bytes.
             Err(_) => LogInspection::Unavailable,
         };
         Ok(CostMeter { client, postmaster, log_inspection: contents })
@@ -83,7 +83,7 @@ impl CostMeter {
         &self.client
     }
 
-    /// Reads all counters, with the processor time of this process.
+    /// Reads all counters, including the processor time of the process `program`.
     pub(crate) async fn read(&self, program: u32) -> Result<Reading> {
         let row = self.client.query_one("SELECT pg_current_wal_flush_lsn()", &[]).await?;
         Ok(Reading {
@@ -99,8 +99,8 @@ impl CostMeter {
     /// The cost between two readings, with the contents of the log.
     pub(crate) async fn cost(&self, from: Reading, to: Reading) -> Result<Cost> {
         let log = match self.log_inspection {
-            // PostgreSQL fails when the range starts at a page boundary without a following record. The contents are
-            // then omitted, instead of failing a run of half an hour.
+            // `pg_walinspect` fails when the range starts at a page boundary without a following record. The
+            // contents are then omitted, so that a benchmark of half an hour does not fail.
             LogInspection::Available if from.log < to.log => self.log_contents(from.log, to.log).await.ok(),
             LogInspection::Available => Some(LogContents { record_bytes: 0, image_bytes: 0, commits: 0 }),
             LogInspection::Unavailable => None,
@@ -141,10 +141,10 @@ impl Sub for Reading {
     }
 }
 
-/// Connects, with the connection's driver in a separate task.
+/// Connects to PostgreSQL, and drives the connection in a separate task.
 pub(crate) async fn connect(url: &str) -> Result<Client> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.context("connecting to PostgreSQL")?;
-    // An error of the connection task surfaces in the pending query.
+    // An error of the connection task also fails the pending query.
     tokio::task::spawn_local(connection);
     Ok(client)
 }

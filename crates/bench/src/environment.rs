@@ -1,4 +1,5 @@
-//! The environment of a run: a directory, a managed PostgreSQL, and the baseline and server processes.
+//! The environment of a benchmark run: a directory, a managed PostgreSQL, and the processes of the baseline and
+//! the server.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -27,11 +28,11 @@ use crate::verified_tokens::{self, Issuer};
 
 /// The database of the measured server.
 pub(crate) const DATABASE: &str = "fairway";
-/// The small database, which stays small while the other one is filled.
+/// The database that stays small while [`DATABASE`] is filled with a large history.
 pub(crate) const SMALL_DATABASE: &str = "young";
 /// The baseline's database.
 const BASELINE_DATABASE: &str = "floor";
-/// Connections of each worker thread of the baseline, as in the server.
+/// Connections in the pool of each worker thread of the baseline; the server uses the same number.
 pub(crate) const CONNECTIONS: usize = 8;
 
 /// The directory of one run; removed when dropped.
@@ -41,14 +42,14 @@ pub(crate) struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Creates a directory below the state directory, and removes those of killed runs.
+    /// Creates a directory below the state directory. Removes directories that killed benchmark runs left behind.
     pub(crate) fn new() -> Result<RunDirectory> {
         let state = state_directories::directory().context("finding the state directory")?;
         let parent = state.join("bench");
         fs::create_dir_all(&parent).with_context(|| format!("creating {}", parent.display()))?;
         for entry in fs::read_dir(&parent)?.flatten() {
             if !Path::new("/proc").join(entry.file_name()).exists() {
-                // Removal is retried in the next run.
+                // The next run retries a failed removal.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -65,23 +66,23 @@ impl RunDirectory {
 
 impl Drop for RunDirectory {
     fn drop(&mut self) {
-        // The next run retries the removal.
+        // The next run retries a failed removal.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// The managed PostgreSQL of a run with default durability; stopped when dropped.
+/// The managed PostgreSQL of a run, with the default durability settings; stopped when dropped.
 pub(crate) struct Postgres {
     server: ManagedServer,
     major: u32,
 }
 
 impl Postgres {
-    /// Starts PostgreSQL, with pg_stat_statements if the build has it.
+    /// Starts PostgreSQL with pg_stat_statements, if the build contains this extension.
     pub(crate) fn start(home: &RunDirectory, settings: &[String]) -> Result<Postgres> {
         let binaries = Binaries::find(&home.state)?;
         let major = binaries.major();
-        // The library can only be loaded at start, so tracking is enabled later.
+        // The library can only be loaded at start. Tracking is enabled later, during counted measurements.
         let counting = [("shared_preload_libraries", "pg_stat_statements")];
         let own: Vec<(&str, &str)> = settings.iter().filter_map(|setting| setting.split_once('=')).collect();
         let options = |counting: &[(&str, &str)]| Options {
@@ -115,7 +116,7 @@ impl Postgres {
         self.major
     }
 
-    /// Creates all databases, and fills the baseline's.
+    /// Creates all databases, and fills the baseline's database.
     pub(crate) async fn create_databases(&self, admin: &tokio_postgres::Client) -> Result<()> {
         for name in [DATABASE, SMALL_DATABASE, BASELINE_DATABASE] {
             admin.batch_execute(&format!("CREATE DATABASE {name}")).await?;
@@ -123,18 +124,18 @@ impl Postgres {
         baseline_service::prepare(&connect(&self.server.url(BASELINE_DATABASE)).await?).await
     }
 
-    /// Connections to a Fairway database and to the baseline's.
+    /// Connections to the given Fairway database and to the baseline's database.
     pub(crate) async fn databases(&self, fairway: &str) -> Result<[tokio_postgres::Client; 2]> {
         Ok([connect(&self.server.url(fairway)).await?, connect(&self.server.url(BASELINE_DATABASE)).await?])
     }
 }
 
-/// Worker threads of the baseline, as in the server.
+/// Number of worker threads of the baseline; the server uses the same number.
 pub(crate) fn workers() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Starts this program as the baseline.
+/// Starts this executable as the baseline service.
 pub(crate) async fn start_baseline(home: &RunDirectory, postgres: &Postgres) -> Result<ChildProcess> {
     let address = free_address()?;
     let own = std::env::current_exe().context("finding this program")?;
@@ -182,7 +183,7 @@ pub(crate) fn run_migrations(home: &RunDirectory, postgres: &Postgres, database:
     Ok(())
 }
 
-/// Starts a server without a worker, and separate workers.
+/// Starts a server that executes no queued runs, and separate worker processes.
 pub(crate) async fn start_queue(
     home: &RunDirectory,
     postgres: &Postgres,
@@ -203,7 +204,7 @@ pub(crate) async fn start_queue(
     Ok((server, workers.collect::<Result<_>>()?))
 }
 
-/// Starts this program as a model provider, and a server with an account for it.
+/// Starts this executable as a model provider, and a server with an account for that provider.
 pub(crate) async fn start_provider_and_server(
     home: &RunDirectory,
     postgres: &Postgres,
@@ -233,7 +234,7 @@ pub(crate) async fn start_provider_and_server(
     Ok((provider, server))
 }
 
-/// Starts a server with these options.
+/// Starts a server with these command-line options.
 pub(crate) async fn start_server_with(
     home: &RunDirectory,
     postgres: &Postgres,
@@ -266,7 +267,7 @@ pub(crate) async fn start_verifying_server(
     Ok(server)
 }
 
-/// Starts this program as a receiver of webhooks.
+/// Starts this executable as a receiver of webhooks.
 pub(crate) async fn start_receiver(home: &RunDirectory) -> Result<ChildProcess> {
     let address = free_address()?;
     let own = std::env::current_exe().context("finding this program")?;
@@ -277,7 +278,7 @@ pub(crate) async fn start_receiver(home: &RunDirectory) -> Result<ChildProcess> 
     Ok(receiver)
 }
 
-/// Starts a server that may reach receivers on this machine.
+/// Starts a server whose egress guard allows receivers on this machine.
 pub(crate) async fn start_notifier(home: &RunDirectory, postgres: &Postgres, program: &Path) -> Result<ChildProcess> {
     let address = free_address()?;
     let mut command = server_command(home, postgres, DATABASE, program, address);
@@ -303,7 +304,7 @@ pub(crate) async fn start_gateway(
     let mut command = parent_death::command(python, DeathSignal::Terminate);
     command.arg(python.with_file_name("litellm")).args(["--host", "127.0.0.1", "--port", &address.port().to_string()]);
     command.arg("--config").arg(file).arg("--num_workers").arg(workers.to_string());
-    // Prevents a download of model prices.
+    // Prevents LiteLLM from downloading model prices.
     command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("NO_PROXY", "*").env("LITELLM_MASTER_KEY", GATEWAY_KEY);
     command.current_dir(&folder).env("HOME", &folder).process_group(0);
     let mut gateway = Gateway(ChildProcess::start(command, address, home.join("gateway.log"))?);
@@ -317,7 +318,7 @@ pub(crate) struct Gateway(pub(crate) ChildProcess);
 impl Drop for Gateway {
     fn drop(&mut self) {
         let Ok(group) = i32::try_from(self.0.id()) else { return };
-        // The call fails if the group has ended, which is harmless.
+        // The call fails if the process group has ended, which is harmless.
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
     }
 }
@@ -341,7 +342,7 @@ fn server_command(
     command
 }
 
-/// Removes settings from the environment, so that the server runs with defaults.
+/// Removes Fairway's settings from the environment, so that the server runs with defaults.
 fn remove_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"FAIRWAY_") || name.as_encoded_bytes().starts_with(b"OTEL_") {

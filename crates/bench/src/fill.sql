@@ -1,13 +1,15 @@
--- Stores months of runs, to compare a small database with a large one. Runs as the owner with these settings:
--- `fairway_fill.runs`, the number of runs; `fairway_fill.days`, the number of days up to now, at most a year;
--- `fairway_fill.name`, the prefix of the created tenants and assets. Every other run belongs to the default tenant,
--- under its active releases; the others belong to 49 new tenants. Rows are inserted in the order of the runs' time,
--- as in a year of service, so tables and indexes have the same layout.
+-- Stores months of runs, to compare a small database with a large one. Runs as the owner role with these settings:
+-- `fairway_fill.runs`: the number of runs.
+-- `fairway_fill.days`: the number of days up to now, at most a year.
+-- `fairway_fill.name`: the prefix of the created tenants and assets.
+-- Every other run belongs to the default tenant, under its active releases. The rest belong to 49 new tenants.
+-- Rows are inserted in the order of the runs' times, so that tables and indexes have the layout of a year of
+-- service.
 
 SELECT setseed(0.5);
 SELECT fairway_make_partitions(3, 12);
 
--- A UUIDv7 for a timestamp.
+-- Creates a UUIDv7 for a timestamp.
 CREATE OR REPLACE FUNCTION pg_temp.id_of(moment timestamptz) RETURNS uuid LANGUAGE sql
 RETURN (substr(fairway_uuid_floor(moment)::text, 1, 14) || '7' || substr(gen_random_uuid()::text, 16))::uuid;
 
@@ -36,7 +38,7 @@ INSERT INTO release (tenant_id, release_id, workload_id, workspace_id, environme
         1, now(), 'system:fill', now()
     FROM workload JOIN fill_tenant USING (tenant_id, workspace_id);
 
--- The releases of the runs, each with its evidence snapshot.
+-- The releases that execute the runs, each with its evidence snapshot.
 CREATE TEMP TABLE fill_release AS
     SELECT release.tenant_id, release.workspace_id, workload_id, release_id, environment, coalesce(number, 0) AS number,
         row_number() OVER (PARTITION BY release.tenant_id ORDER BY release_id) - 1 AS place,
@@ -60,7 +62,7 @@ CREATE TEMP TABLE fill_release AS
 INSERT INTO evidence_snapshot (tenant_id, digest, body)
     SELECT tenant_id, sha256(convert_to(chain, 'UTF8')), chain FROM fill_release ON CONFLICT DO NOTHING;
 
--- A few releases of each tenant have most of its runs.
+-- A few releases of each tenant execute most of its runs.
 CREATE TEMP TABLE fill_run AS
     SELECT nth, release.tenant_id, workspace_id, workload_id, release_id, environment,
         sha256(convert_to(chain, 'UTF8')) AS snapshot, pg_temp.id_of(started_at) AS execution_id, started_at,
@@ -122,7 +124,7 @@ INSERT INTO context_lineage (tenant_id, execution_id, lineage_id, origin, influe
         AS source (part, origin, influence_role, action_class, ref, reason)
     WHERE steps > 0 AND (part < 2 OR nth % 3 = 0) ORDER BY nth, part;
 
--- Inputs and results are kept for this month and the last.
+-- Inputs and results are kept for the current month and the previous one.
 INSERT INTO execution_input (tenant_id, execution_id, salt, body)
     SELECT tenant_id, execution_id, substr(input_digest, 1, 16),
         '{"text":"Ticket ' || nth || ': I was charged twice for one invoice and want a refund."}'
@@ -136,7 +138,7 @@ INSERT INTO execution_result (tenant_id, execution_id, salt, body)
         AND started_at >= (date_trunc('month', now() AT TIME ZONE 'UTC') - interval '1 month') AT TIME ZONE 'UTC'
     ORDER BY nth;
 
--- One version for ten runs, forty versions for each asset.
+-- One version for ten runs, and forty versions for each asset.
 CREATE TEMP TABLE fill_asset AS
     SELECT nth, pg_temp.id_of(now() - interval '1 s' * nth) AS asset_id
     FROM generate_series(1, greatest(current_setting('fairway_fill.runs')::bigint / 400, 1)) AS nth;
@@ -158,8 +160,8 @@ INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label,
         FROM fill_asset, generate_series(1, 40) AS ordinal ORDER BY ordinal, nth
     ) AS version;
 
--- The log comes last, because sequencers wait for its lock. The entries equal those of the service, appended to the
--- current end of each log.
+-- The log comes last, because sequencers wait for its lock. The entries equal those of the service, and are appended
+-- to the current end of each log.
 CREATE TEMP TABLE fill_fact AS
     SELECT nth, tenant_id, workspace_id, fact_id, kind, convert_to(format(
             '{"actor":"user:fill",%s"detail":%s,"fact_id":"%s","kind":"%s","occurred_at":"%s","request_id":"%s",'

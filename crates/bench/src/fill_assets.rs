@@ -1,4 +1,4 @@
-//! Stores 100,000 assets by COPY for list scenarios; the API would take an hour.
+//! Stores 100,000 assets with `COPY` for list scenarios. Creating them through the API would take an hour.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -12,30 +12,30 @@ use uuid::Uuid;
 
 use crate::connection::{Connection, get};
 
-/// The total number of assets; the list shows two thirds of them.
+/// The total number of assets. The filters of the list select two thirds of them.
 const ASSETS: u32 = 100_000;
-/// Rows of a page. The list has more than a thousand pages.
+/// Rows of a page. The list has more than 1,000 pages.
 const PAGE_ROWS: u32 = 50;
-/// The number of the deep page.
+/// The number of the deep page that is read.
 const DEEP_PAGE: u32 = 1_000;
-/// Fixtures that the server's first start creates.
+/// The identifiers of fixtures that the first start of a server creates.
 const TENANT: &str = "00000000-0000-7000-8000-000000000001";
 const NAMESPACE: &str = "00000000-0000-7000-8000-000000000002";
 const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 
-/// Two pages of one list.
+/// The paths of a shallow and a deep page of one list.
 pub(crate) struct Catalogue {
     /// The path of the first page.
     pub(crate) first: String,
-    /// The path of the thousandth page, from the link of the page before.
+    /// The path of the thousandth page, from the `Link` header of the page before.
     pub(crate) thousandth: String,
 }
 
 impl Catalogue {
-    /// Stores the assets, and follows cursors to the deep page.
+    /// Stores the assets, and follows the list's cursors to the deep page.
     ///
     /// # Errors
-    /// When PostgreSQL or the server refuses, or the list ends before that page.
+    /// When PostgreSQL or the server refuses, or the list ends before the deep page.
     pub(crate) async fn create(database: &Client, address: SocketAddr) -> Result<Catalogue> {
         store_assets(database).await.context("copying the assets")?;
         let mut connection = Connection::open(address).await?;
@@ -47,7 +47,7 @@ impl Catalogue {
         for _ in 0..(DEEP_PAGE - 1) * PAGE_ROWS / stride {
             path = next_page(&mut connection, &path).await?;
         }
-        // The remaining distance is shorter than a large page.
+        // The remaining distance is shorter than a page of `stride` rows.
         let rest = (DEEP_PAGE - 1) * PAGE_ROWS % stride;
         path = path.replace(&format!("limit={stride}"), &format!("limit={rest}"));
         let thousandth =
@@ -65,7 +65,7 @@ async fn next_page(connection: &mut Connection, path: &str) -> Result<String> {
     Ok(target.context("the link has no target")?.0.to_owned())
 }
 
-/// Every third asset has another kind or is retired, so that the filters exclude some.
+/// Stores the assets. Every third asset has another kind or is retired, so that the filters exclude it.
 async fn store_assets(database: &Client) -> Result<()> {
     let copy = "COPY asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier, \
         workspace_id, namespace_id, last_label, revision, created_at, created_by) FROM STDIN";

@@ -1,5 +1,5 @@
-//! A database with a year of service: a million runs with evidence, 100,000 versions, and the audit log of both. The
-//! data is stored directly, because the API would take weeks.
+//! A database with a year of service: a million runs with evidence, 100,000 asset versions, and the audit log of
+//! both. SQL stores the data directly, because creating it through the API would take weeks.
 
 use std::net::SocketAddr;
 
@@ -8,12 +8,12 @@ use tokio_postgres::Client;
 
 use crate::connection::{Connection, get};
 
-/// The default number of runs, as a command-line value.
+/// The default number of runs, as text for the command line.
 pub(crate) const DEFAULT_RUNS: &str = "1000000";
-/// The initial state: an installation after a few days. Its lists have several pages, and its capped counts reach
-/// their caps as in a large database.
+/// The size of the small database: an installation after a few days. Its lists already have several pages, and its
+/// totals already reach their cap, as in a large database.
 pub(crate) const SMALL_HISTORY: HistorySize = HistorySize { runs: 24_000, days: 10, name: "young" };
-/// Number of runs whose evidence is read.
+/// Number of runs whose evidence is read, as a sample.
 const SAMPLE: i64 = 2_000;
 /// Rows of a page.
 const PAGE_ROWS: u32 = 50;
@@ -33,23 +33,23 @@ pub(crate) struct HistorySize {
     pub(crate) name: &'static str,
 }
 
-/// The stored data that scenarios read.
+/// The identifiers and paths of stored data that scenarios read.
 pub(crate) struct StoredRuns {
     /// Runs of the default tenant from all months.
     pub(crate) executions: Vec<String>,
     /// The release with the most runs.
     pub(crate) release: String,
-    /// The path of a deep page in the list of runs, if a year was stored.
+    /// The path of a deep page in the list of runs, if the database contains a year of runs.
     pub(crate) deep: Option<String>,
 }
 
 impl HistorySize {
-    /// A year with this number of runs.
+    /// The size of a history of one year with this number of runs.
     pub(crate) const fn year(runs: u64) -> HistorySize {
         HistorySize { runs, days: 364, name: "grown" }
     }
 
-    /// Stores the data as the owner, and updates statistics and the visibility map as autovacuum would.
+    /// Stores the data as the owner role. Updates statistics and the visibility map, as autovacuum would.
     ///
     /// # Errors
     /// When PostgreSQL refuses.
@@ -60,14 +60,14 @@ impl HistorySize {
         );
         database.batch_execute(&set).await?;
         database.batch_execute(include_str!("fill.sql")).await.context("filling the database")?;
-        // Drops the temporary objects, so that the script can run again.
+        // Drops the temporary objects, so that the SQL script can run again on this connection.
         database.batch_execute("DISCARD TEMP").await.context("dropping temporary objects")?;
         database.batch_execute("VACUUM ANALYZE").await.context("updating statistics")
     }
 }
 
 impl StoredRuns {
-    /// Selects the data to read, and follows cursors to the deep page if requested.
+    /// Selects the data that scenarios read. With the address `walk`, also follows cursors to the deep page.
     ///
     /// # Errors
     /// When PostgreSQL or the server refuses.
@@ -95,7 +95,8 @@ impl StoredRuns {
     }
 }
 
-/// The path of the deep page, or of the last full page. A cursor does not depend on the page size.
+/// The path of the deep page, or of the last full page if the list is shorter. A cursor does not depend on the
+/// page size.
 async fn deep_page_path(address: SocketAddr) -> Result<String> {
     let mut connection = Connection::open(address).await?;
     let (mut rows, mut path) = (0, format!("{LIST_PATH}?limit={MAX_PAGE_ROWS}"));

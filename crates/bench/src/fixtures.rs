@@ -19,20 +19,21 @@ use crate::fill_history::StoredRuns;
 pub(crate) const WORKLOAD_COUNT: usize = 100;
 /// The environment of all releases.
 pub(crate) const ENVIRONMENT: &str = "dev";
-/// Number of assets that get versions; more than clients, so that no two clients share one.
+/// Number of assets that receive versions. There are more assets than clients, so that no two clients share an asset.
 const ASSET_COUNT: usize = 64;
-/// Number of releases that alternate between draft and review; more than clients, for the same reason.
+/// Number of releases that alternate between draft and review; more than clients, so that no two clients share a
+/// release.
 const DRAFT_COUNT: usize = 128;
-/// Number of release pairs that compete for a lane; more than clients, for the same reason.
+/// Number of release pairs that compete for a lane; more than clients, so that no two clients share a pair.
 const COMPETING_PAIRS: usize = 64;
-/// The contested lane.
+/// The lane for which the two releases of a pair compete.
 pub(crate) const CONTESTED_LANE: &str = "guided";
 const OWNER: &str = "team:bench";
 /// The workspace of the fixtures, which the first start creates.
 pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
-/// Administers the default tenant, like every local user without a role binding.
+/// An administrator of the default tenant: in local mode, an actor without a role binding administers it.
 pub(crate) const OUTSIDER: &str = "user:bench-outsider";
-/// Administers a workspace of the default tenant that contains no fixtures.
+/// An administrator of another workspace in the default tenant, which contains no fixtures.
 pub(crate) const NEIGHBOUR: &str = "user:bench-neighbour";
 
 /// A runnable workload.
@@ -54,16 +55,16 @@ enum ReviewState {
     Review,
 }
 
-/// Two releases of one workload; each keeps one lane, and both compete for the third.
+/// Two releases of one workload. Each keeps one lane, and they compete for the third lane.
 #[derive(Clone)]
 pub(crate) struct CompetingReleases {
-    /// Whether the second release takes the lane next.
+    /// Whether the second release activates next on the contested lane.
     second_is_next: Rc<Cell<bool>>,
     releases: [String; 2],
 }
 
 impl CompetingReleases {
-    /// The release to activate next. The caller must send the request, because the state advances.
+    /// The release to activate next. The caller must send the request, because this call advances the state.
     pub(crate) fn next_release(&self) -> &str {
         let second = self.second_is_next.replace(!self.second_is_next.get());
         let [one, two] = &self.releases;
@@ -71,7 +72,7 @@ impl CompetingReleases {
     }
 }
 
-/// One resource of each kind that is read by identifier.
+/// The identifiers of one resource of each kind that is read by identifier.
 #[derive(Default)]
 pub(crate) struct ResourceIds {
     pub(crate) workload: String,
@@ -83,7 +84,7 @@ pub(crate) struct ResourceIds {
 /// All fixtures.
 pub(crate) struct Fixtures {
     pub(crate) workloads: Rc<[Workload]>,
-    /// A workload whose runs take three steps.
+    /// A workload with a flow of three steps.
     pub(crate) three_step_workload: Workload,
     /// Stored runs, if a scenario reads them.
     pub(crate) stored_runs: Option<StoredRuns>,
@@ -92,20 +93,20 @@ pub(crate) struct Fixtures {
     pub(crate) competing_releases: Rc<[CompetingReleases]>,
     /// Many assets, if a scenario lists them.
     pub(crate) catalogue: Option<Catalogue>,
-    /// Resources of the default tenant.
+    /// Resources of the default tenant that the readers of the timing benchmark must not see.
     pub(crate) hidden: ResourceIds,
-    /// The workspace of [`NEIGHBOUR`].
+    /// The workspace that [`NEIGHBOUR`] administers.
     pub(crate) neighbour_workspace: String,
     /// Resources of another tenant.
     pub(crate) other_tenant: ResourceIds,
-    /// The bindings of every release in the default tenant.
+    /// The versions that every release in the default tenant binds.
     pub(crate) parts: Bindings,
-    /// A counter for unique values.
+    /// A counter for unique values in requests.
     pub(crate) counter: Rc<Cell<u64>>,
 }
 
 impl Draft {
-    /// The state to request next. The caller must send the request, because the state advances.
+    /// The state to request next. The caller must send the request, because this call advances the state.
     pub(crate) fn toggle(&self) -> &'static str {
         let (state, side) = match self.state.get() {
             ReviewState::Draft => ("review_ready", ReviewState::Review),
@@ -117,7 +118,8 @@ impl Draft {
 }
 
 impl Fixtures {
-    /// Creates all fixtures on the server at `address`, and the catalogue when its database is given.
+    /// Creates all fixtures on the server at `address`. Also creates the catalogue of assets when `catalogued`
+    /// connects to the server's database.
     ///
     /// # Errors
     /// When the server refuses a request.
@@ -181,7 +183,7 @@ impl Fixtures {
     }
 }
 
-/// The bindings of every release as role and version, and the asset of the policy bundle.
+/// The versions that every release binds, by role, and the asset of the policy bundle.
 #[derive(Clone, Default)]
 pub(crate) struct Bindings {
     versions: Vec<(&'static str, String)>,
@@ -190,7 +192,7 @@ pub(crate) struct Bindings {
 
 struct FixtureBuilder {
     connection: Connection,
-    /// The tenant and workspace for fixtures, unless the defaults apply.
+    /// The tenant and workspace for fixtures; `None` for the default tenant and workspace.
     other_tenant: Option<OtherTenant>,
 }
 
@@ -212,7 +214,7 @@ impl FixtureBuilder {
         self.connection.json(request).await
     }
 
-    /// Posts a body that names the workspace, unless it is the default.
+    /// Posts a body. Adds the workspace to the body unless the default workspace is used.
     async fn post_in_workspace(&mut self, path: &str, mut body: Value) -> Result<Value> {
         if let (Some(OtherTenant { workspace, .. }), Some(fields)) = (&self.other_tenant, body.as_object_mut()) {
             fields.insert("workspace_id".to_owned(), json!(workspace));
@@ -220,7 +222,7 @@ impl FixtureBuilder {
         self.post(path, body).await
     }
 
-    /// Creates a workspace of the default tenant, with an administrator of only this workspace.
+    /// Creates a second workspace of the default tenant, with an administrator for this workspace only.
     async fn neighbour_workspace(&mut self) -> Result<String> {
         let workspace = self.workspace("bench-next-door").await?;
         let role = json!({
@@ -230,7 +232,7 @@ impl FixtureBuilder {
         Ok(workspace)
     }
 
-    /// Switches to a new tenant.
+    /// Creates another tenant, and creates subsequent fixtures there.
     async fn switch_to_new_tenant(&mut self) -> Result<()> {
         let made = self.post("/v1/tenants", json!({"slug": "bench-abroad", "name": "Abroad"})).await?;
         let tenant = required_string(&made, "tenant_id")?;
@@ -281,7 +283,8 @@ impl FixtureBuilder {
     async fn workload(&mut self, slug: &str, parts: &Bindings) -> Result<Workload> {
         let body = json!({"slug": slug, "owner_ref": OWNER, "invocation_mode": "api"});
         let id = required_string(&self.post_in_workspace("/v1/workloads", body).await?, "workload_id")?;
-        // The form validates inputs. Without it the workload would not be a tool.
+        // The form defines the inputs, which the server validates. A workload without a form is not offered as an
+        // MCP tool.
         let field = json!({"name": "text", "type": "text", "required": true});
         let form = json!({"presentation_mode": "form", "input_fields": [field]});
         let path = format!("/v1/workloads/{id}");
@@ -308,7 +311,7 @@ impl FixtureBuilder {
         Ok(release)
     }
 
-    /// Creates a workload with two releases; the second holds the contested lane.
+    /// Creates a workload with two releases. The second release initially has the contested lane.
     async fn competing_releases(&mut self, slug: &str, parts: &Bindings) -> Result<CompetingReleases> {
         let one = self.workload(slug, parts).await?;
         let releases = self.connection.json(get(&format!("/v1/workloads/{}/releases", one.id))).await?;
@@ -334,7 +337,7 @@ impl FixtureBuilder {
     }
 }
 
-/// The content of a prompt template of about 1 KiB, different for each number.
+/// The content of a prompt template of about 1 KiB, unique for each number.
 pub(crate) fn prompt(number: u64) -> Value {
     let rules = "Keep to what the ticket says and never add anything that it does not say. ".repeat(10);
     json!({

@@ -1,25 +1,25 @@
 //! Measures a scenario on a small and on a large database, alternating in several rounds.
 //!
-//! Other load on the machine changes within seconds and affects both measurements of a round. The median round
-//! removes outliers that affect only one of them.
+//! Other load on the machine changes within seconds, so it affects both measurements of a round. The median round
+//! removes outliers that affect only one of the two.
 
 use crate::run::Measurement;
 use crate::scenario::Scenario;
 
-/// Rounds of a scenario; an odd number has a median.
+/// Number of rounds for each scenario. An odd number has a median.
 pub(crate) const ROUNDS: u32 = 7;
 
 /// A scenario measured in rounds.
 pub(crate) struct InterleavedScenario {
     pub(crate) scenario: Scenario,
     pub(crate) clients: usize,
-    /// The measurement on the small database, and on the database with a year of runs.
+    /// Pairs of measurements: on the small database, and on the database with a year of runs.
     pub(crate) rounds: Vec<(Measurement, Measurement)>,
 }
 
 impl InterleavedScenario {
-    /// The median slowdown by a year of runs. Clients run in a closed loop, so twice the time means half the
-    /// requests.
+    /// The median slowdown on the database with a year of runs. Clients run in a closed loop, so half the request
+    /// rate means twice the time.
     pub(crate) fn median_slowdown(&self) -> Option<f64> {
         median(self.rounds.iter().map(|(young, grown)| young.rate() / grown.rate().max(f64::MIN_POSITIVE)))
     }
@@ -31,7 +31,7 @@ impl InterleavedScenario {
         (of(f64::min, f64::INFINITY), of(f64::max, 0.0))
     }
 
-    /// The median of a value on the small database, and on the large one.
+    /// The medians of a value: on the small database, and on the large one.
     pub(crate) fn medians(&self, value: impl Fn(&Measurement) -> f64) -> (Option<f64>, Option<f64>) {
         (
             median(self.rounds.iter().map(|(young, _)| value(young))),

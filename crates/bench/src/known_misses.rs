@@ -6,7 +6,7 @@ use crate::thresholds::{TargetResult, TargetVerdict};
 pub(crate) struct KnownMiss {
     /// The target's name in the report.
     pub(crate) target: &'static str,
-    /// The reason, with its documentation.
+    /// The reason for the miss, with a reference to its documentation.
     pub(crate) reason: &'static str,
 }
 
@@ -39,11 +39,12 @@ pub(crate) const KNOWN_MISSES: &[KnownMiss] = &[
 pub(crate) struct Outcome {
     /// Unexpected misses, which fail the benchmark.
     pub(crate) failures: Vec<String>,
-    /// Known misses with their reasons, and known misses that were met.
+    /// Notes for the report: known misses with their reasons, and known misses that are now met.
     pub(crate) notes: Vec<String>,
 }
 
-/// Compares verdicts with known misses. A met known miss is only a note, because a single quiet run proves little.
+/// Compares verdicts with known misses. A known miss that is met causes only a note, because one quiet run proves
+/// little.
 pub(crate) fn outcome(judged: &[TargetResult], known: &[KnownMiss]) -> Outcome {
     let mut outcome = Outcome::default();
     for one in judged {

@@ -1,7 +1,7 @@
-//! Benchmark of document retrieval from a million chunks, by runs whose flow only retrieves.
+//! Benchmark of document retrieval from a million chunks, with runs whose flow only retrieves documents.
 //!
 //! `million.sql` stores the chunks with known word frequencies. A single client searches for rare, medium and
-//! frequent words and combinations, in a fixed mix. The time is that of the whole run.
+//! frequent words and combinations of them, in a fixed mix. The measured time is that of the whole run.
 
 use std::time::{Duration, Instant};
 
@@ -16,14 +16,14 @@ use crate::connection::{Connection, get, post};
 use crate::fixtures::{ENVIRONMENT, Fixtures, WORKSPACE, Workload};
 use crate::thresholds::{TargetResult, TargetVerdict};
 
-/// The name for `--only`.
+/// The name by which `--only` selects this benchmark.
 pub(crate) const NAME: &str = "search a million pieces";
-/// Number of chunks for the target.
+/// Number of chunks for which the target holds.
 pub(crate) const CHUNKS: u64 = 1_000_000;
-/// Timed runs of each kind of query, and warm-up runs.
+/// Number of timed runs for each kind of query. A smaller number of warm-up runs precedes them.
 const RUNS: u64 = 60;
 const WARM_UP: u64 = 10;
-/// Number of requested chunks.
+/// Number of chunks that a query requests.
 const TOP: usize = 5;
 /// Maximum p95 of a run.
 const MAX_P95: Duration = Duration::from_millis(50);
@@ -31,11 +31,11 @@ const MAX_P95: Duration = Duration::from_millis(50);
 /// A kind of query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum QueryKind {
-    /// A word in ten chunks.
+    /// A word that occurs in ten chunks.
     Rare,
-    /// A word in 1 % of all chunks.
+    /// A word that occurs in 1 % of all chunks.
     Medium,
-    /// A word in 10 % of all chunks.
+    /// A word that occurs in 10 % of all chunks.
     Frequent,
     /// A rare word and the frequent one.
     RareAndFrequent,
@@ -66,7 +66,7 @@ impl QueryKind {
         }
     }
 
-    /// The words of the query with this number, given the number of rare words.
+    /// The query text for the run with this number. `rare` is the number of distinct rare words in the corpus.
     fn query_text(self, number: u64, rare: u64) -> String {
         let (rare, medium) = (number * 7_919 % rare.max(1), number % 100);
         match self {
@@ -86,7 +86,7 @@ impl QueryKind {
         }
     }
 
-    /// Whether more chunks match than the ranking limit. A small knowledge base ranks all matches.
+    /// Whether a search in the large corpus is capped, because more chunks match than retrieval ranks.
     fn is_capped(self) -> bool {
         match self {
             QueryKind::Rare => false,
@@ -104,7 +104,7 @@ pub(crate) struct RetrievalLatency {
     pub(crate) chunks: u64,
     /// Run times in microseconds by kind of query.
     pub(crate) latencies: Vec<(QueryKind, Histogram<u64>)>,
-    /// The number of query kinds whose evidence reports correctly whether candidates were capped.
+    /// The number of query kinds whose evidence correctly reports whether the search was capped.
     pub(crate) correct_evidence: usize,
 }
 
@@ -124,7 +124,7 @@ pub(crate) async fn store_corpus(
     }});
     let document = json!({"document_id": "first", "text": "unmistakable"});
     let (workload, asset) = furniture.retrieval_workload(server.address, "bench-million", base, &document).await?;
-    // The prefix of indexed words is internal to the index, so it is read from the first chunk.
+    // The index stores words with an internal prefix, which is read from the first chunk.
     let sql = format!(
         "SELECT split_part((tsvector_to_array(words))[1], '/', 1) FROM knowledge_chunk WHERE asset_id = '{asset}'"
     );
@@ -176,7 +176,7 @@ pub(crate) async fn measure(server: &ChildProcess, workload: &Workload, pieces: 
     Ok(RetrievalLatency { chunks: pieces, latencies: looks, correct_evidence: told })
 }
 
-/// Whether the evidence of a run reports capped candidates.
+/// Whether the evidence of a run reports a capped search.
 async fn is_reported_capped(connection: &mut Connection, run: &str) -> Result<bool> {
     let graph = connection.json(get(&format!("/v1/executions/{run}/evidence-graph"))).await?;
     let artifacts =
@@ -205,7 +205,7 @@ impl RetrievalLatency {
         self.all().map(|all| Duration::from_micros(all.value_at_quantile(0.95)))
     }
 
-    /// The results for the report.
+    /// The rows of this benchmark in the report.
     pub(crate) fn table_rows(&self) -> Vec<(String, String)> {
         let of = |times: &Histogram<u64>| {
             let at = |quantile| Duration::from_micros(times.value_at_quantile(quantile)).as_secs_f64() * 1e3;
@@ -232,7 +232,7 @@ impl RetrievalLatency {
     }
 }
 
-/// The targets, measured or not.
+/// Evaluates the targets. Without a measurement they count as not measured.
 pub(crate) fn judge(seen: Option<&RetrievalLatency>) -> Vec<TargetResult> {
     let seen = seen.filter(|seen| seen.chunks >= CHUNKS);
     let p95 = seen.and_then(RetrievalLatency::p95);

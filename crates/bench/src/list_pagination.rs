@@ -1,7 +1,8 @@
-//! Benchmark of pages: the rows that follow or precede a page must not slow it down.
+//! Benchmark of list pages: the response time of a page must not depend on the number of rows before or after it.
 //!
-//! One client reads two pages in turn, so that the load of the machine affects both: the first page of the versions of an asset
-//! with few and with many, and the first and a deep page of a filtered list of runs. SQL stores the rows.
+//! One client reads two pages in turn, so that other load on the machine affects both. The first pair is the first
+//! page of the versions of two assets: one with few versions and one with many. The second pair is the first and a
+//! deep page of a filtered list of runs. SQL stores the rows.
 
 use std::time::Instant;
 
@@ -18,12 +19,12 @@ use crate::fixtures::{Fixtures, WORKSPACE};
 use crate::run::report_progress;
 use crate::thresholds::{TargetResult, TargetVerdict};
 
-/// The name for `--only`.
+/// The name by which `--only` selects this benchmark.
 pub(crate) const NAME: &str = "pages";
-/// Versions of the two assets.
+/// Number of versions of the two assets.
 const FEW: u32 = 20;
 const MANY: u32 = 20_000;
-/// Runs, of which half belong to the listing tenant.
+/// Size of the history of runs. Half of the runs belong to the tenant whose list is read.
 const RUNS: HistorySize = HistorySize { runs: 200_000, days: 60, name: "listed" };
 /// A list of runs with two filters.
 const RUN_LIST: &str = "/v1/executions?status=completed&environment=dev";
@@ -32,7 +33,7 @@ const PAGE_ROWS: u32 = 50;
 const DEEP_PAGE: u32 = 1_000;
 /// Page size for reaching the deep page, the API's maximum.
 const MAX_PAGE_ROWS: u32 = 200;
-/// Readings of each page.
+/// Number of reads of each page.
 const ROUNDS: u32 = 400;
 const MAX_RATIO: f64 = 1.3;
 
@@ -42,11 +43,11 @@ struct PageTimes {
     compared: Histogram<u64>,
 }
 
-/// The results.
+/// The results of the benchmark.
 pub(crate) struct PageFigures {
-    /// The first page of an asset's versions, with few and with many.
+    /// Times of the first page of versions: for the asset with few versions, and for the asset with many.
     versions: PageTimes,
-    /// The first and the deep page of a filtered list of runs.
+    /// Times of the first page and of the deep page of a filtered list of runs.
     runs: PageTimes,
 }
 
@@ -100,7 +101,7 @@ async fn deep_page(connection: &mut Connection) -> Result<String> {
     Ok(path.replace(&limit(MAX_PAGE_ROWS), &limit(PAGE_ROWS)))
 }
 
-/// Reads two pages in turn. The first readings prepare statements and do not count.
+/// Reads two pages in turn. The first reads prepare statements and are not counted.
 async fn alternate(connection: &mut Connection, base: &str, compared: &str) -> Result<PageTimes> {
     let mut times = PageTimes { base: histogram()?, compared: histogram()? };
     for round in 0..ROUNDS + ROUNDS / 10 {
@@ -136,7 +137,7 @@ impl PageFigures {
     }
 }
 
-/// The targets, measured or not.
+/// Evaluates the targets. Without a measurement they count as not measured.
 pub(crate) fn judge(seen: Option<&PageFigures>) -> Vec<TargetResult> {
     let result = |name: &str, times: Option<&PageTimes>| TargetResult {
         name: format!("{NAME}: {name}"),

@@ -1,7 +1,7 @@
 //! `fairway-bench`: measures Fairway against a baseline in one run on one machine.
 //!
-//! The baseline is a bare actix-web service with the same driver and pool settings. Results are meaningful as a share
-//! of the baseline, because other load on the machine affects both.
+//! The baseline is a bare actix-web service with the same database driver and pool settings. Results are
+//! meaningful as a share of the baseline, because other load on the machine affects both.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program prints to its standard streams")]
 
@@ -104,7 +104,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The measuring time of a scenario, between 0.1 s and one hour.
+    /// The measuring time of a scenario, limited to between 0.1 s and one hour.
     pub(crate) fn time(&self) -> Duration {
         Duration::from_secs_f64(self.seconds.clamp(0.1, 3_600.0))
     }
@@ -137,7 +137,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints known and unexpected misses; fails on unexpected ones.
+/// Prints known and unexpected misses of targets. The exit code reports failure if a miss is unexpected.
 fn finish(outcome: &Outcome) -> ExitCode {
     for note in &outcome.notes {
         println!("{note}");
@@ -150,7 +150,7 @@ fn finish(outcome: &Outcome) -> ExitCode {
 
 fn measure(plan: &Plan) -> Result<Outcome> {
     let home = environment::RunDirectory::new()?;
-    // Started outside the runtime: the start blocks, and the processes must outlive the runtime.
+    // Starts PostgreSQL outside the runtime: the start blocks, and the processes must outlive the runtime.
     let postgres = environment::Postgres::start(&home, &plan.postgres)?;
     let report = run_until_stopped(run::run_benchmark(plan, &home, &postgres))?;
     print!("{}", report.markdown());

@@ -32,7 +32,7 @@ INSERT INTO knowledge_ingest (tenant_id, asset_id, revision, ingest_id, chunk_st
         chunks + current_setting('fairway_fill.pieces')::bigint, now(), 'system:fill'
     FROM fill_base;
 
--- Documents of 100 chunks.
+-- Inserts documents of 100 chunks each.
 CREATE TEMP TABLE fill_document AS
     SELECT number, gen_random_uuid() AS entry_id, 'filled-' || number AS document_id
     FROM generate_series(0, (current_setting('fairway_fill.pieces')::bigint - 1) / 100) AS number;
@@ -44,11 +44,11 @@ INSERT INTO knowledge_document (tenant_id, entry_id, asset_id, document_id, revi
 INSERT INTO knowledge_document_text (tenant_id, entry_id, metadata, body)
     SELECT tenant_id, entry_id, '{}', 'Its pieces say it.' FROM fill_document, fill_base;
 
--- The index is dropped and created again afterwards, because updating it row by row takes an hour.
+-- The index is dropped here and created again below, because updating it row by row takes an hour.
 CREATE TEMP TABLE fill_index AS
     SELECT pg_get_indexdef('knowledge_chunk_by_word'::regclass) AS said;
 DROP INDEX knowledge_chunk_by_word;
--- The counts are updated in bulk below; the trigger would copy every chunk.
+-- The counts are updated in bulk below. The trigger that normally updates them would copy every chunk.
 ALTER TABLE knowledge_chunk DISABLE TRIGGER count_added;
 INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens, digest,
         from_revision, embedded_by, words, body)
@@ -79,7 +79,7 @@ SELECT fairway_change_index_models(ARRAY[tenant_id], ARRAY[asset_id], ARRAY[''],
     FROM fill_base;
 DO $$ BEGIN EXECUTE (SELECT said FROM fill_index); END $$;
 
--- The number of chunks for each word, as an ingest counts them.
+-- Counts the chunks for each word, as an ingest does.
 INSERT INTO knowledge_word (tenant_id, asset_id, word, revision, chunks)
     SELECT base.tenant_id, base.asset_id, held.word, base.revision, held.pieces + coalesce((
         SELECT before.chunks FROM knowledge_word AS before

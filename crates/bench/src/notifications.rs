@@ -1,5 +1,8 @@
-//! Benchmark of notifications, on a server of its own over the shared database: the projector's rate, the delay from a commit
-//! to the inbox stream, webhooks beside a receiver that never answers, and a deep page of a large inbox.
+//! Benchmark of notifications, on a separate server over the shared database. It measures four values:
+//! - the rate of the projector, which writes notifications for facts
+//! - the delay from a commit to the inbox stream
+//! - the delay of webhooks while another receiver never responds
+//! - a deep page of a large inbox
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -21,18 +24,18 @@ use crate::fixtures::{Fixtures, WORKSPACE};
 use crate::receiver;
 use crate::thresholds::{TargetResult, TargetVerdict};
 
-/// The name for `--only`.
+/// The name by which `--only` selects this benchmark.
 pub(crate) const NAME: &str = "notifications";
-/// Facts with notifications for the projector.
+/// Number of facts with notifications for the measurement of the projector.
 const PROJECTED_FACTS: u32 = 6_000;
-/// Facts for the inbox stream, one after the other.
+/// Number of facts for the inbox stream, caused one after the other.
 const STREAMED_FACTS: usize = 300;
-/// Facts and destinations for each round of webhooks.
+/// Numbers of facts and of destinations in each round of webhooks.
 const SENT_FACTS: u32 = 4_000;
 const DESTINATIONS: usize = 20;
-/// Rounds without and with a receiver that never answers, in turn.
+/// Number of rounds. Each round measures without and then with a receiver that never responds.
 const ROUNDS: usize = 2;
-/// Rows of the large inbox, and its deep page.
+/// Number of rows of the large inbox, and the number of its deep page.
 const INBOX_ROWS: u32 = 1_000_000;
 const DEEP_PAGE: u32 = 1_000;
 const PAGE_ROWS: u32 = 50;
@@ -49,19 +52,20 @@ const MAX_STREAM_DELAY: Duration = Duration::from_millis(250);
 const MAX_HOLE_RATIO: f64 = 1.2;
 const MAX_DEPTH_RATIO: f64 = 1.3;
 
-/// The result.
+/// The results of the benchmark.
 pub(crate) struct NotificationFigures {
-    /// Projected facts a second, and the recipients of each.
+    /// Projected facts per second, and the mean number of recipients of a fact.
     pub(crate) projected: (f64, f64),
-    /// p99 from the response to a change to its event in the inbox stream.
+    /// p99 delay from the response to a change until the event of this change in the inbox stream.
     pub(crate) stream_delay: Duration,
-    /// p99 from a fact to the receivers that answer, without and with one that does not; of each round.
+    /// p99 delay from a fact to the responding receivers, for each round: without and with a receiver that never
+    /// responds.
     pub(crate) delivery_delays: Vec<(Duration, Duration)>,
-    /// Medians of the first page of a large inbox and of a deep one.
+    /// Median times of the first page and of a deep page of a large inbox.
     pub(crate) inbox_pages: (Duration, Duration),
 }
 
-/// Measures everything. `restart` stops the server and starts it again.
+/// Runs all measurements. `restart` stops the server and starts it again.
 ///
 /// # Errors
 /// When a response is unexpected, PostgreSQL refuses, or a step does not end in time.
@@ -84,7 +88,7 @@ pub(crate) async fn measure(
         let start: i64 = database.query_one(sql, &[]).await?.try_get(0)?;
         suspend_many(server.address, furniture, PROJECTED_FACTS).await?;
         server.stop().await?;
-        // The projector meets the same facts again, as after a pause of its own.
+        // Resets the projector, so that it processes the same facts again, as after a pause.
         database.batch_execute("TRUNCATE notification, notification_delivery").await?;
         database.execute("UPDATE notification_position SET position = $1 WHERE position > $1", &[&start]).await?;
         server = restart().await?;
@@ -110,7 +114,7 @@ async fn await_projection(database: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Suspends workloads, each many times. Every suspension is a fact that concerns people.
+/// Suspends each workload many times. Every suspension is a fact that causes notifications.
 async fn suspend_many(server: SocketAddr, furniture: &Fixtures, facts: u32) -> Result<()> {
     let clients = u32::try_from(CLIENTS)?;
     let each = facts.div_ceil(clients);
@@ -125,7 +129,7 @@ async fn suspend_many(server: SocketAddr, furniture: &Fixtures, facts: u32) -> R
     Ok(())
 }
 
-/// Lets the suspended workloads run again, for the benchmarks after this one.
+/// Reactivates the suspended workloads, because subsequent benchmarks use them.
 async fn resume(server: SocketAddr, furniture: &Fixtures) -> Result<()> {
     let mut connection = Connection::open(server).await?;
     for workload in furniture.workloads.iter().take(CLIENTS) {
@@ -142,7 +146,7 @@ async fn suspend(connection: &mut Connection, workload: &str) -> Result<()> {
     Ok(())
 }
 
-/// Facts with notifications a second after the first batch, and the mean number of recipients.
+/// Projected facts per second, measured from the first batch on, and the mean number of recipients of a fact.
 async fn projection_rate(database: &Client, start: i64) -> Result<(f64, f64)> {
     let count = "SELECT count(*), count(DISTINCT event_id) FROM notification";
     let state = async || -> Result<(i64, i64)> {
@@ -217,7 +221,7 @@ async fn delivery_delays(
     Ok(rounds)
 }
 
-/// p99 from a fact to the receivers that accept: all but one, whose path is `last`.
+/// p99 delay from a fact to the receivers that accept messages. The receiver with the path `last` may never respond.
 async fn delivery_delay(
     server: SocketAddr,
     furniture: &Fixtures,
@@ -237,7 +241,7 @@ async fn delivery_delay(
         let made = connection.json(post(FOLDER, &hook)).await?;
         destinations.push(made.get("destination_id").and_then(Value::as_str).context("no destination")?.to_owned());
     }
-    // A connection of its own for each read, because the receiver closes idle ones.
+    // Opens a new connection for each read, because the receiver closes idle connections.
     let read_delays = async || Connection::open(receiver).await?.json(get(receiver::DELAYS)).await;
     read_delays().await?;
     suspend_many(server, furniture, SENT_FACTS).await?;
@@ -302,7 +306,8 @@ async fn inbox_pages(server: SocketAddr, database: &Client) -> Result<(Duration,
 }
 
 impl NotificationFigures {
-    /// The median ratio of the delays with a receiver that never answers to those without.
+    /// The median, over all rounds, of the delay with a receiver that never responds, relative to the delay
+    /// without one.
     fn hole_ratio(&self) -> f64 {
         let ratio =
             |(without, with): &(Duration, Duration)| with.as_secs_f64() / without.as_secs_f64().max(f64::EPSILON);
@@ -327,7 +332,7 @@ impl NotificationFigures {
     }
 }
 
-/// The targets, measured or not.
+/// Evaluates the targets. Without a measurement they count as not measured.
 pub(crate) fn judge(seen: Option<&NotificationFigures>) -> Vec<TargetResult> {
     let result = |what: &str, target: String, measured: Option<(String, bool)>| TargetResult {
         name: format!("{NAME}: {what}"),

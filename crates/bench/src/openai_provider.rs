@@ -1,8 +1,9 @@
-//! Benchmark of runs with an HTTP model provider, against the built-in provider and against a third-party gateway.
+//! Benchmark of runs with an HTTP model provider, compared with the built-in provider and with a third-party gateway.
 //!
-//! The stub provider responds at once with a constant answer, so the measurement covers only Fairway's own work. The
-//! three are loaded in turn, in several rounds, so that other load on the machine affects all of them. A single
-//! client then measures the latency of the first streamed part from the provider to the client.
+//! The stub provider responds at once with a constant answer, so the measurement covers only Fairway's own work.
+//! HTTP provider, built-in provider and gateway are loaded in turn, in several rounds, so that other load on the
+//! machine affects all three. A single client then measures the latency of the first streamed part from the
+//! provider to the client.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,14 +21,14 @@ use crate::scenario::ticket_request;
 use crate::stub_provider::{CONSTANT_ANSWER, parse_send_time};
 use crate::thresholds::{TargetResult, TargetVerdict};
 
-/// Names for `--only`: the runs, and the first part of an answer.
+/// The names by which `--only` selects the runs and the latency of the first part.
 pub(crate) const NAME: &str = "execute by openai";
 pub(crate) const FIRST_PART_NAME: &str = "first streamed byte";
 /// The number of rounds.
 pub(crate) const ROUNDS: usize = 3;
 /// Worker processes of the gateway.
 pub(crate) const GATEWAY_WORKERS: usize = 2;
-/// Answers that the single client receives, with this pause between them.
+/// Number of answers that the single client receives. A pause separates them.
 const SAMPLES: u32 = 300;
 const WARM_UP: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(20);
@@ -36,22 +37,22 @@ pub(crate) const GATEWAY_KEY: &str = "sk-fairway-bench-of-nobody-else";
 /// Marks the first part of an answer in the stream.
 const DELTA: &str = "event: output.delta\n";
 
-/// Minimum throughput as a share of the built-in provider's.
+/// Minimum throughput as a share of the throughput with the built-in provider.
 const MIN_SHARE: f64 = 0.7;
-/// Minimum throughput as a multiple of the gateway's.
+/// Minimum throughput as a multiple of the gateway's throughput.
 const MIN_GATEWAY_MULTIPLE: f64 = 10.0;
-/// Maximum p99 latency of a first part.
+/// Maximum p99 latency of the first streamed part.
 const MAX_FIRST_PART_LATENCY: Duration = Duration::from_millis(5);
 
-/// The result.
+/// The results of the benchmark.
 pub(crate) struct ProviderBenchmark {
     /// The rounds, if `--only` selects them.
     pub(crate) rounds: Vec<ProviderRates>,
-    /// p50 and p99 latency of a first part, in microseconds.
+    /// p50 and p99 latency of the first streamed part, in microseconds.
     pub(crate) first_part: Option<(u64, u64)>,
 }
 
-/// Requests per second of each, in one round.
+/// Requests per second in one round: with the built-in provider, with the HTTP provider, and through the gateway.
 pub(crate) struct ProviderRates {
     pub(crate) local: f64,
     pub(crate) openai: f64,
@@ -59,7 +60,7 @@ pub(crate) struct ProviderRates {
     pub(crate) gateway: Option<f64>,
 }
 
-/// Clients that run a workload.
+/// Scripts of clients that execute a workload.
 pub(crate) fn run_scripts(furniture: &Fixtures, workload: &Workload, clients: usize) -> Vec<ClientScript> {
     let path: Rc<str> = execute_path(workload).into();
     let script = |_| {
@@ -70,7 +71,7 @@ pub(crate) fn run_scripts(furniture: &Fixtures, workload: &Workload, clients: us
     (0..clients).map(script).collect()
 }
 
-/// Clients that send the same question to the gateway.
+/// Scripts of clients that send the same model request directly to the gateway.
 pub(crate) fn gateway_scripts(clients: usize) -> Vec<ClientScript> {
     let body = json!({
         "model": "small", "temperature": 0.2, "max_tokens": 200,
@@ -101,7 +102,7 @@ fn execute_path(workload: &Workload) -> String {
     format!("/v1/workloads/by-slug/{}/execute", workload.slug)
 }
 
-/// p50 and p99 latency of a first part for a single client, in microseconds.
+/// Measures p50 and p99 latency of the first streamed part for a single client, in microseconds.
 ///
 /// # Errors
 /// When a run does not complete, or streams no part.
@@ -135,7 +136,7 @@ async fn first_part_latency(connection: &mut Connection, question: BenchRequest)
 }
 
 impl ProviderRates {
-    /// Creates a round from a measurement of each.
+    /// Creates the rates of a round from its measurements.
     pub(crate) fn new(local: &Measurement, openai: &Measurement, gateway: Option<&Measurement>) -> ProviderRates {
         ProviderRates { local: local.rate(), openai: openai.rate(), gateway: gateway.map(Measurement::rate) }
     }
@@ -161,7 +162,7 @@ impl ProviderBenchmark {
         median(self.rounds.iter().filter_map(of))
     }
 
-    /// The results for the report.
+    /// The rows of this benchmark in the report.
     pub(crate) fn table_rows(&self) -> Vec<(&'static str, String)> {
         let mut rows = Vec::new();
         let rate = |value: Option<f64>| value.map_or_else(|| "n/a".to_owned(), |rate| format!("{rate:.0}"));
@@ -195,7 +196,7 @@ fn millis(micros: u64) -> String {
     format!("{:.1} ms", Duration::from_micros(micros).as_secs_f64() * 1e3)
 }
 
-/// The targets, measured or not.
+/// Evaluates the targets. Without a measurement they count as not measured.
 pub(crate) fn judge(seen: Option<&ProviderBenchmark>) -> Vec<TargetResult> {
     let judged = |what: String, bar: String, measured: Option<String>, met: Option<bool>| TargetResult {
         name: what,

@@ -1,4 +1,4 @@
-//! Behaviour at five times the capacity.
+//! Benchmark of the behaviour at five times the server's capacity.
 //!
 //! First, the usual number of closed-loop clients measures the server's capacity. Then many clients send requests on
 //! a fixed schedule, at five times that rate in total, regardless of the responses. Another caller sends a few
@@ -27,41 +27,41 @@ use crate::fixtures::{Fixtures, OUTSIDER};
 use crate::scenario::ticket_request;
 use crate::thresholds::{CLIENTS, TargetResult, TargetVerdict, mebibytes};
 
-/// The name for `--only`.
+/// The name by which `--only` selects this benchmark.
 pub(crate) const NAME: &str = "overload";
-/// The multiple of the capacity that is requested.
+/// The offered request rate as a multiple of the capacity.
 const OVERLOAD_FACTOR: f64 = 5.0;
-/// The numbers of clients that are measured one after the other: enough that each has its response before its next
-/// request, and so many that connections cost more than requests.
+/// The measured numbers of clients. With the first, each client has its response before its next request. With the
+/// second, connections cost more than requests.
 const CLIENT_COUNTS: [usize; 2] = [400, 2_000];
 /// Number of client threads.
 const THREADS: usize = 8;
-/// Duration of the capacity measurement, and of the overload.
+/// Duration of the capacity measurement and of the overload, respectively.
 const CAPACITY_DURATION: Duration = Duration::from_secs(5);
 const OVERLOAD_DURATION: Duration = Duration::from_secs(15);
 /// Pause between two numbers of clients.
 const MEASUREMENT_PAUSE: Duration = Duration::from_secs(3);
-/// Pause between two requests of the other caller.
+/// Pause between two requests of the caller that does not take part in the overload.
 const OTHER_CALLER_PAUSE: Duration = Duration::from_millis(20);
-/// Consecutive successful and fast responses that mark the end of the recovery.
+/// Number of consecutive successful and fast responses after which the server counts as recovered.
 const RECOVERED_STREAK: u32 = 20;
 /// Timeout of the recovery.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum slowdown of an accepted request.
+/// Maximum p99 latency of accepted requests, relative to the latency at usual load.
 const MAX_SLOWDOWN: f64 = 2.0;
-/// Maximum memory in bytes.
+/// Maximum memory of the server in bytes.
 const MAX_MEMORY: u64 = 512 << 20;
 /// Maximum recovery time.
 const MAX_RECOVERY: Duration = Duration::from_secs(10);
 /// Minimum share of the other caller's requests that succeed.
 const MIN_OTHER_CALLER_SHARE: f64 = 0.8;
 
-/// The result with one number of clients.
+/// The result of the overload with one number of clients.
 pub(crate) struct Overload {
     /// Number of clients, each with one connection.
     pub(crate) clients: usize,
-    /// Responses per second and their p99 in microseconds, in the closed loop.
+    /// Capacity in the closed loop: responses per second, and their p99 in microseconds.
     pub(crate) usual: (f64, u64),
     /// Requests per second that were sent.
     pub(crate) offered: f64,
@@ -73,7 +73,7 @@ pub(crate) struct Overload {
     pub(crate) unexpected: u64,
     /// Connections that were closed between two requests.
     pub(crate) closed: u64,
-    /// The other caller's requests, and how many succeeded.
+    /// The other caller's requests: all, and those that succeeded.
     pub(crate) other_caller: (u64, u64),
     /// The server's peak memory in bytes.
     pub(crate) memory: u64,
@@ -81,7 +81,7 @@ pub(crate) struct Overload {
     pub(crate) recovery: Duration,
 }
 
-/// The request: a run of one workload. All requests are identical bytes, to minimize the clients' work.
+/// The execute request. All requests have identical bytes, to minimize the clients' work.
 #[derive(Clone)]
 struct RunRequest {
     path: String,
@@ -160,7 +160,7 @@ pub(crate) async fn measure(address: SocketAddr, process: u32, furniture: &Fixtu
     let mut measured = Vec::new();
     for clients in CLIENT_COUNTS {
         measured.push(measure_with(clients, address, process, furniture).await?);
-        // Load shedding ends a second after its last refusal; the next capacity measurement must meet none.
+        // Load shedding ends a second after its last refusal. The next capacity measurement must start after that.
         sleep(MEASUREMENT_PAUSE).await;
     }
     Ok(measured)
@@ -296,7 +296,7 @@ async fn scheduled_client(
     }
 }
 
-/// The other caller, which reads occasionally: the requests, and how many succeeded.
+/// Reads occasionally as another caller. Returns the number of requests, and of those that succeeded.
 async fn other_caller(address: SocketAddr, until: Instant) -> Result<(u64, u64)> {
     let mut connection = Connection::open(address).await?;
     let (mut asked, mut got) = (0_u64, 0_u64);
@@ -337,7 +337,7 @@ fn micros(time: Duration) -> u64 {
 }
 
 impl Overload {
-    /// The p99 of accepted requests, relative to the usual p99.
+    /// The p99 latency of accepted requests, relative to the p99 in the closed loop.
     pub(crate) fn slowdown(&self) -> f64 {
         self.accepted.1 as f64 / (self.usual.1 as f64).max(1.0)
     }
@@ -346,7 +346,7 @@ impl Overload {
         self.other_caller.1 as f64 / (self.other_caller.0 as f64).max(1.0)
     }
 
-    /// The results for the report.
+    /// The rows of this benchmark in the report.
     pub(crate) fn table_rows(&self) -> Vec<(String, String)> {
         let millis = |micros: u64| micros as f64 / 1e3;
         let name = benchmark_name(self.clients);
@@ -374,7 +374,7 @@ fn benchmark_name(clients: usize) -> String {
     format!("{NAME} by {clients} clients")
 }
 
-/// The targets, measured or not.
+/// Evaluates the targets. Without a measurement they count as not measured.
 pub(crate) fn judge(measured: &[Overload]) -> Vec<TargetResult> {
     let judge_one = |clients| judge_count(clients, measured.iter().find(|one| one.clients == clients));
     CLIENT_COUNTS.into_iter().flat_map(judge_one).collect()
@@ -459,7 +459,7 @@ mod tests {
         assert_eq!((both.len(), missed.len(), missed[0].name.contains("by 2000 clients")), (10, 1, true));
     }
 
-    /// 32 fast clients must not hide 368 slow ones.
+    /// The p99 is taken over all clients, so that 32 fast clients do not hide 368 slow ones.
     #[test]
     fn p99_covers_every_client() {
         let clients = |times: &[(u64, u64)]| {

@@ -8,20 +8,20 @@ use serde_json::{Value, json};
 use crate::connection::{BenchRequest, Connection, delete, get, post, with_header};
 use crate::fixtures::{ENVIRONMENT, Fixtures};
 
-/// The reading actor. No other scenario uses this name, so it has no other bindings.
+/// The actor that reads. No other scenario uses this name, so the actor has no other role bindings.
 const READER: &str = "user:bench-reader";
 /// How often the role is granted and revoked.
 const ROUNDS: u32 = 50;
 
-/// The result.
+/// The number of rounds, and of reads with outdated permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RevocationResult {
     pub(crate) rounds: u32,
-    /// Reads that were answered by the previous permissions.
+    /// Reads that the server answered according to the previous permissions.
     pub(crate) late: u32,
 }
 
-/// Grants and revokes a role, with reads in between that fill the cache.
+/// Grants and revokes a role in turn. The reads in between fill the permission cache.
 ///
 /// # Errors
 /// When a role cannot be granted or revoked.
@@ -30,7 +30,7 @@ pub(crate) async fn measure(address: SocketAddr, furniture: &Fixtures) -> Result
     let workload = furniture.workloads.first().context("there is no workload to read")?;
     let path = format!("/v1/workloads/{}/active-release?environment={ENVIRONMENT}", workload.id);
     let read = || with_header(get(&path), "x-actor-ref", READER);
-    // A bound actor has only its bindings, so this one leaves nothing to read.
+    // An actor with a role binding has only that role. This binding permits no read of releases.
     grant(&mut connection, "runtime_user", &workload.id).await?;
     let mut seen = RevocationResult { rounds: ROUNDS, late: 0 };
     for _ in 0..ROUNDS {

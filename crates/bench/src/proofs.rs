@@ -1,7 +1,7 @@
-//! Benchmark of proofs: inclusion proofs in a log of ten million facts, evidence bundles, and their offline verification.
+//! Benchmark of inclusion proofs in a log of ten million facts, evidence bundles, and their offline verification.
 //!
-//! SQL stores the facts and their order, as the sequencer would; the server builds the tree and the tiles. The readings are
-//! those of one client.
+//! SQL stores the facts and their order, as the sequencer would. The server builds the Merkle tree and its tiles.
+//! One client measures all times.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,39 +21,40 @@ use crate::fixtures::{ENVIRONMENT, Fixtures};
 use crate::run::report_progress;
 use crate::thresholds::{TargetResult, TargetVerdict};
 
-/// The name for `--only`.
+/// The name by which `--only` selects this benchmark.
 pub(crate) const NAME: &str = "proofs";
-/// Stored facts.
+/// Number of stored facts.
 const FACTS: u64 = 10_000_000;
-/// Requests for proofs of facts across the whole log.
+/// Number of requests for inclusion proofs, spread over the whole log.
 const PROOFS: u64 = 2_000;
-/// Requests for the bundle of a run, and verifications of it.
+/// Number of requests for the evidence bundle of a run, and of verifications of the bundle.
 const BUNDLES: u64 = 40;
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Timeout of the tree over all facts.
+/// Timeout until the Merkle tree covers all facts.
 const TIMEOUT: Duration = Duration::from_secs(1_200);
 
 const MAX_PROOF_P99: Duration = Duration::from_millis(20);
 const MAX_BUNDLE: Duration = Duration::from_millis(100);
 const MAX_VERIFICATION: Duration = Duration::from_millis(300);
 
-/// Stores facts behind those of the largest log; `FACTS` stands for their number.
+/// SQL that appends facts to the largest log. `FACTS` is replaced by their number.
 const STORE: &str = include_str!("proofs.sql");
 
-/// The results.
+/// The results of the benchmark.
 pub(crate) struct ProofFigures {
-    /// Times of inclusion proofs in microseconds.
+    /// Response times of inclusion proofs in microseconds.
     proofs: Histogram<u64>,
-    /// Times of bundles in microseconds.
+    /// Response times of evidence bundles in microseconds.
     bundles: Histogram<u64>,
-    /// Times of `fairway verify`, with the start of the process, in microseconds.
+    /// Durations of `fairway verify`, including the start of the process, in microseconds.
     verifications: Histogram<u64>,
 }
 
-/// Stores the facts, waits for their tree and measures. The command line is beside the server's executable.
+/// Stores the facts, waits for their Merkle tree, and measures. The command line `fairway` must be in the folder
+/// of the server's executable.
 ///
 /// # Errors
-/// When PostgreSQL refuses, the tree stays behind, or a response is unexpected.
+/// When PostgreSQL refuses, the tree does not cover the facts in time, or a response is unexpected.
 pub(crate) async fn measure(
     server: &ChildProcess,
     fixtures: &Fixtures,
@@ -80,7 +81,7 @@ pub(crate) async fn measure(
     let mut connection = Connection::open(server.address).await?;
     let mut proofs = histogram()?;
     for read in 0..PROOFS {
-        // A stride without a common divisor visits facts across the whole log.
+        // The stride has no common divisor with the number of facts, so the reads are spread over the whole log.
         let number = read * 7_368_787 % FACTS + 1;
         let request = get(&format!("/v1/audit/events/019a0000-0000-7000-8000-{number:012x}/inclusion-proof"));
         let since = Instant::now();
@@ -105,7 +106,7 @@ pub(crate) async fn measure(
     Ok(ProofFigures { proofs, bundles, verifications })
 }
 
-/// Executes a run, and reads its bundle once a checkpoint covers it.
+/// Executes a run, and reads its evidence bundle as soon as a checkpoint covers the run.
 async fn measure_bundles(connection: &mut Connection, fixtures: &Fixtures) -> Result<(Histogram<u64>, Vec<u8>)> {
     let workload = fixtures.workloads.first().context("no workload was created")?;
     let path = format!("/v1/workloads/by-slug/{}/execute", workload.slug);
@@ -155,7 +156,7 @@ impl ProofFigures {
     }
 }
 
-/// The targets, measured or not.
+/// Evaluates the targets. Without a measurement they count as not measured.
 pub(crate) fn judge(seen: Option<&ProofFigures>) -> Vec<TargetResult> {
     let result = |name: &str, limit: Duration, measured: Option<Duration>| TargetResult {
         name: format!("{NAME}: {name}"),

@@ -1,5 +1,5 @@
--- Stores facts behind those of the largest log. One transaction holds the log, so that no sequencer extends it meanwhile.
--- The identifiers ascend like those of real facts.
+-- Appends facts to the largest log. One transaction locks the log, so that no sequencer extends it at the same time.
+-- The identifiers ascend, as those of real facts do.
 CREATE TEMP TABLE grown ON COMMIT DROP AS
     SELECT tenant_id, size FROM fact_log ORDER BY size DESC LIMIT 1 FOR UPDATE;
 INSERT INTO fact (tenant_id, fact_id, kind, body, leaf_hash)

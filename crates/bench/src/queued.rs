@@ -1,8 +1,9 @@
 //! Benchmark of queued runs: a server without a worker, and two worker processes, over the shared database.
 //!
-//! The first measurement submits runs with immediate responses and waits until the last has ended, next to the
-//! baseline's commits. The second uses closed-loop clients that wait for their runs. Then a single client measures
-//! the queueing time, and the delay from a run's end to its follower.
+//! The first measurement submits runs with immediate 202 responses, and waits until the last run has ended. The
+//! baseline's commits are measured before and after it. The second measurement uses closed-loop clients that wait
+//! for their runs. Finally, a single client measures the queueing time, and the delay from a run's end to the
+//! client that follows its events.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -21,14 +22,14 @@ use crate::fixtures::Fixtures;
 use crate::scenario::ticket_request;
 use crate::thresholds::{TargetResult, TargetVerdict};
 
-/// The name for `--only`.
+/// The name by which `--only` selects this benchmark.
 pub(crate) const NAME: &str = "queued";
 /// Number of worker processes.
 pub(crate) const WORKERS: usize = 2;
-/// Runs of the single client, with this pause between them.
+/// Number of runs of the single client. A pause separates them.
 const SAMPLES: u32 = 300;
 const PAUSE: Duration = Duration::from_millis(20);
-/// Poll interval for the end of the last run.
+/// Interval of polling for the end of the last run.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Timeout for draining the queue.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -37,20 +38,20 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 const MIN_SHARE: f64 = 0.25;
 /// Maximum queueing time at low load.
 const MAX_QUEUEING: Duration = Duration::from_millis(20);
-/// Maximum delay from a run's end to its follower.
+/// Maximum delay from a run's end to the client that follows its events.
 const MAX_FOLLOWER_DELAY: Duration = Duration::from_millis(5);
 
-/// The result.
+/// The results of the benchmark.
 pub(crate) struct QueuedRuns {
-    /// Runs per second with immediate responses, from the first request to the last end.
+    /// Runs per second with immediate responses, measured from the first request to the end of the last run.
     pub(crate) drained: f64,
-    /// Runs per second with clients that wait for the end, and their p99 in microseconds.
+    /// Runs per second with clients that wait for the end of their runs, and the p99 latency in microseconds.
     pub(crate) runs: (f64, u64),
     /// The baseline's commits per second, measured before and after.
     pub(crate) baseline: f64,
-    /// p99 from acceptance to the policy decision at the start, in microseconds.
+    /// p99 time from acceptance to the policy decision at the run's start, in microseconds.
     pub(crate) queueing: u64,
-    /// p99 from a run's end to its follower, including persistence, in microseconds.
+    /// p99 delay from a run's end to the client that follows its events, including persistence, in microseconds.
     pub(crate) follower_delay: u64,
 }
 
@@ -61,7 +62,8 @@ impl QueuedRuns {
     }
 }
 
-/// Runs per second for `clients` clients that submit `runs` runs each with a 202 response, until the last has ended.
+/// Measures runs per second. `clients` clients submit `runs` runs each, with 202 responses; the time ends with the
+/// last run.
 ///
 /// # Errors
 /// When a response is not 202, a run does not complete, or the queue is not empty after a minute.
@@ -105,7 +107,7 @@ pub(crate) async fn drain_rate(
     Ok(all as f64 / took.as_secs_f64())
 }
 
-/// p99 of the queueing time and of the follower's delay for a single client, in microseconds.
+/// Measures p99 of the queueing time and of the follower's delay for a single client, in microseconds.
 ///
 /// # Errors
 /// When a run fails, or PostgreSQL does not respond.
@@ -147,7 +149,7 @@ pub(crate) async fn single_client_latencies(
 }
 
 impl QueuedRuns {
-    /// The results for the report.
+    /// The rows of this benchmark in the report.
     pub(crate) fn table_rows(&self) -> Vec<(&'static str, String)> {
         let millis = |micros: u64| micros as f64 / 1e3;
         vec![
@@ -161,7 +163,7 @@ impl QueuedRuns {
     }
 }
 
-/// The targets, measured or not.
+/// Evaluates the targets. Without a measurement they count as not measured.
 pub(crate) fn judge(seen: Option<&QueuedRuns>) -> Vec<TargetResult> {
     let millis = |micros: u64| format!("{:.1} ms", micros as f64 / 1e3);
     let judged = |what: &str, bar: String, measured: Option<String>, met: Option<bool>| TargetResult {

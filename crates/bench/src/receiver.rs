@@ -1,4 +1,4 @@
-//! A stub receiver of webhooks: it accepts every message and records its delay, or never answers.
+//! A stub receiver of webhooks. One path accepts every message and records its delay; another path never responds.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::time::sleep;
 
-/// The recorded delays, in microseconds; a read removes them. It also responds when the receiver is ready.
+/// Path that returns the recorded delays in microseconds, and clears them. It also serves as the readiness check.
 pub(crate) const DELAYS: &str = "/delays";
-/// A path that accepts.
+/// Path that accepts every message.
 pub(crate) const ACCEPTS: &str = "/in";
-/// A path that never answers.
+/// Path that never responds.
 pub(crate) const HANGS: &str = "/hole";
-/// Longer than any client waits.
+/// A duration longer than the timeout of any client.
 const FOREVER: Duration = Duration::from_secs(3_600);
 
 #[derive(Args)]
@@ -53,7 +53,7 @@ async fn read(delays: Data<Delays>) -> HttpResponse {
     HttpResponse::Ok().json(json!(delays))
 }
 
-/// Records the time since the fact of a `CloudEvent`.
+/// Records the time since the `time` attribute of a `CloudEvent`.
 async fn accept(delays: Data<Delays>, event: Json<Value>) -> HttpResponse {
     let time = event.get("time").and_then(Value::as_str).and_then(|time| OffsetDateTime::parse(time, &Rfc3339).ok());
     let Some(time) = time else { return HttpResponse::BadRequest().finish() };

@@ -22,12 +22,12 @@ impl Report {
         Report { findings, judged }
     }
 
-    /// The Markdown tables.
+    /// Renders the Markdown tables.
     pub(crate) fn markdown(&self) -> String {
         markdown::write(&self.findings, &self.judged)
     }
 
-    /// The missed targets.
+    /// Compares the verdicts with the known misses.
     pub(crate) fn outcome(&self) -> Outcome {
         outcome(&self.judged, KNOWN_MISSES)
     }

@@ -39,20 +39,20 @@ use crate::verified_tokens;
 
 /// Warm-up before a measurement, for connections, prepared statements and caches.
 const WARM_UP: Duration = Duration::from_millis(600);
-/// Unmeasured queued runs of each client before the measured ones.
+/// Number of queued runs of each client that precede the measured ones as a warm-up.
 const WARM_UP_RUNS: u64 = 20;
 /// Queued runs of each client for each second of a scenario.
 const QUEUED_RUNS_PER_SECOND: u64 = 60;
-/// Duration of counting statements for a scenario.
+/// Duration of the run that counts statements for a scenario.
 const COUNTING_DURATION: Duration = Duration::from_millis(1_500);
-/// A single client, because concurrent requests share statements.
+/// Counting uses a single client, because concurrent requests share statements.
 const COUNTING_CLIENTS: usize = 1;
-/// Duration of one alternating measurement on each of two databases.
+/// Duration of one measurement in an alternating comparison of two databases.
 const INTERLEAVED_DURATION: Duration = Duration::from_millis(1_200);
-/// Duration of observing the idle server.
+/// Duration of the observation of the idle server.
 const IDLE_DURATION: Duration = Duration::from_secs(3);
 
-/// The benchmarks outside the table of scenarios.
+/// Names of the benchmarks outside the table of scenarios.
 const PARTS: [&str; 13] = [
     timing_oracle::NAME,
     overload::NAME,
@@ -91,7 +91,7 @@ pub(crate) struct Idle {
     pub(crate) memory: u64,
 }
 
-/// All results of a benchmark run.
+/// The results of all benchmarks in a run.
 pub(crate) struct Findings {
     pub(crate) machine: Machine,
     pub(crate) seconds: f64,
@@ -101,7 +101,7 @@ pub(crate) struct Findings {
     /// Alternating measurements with a small database; empty when no year was stored.
     pub(crate) interleaved: Vec<InterleavedScenario>,
     pub(crate) accounts: Vec<(Scenario, Option<StatementCounts>)>,
-    /// Whether changed permissions applied at once, if the active-release scenario was measured.
+    /// Whether changed permissions applied to the next request, if the active-release scenario was measured.
     pub(crate) permission_revocation: Option<RevocationResult>,
     /// Timing of reads of hidden resources; empty when not selected.
     pub(crate) timing_oracle: Vec<TimingComparison>,
@@ -109,15 +109,15 @@ pub(crate) struct Findings {
     pub(crate) overload: Vec<Overload>,
     /// Queued runs, if selected.
     pub(crate) queued: Option<QueuedRuns>,
-    /// Scripts, if selected.
+    /// Latencies of scripts, if selected.
     pub(crate) code_mode: Option<ScriptLatency>,
     /// Runs with an HTTP model provider, if selected.
     pub(crate) provider: Option<ProviderBenchmark>,
     /// Notifications, if selected.
     pub(crate) notifications: Option<NotificationFigures>,
-    /// Reads with access tokens beside reads in local mode, if selected.
+    /// Reads with access tokens, compared with reads in local mode, if selected.
     pub(crate) verified_tokens: Option<InterleavedScenario>,
-    /// Runs beside background tasks, one result for each selected task.
+    /// Cost that background tasks add to runs; one result for each selected task.
     pub(crate) task_costs: Vec<TaskCost>,
     /// Document retrieval from a million chunks, if selected.
     pub(crate) retrieval: Option<RetrievalLatency>,
@@ -206,7 +206,7 @@ struct Bench<'a> {
     baseline: ChildProcess,
     server: ChildProcess,
     fixtures: Fixtures,
-    /// The small database and its server for the same scenarios.
+    /// The small database and its server, for comparisons with the large database.
     small: Option<SmallDatabase>,
     home: &'a RunDirectory,
     postgres: &'a Postgres,
@@ -297,7 +297,7 @@ impl Bench<'_> {
             findings.verified_tokens = Some(self.measure_verified_tokens().await?);
         }
         findings.task_costs = self.measure_tasks().await?;
-        // Skipped by default, because storing their rows takes minutes.
+        // Skipped by default, because storing the rows for these benchmarks takes minutes.
         if self.plan.only.is_some() || self.plan.fill.is_some() {
             self.measure_many_rows(&mut findings).await?;
         }
@@ -318,7 +318,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Requires that the main server has stopped, because it would also take queued runs.
+    /// Measures queued runs. The main server must have stopped, because it would also claim them.
     async fn measure_queued(&self) -> Result<QueuedRuns> {
         let (mut server, mut workers) = start_queue(self.home, self.postgres, &self.plan.server).await?;
         let row = Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One };
@@ -343,7 +343,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Uses a separate server, because the other scenarios run without a provider account.
+    /// Measures runs with an HTTP model provider. Uses a separate server, because the other scenarios run without
+    /// a provider account.
     async fn measure_provider(&self) -> Result<ProviderBenchmark> {
         let (mut provider, mut server) = start_provider_and_server(self.home, self.postgres, &self.plan.server).await?;
         let workload = self.fixtures.workload_with_account(server.address, "bench-asking").await?;
@@ -393,7 +394,7 @@ impl Bench<'_> {
         Ok(rounds)
     }
 
-    /// Stores runs, and selects those to read.
+    /// Stores runs, and selects those that scenarios read.
     async fn store_runs(&mut self, filling: HistorySize, walk: Option<SocketAddr>) -> Result<()> {
         report_progress(&format!("storing {} runs of {} days", filling.runs, filling.days));
         let [fairway, _] = &self.databases;
@@ -402,7 +403,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Measures a scenario at each number of clients; empty when its data does not exist.
+    /// Measures a scenario at each number of clients. Returns an empty list when the scenario's data is missing.
     async fn measure_at_each_client_count(&self, row: Scenario) -> Result<Vec<ScenarioMeasurement>> {
         let mut all = Vec::new();
         for clients in self.plan.clients.iter().filter(|_| row.is_available(&self.fixtures)) {
@@ -429,10 +430,10 @@ impl Bench<'_> {
         Ok(all)
     }
 
-    /// Measures a scenario with baselines before and after it, so that other load affects both.
+    /// Measures a scenario with baselines before and after it, so that other load affects scenario and baselines alike.
     ///
-    /// Updates statistics first: the benchmark fills tables in seconds, and autovacuum would update them only within
-    /// a minute.
+    /// Updates statistics first: the benchmark fills tables in seconds, while autovacuum would update them only
+    /// within a minute.
     async fn measure_scenario(&self, row: Scenario, clients: usize) -> Result<ScenarioMeasurement> {
         let around: &[BaselineOperation] = match row.baseline() {
             BaselineOperation::Read => &[BaselineOperation::Read],
@@ -456,7 +457,8 @@ impl Bench<'_> {
         Ok(ScenarioMeasurement { scenario: row, clients, fairway, baselines: floors })
     }
 
-    /// Starts with a checkpoint, so that every measurement has a comparable share of full-page images.
+    /// Measures under load. Starts with a checkpoint, so that every measurement has a comparable share of
+    /// full-page images.
     async fn measure_load(
         &self,
         target: &ChildProcess,

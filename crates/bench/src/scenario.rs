@@ -1,4 +1,4 @@
-//! The scenarios: the requests of their clients, and their baselines.
+//! The benchmark scenarios: the requests of their clients, and their baselines.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use crate::connection::{BenchRequest, get, post, post_bytes, with_header};
 use crate::fill_history::StoredRuns;
 use crate::fixtures::{CONTESTED_LANE, ENVIRONMENT, Fixtures, WORKSPACE, prompt};
 
-/// A scenario.
+/// A benchmark scenario: the requests that all clients send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scenario {
     /// A route without work, which measures HTTP and all middleware.
@@ -25,7 +25,7 @@ pub(crate) enum Scenario {
     VersionCreate,
     /// Moves a release between draft and review.
     Transition,
-    /// Activates a release on a lane that another one holds.
+    /// Activates a release on a lane that another release holds.
     Activation,
     /// Stores a use case as a draft.
     UseCaseCreate,
@@ -51,7 +51,7 @@ pub(crate) enum Scenario {
     Execute { keys: KeyMode, workloads: WorkloadSpread },
 }
 
-/// Whether requests carry a fresh idempotency key.
+/// Whether requests contain a new idempotency key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum KeyMode {
     Off,
@@ -72,7 +72,7 @@ pub(crate) enum PageDepth {
 pub(crate) enum RunFilter {
     /// The newest runs.
     Newest,
-    /// Runs at a depth of half a million, by cursor, or the deepest that exist.
+    /// Runs half a million rows deep in the list, or as deep as the list is, by cursor.
     Deep,
     /// The newest failed runs.
     Failed,
@@ -92,7 +92,7 @@ pub(crate) enum BaselineOperation {
     Read,
     /// A transaction with two inserts.
     Commit,
-    /// The same two inserts in one statement.
+    /// Two inserts in one statement.
     CommitInOneStatement,
 }
 
@@ -152,7 +152,7 @@ impl Scenario {
         }
     }
 
-    /// The baseline of the scenario's target.
+    /// The baseline operation that the scenario's target refers to.
     pub(crate) fn baseline(self) -> BaselineOperation {
         match self {
             Scenario::Hello
@@ -174,12 +174,12 @@ impl Scenario {
         }
     }
 
-    /// Whether it needs the catalogue, which takes a while to create.
+    /// Whether the scenario needs the catalogue of assets, which takes a while to create.
     pub(crate) fn needs_catalogue(self) -> bool {
         matches!(self, Scenario::AssetList { .. })
     }
 
-    /// Whether it reads stored runs.
+    /// Whether the scenario reads stored runs.
     pub(crate) fn needs_runs(self) -> bool {
         matches!(
             self,
@@ -191,13 +191,13 @@ impl Scenario {
         )
     }
 
-    /// Whether its data exists. The deep page exists only after a year of runs was stored.
+    /// Whether the scenario's data exists. The deep page exists only after a year of runs was stored.
     pub(crate) fn is_available(self, furniture: &Fixtures) -> bool {
         let deep = || furniture.stored_runs.as_ref().is_some_and(|grown| grown.deep.is_some());
         self != Scenario::RunList { which: RunFilter::Deep } || deep()
     }
 
-    /// A script for each client. Clients contend on nothing except the workload.
+    /// Creates a script for each client. Clients share no resource except the workload.
     ///
     /// # Errors
     /// When there are more clients than fixtures.
@@ -353,7 +353,7 @@ fn evidence_script(scenario: Scenario, furniture: &Fixtures, client: usize, clie
     };
     let path = |id: &String| format!("/v1/executions/{id}/{route}");
     let grown = stored_runs(furniture)?;
-    // Each client starts at a different run; the order is independent of age.
+    // Each client starts at a different run. The order of the runs is independent of their age.
     let start = client * grown.executions.len() / clients.max(1);
     let mut paths = Cycle::starting_at(grown.executions.iter().map(path).collect(), start)?;
     Ok(ClientScript::new(move || get(paths.next()), expects))
@@ -368,7 +368,7 @@ fn run_list_script(furniture: &Fixtures, which: RunFilter) -> Result<ClientScrip
     Ok(ClientScript::new(move || get(&path), expects))
 }
 
-/// A request that stores a use case whose assets are new.
+/// A request that stores a use case whose assets do not exist yet.
 fn create_use_case(number: u64) -> BenchRequest {
     let bundle = json!({
         "name": format!("Bench case {number}"),

@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 
 use crate::environment::DATABASE;
 
-/// Maximum number of characters kept of a statement's text.
+/// Maximum number of characters of a statement's text in the report.
 const MAX_TEXT_CHARS: i32 = 160;
 
 /// Counts statements, if this build of PostgreSQL supports it.
@@ -21,7 +21,7 @@ enum Availability {
     Unavailable,
 }
 
-/// A statement of the server.
+/// A counted statement of the server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Statement {
     /// The beginning of its text, on one line.
@@ -30,9 +30,9 @@ pub(crate) struct Statement {
     pub(crate) calls: u64,
     /// Total execution time in PostgreSQL, in milliseconds.
     pub(crate) milliseconds: f64,
-    /// Bytes of write-ahead log that the statement wrote. A read writes some when it removes dead rows from a page.
+    /// Bytes of write-ahead log that the statement wrote. A read can write some when it removes dead rows from a page.
     pub(crate) log_bytes: u64,
-    /// Whether its text changes rows.
+    /// Whether the statement's text changes rows.
     pub(crate) changes_rows: bool,
 }
 
@@ -52,10 +52,10 @@ pub(crate) struct StatementCounts {
 }
 
 impl Accounting {
-    /// Detects whether counting is available, and stops the counting that is active since the server's start.
+    /// Detects whether counting is available. Stops the tracking, which is active after the start of PostgreSQL.
     pub(crate) async fn open(admin: &Client) -> Result<Accounting> {
         let counting = match admin.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements").await {
-            // Without preloading, the extension can be created, but its view fails.
+            // If the library is not preloaded, the extension can be created, but reading its view fails.
             Ok(()) => match admin.query_one("SELECT count(*) FROM pg_stat_statements", &[]).await {
                 Ok(_) => {
                     set_tracking(admin, "none").await?;
@@ -68,7 +68,7 @@ impl Accounting {
         Ok(Accounting { availability: counting })
     }
 
-    /// Resets and starts the counting; `false` when it is unavailable.
+    /// Resets the counters and starts counting. Returns `false` when counting is unavailable.
     pub(crate) async fn start(&self, admin: &Client) -> Result<bool> {
         match self.availability {
             Availability::Unavailable => Ok(false),
@@ -80,7 +80,7 @@ impl Accounting {
         }
     }
 
-    /// Stops the counting, and returns the statements of this many requests.
+    /// Stops counting. Returns the statements of this many requests.
     pub(crate) async fn stop(&self, admin: &Client, requests: u64) -> Result<StatementCounts> {
         set_tracking(admin, "none").await?;
         let sql = format!(
@@ -111,7 +111,7 @@ impl Accounting {
     }
 }
 
-/// Sets the tracking mode. Sessions apply it at their next statement.
+/// Sets the tracking mode. Sessions apply the mode at their next statement.
 async fn set_tracking(admin: &Client, what: &str) -> Result<()> {
     admin.batch_execute(&format!("ALTER SYSTEM SET pg_stat_statements.track = '{what}'")).await?;
     admin.batch_execute("SELECT pg_reload_conf()").await?;
@@ -119,18 +119,19 @@ async fn set_tracking(admin: &Client, what: &str) -> Result<()> {
 }
 
 impl StatementCounts {
-    /// Statements for each request, background tasks included.
+    /// Statements for each request, including those of background tasks.
     pub(crate) fn statements_per_request(&self) -> f64 {
         self.per_request(self.statements.iter().map(|statement| statement.calls).sum())
     }
 
-    /// Statements on a request's critical path: those executed at least once for two requests. Batched background
-    /// statements are rarer.
+    /// Statements on a request's critical path. A statement counts if there is at least one execution for two
+    /// requests. Batched statements of background tasks are rarer.
     pub(crate) fn round_trips_per_request(&self) -> f64 {
         self.per_request(self.frequent().map(|statement| statement.calls).sum())
     }
 
-    /// Statements on a request's critical path that change rows, each its own transaction. A locking read is none.
+    /// Statements on a request's critical path that change rows. Each is a transaction of its own. A locking read
+    /// is not counted.
     pub(crate) fn commits_per_request(&self) -> f64 {
         self.per_request(
             self.frequent().filter(|statement| statement.is_commit()).map(|statement| statement.calls).sum(),
@@ -141,7 +142,7 @@ impl StatementCounts {
         self.statements.iter().filter(|statement| statement.calls.saturating_mul(2) >= self.requests)
     }
 
-    /// A count divided by the requests.
+    /// A count divided by the number of requests.
     #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds lie far below 2^53")]
     pub(crate) fn per_request(&self, count: u64) -> f64 {
         count as f64 / self.requests.max(1) as f64
@@ -161,7 +162,7 @@ mod tests {
             log_bytes,
             changes_rows,
         };
-        // The second is a read that removed dead rows from a page.
+        // The second statement is a read that wrote log because it removed dead rows from a page.
         let statements = vec![statement(100, 5, true), statement(99, 3, false), statement(20, 9, true)];
         let account = StatementCounts { requests: 100, statements };
         assert!((account.statements_per_request() - 2.19).abs() < 1e-9);

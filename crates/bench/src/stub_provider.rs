@@ -1,6 +1,6 @@
-//! A stub model provider: it speaks OpenAI's protocol and responds at once with a constant answer.
+//! A stub model provider. It implements OpenAI's protocol and responds at once with a constant answer.
 //!
-//! The first part of a streamed answer is its send time, from which the client computes the latency.
+//! The first part of a streamed answer contains its send time, from which the client computes the latency.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::sleep;
 
-/// The account slot for routes to this provider.
+/// The account slot of routes to this provider.
 pub(crate) const ACCOUNT: &str = "elsewhere";
-/// A path that responds when the provider is ready.
+/// The path of the readiness check.
 pub(crate) const READY: &str = "/v1/models";
-/// The answer.
+/// The text of every answer.
 pub(crate) const CONSTANT_ANSWER: &str = "billing";
 /// Pause between the first part of an answer and the rest.
 const PAUSE: Duration = Duration::from_millis(30);
@@ -43,7 +43,7 @@ pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
     Ok(actix_web::rt::System::new().block_on(server)?)
 }
 
-/// Parses the send time in a first part.
+/// Parses the send time in the first part of a streamed answer.
 ///
 /// # Errors
 /// When the text is not a timestamp.

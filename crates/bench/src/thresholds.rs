@@ -19,21 +19,22 @@ use crate::verified_tokens;
 
 /// The number of clients for which the targets hold.
 pub(crate) const CLIENTS: usize = 32;
-/// The number of clients for the targets of use cases, which people make one at a time.
+/// The number of clients for which the targets of use cases hold. It is small, because people create use cases one
+/// at a time.
 const USE_CASE_CLIENTS: usize = 8;
-/// Maximum p99 of a governed run, in microseconds.
+/// Maximum p99 latency of a governed run, in microseconds.
 const MAX_RUN_P99_MICROS: u64 = 25_000;
-/// Maximum commits and round trips of a run. Retries after lost races raise the mean slightly above 2.
+/// Maximum commits and round trips of a run. Retries after concurrent changes raise the mean slightly above 2.
 const MAX_ROUND_TRIPS: f64 = 2.05;
-/// Maximum commits of a change with one commit. Retries after lost races raise the mean slightly above 1.
+/// Maximum commits of a change with one commit. Retries after concurrent changes raise the mean slightly above 1.
 const MAX_COMMITS: f64 = 1.05;
 /// Maximum bytes of write-ahead log of a run.
 const MAX_LOG_BYTES: f64 = 12.0 * 1_024.0;
 /// Maximum ratio between the times of a deep page and the first page, in either direction.
 const MAX_DEPTH_RATIO: f64 = 1.3;
-/// Maximum slowdown of a scenario by a year of runs.
+/// Maximum slowdown of a scenario on a database with a year of runs.
 const MAX_GROWTH_RATIO: f64 = 1.3;
-/// Maximum time of a run as an MCP tool, relative to the plain run.
+/// Maximum time of a run that an MCP tool call starts, relative to an ordinary run.
 const MAX_TOOL_RATIO: f64 = 1.3;
 /// Maximum processor time of an empty request, in microseconds.
 const MAX_STACK_MICROS: f64 = 60.0;
@@ -81,7 +82,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<TargetResult> {
         let measured = findings.measured.iter().find(|one| one.scenario == row && one.clients == clients);
         let account =
             findings.accounts.iter().find(|(other, _)| *other == row).and_then(|(_, account)| account.as_ref());
-        // Lists have targets of their own; a page of fifty rows is not comparable to a point read.
+        // Lists have separate targets, because a page of fifty rows is not comparable to a point read.
         if let Some(least) = min_share(row) {
             judged.push(share_result(row, least, measured));
         }
@@ -153,7 +154,7 @@ fn target_clients(row: Scenario) -> usize {
     }
 }
 
-/// The commits of a change with a single commit.
+/// Evaluates the number of commits of a change that should commit once.
 fn commits_result(row: Scenario, account: Option<&StatementCounts>) -> TargetResult {
     let commits = account.map(StatementCounts::commits_per_request);
     TargetResult {
@@ -164,7 +165,7 @@ fn commits_result(row: Scenario, account: Option<&StatementCounts>) -> TargetRes
     }
 }
 
-/// The minimum share of the baseline, if there is a target.
+/// The minimum request rate as a share of the baseline, if the scenario has such a target.
 fn min_share(row: Scenario) -> Option<f64> {
     match row {
         Scenario::ActiveRelease => Some(0.8),
@@ -182,7 +183,7 @@ fn min_share(row: Scenario) -> Option<f64> {
     }
 }
 
-/// The request overhead outside the handler. The measurement includes HTTP parsing and writing.
+/// Evaluates the request overhead outside the handler. The measurement includes HTTP parsing and writing.
 fn stack_result(measured: Option<&ScenarioMeasurement>) -> TargetResult {
     let took = measured.map(|one| one.fairway.processor_millis().0 * 1e3);
     TargetResult {
@@ -193,7 +194,7 @@ fn stack_result(measured: Option<&ScenarioMeasurement>) -> TargetResult {
     }
 }
 
-/// A scenario with a year of runs relative to the same scenario on a small database.
+/// Compares a scenario on the database with a year of runs with the same scenario on a small database.
 fn growth_result(row: Scenario, findings: &Findings) -> Option<TargetResult> {
     let beside = findings.interleaved.iter().find(|one| one.scenario == row && one.clients == CLIENTS)?;
     let ratio = beside.median_slowdown();
@@ -262,8 +263,8 @@ fn run_results(
     ]
 }
 
-/// A run as a tool relative to the plain run. Both are normalized by the baselines around them, because they run one
-/// after the other on a shared machine.
+/// Compares a run that an MCP tool call starts with an ordinary run. The two run one after the other on a shared
+/// machine, so each is normalized by the baselines around it.
 fn tool_result(findings: &Findings) -> TargetResult {
     let share = |row: Scenario| {
         let measured = findings.measured.iter().find(|one| one.scenario == row && one.clients == CLIENTS)?;
@@ -279,7 +280,7 @@ fn tool_result(findings: &Findings) -> TargetResult {
     }
 }
 
-/// A deep page relative to the first page, with a single client to avoid queueing effects.
+/// Compares a deep page with the first page, with a single client to avoid queueing effects.
 fn depth_result(findings: &Findings) -> TargetResult {
     let median = |page: PageDepth| {
         let of_page = findings.measured.iter().filter(|one| one.scenario == Scenario::AssetList { page });
@@ -362,12 +363,12 @@ impl Measurement {
 }
 
 impl ScenarioMeasurement {
-    /// The mean baseline rate before and after.
+    /// The mean of the baseline rates before and after the scenario.
     pub(crate) fn baseline_rate(&self, floor: BaselineOperation) -> Option<f64> {
         mean(self.baseline_measurements(floor).map(Measurement::rate))
     }
 
-    /// The baseline's processor time for each request, of both processes, in milliseconds.
+    /// Processor time of the baseline and its PostgreSQL for each request, in milliseconds.
     fn baseline_processor_millis(&self, floor: BaselineOperation) -> Option<f64> {
         mean(self.baseline_measurements(floor).map(Measurement::total_processor_millis))
     }
@@ -377,7 +378,8 @@ impl ScenarioMeasurement {
         self.baseline_rate(floor).filter(|rate| *rate > 0.0).map(|rate| self.fairway.rate() / rate)
     }
 
-    /// The baseline's processor time as a share of the server's: the throughput share on an otherwise idle machine.
+    /// The baseline's processor time as a share of the server's. On an otherwise idle machine, this is the
+    /// throughput share.
     pub(crate) fn share_by_processor(&self, floor: BaselineOperation) -> Option<f64> {
         let own = self.fairway.total_processor_millis();
         self.baseline_processor_millis(floor).filter(|_| own > 0.0).map(|floor| floor / own)

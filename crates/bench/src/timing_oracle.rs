@@ -1,7 +1,7 @@
-//! Timing oracle: whether the response time of a refusal reveals that a resource exists.
+//! Timing oracle: tests whether the response time of a refusal reveals that a resource exists.
 //!
-//! A read with the identifier of a hidden resource and a read with an unused identifier have the same response. The
-//! benchmark times both in pairs, so that other load affects both alike.
+//! A read of a hidden resource and a read with an unused identifier have the same response. The benchmark times
+//! the two reads in pairs, so that other load affects them alike.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use crate::connection::{Connection, get, with_header};
 use crate::fixtures::{Fixtures, NEIGHBOUR, OUTSIDER, ResourceIds, WORKSPACE};
 use crate::thresholds::{TargetResult, TargetVerdict};
 
-/// The name for `--only`.
+/// The name by which `--only` selects this benchmark.
 pub(crate) const NAME: &str = "existence";
 /// The number of timed pairs.
 const PAIRS: usize = 2_000;
 /// Warm-up pairs, for caches and query plans.
 const WARM_UP: usize = 200;
-/// Maximum difference of the medians, as a share of the lower one.
+/// Maximum difference of the two medians, as a share of the lower median.
 const MAX_DIFFERENCE: f64 = 0.1;
 
 /// A kind of resource that is read by identifier.
@@ -31,12 +31,12 @@ pub(crate) enum ResourceKind {
     Execution,
 }
 
-/// Why the resource is hidden from the reader.
+/// The reason why the resource is hidden from the reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HiddenBy {
-    /// It belongs to another tenant; the reader administers its own tenant.
+    /// The resource belongs to another tenant. The reader administers its own tenant.
     Tenant,
-    /// It belongs to another workspace of the same tenant; the reader administers a different workspace.
+    /// The resource belongs to another workspace of the same tenant. The reader administers a different workspace.
     Workspace,
 }
 
@@ -118,7 +118,7 @@ impl HiddenBy {
 }
 
 impl TimingComparison {
-    /// The relative difference of the medians, as a share of the lower one.
+    /// The difference of the two medians, as a share of the lower median.
     pub(crate) fn difference(&self) -> f64 {
         let (one, other) = (self.hidden_id.as_secs_f64(), self.unused_id.as_secs_f64());
         (one - other).abs() / one.min(other).max(f64::EPSILON)
@@ -158,9 +158,9 @@ async fn compare(
     let theirs = noun.path(noun.id_in(hidden.resources(furniture)), workspace);
     let (mut foreign, mut random) = (Vec::with_capacity(PAIRS), Vec::with_capacity(PAIRS));
     for pair in 0..WARM_UP.saturating_add(PAIRS) {
-        // A fresh identifier selects the same month's partition as the hidden one.
+        // A new UUIDv7 selects the partition of the current month, which also contains the hidden resource.
         let nobodys = noun.path(&Uuid::now_v7().to_string(), workspace);
-        // The order alternates, because the second read of a pair finds warm caches.
+        // The order alternates, because the second read of a pair benefits from warm caches.
         let mut turns = [(&theirs, &mut foreign), (&nobodys, &mut random)];
         if pair % 2 == 1 {
             turns.reverse();
@@ -192,7 +192,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// The targets for all kinds of read, measured or not.
+/// Evaluates the targets for all kinds of read. Without a measurement they count as not measured.
 pub(crate) fn judge(compared: &[TimingComparison]) -> Vec<TargetResult> {
     let kinds = HiddenBy::ALL.into_iter().flat_map(|hidden| ResourceKind::ALL.map(|noun| (noun, hidden)));
     kinds

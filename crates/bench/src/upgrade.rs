@@ -1,7 +1,7 @@
 //! An upgrade under load: two builds of the server serve one database while the newer one migrates it.
 //!
-//! Clients send runs, reads, lists and new versions to the older server throughout, and to the newer one as soon as it
-//! is ready. No response may be a server error, and no connection may end before its response.
+//! Clients send runs, reads, lists and new versions to the older server throughout, and to the newer server as
+//! soon as it is ready. No response may be a server error, and no connection may end before its response.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -23,9 +23,9 @@ use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
 
 /// Clients of each kind of request, for each server.
 const CLIENTS: usize = 2;
-/// Requests of each kind that each server answers at least, so that the two were really under load together.
+/// Minimum number of requests of each kind that each server answers, which shows that the two were under load together.
 const MIN_REQUESTS: u64 = 20;
-/// The kinds of requests.
+/// The scenarios whose requests form the load.
 const LOAD: [Scenario; 5] = [
     Scenario::Execute { keys: KeyMode::On, workloads: WorkloadSpread::All },
     Scenario::ActiveRelease,
@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     seconds: u64,
 }
 
-/// What one client saw.
+/// The responses and failures that one client observed.
 #[derive(Default)]
 struct Tally {
     requests: u64,
@@ -61,7 +61,7 @@ struct LoadClient {
     task: JoinHandle<Tally>,
 }
 
-/// Runs the upgrade, and prints what the servers answered.
+/// Performs the upgrade under load, and prints the responses of both servers.
 ///
 /// # Errors
 /// When a server does not start, a response is a server error, or a second migration changes anything.
@@ -75,7 +75,7 @@ pub(crate) async fn run(arguments: &Arguments, home: &RunDirectory, postgres: &P
     let fixtures = Fixtures::create(old.address, None).await.with_context(|| old.log_tail())?;
     let old_clients = start_clients(old.address, &fixtures)?;
     sleep(pause).await;
-    // The newer server migrates before it listens, while the older one serves.
+    // The newer server migrates the database before it listens, while the older server still serves.
     let (mut new, _) = start_server(home, postgres, DATABASE, &arguments.to).await?;
     let after = applied_migrations(&database).await?;
     let new_clients = start_clients(new.address, &fixtures)?;

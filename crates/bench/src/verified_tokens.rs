@@ -1,8 +1,8 @@
-//! Reads with access tokens of an identity provider, beside the same reads in local mode.
+//! Benchmark of reads with access tokens of an identity provider, compared with the same reads in local mode.
 //!
-//! One server verifies tokens and one trusts its clients; both use one database. An issuer on loopback, in this process,
-//! publishes its key; the servers fetch it every few minutes. Every client has an identity of its own in both modes, so
-//! that the caches of callers are the same.
+//! One server verifies tokens, and one trusts its clients. They use the same database. An issuer on loopback, in
+//! this process, publishes its key, which the verifying server fetches every few minutes. Every client has its own
+//! identity in both modes, so that the caches of callers behave alike.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -27,21 +27,22 @@ use crate::run::Measurement;
 use crate::scenario::Scenario;
 use crate::thresholds::{CLIENTS, TargetResult, TargetVerdict};
 
-/// The name for `--only`.
+/// The name by which `--only` selects this benchmark.
 pub(crate) const NAME: &str = "verified token";
 /// The audience of the tokens.
 pub(crate) const AUDIENCE: &str = "fairway-bench";
-/// The group that administers the platform of the verifying server, as every unknown actor does locally.
+/// The group that administers the platform on the verifying server. In local mode, every actor without a role
+/// binding is an administrator.
 pub(crate) const ADMINISTRATORS: &str = "group:bench";
 /// Maximum time of a read with a token, relative to the same read in local mode.
 const MAX_RATIO: f64 = 1.15;
 /// Lifetime of the tokens. No token expires during a benchmark.
 const LIFETIME: Duration = Duration::from_secs(4 * 60 * 60);
 const KEY_ID: &str = "bench";
-/// Rounds; an odd number has a median. A read is so short that few rounds scatter by a third.
+/// Number of rounds; an odd number has a median. Reads are so short that results of a few rounds vary by a third.
 const ROUNDS: usize = 31;
 
-/// An issuer of access tokens. It stops when dropped.
+/// An identity provider that issues access tokens. It stops when dropped.
 pub(crate) struct Issuer {
     address: SocketAddr,
     key: Rc<Ed25519KeyPair>,
@@ -63,7 +64,7 @@ impl Issuer {
         let published = Rc::clone(&key);
         let task = spawn_local(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // The server fetches again after a failure.
+                // An error needs no handling: the server fetches again after a failure.
                 let _ = reply(stream, address, &published).await;
             }
         });
@@ -95,12 +96,12 @@ fn url(address: SocketAddr) -> String {
     format!("http://{address}")
 }
 
-/// The name of a client in both modes.
+/// The user name of a client in both modes.
 fn name(client: usize) -> String {
     format!("bench-verified-{client}")
 }
 
-/// Answers one request: with the keys, or with the discovery document.
+/// Responds to one request with the key set or with the discovery document.
 async fn reply(mut stream: TcpStream, address: SocketAddr, key: &Ed25519KeyPair) -> Result<()> {
     let (mut head, mut part) = (Vec::new(), [0; 1_024]);
     while !head.ends_with(b"\r\n\r\n") {
@@ -129,7 +130,7 @@ fn document(head: &[u8], address: SocketAddr, key: &Ed25519KeyPair) -> Value {
     }
 }
 
-/// Measures both servers in alternating rounds. `measure` loads a server with these clients.
+/// Measures both servers in alternating rounds. `measure` loads a server with the given clients.
 ///
 /// # Errors
 /// When a server does not start, or a read fails.
@@ -153,7 +154,7 @@ pub(crate) async fn measure(
         measured.with_context(|| verifying.log_tail())
     };
     for round in 0..ROUNDS {
-        // In turn, so that a slow second affects both alike.
+        // The order alternates, so that other load affects both servers alike.
         rounds.push(if round % 2 == 0 {
             let first = trusted().await?;
             (first, verified().await?)
@@ -167,13 +168,13 @@ pub(crate) async fn measure(
     Ok(InterleavedScenario { scenario: Scenario::ActiveRelease, clients: CLIENTS, rounds })
 }
 
-/// Reads of an active release by clients with these values of a header.
+/// Scripts of clients that read an active release. Each client sends one of these header values.
 fn scripts(fixtures: &Fixtures, header: &'static str, values: &[String]) -> Result<Vec<ClientScript>> {
     let scripts = Scenario::ActiveRelease.scripts(fixtures, values.len())?;
     Ok(scripts.into_iter().zip(values).map(|(script, value)| script.with_header(header, value)).collect())
 }
 
-/// The results for the report.
+/// The rows of this benchmark in the report.
 pub(crate) fn table_rows(seen: &InterleavedScenario) -> Vec<(&'static str, String)> {
     let (least, most) = seen.slowdown_range();
     let (local, verified) = seen.medians(Measurement::rate);
@@ -184,7 +185,7 @@ pub(crate) fn table_rows(seen: &InterleavedScenario) -> Vec<(&'static str, Strin
     ]
 }
 
-/// The target, measured or not.
+/// Evaluates the target. Without a measurement it counts as not measured.
 pub(crate) fn judge(seen: Option<&InterleavedScenario>) -> TargetResult {
     let ratio = seen.and_then(InterleavedScenario::median_slowdown);
     TargetResult {

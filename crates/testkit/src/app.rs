@@ -31,20 +31,20 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A server for one test. It stops when dropped; its database is removed with the last server that shares it.
+/// A server for one test. It stops when dropped. The last server that shares the database removes the database.
 ///
-/// The app derefs to the [`Client`] that sends its requests.
+/// A test app dereferences to the [`Client`] that sends its requests.
 pub struct TestApp {
     client: Client,
     services: Services,
     server: Option<ServerThread>,
     database: Arc<TestDatabase>,
     data_dir: Arc<TempDir>,
-    /// Forwards the connections to the database while the server runs.
+    /// Keeps the fault proxy between server and database alive while the server runs.
     _line: Option<Arc<FaultProxy>>,
 }
 
-/// The server's thread with its own runtime, so that a test that blocks or ends does not interrupt background tasks.
+/// The server's thread, with a runtime of its own: a test that blocks or ends must not interrupt background tasks.
 struct ServerThread {
     handle: fairway_api::serve::ServerHandle,
     thread: JoinHandle<anyhow::Result<()>>,
@@ -99,14 +99,15 @@ impl Builder {
         self
     }
 
-    /// Starts no projector and no sender, so another server notifies.
+    /// Starts neither the notification projector nor the notification sender. A test uses this when another server
+    /// runs both.
     #[must_use]
     pub fn without_notifications(mut self) -> Self {
         self.without_notifications = true;
         self
     }
 
-    /// Shares the database and the artifacts of another server, which may still run or have stopped.
+    /// Uses the database and the artifacts of another test server, which may still run or have stopped.
     #[must_use]
     pub fn sharing_storage_of(mut self, other: &TestApp) -> Self {
         self.shared = Some((Arc::clone(&other.database), Arc::clone(&other.data_dir)));
@@ -127,14 +128,14 @@ impl Builder {
         self
     }
 
-    /// Wraps the store of role bindings in this layer.
+    /// Wraps the store of role bindings in this decorator.
     #[must_use]
     pub fn access(mut self, layer: AccessStoreDecorator) -> Self {
         self.access = Some(layer);
         self
     }
 
-    /// Replaces the artifact store in the test's folder.
+    /// Replaces the artifact store, which by default is a directory of the test.
     #[must_use]
     pub fn artifacts(mut self, artifacts: Arc<dyn ArtifactStore>) -> Self {
         self.artifacts = Some(artifacts);
@@ -190,9 +191,10 @@ impl Builder {
             ("FAIRWAY_BIND", "127.0.0.1:0".to_owned()),
             ("FAIRWAY_DATA_DIR", home.path().display().to_string()),
             ("FAIRWAY_DATABASE_URL", url.clone()),
-            // Disables load shedding on a busy machine. Tests of load shedding override it.
+            // Effectively disables load shedding, which a busy machine would trigger. Tests of load shedding
+            // override the value.
             ("FAIRWAY_WAITING_LINE", "10000".to_owned()),
-            // Tests that call every operation read this stream to its end.
+            // Tests that call every operation read the inbox stream until it ends.
             ("FAIRWAY_INBOX_STREAM_LIFETIME", "1ms".to_owned()),
         ];
         let variables = fixed.into_iter().chain(self.settings);
@@ -205,7 +207,8 @@ impl Builder {
         parts.code_gateway = match (self.gateway, &settings.runtime_gateway) {
             (Some(gateway), _) => gateway,
             (None, Some(_)) => parts.code_gateway,
-            // The sandbox starts its children from the server's executable, which a test program is not.
+            // The sandbox starts its children from the server's executable. A test program cannot serve as that
+            // executable.
             (None, None) => StubGateway::succeeding(),
         };
         parts.clock = self.clock.unwrap_or(parts.clock);
@@ -221,7 +224,7 @@ impl Builder {
         let tasks = BackgroundTasks {
             executes_runs: !self.without_worker,
             sends_notifications: !self.without_notifications,
-            // Tests carry erasures out themselves, so that they know when.
+            // Tests execute erasures explicitly, so that they control the time of an erasure.
             erases_texts: false,
             ..BackgroundTasks::default()
         };
@@ -255,7 +258,7 @@ impl ServerThread {
         })?;
         match started.recv() {
             Ok(handle) => Ok(Self { handle, thread }),
-            // Without a handle the thread has ended; its result has the reason.
+            // A missing handle means that the thread has ended. The thread's result contains the reason.
             Err(_) => match thread.join() {
                 Ok(ended) => ended.and(Err(anyhow::anyhow!("the server exited during startup"))),
                 Err(_) => Err(anyhow::anyhow!("the server's thread panicked")),
@@ -264,9 +267,9 @@ impl ServerThread {
     }
 
     fn stop(self, graceful: bool) {
-        // The call sends the stop command; the join below waits for the thread.
+        // `stop` sends the stop command. The join below waits for the thread to end.
         drop(self.handle.stop(graceful));
-        // A failed shutdown shows in the responses that the test checks.
+        // A failed shutdown is visible in the responses that the test checks, so this result is ignored.
         let _ = self.thread.join();
     }
 }
@@ -310,7 +313,7 @@ impl TestApp {
         self.client.address()
     }
 
-    /// Stops the server like SIGTERM, and waits until active requests are complete.
+    /// Shuts the server down gracefully, as SIGTERM does, and waits until active requests are complete.
     pub async fn drain(mut self) {
         if let Some(running) = self.server.take() {
             let _ = tokio::task::spawn_blocking(move || running.stop(true)).await;

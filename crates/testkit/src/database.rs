@@ -11,7 +11,7 @@ const SERVER_VARIABLE: &str = "FAIRWAY_TEST_POSTGRES_URL";
 /// The advisory lock for creating the template; any fixed number works.
 const TEMPLATE_LOCK: i64 = 0x7E57;
 
-/// The server of this process, when the test run provides none.
+/// The PostgreSQL server that this process starts when the test run provides none.
 static OWN_SERVER: OnceLock<ManagedServer> = OnceLock::new();
 
 /// A clone of the migrated template database; dropped with the value.
@@ -74,7 +74,7 @@ impl Drop for TestDatabase {
                 Ok(())
             })
         });
-        // A database that cannot be dropped disappears with the temporary server.
+        // A failed drop is harmless: the temporary server removes all its databases.
         let _ = dropped.join();
     }
 }
@@ -92,8 +92,8 @@ fn server_url() -> anyhow::Result<String> {
     Ok(OWN_SERVER.get_or_init(|| started).url("postgres"))
 }
 
-/// The migrated template, created by the first test that needs it. Its name contains the fingerprint of the
-/// migrations.
+/// The name of the migrated template database. The first test that needs the template creates it. The name
+/// contains the fingerprint of the migrations.
 async fn template(server_url: &str) -> anyhow::Result<String> {
     let name = format!("template_{:016x}", fairway_postgres::schema_fingerprint());
     let client = connect(server_url).await?;
@@ -103,7 +103,8 @@ async fn template(server_url: &str) -> anyhow::Result<String> {
     }
     client.execute("SELECT pg_advisory_lock($1)", &[&TEMPLATE_LOCK]).await?;
     if client.query_opt(there, &[&name]).await?.is_none() {
-        // A template left incomplete by a killed run has no mark, and is replaced.
+        // A killed test run can leave an incomplete template. It lacks the mark of a complete one, so it is
+        // dropped and created again.
         client.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await?;
         client.batch_execute(&format!("CREATE DATABASE {name}")).await?;
         fairway_postgres::migrate(&url_of_database(server_url, &name)).await?;

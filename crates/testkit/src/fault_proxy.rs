@@ -1,7 +1,7 @@
 //! A proxy to PostgreSQL that injects connection faults: before a commit, after it, or during it.
 //!
-//! It parses only the messages that mark the end of a request and of its response (PostgreSQL documentation,
-//! "Frontend/Backend Protocol", message formats).
+//! The proxy parses only the messages that mark the end of a request and of its response (PostgreSQL
+//! documentation, "Frontend/Backend Protocol", message formats).
 
 #![expect(clippy::panic, reason = "a test fails when its proxy does not start")]
 
@@ -31,9 +31,11 @@ pub enum FaultPoint {
     Before,
     /// The statement runs, and its response is lost.
     After,
-    /// The client loses the connection at once, and the statement arrives late. An immediate retry can overtake it.
+    /// The client loses the connection at once, and the statement reaches PostgreSQL later. An immediate retry can
+    /// run first.
     Late,
-    /// The statement runs, and its response is withheld while the connection lasts. Never drawn at random.
+    /// The statement runs, and the proxy withholds its response while the client keeps the connection open. Random
+    /// draws never select this point.
     Withheld,
 }
 
@@ -42,24 +44,24 @@ const LATE_DELAY: Duration = Duration::from_millis(60);
 
 const FAULT_POINTS: [FaultPoint; 3] = [FaultPoint::Before, FaultPoint::After, FaultPoint::Late];
 
-/// When the proxy cuts a connection.
+/// The condition under which the proxy cuts a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProxyFault {
     /// Never.
     None,
-    /// At this many of 10,000 requests, drawn from the seed.
+    /// At random requests: this many of 10,000, determined by the seed.
     Drawn(u64),
-    /// Before every statement that contains this text.
+    /// Before every statement whose text contains this string.
     Matching(&'static str),
-    /// At the next execution of a statement that contains this text, once.
+    /// Once, at the next execution of a statement whose text contains this string.
     Once(&'static str, FaultPoint),
     /// Before every statement, and at every new connection.
     Down,
-    /// Like [`Self::Down`], from the statement after the next execution of one that contains this text.
+    /// Like [`Self::Down`], but only after the next execution of a statement whose text contains this string.
     DownAfter(&'static str),
 }
 
-/// A fault that was injected, with its statement.
+/// An injected fault, with the statement that it affected.
 #[derive(Clone, Debug)]
 pub struct InjectedFault {
     /// The fault point.
@@ -79,15 +81,16 @@ struct Shared {
     server: SocketAddr,
     seed: u64,
     fault: Mutex<ProxyFault>,
-    /// The number of occurrences of each statement. Draws are independent for each statement, so that background
-    /// statements do not shift the draws of a request, and a seed is reproducible.
+    /// The number of occurrences of each statement, on which random draws depend. Draws of one statement are
+    /// independent of other statements. Background statements therefore do not change the draws of a request, and
+    /// a seed is reproducible.
     occurrences: Mutex<HashMap<String, u64>>,
     injected: Mutex<Vec<InjectedFault>>,
-    /// The number of cut connections for which PostgreSQL is still working.
+    /// The number of cut connections whose statements PostgreSQL still executes.
     unfinished: watch::Sender<usize>,
 }
 
-/// The proxy's thread with its own runtime, because tests block theirs.
+/// The proxy's thread, with a runtime of its own, because tests block their runtime.
 struct ProxyThread {
     stop: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -190,7 +193,7 @@ impl Shared {
                 accepted = listener.accept() => {
                     let Ok((client, _)) = accepted else { return };
                     let shared = Arc::clone(&self);
-                    // Errors need no handling: both sides see the closed connection.
+                    // Errors need no handling: client and server both see the closed connection.
                     tokio::spawn(async move { shared.forward(client).await });
                 }
             }
@@ -206,7 +209,7 @@ impl Shared {
         let (mut client, mut server) = (Frames::new(client)?, Frames::new(server)?);
         let start = client.read_startup().await?;
         server.write(&start).await?;
-        // The startup message has a response like a request.
+        // PostgreSQL responds to the startup message as to a request, so the count of requests starts at 1.
         let (mut asked, mut answered) = (1_usize, 0_usize);
         let mut statements = StatementTracker::default();
         loop {
@@ -223,7 +226,8 @@ impl Shared {
                         }
                         let cut = self.next_fault(&statements);
                         match cut {
-                            // The preceding messages have no effect without the end of the request.
+                            // Without the message that ends the request, PostgreSQL discards the effects of the
+                            // preceding messages.
                             Some(FaultPoint::Before) => return server.write(&sent).await,
                             None | Some(FaultPoint::After | FaultPoint::Late | FaultPoint::Withheld) => sent.extend_from_slice(&frame),
                         }
@@ -262,9 +266,10 @@ impl Shared {
         }
     }
 
-    /// Delays the request, and closes the connection to PostgreSQL after its response.
+    /// Sends the request after a delay, and closes the connection to PostgreSQL after the response.
     async fn send_late(&self, client: Frames, mut server: Frames, sent: &[u8]) -> io::Result<()> {
-        // Counted first, because a client that sees the cut may call `settled` at once.
+        // The connection is counted before the client loses it: a client that sees the cut may call
+        // `wait_until_idle` at once.
         self.unfinished.send_modify(|working| *working += 1);
         drop(client);
         tokio::time::sleep(LATE_DELAY).await;
@@ -276,7 +281,7 @@ impl Shared {
         ended
     }
 
-    /// Decides whether a fault occurs here.
+    /// Decides whether the proxy injects a fault at the current request.
     fn next_fault(&self, asked: &StatementTracker) -> Option<FaultPoint> {
         let statement = asked.statement();
         let mut fault = lock(&self.fault);
@@ -316,7 +321,8 @@ impl Shared {
     }
 }
 
-/// Forwards the responses to earlier requests, drops the last one, and ends the connection.
+/// Forwards the responses to earlier requests, drops the response to the last request, and closes the client's
+/// connection.
 async fn drop_last_response(client: &mut Frames, server: &mut Frames, mut open: usize) -> io::Result<()> {
     loop {
         while let Some(frame) = server.next() {

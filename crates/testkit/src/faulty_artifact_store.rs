@@ -14,22 +14,22 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// The injected fault.
+/// The kind of fault that the store injects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ArtifactFault {
     /// No fault.
     None,
     /// Every operation fails, and nothing is stored.
     Unavailable,
-    /// Writes succeed but report a failure.
+    /// Writes store the object but return an error.
     FailsAfterPut,
-    /// Reads return the stored bytes and one more.
+    /// Reads return the stored bytes with one additional byte.
     WrongBytes,
     /// Reads return the first half of the stored bytes.
     TruncatedRead,
-    /// Reads return nothing, like an outdated replica.
+    /// Reads find no object, as on an outdated replica.
     StaleRead,
-    /// Reads return another object.
+    /// Reads return the bytes of another object.
     OtherObject,
     /// Writes store only the first half, and report success.
     TruncatedPut,
@@ -49,12 +49,12 @@ pub struct FaultyArtifacts {
     inner: OnceLock<Arc<dyn ArtifactStore>>,
     fault: watch::Sender<ArtifactFault>,
     puts: AtomicUsize,
-    /// The bytes that callers stored, by path; the source of faulty reads.
+    /// The bytes that callers stored, by path. Faulty reads are derived from them.
     stored: Mutex<HashMap<ArtifactPath, Vec<u8>>>,
 }
 
 impl FaultyArtifacts {
-    /// A store that starts with this fault.
+    /// Creates a store that starts with this fault.
     #[must_use]
     pub fn new(fault: ArtifactFault) -> Arc<Self> {
         Arc::new(Self {
@@ -65,7 +65,7 @@ impl FaultyArtifacts {
         })
     }
 
-    /// Changes the fault, also for blocked operations.
+    /// Changes the fault. Blocked operations continue with the new fault.
     pub fn set_fault(&self, fault: ArtifactFault) {
         self.fault.send_replace(fault);
     }
@@ -89,7 +89,7 @@ impl FaultyArtifacts {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The fault, once it does not block.
+    /// Waits while the fault is [`ArtifactFault::Blocks`], and returns the fault that follows.
     async fn unblocked_fault(&self) -> ArtifactFault {
         let mut fault = self.fault.subscribe();
         let settled = fault.wait_for(|fault| *fault != ArtifactFault::Blocks).await;

@@ -1,6 +1,6 @@
-//! Flows that tests in several crates run.
+//! Flow definitions that the tests of several crates use.
 
-/// A flow whose model calls tools at most three times. Its output is the model's answer.
+/// A flow with one agent step, which calls tools at most three times. The output is the model's answer.
 pub const AGENT_FLOW: &str = "\
 name: Answer with tools
 description: Lets a model call tools until it knows.

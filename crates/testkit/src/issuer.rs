@@ -1,4 +1,4 @@
-//! An identity provider on loopback: publishes one key, signs any claims that a test wants, and signs people in.
+//! A test identity provider on loopback: publishes one key, signs any claims, and completes sign-ins.
 
 #![expect(clippy::panic, reason = "a test fails when a sign-in lacks a parameter")]
 
@@ -26,19 +26,19 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// The audience of its access tokens.
+/// The audience of the access tokens.
 pub const AUDIENCE: &str = "https://fairway.test";
-/// The client of the portal.
+/// The client id of the portal.
 pub const PORTAL: &str = "portal";
-/// The client of the command line.
+/// The client id of the command line.
 pub const COMMAND_LINE: &str = "fairway-cli";
-/// The client and the secret of a pipeline.
+/// The client id and secret of a pipeline, which uses client credentials.
 pub const PIPELINE: [&str; 2] = ["ci", "secret-of-ci"];
-/// The token for the link of an overage.
+/// The bearer token for the claim source that lists the groups of an overage (groups that a token leaves out).
 const GROUPS_TOKEN: &str = "token-of-the-groups-link";
-/// The identifier of its key.
+/// The identifier (`kid`) of the signing key.
 const KEY_ID: &str = "test-key";
-/// Lifetime of its tokens, in seconds.
+/// Lifetime of the tokens, in seconds.
 const LIFETIME: u64 = 600;
 
 /// An issuer for one test. It stops when dropped.
@@ -52,15 +52,15 @@ pub struct TestIssuer {
 struct IssuerState {
     address: SocketAddr,
     key: Ed25519KeyPair,
-    /// The claims of the person who signs in, and what the provider does with a refresh token.
+    /// The claims of the person who signs in, and the configured behaviour of the endpoints for that person.
     person: Mutex<Person>,
-    /// The sign-in of the command line.
+    /// The state of the command line's device sign-in.
     device: Mutex<Device>,
-    /// The refresh tokens of sessions that are valid. Each works once.
+    /// The valid refresh tokens of browser sessions. Each token can be used once.
     refresh_tokens: Mutex<HashSet<String>>,
-    /// Whether answers wait, and how many do.
+    /// Whether responses are withheld, and the number of withheld responses.
     held: HeldAnswers,
-    /// Codes that were issued, with the nonce and the PKCE challenge of their sign-in.
+    /// Issued authorization codes, with the nonce and the PKCE challenge of their sign-in.
     codes: Mutex<HashMap<String, (String, String)>>,
 }
 
@@ -69,25 +69,25 @@ struct Person {
     id_token: Value,
     userinfo: Value,
     refuses_refresh: bool,
-    /// The error of the token endpoint.
+    /// The error with which the token endpoint refuses requests, if set.
     failure: Option<&'static str>,
     omits_id_tokens: bool,
     fails_userinfo: bool,
     names_issuer: bool,
     renewals: usize,
-    /// Questions to the token endpoint.
+    /// The number of requests to the token endpoint.
     token_requests: usize,
-    /// Status and body at the link of an overage.
+    /// Status and body of the claim source that lists the groups of an overage.
     linked_groups: (&'static str, Value),
 }
 
 #[derive(Debug, Default)]
 struct Device {
-    /// How often a client asked before the person confirmed.
+    /// The number of polls for device tokens. The first poll always receives `authorization_pending`.
     pending: usize,
-    /// What the person decides at the second question.
+    /// Whether the person refuses the sign-in from the second poll on.
     is_refused: bool,
-    /// The only valid refresh token, by its number.
+    /// The number in the only valid refresh token.
     refresh: usize,
     revoked: Vec<String>,
     /// Lifetime of the access tokens of the command line, in seconds.
@@ -135,7 +135,7 @@ impl TestIssuer {
             while let Ok((stream, _)) = listener.accept().await {
                 let state = Arc::clone(&served);
                 tokio::spawn(async move {
-                    // A client that goes away is no failure of the test.
+                    // A client that closes its connection does not fail the test.
                     let _ = reply(stream, &state).await;
                 });
             }
@@ -149,7 +149,7 @@ impl TestIssuer {
         self.state.url()
     }
 
-    /// Claims of an ID token that announces its groups by a link, at which they are this response.
+    /// Sets the response of the claim source for groups. Returns ID token claims that refer to this claim source.
     #[must_use]
     pub fn link_groups(&self, status: &'static str, response: Value) -> Value {
         self.state.person().linked_groups = (status, response);
@@ -157,35 +157,35 @@ impl TestIssuer {
         json!({"_claim_names": {"groups": "link"}, "_claim_sources": {"link": source}})
     }
 
-    /// Seconds since 1970.
+    /// The current time in seconds since 1970.
     #[must_use]
     pub fn now() -> u64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
     }
 
-    /// The person who signs in from now on: the claims of the ID token, and those of userinfo.
+    /// Sets the claims of the person who signs in from now on: those of the ID token, and those of userinfo.
     pub fn set_person(&self, id_token: Value, userinfo: Value) {
         let mut person = self.state.person();
         person.id_token = id_token;
         person.userinfo = userinfo;
     }
 
-    /// Refuses refresh tokens from now on, as after the provider ended its session.
+    /// Refuses refresh tokens from now on, as a provider does after it ended its session.
     pub fn refuse_refresh(&self) {
         self.state.person().refuses_refresh = true;
     }
 
-    /// Answers token requests with this error from now on.
+    /// Refuses token requests with this error from now on.
     pub fn fail_with(&self, error: &'static str) {
         self.state.person().failure = Some(error);
     }
 
-    /// Renews access tokens only from now on (OpenID Connect Core 12.2).
+    /// Omits the ID token when tokens are renewed, which OpenID Connect Core 12.2 permits.
     pub fn omit_id_tokens(&self) {
         self.state.person().omits_id_tokens = true;
     }
 
-    /// Announces that every callback names the issuer (RFC 9207).
+    /// Announces that every callback contains the `iss` parameter (RFC 9207).
     pub fn announce_issuer_parameter(&self) {
         self.state.person().names_issuer = true;
     }
@@ -196,23 +196,23 @@ impl TestIssuer {
         self.state.person().renewals
     }
 
-    /// The number of questions to the token endpoint.
+    /// The number of requests to the token endpoint.
     #[must_use]
     pub fn token_requests(&self) -> usize {
         self.state.person().token_requests
     }
 
-    /// Lets the person refuse the sign-in of the command line.
+    /// Makes the person refuse the sign-in of the command line.
     pub fn refuse_device(&self) {
         self.state.device().is_refused = true;
     }
 
-    /// The lifetime of the next access tokens of the command line, in seconds.
+    /// Sets the lifetime that the next access tokens of the command line announce, in seconds.
     pub fn set_lifetime(&self, seconds: u64) {
         self.state.device().lifetime = Some(seconds);
     }
 
-    /// How many refresh tokens the command line got.
+    /// The number of refresh tokens that the command line received.
     #[must_use]
     pub fn refresh_tokens(&self) -> usize {
         self.state.device().refresh
@@ -224,7 +224,7 @@ impl TestIssuer {
         self.state.device().revoked.clone()
     }
 
-    /// Signs in at the address that a server redirected to: returns path and query of the callback.
+    /// Completes a sign-in at the address to which a server redirected. Returns path and query of the callback.
     ///
     /// # Panics
     /// When the address lacks a parameter.
@@ -250,7 +250,7 @@ impl TestIssuer {
         self.sign(&json!({"alg": "EdDSA", "kid": KEY_ID, "typ": "logout+jwt"}), &with(base, claims))
     }
 
-    /// An access token. `claims` replace the default ones.
+    /// An access token. `claims` override the default claims.
     #[must_use]
     pub fn token(&self, claims: Value) -> String {
         self.state.access_token(claims, LIFETIME)
@@ -262,7 +262,7 @@ impl TestIssuer {
         self.token(json!({"sub": format!("id-of-{name}"), "preferred_username": name, "groups": groups}))
     }
 
-    /// A token of a client that acts for itself.
+    /// An access token of a client that acts for itself, without a person.
     #[must_use]
     pub fn service(&self, client: &str) -> String {
         self.token(json!({"sub": client, "client_id": client}))
@@ -304,13 +304,13 @@ impl IssuerState {
         self.sign(&json!({"alg": "EdDSA", "kid": KEY_ID, "typ": "at+jwt"}), &with(base, claims))
     }
 
-    /// Tokens for the command line. Each refresh token works once.
+    /// Issues tokens for the command line. Each refresh token can be used once.
     fn command_line_tokens(&self) -> (&'static str, Value) {
         let mut device = self.device();
         device.refresh += 1;
         let lifetime = device.lifetime.unwrap_or(LIFETIME);
         let claims = json!({"sub": "1", "preferred_username": "ada", "client_id": COMMAND_LINE});
-        // The server accepts tokens for a while after their end, so the test decides alone what the client sees.
+        // Only the announced lifetime varies, because the server still accepts tokens that expired recently.
         let access = self.access_token(claims, LIFETIME);
         let refresh = format!("refresh-{}", device.refresh);
         let response = json!({
@@ -319,7 +319,7 @@ impl IssuerState {
         ("200 OK", response)
     }
 
-    /// The response to a device that asks for its tokens.
+    /// The response to a token request in the device flow.
     fn device_tokens(&self, code: Option<&str>) -> (&'static str, Value) {
         let refused = |error: &str| ("400 Bad Request", json!({"error": error}));
         if code != Some("device-code") {
@@ -337,7 +337,7 @@ impl IssuerState {
         }
     }
 
-    /// The response to a pipeline, which names its client and secret in a header.
+    /// The response to a pipeline, which sends its client id and secret in the `Authorization` header.
     fn pipeline_tokens(&self, head: &str) -> (&'static str, Value) {
         let [client, secret] = PIPELINE;
         let credentials = STANDARD.encode(format!("{client}:{secret}"));
@@ -353,7 +353,7 @@ impl IssuerState {
         ("200 OK", json!({"access_token": access, "token_type": "Bearer", "expires_in": LIFETIME}))
     }
 
-    /// The response to a revocation.
+    /// The response of the revocation endpoint.
     fn revoke(&self, form: &str) -> (&'static str, Value) {
         let token = form.split('&').find_map(|pair| pair.strip_prefix("token="));
         self.device().revoked.extend(token.map(str::to_owned));
@@ -387,7 +387,7 @@ impl IssuerState {
         json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "use": "sig", "kid": KEY_ID, "x": public}]})
     }
 
-    /// The response of the token endpoint. A code works once, and only with the verifier of its sign-in.
+    /// The response of the token endpoint. A code can be used once, with the PKCE verifier of its sign-in.
     fn tokens(&self, head: &str, form: &str) -> (&'static str, Value) {
         let field = |name: &str| {
             let mut pairs = form.split('&').filter_map(|pair| pair.split_once('='));
@@ -481,7 +481,7 @@ async fn reply(mut stream: TcpStream, state: &IssuerState) -> std::io::Result<()
             });
             ("200 OK", started)
         }
-        // The link has a token of its own.
+        // The claim source accepts only its own bearer token.
         Some("/groups") if head.to_ascii_lowercase().contains(&format!("authorization: bearer {GROUPS_TOKEN}")) => {
             state.person().linked_groups.clone()
         }

@@ -34,7 +34,7 @@ pub use smtp_server::{ReceivedMail, SmtpServer};
 pub use stub_gateway::{GatewayBehaviour, StubGateway};
 pub use stub_provider::{Behaviour, StubProvider};
 
-/// Whether this test run requests the long forms of tests, as `cargo xtask model` does.
+/// Whether this test run requests the long forms of tests. Only `cargo xtask model` does.
 ///
 /// # Panics
 /// When the running test is not listed in `long_forms.txt`.

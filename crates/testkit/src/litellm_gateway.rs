@@ -16,7 +16,8 @@ use tempfile::TempDir;
 
 /// The Python interpreter in whose environment `cargo xtask test` installed the gateway.
 const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
-/// The gateway's configuration. `PORT` is its own port, because one model forwards to another by the other protocol.
+/// The gateway's configuration. `PORT` is replaced by the gateway's port, because one model forwards to another
+/// over HTTP.
 const SETTINGS: &str = include_str!("litellm_gateway/settings.yaml");
 /// Timeout of the gateway's start, which takes about 15 s on an idle machine.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -46,12 +47,12 @@ impl LiteLlmGateway {
         let mut command = parent_death::command(&python, DeathSignal::Terminate);
         command.arg(python.with_file_name("litellm")).args(["--host", "127.0.0.1", "--port", &port.to_string()]);
         command.arg("--config").arg(settings).current_dir(home.path()).env("HOME", home.path());
-        // Prevents a download of model prices.
+        // Prevents LiteLLM from downloading model prices.
         command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("LITELLM_MASTER_KEY", GATEWAY_KEY).env("NO_PROXY", "*");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().context("starting the gateway")?;
         let stderr = child.stderr.take().context("the gateway's standard error")?;
-        // From here on, a failed start stops the gateway.
+        // If the start fails from here on, dropping the value stops the process.
         let gateway = Self { child, port, _home: home };
         wait_until_ready(stderr).context("failed to start the gateway")?;
         Ok(gateway)
@@ -64,13 +65,13 @@ impl LiteLlmGateway {
     }
 }
 
-/// Waits for the line that reports readiness. The thread continues to drain the pipe.
+/// Waits for the output line that reports readiness. Its thread continues to read, so that the pipe never fills up.
 fn wait_until_ready(stderr: ChildStderr) -> anyhow::Result<()> {
     let (sender, receiver) = mpsc::channel();
     thread::Builder::new().name("gateway".to_owned()).spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
             if line.contains("Uvicorn running on") {
-                // The receiver is gone after startup.
+                // After startup, the receiver no longer exists.
                 let _ = sender.send(());
             }
         }

@@ -1,15 +1,17 @@
 //! Long forms of tests, which only `cargo xtask model` requests.
 //!
-//! INVARIANT: this file has no dependencies, because the domain's tests include it without the testkit.
+//! INVARIANT: this file has no dependencies, because the domain's tests include the file and do not depend on the
+//! testkit.
 
-/// The variable that requests long forms.
+/// The environment variable that requests long forms.
 const LONG_FORM_VARIABLE: &str = "FAIRWAY_TEST_LONG";
-/// The tests with a long form, one name on each line. `cargo xtask model` runs exactly these.
+/// The names of the tests with a long form, one in each line. `cargo xtask model` runs exactly these tests.
 const LONG_FORMS: &str = include_str!("long_forms.txt");
 
-/// Whether a process requests long forms. `arguments` is its command line; `is_set` tests an environment variable.
+/// Whether a process requests long forms. `arguments` is the process's command line; `is_set` tests an environment
+/// variable.
 ///
-/// Fails for an unlisted test also in short runs, because `cargo xtask model` would never run its long form.
+/// Also fails in short runs if the test is not listed, because `cargo xtask model` would never run its long form.
 ///
 /// # Panics
 /// When nextest runs a test that is not listed. Other runners do not pass the test's name.
@@ -23,7 +25,7 @@ pub(crate) fn is_long(arguments: impl Iterator<Item = String>, is_set: impl FnOn
     is_set(LONG_FORM_VARIABLE)
 }
 
-/// The single test of a nextest process: `program --exact name --nocapture`.
+/// The name of the single test in a nextest process, from `program --exact name --nocapture`.
 fn running_test(arguments: impl Iterator<Item = String>) -> Option<String> {
     let arguments: Vec<String> = arguments.skip(1).collect();
     let is_exact = arguments.iter().any(|argument| argument == "--exact");

@@ -13,7 +13,7 @@ use std::{
 
 /// The Python interpreter in whose environment `cargo xtask test` installed the server.
 const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_S3_PYTHON";
-/// The program that it runs.
+/// The Python program of the server.
 const SERVER: &str = include_str!("s3_server/server.py");
 /// Timeout of the server's start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ impl S3Server {
         command.args(["-c", SERVER]).stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command.stderr(Stdio::piped()).spawn().context("starting the S3 server")?;
         let stderr = child.stderr.take().context("the S3 server's standard error")?;
-        // From here on, a failed start stops the server.
+        // If the start fails from here on, dropping the value stops the process.
         let mut server = Self { child, endpoint: String::new() };
         server.endpoint = wait_for_address(stderr).context("failed to start the S3 server")?;
         Ok(server)
@@ -69,13 +69,13 @@ impl S3Server {
     }
 }
 
-/// Waits for the line with the address. The thread continues to drain the pipe.
+/// Waits for the output line with the address. Its thread continues to read, so that the pipe never fills up.
 fn wait_for_address(stderr: ChildStderr) -> anyhow::Result<String> {
     let (sender, receiver) = mpsc::channel();
     thread::Builder::new().name("s3-server".to_owned()).spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
             if let Some((_, address)) = line.split_once("Running on http://") {
-                // The receiver is gone after startup.
+                // After startup, the receiver no longer exists.
                 let _ = sender.send(format!("http://{}", address.trim()));
             }
         }

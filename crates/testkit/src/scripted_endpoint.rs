@@ -30,7 +30,7 @@ pub struct RecordedRequest {
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
-    /// The number of the connection, from 1.
+    /// The sequential number of the connection, starting at 1.
     pub connection: usize,
 }
 
@@ -100,7 +100,7 @@ impl FaultyEndpoint {
         *lock(&self.shared.responses) = responses.into_iter().collect();
     }
 
-    /// Releases this many pauses of responses.
+    /// Releases this many pauses, at which pausing responses wait.
     pub fn release_pauses(&self, pauses: usize) {
         self.shared.released.add_permits(pauses);
     }
@@ -212,7 +212,7 @@ async fn write_response(
     for part in response.parts() {
         match part {
             Part::Text(text) => stream.write_all(&response.frame(text)).await?,
-            // Consumes the permit: each release covers one pause.
+            // Consumes the permit, so that each release ends exactly one pause.
             Part::Pause => shared.released.acquire().await.map_err(io::Error::other)?.forget(),
         }
         stream.flush().await?;

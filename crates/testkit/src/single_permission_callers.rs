@@ -1,4 +1,4 @@
-//! Callers with single permissions, which no built-in role provides.
+//! Test callers with arbitrary sets of permissions, which no built-in role grants.
 
 use async_trait::async_trait;
 use fairway_api::compose::AccessStoreDecorator;
@@ -15,8 +15,8 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Wraps the store of role bindings. A bound actor named by [`Self::holding`] or [`Self::lacking`] has the
-/// permissions in its name instead of those of its role.
+/// Wraps the store of role bindings. An actor named by [`Self::holding`] or [`Self::lacking`] receives the
+/// permissions in its name instead of those of its bound role. The actor still needs a role binding.
 pub struct PermissionsByActorName {
     inner: Arc<dyn AccessStore>,
 }
@@ -25,7 +25,7 @@ const HOLDING_PREFIX: &str = "user:holding";
 const LACKING_PREFIX: &str = "user:lacking";
 
 impl PermissionsByActorName {
-    /// The layer for a test server.
+    /// Creates the store decorator for a test server.
     #[must_use]
     pub fn layer() -> AccessStoreDecorator {
         Arc::new(|inner| Arc::new(Self { inner }))

@@ -1,4 +1,4 @@
-//! A stub runtime gateway for scripts.
+//! A stub of the runtime gateway, which executes scripts.
 
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
@@ -21,7 +21,7 @@ pub enum GatewayBehaviour {
     Blocks,
 }
 
-/// A gateway that answers, fails or blocks, and records its scripts.
+/// A runtime gateway that returns a result, fails or blocks, and records the received scripts.
 pub struct StubGateway(Arc<StubState>);
 
 struct StubState {
@@ -34,7 +34,7 @@ struct StubState {
 }
 
 impl StubGateway {
-    /// A gateway with this initial behaviour.
+    /// Creates a gateway with this initial behaviour.
     #[must_use]
     pub fn new(behaviour: GatewayBehaviour) -> Arc<Self> {
         Arc::new(Self(Arc::new(StubState {
@@ -47,13 +47,13 @@ impl StubGateway {
         })))
     }
 
-    /// A gateway where every script succeeds with `null`.
+    /// Creates a gateway that completes every script with the result `null`.
     #[must_use]
     pub fn succeeding() -> Arc<Self> {
         Self::new(GatewayBehaviour::Answers(Ok(ScriptResult { result: Ok(Value::Null), stdout: String::new() })))
     }
 
-    /// Changes the behaviour, also for blocked scripts.
+    /// Changes the behaviour. Blocked scripts continue with the new behaviour.
     pub fn set_behaviour(&self, behaviour: GatewayBehaviour) {
         self.0.behaviour.send_replace(behaviour);
     }
@@ -64,7 +64,7 @@ impl StubGateway {
         *self.0.script_count.borrow()
     }
 
-    /// The number of preparations, and how many of them are still waiting for a script.
+    /// The number of prepared sandboxes, and how many of them still wait for a script.
     #[must_use]
     pub fn preparation_counts(&self) -> (usize, usize) {
         (self.0.prepared.load(Ordering::SeqCst), self.0.waiting.load(Ordering::SeqCst))
@@ -94,7 +94,7 @@ impl ScriptGateway for StubGateway {
         "stub"
     }
 
-    /// Like an external gateway, whose scripts may continue.
+    /// Behaves like an external gateway, where an abandoned script may continue to run.
     fn abandoned_script_fate(&self) -> AbandonedScriptFate {
         AbandonedScriptFate::MayContinue
     }
@@ -106,7 +106,7 @@ impl ScriptGateway for StubGateway {
     }
 }
 
-/// A prepared stub, waiting for one script.
+/// A prepared sandbox of the stub, which waits for one script.
 struct PreparedStub(Arc<StubState>);
 
 impl Drop for PreparedStub {
@@ -127,7 +127,7 @@ impl PreparedGateway for PreparedStub {
         let settled = behaviour.wait_for(|behaviour| *behaviour != GatewayBehaviour::Blocks).await;
         match settled.map(|behaviour| behaviour.clone()) {
             Ok(GatewayBehaviour::Answers(answer)) => answer,
-            // The gateway was dropped with its test.
+            // An error means that the test dropped the gateway.
             Ok(GatewayBehaviour::Blocks) | Err(_) => Err(GatewayFailure::Lost),
         }
     }

@@ -15,8 +15,8 @@ pub enum Behaviour {
     Answers(String),
     /// Fails with this error.
     Fails(ProviderError),
-    /// Answers the calls up to this number, counted from the first call. Blocks later calls until the behaviour
-    /// changes.
+    /// Answers this many calls, counted from the first call of the provider. Blocks later calls until the
+    /// behaviour changes.
     AnswersUntil(usize, String),
     /// Blocks calls until the behaviour changes.
     Blocks,
@@ -30,7 +30,7 @@ pub struct StubProvider {
 }
 
 impl StubProvider {
-    /// A provider with this initial behaviour.
+    /// Creates a provider with this initial behaviour.
     #[must_use]
     pub fn new(behaviour: Behaviour) -> Arc<Self> {
         Arc::new(Self {
@@ -40,7 +40,7 @@ impl StubProvider {
         })
     }
 
-    /// Changes the behaviour, also for blocked calls.
+    /// Changes the behaviour. Blocked calls continue with the new behaviour.
     pub fn set_behaviour(&self, behaviour: Behaviour) {
         self.behaviour.send_replace(behaviour);
     }

@@ -1,5 +1,5 @@
-//! Forged tokens: those of RFC 8725 and of published attacks on JOSE libraries. Each is refused without a fetch; only an
-//! unknown key identifier may cause one.
+//! Forged tokens: the attacks of RFC 8725 and published attacks on JOSE libraries. Each token is refused without
+//! fetching keys. Only an unknown key identifier may cause a fetch.
 
 use crate::{
     issuer::{IssuerServer, START, Scene, config, key_set},
@@ -9,13 +9,13 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use fairway_domain::access::identity::InvalidToken;
 use serde_json::{Value, json};
 
-/// The order of P-256, big-endian.
+/// The order of the curve P-256, big-endian.
 const P256_ORDER: [u8; 32] = [
     0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xbc, 0xe6, 0xfa,
     0xad, 0xa7, 0x17, 0x9e, 0x84, 0xf3, 0xb9, 0xca, 0xc2, 0xfc, 0x63, 0x25, 0x51,
 ];
 
-/// A forged token, and the reason why it is invalid.
+/// A forged token, with the expected reason of its refusal.
 struct Forgery {
     name: String,
     token: String,
@@ -26,14 +26,14 @@ fn forgery(name: impl Into<String>, token: String, reason: InvalidToken) -> Forg
     Forgery { name: name.into(), token, reason }
 }
 
-/// Two issuers, their keys and an attacker's.
+/// Two issuers with their keys, and the keys of an attacker.
 struct Stage {
     scene: Scene,
     rsa: TestKey,
     rsa_only_rs256: TestKey,
     ec: TestKey,
     ed: TestKey,
-    /// Keys of the second issuer; `shared` has an identifier of the first one.
+    /// Keys of the second issuer. The key `shared` has the same identifier as a key of the first issuer.
     other: TestKey,
     shared: TestKey,
     attacker: TestKey,
@@ -57,7 +57,7 @@ impl Stage {
         Self { scene, rsa, rsa_only_rs256, ec, ed, other, shared, attacker }
     }
 
-    /// The valid claims of issuer `a` with one changed or, by `null`, removed.
+    /// The valid claims of issuer `a` with one claim changed, or removed if the value is `null`.
     fn with(&self, name: &str, value: Value) -> Value {
         let mut claims = self.scene.claims();
         claims[name] = value;
@@ -65,20 +65,20 @@ impl Stage {
         claims
     }
 
-    /// A token with an additional or changed header member, signed by the genuine key.
+    /// A token with one header member added or changed, signed with the genuine key.
     fn header(&self, name: &str, value: Value) -> String {
         let mut header = self.rsa.header();
         header[name] = value;
         self.rsa.token_with(&header, &self.scene.claims())
     }
 
-    /// A token of these texts, signed by the genuine key.
+    /// A token whose header and claims are these texts, signed with the genuine key.
     fn raw(&self, header: &str, claims: &str) -> String {
         self.rsa.token_of(Scheme::Own, header, claims)
     }
 }
 
-/// Verifies each forgery; between them the clock allows a fetch, and none may happen.
+/// Verifies each forgery. The clock is advanced first, so that a fetch would be permitted. No forgery may cause one.
 async fn refuse_all(stage: &Stage, forgeries: Vec<Forgery>) {
     let genuine = stage.rsa.token(&stage.scene.claims());
     assert_eq!(stage.scene.refusal(&genuine).await, None, "the genuine token");
@@ -125,7 +125,7 @@ async fn refuses_other_algorithms_than_the_keys() {
         all.push(forgery(format!("alg {value}"), stage.header("alg", value), InvalidToken::Algorithm));
     }
     all.push(forgery("no alg", stage.raw(r#"{"kid":"rsa"}"#, &claims.to_string()), InvalidToken::Algorithm));
-    // The header names an algorithm of another key type.
+    // The header names an algorithm for a different type of key.
     for (name, id) in [("EdDSA", "rsa"), ("ES256", "rsa"), ("RS256", "ec"), ("PS256", "ed"), ("EdDSA", "ec")] {
         let header = json!({"alg": name, "kid": id}).to_string();
         all.push(forgery(
@@ -324,7 +324,7 @@ async fn refuses_wrong_signatures() {
         let token = with_signature(&signed_part(&stage.ed.header().to_string(), &text), &vec![0; length]);
         all.push(forgery(format!("EdDSA: {length} zeros"), token, InvalidToken::Signature));
     }
-    // A genuine signature under changed bytes.
+    // The signature is genuine, but the signed bytes are changed.
     for key in [&stage.rsa, &stage.ec, &stage.ed] {
         let token = key.token(&claims);
         let signature = token.rsplit_once('.').unwrap().1;
@@ -420,7 +420,7 @@ async fn refuses_wrong_times_and_subjects() {
             claim(name, value, InvalidToken::Time);
         }
     }
-    // The clock advances by 31 seconds before these are verified.
+    // `refuse_all` advances the clock by 31 seconds before it verifies these tokens.
     claim("exp", json!(START + 31 - 60), InvalidToken::Expired { seconds_ago: 60 });
     claim("exp", json!(0), InvalidToken::Expired { seconds_ago: u64::try_from(START + 31).unwrap() });
     claim("nbf", json!(START + 31 + 61), InvalidToken::NotYetValid { seconds_ahead: 61 });
@@ -446,7 +446,7 @@ async fn refuses_wrong_times_and_subjects() {
     refuse_all(&stage, all).await;
 }
 
-/// The claims are checked before the key is looked up, so that only a plausible token causes a fetch.
+/// The claims are checked before the key is looked up, so only a token with valid claims can cause a fetch.
 #[tokio::test]
 async fn implausible_tokens_with_unknown_keys_cause_no_fetch() {
     let stage = Stage::new().await;
@@ -462,7 +462,7 @@ async fn implausible_tokens_with_unknown_keys_cause_no_fetch() {
     refuse_all(&stage, all.into()).await;
 }
 
-/// Issuer mix-up: the keys of one issuer never verify a token of another.
+/// Issuer mix-up: the keys of one issuer never verify a token of another issuer.
 #[tokio::test]
 async fn keys_belong_to_their_issuer() {
     let stage = Stage::new().await;

@@ -1,4 +1,4 @@
-//! An issuer on loopback that counts requests and misbehaves as a test demands, and a clock that a test moves.
+//! An issuer on loopback that counts requests and simulates faults, and a clock that only the test moves.
 
 use crate::signing::TestKey;
 use fairway_domain::{
@@ -25,7 +25,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// The start of every test, in seconds since 1970.
+/// The initial time of the clock in every test, in seconds since 1970.
 pub(crate) const START: i64 = 1_800_000_000;
 pub(crate) const AUDIENCE: &str = "https://fairway.example";
 
@@ -48,20 +48,20 @@ impl Clock for TestClock {
     }
 }
 
-/// The reply to a path.
+/// The reply of the issuer to requests for a path.
 #[derive(Clone)]
 pub(crate) enum Reply {
-    /// This body with status 200.
+    /// Status 200 with this body.
     Json(String),
-    /// These bytes.
+    /// These bytes, as the whole response.
     Raw(String),
-    /// This body, after [`IssuerServer::release`].
+    /// Status 200 with this body, after the test calls [`IssuerServer::release`].
     Held(String),
-    /// A head, then `x` without end.
+    /// A response head, followed by an endless body of `x`.
     Endless,
-    /// None; the connection stays open.
+    /// No response. The connection stays open.
     Silent,
-    /// A head, then a byte now and then, so that the connection is never idle for long.
+    /// A response head, followed by single bytes with pauses, so that the connection is never idle for long.
     Slow,
 }
 
@@ -72,7 +72,7 @@ struct State {
     total: watch::Sender<usize>,
 }
 
-/// A server with any number of issuers, each below a path.
+/// An HTTP server for any number of issuers, each below its own path.
 pub(crate) struct IssuerServer {
     pub(crate) address: SocketAddr,
     state: Arc<State>,
@@ -126,13 +126,13 @@ impl IssuerServer {
         *self.state.total.borrow()
     }
 
-    /// Waits until this number of requests arrived.
+    /// Waits until this number of requests has arrived.
     pub(crate) async fn wait_for_total(&self, requests: usize) {
         let mut total = self.state.total.subscribe();
         total.wait_for(|total| *total >= requests).await.unwrap();
     }
 
-    /// Lets one held reply go.
+    /// Sends one held reply.
     pub(crate) fn release(&self) {
         self.gate.add_permits(1);
     }
@@ -179,14 +179,14 @@ async fn reply(mut stream: TcpStream, state: Arc<State>, gate: Arc<Semaphore>) {
         }
         Some(Reply::Slow) => {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n").await;
-            // Ends when the client gives up.
+            // The loop ends when the client disconnects.
             while stream.write_all(b" ").await.is_ok() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             return;
         }
         Some(Reply::Silent) => {
-            // Ends when the client gives up.
+            // The read ends when the client disconnects.
             let _ = stream.read(&mut [0; 1]).await;
             return;
         }
@@ -195,7 +195,7 @@ async fn reply(mut stream: TcpStream, state: Arc<State>, gate: Arc<Semaphore>) {
     let _ = stream.shutdown().await;
 }
 
-/// A verifier with the issuers of a server.
+/// A verifier that is configured with issuers of a test server.
 pub(crate) struct Scene {
     pub(crate) server: IssuerServer,
     pub(crate) clock: Arc<TestClock>,
@@ -203,7 +203,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// A verifier for issuer `a` with these keys.
+    /// Creates a verifier for issuer `a`, which publishes these keys.
     pub(crate) async fn with_keys(keys: &[&TestKey]) -> Self {
         let server = IssuerServer::start().await;
         server.publish("a", keys);
@@ -218,7 +218,7 @@ impl Scene {
         Self { server, clock, verifier: Arc::new(verifier) }
     }
 
-    /// Claims of a valid token of issuer `a`, which expires in an hour.
+    /// The claims of a valid token of issuer `a` that expires in an hour.
     pub(crate) fn claims(&self) -> Value {
         json!({"iss": self.server.issuer("a"), "aud": AUDIENCE, "sub": "248", "exp": self.clock.seconds() + 3_600})
     }
@@ -227,7 +227,7 @@ impl Scene {
         self.verifier.verify(token).await
     }
 
-    /// The reason why a token is invalid; `None` for a valid one.
+    /// The reason why the verifier refuses a token; `None` if the token is valid.
     pub(crate) async fn refusal(&self, token: &str) -> Option<InvalidToken> {
         match self.verify(token).await {
             Ok(_) => None,
@@ -236,7 +236,7 @@ impl Scene {
         }
     }
 
-    /// The number of fetches of the keys of issuer `a`.
+    /// The number of requests for the key set of issuer `a`.
     pub(crate) fn fetches(&self) -> usize {
         self.server.count("/a/keys")
     }

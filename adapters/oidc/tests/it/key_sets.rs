@@ -1,4 +1,4 @@
-//! Rotation and revocation of keys, outages, and hostile key sets.
+//! Key sets of issuers: rotation and revocation of keys, outages, and hostile key sets.
 
 use crate::{
     issuer::{IssuerServer, Reply, Scene, config, key_set, ok},
@@ -8,10 +8,10 @@ use fairway_domain::access::identity::{InvalidToken, TokenRefusal};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for a task in the background.
+/// Maximum time to wait for a background task.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Asserts that the issuer is unavailable, and returns the seconds until the next fetch.
+/// Asserts that the issuer counts as unavailable. Returns the seconds until the next fetch.
 async fn unavailable(scene: &Scene, token: &str) -> u64 {
     match scene.verify(token).await {
         Err(TokenRefusal::Unavailable { retry_after }) => retry_after.as_secs(),
@@ -45,7 +45,7 @@ async fn removed_key_is_refused_within_ten_minutes() {
     scene.server.publish("a", &[&new]);
     scene.clock.advance(4 * 60);
     assert_eq!(scene.refusal(&removed).await, None, "no fetch is due yet");
-    // Without any request in between, the next one waits for the fetch.
+    // No request refreshed the keys in the meantime. They are so old that this request must wait for a fetch.
     scene.clock.advance(5 * 60);
     assert_eq!(scene.refusal(&removed).await, Some(InvalidToken::UnknownKey));
     assert_eq!(scene.refusal(&kept).await, None);
@@ -65,7 +65,7 @@ async fn refreshes_in_the_background_after_five_minutes() {
     scene.clock.advance(1);
     assert_eq!(scene.refusal(&removed).await, None, "the request does not wait");
     scene.server.release();
-    // The token is cached for a minute, and the removal of its key ends that.
+    // The verified token is cached for a minute. The removal of its key must invalidate the cache entry earlier.
     let begin = Instant::now();
     while scene.refusal(&removed).await.is_none() {
         assert!(begin.elapsed() < DEADLINE, "the removed key is still accepted");
@@ -83,7 +83,7 @@ async fn unchanged_keys_keep_cached_tokens() {
     scene.clock.advance(9 * 60 - 1);
     let cached = scene.verify(&token).await.unwrap();
     scene.clock.advance(1);
-    // Whether or not the refresh has ended, its result equals the old keys.
+    // Whether or not the background refresh has ended, the keys are the same as before, so the cached token remains.
     assert!(std::sync::Arc::ptr_eq(&cached, &scene.verify(&token).await.unwrap()));
 }
 
@@ -149,7 +149,7 @@ async fn first_tokens_share_a_fetch_that_no_client_cancels() {
     let first = verify(key.token(&scene.claims()));
     scene.server.wait_for_total(2).await;
     let others: Vec<_> = (0..20).map(|_| verify(key.token(&scene.claims()))).collect();
-    // The client that started the fetch disconnects.
+    // The client whose request started the fetch disconnects. The fetch continues for other requests.
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
     scene.server.release();
@@ -214,7 +214,7 @@ async fn clock_that_is_set_back_delays_no_rotation() {
     assert_eq!(scene.refusal(&old.token(&claims)).await, Some(InvalidToken::UnknownKey));
 }
 
-/// Replies that a hostile or broken issuer gives instead of its keys.
+/// Replies with which a hostile or broken issuer responds to a request for its keys.
 fn hostile_replies(scene: &Scene, key: &TestKey) -> Vec<(&'static str, Reply)> {
     let good = key_set(&[key]);
     let json = |value: Value| Reply::Json(value.to_string());
@@ -287,7 +287,7 @@ async fn discovery_of_another_issuer_changes_no_keys() {
         ("a file", json!({"issuer": issuer, "jwks_uri": "file:///etc/passwd"})),
         ("another machine without TLS", json!({"issuer": issuer, "jwks_uri": "http://192.0.2.1/keys"})),
         ("credentials", json!({"issuer": issuer, "jwks_uri": keys.replace("http://", "http://user@")})),
-        // The guard allows the issuer's own origin only.
+        // The egress guard allows only the origin of the issuer itself.
         ("a service on this machine", json!({"issuer": issuer, "jwks_uri": "http://127.0.0.1:9/keys"})),
         ("an internal service", json!({"issuer": issuer, "jwks_uri": "https://169.254.169.254/keys"})),
     ] {
@@ -299,7 +299,7 @@ async fn discovery_of_another_issuer_changes_no_keys() {
     assert_eq!(scene.refusal(&key.token(&claims)).await, None);
 }
 
-/// The only test that takes the five seconds of a fetch.
+/// This is the only test that waits for the five-second timeout of a fetch.
 #[tokio::test]
 async fn silent_and_slow_issuers_delay_a_request_for_five_seconds_at_most() {
     let delay = async |reply: Reply| {
@@ -310,7 +310,7 @@ async fn silent_and_slow_issuers_delay_a_request_for_five_seconds_at_most() {
         let before = Instant::now();
         assert_eq!(unavailable(&scene, &token).await, 30);
         assert!(before.elapsed() < DEADLINE);
-        // The next request does not wait.
+        // The next request does not wait, because a failed fetch is not repeated at once.
         assert_eq!(unavailable(&scene, &token).await, 30);
         assert_eq!(scene.fetches(), 1);
     };

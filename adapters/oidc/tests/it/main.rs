@@ -1,4 +1,4 @@
-//! Access tokens against issuers on loopback, valid, forged, and with hostile key sets.
+//! Verification of access tokens of issuers on loopback: valid tokens, forged tokens, and hostile key sets.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Keys of issuers and attackers, and tokens signed with them.
+//! Signing keys of issuers and attackers, and tokens that are signed with them.
 
 use aws_lc_rs::{
     encoding::{AsDer as _, PublicKeyX509Der},
@@ -26,13 +26,13 @@ enum Pair {
     Ed(Ed25519KeyPair),
 }
 
-/// How a token is signed, whatever its header says.
+/// The scheme with which a token is actually signed, whatever algorithm its header names.
 #[derive(Clone, Copy)]
 pub(crate) enum Scheme {
     Pkcs1,
     Pkcs1Sha512,
     Pss,
-    /// The only scheme of the key.
+    /// The scheme that belongs to the key's type.
     Own,
 }
 
@@ -45,7 +45,7 @@ impl TestKey {
         Self::elliptic(id, &ECDSA_P256_SHA256_FIXED_SIGNING, "P-256")
     }
 
-    /// A P-256 key whose signatures are DER, as outside of JOSE.
+    /// A P-256 key that signs in DER encoding. JOSE requires a fixed-size encoding instead.
     pub(crate) fn ec_der(id: &'static str) -> Self {
         Self::elliptic(id, &ECDSA_P256_SHA256_ASN1_SIGNING, "P-256")
     }
@@ -62,7 +62,7 @@ impl TestKey {
         Self { id, pair: Pair::Ec(EcdsaKeyPair::generate(algorithm).unwrap(), curve) }
     }
 
-    /// The `alg` of the key's own signatures.
+    /// The `alg` value for the key's own scheme.
     pub(crate) fn algorithm(&self) -> &'static str {
         match &self.pair {
             Pair::Rsa(_) => "RS256",
@@ -72,7 +72,7 @@ impl TestKey {
         }
     }
 
-    /// The public key as a member of a key set.
+    /// The public key as a JSON Web Key, for a key set.
     pub(crate) fn jwk(&self) -> Value {
         let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         match &self.pair {
@@ -93,7 +93,7 @@ impl TestKey {
         }
     }
 
-    /// The public key in the encodings that servers pass to HMAC by mistake.
+    /// The public key in the encodings that a vulnerable server could use as an HMAC secret.
     pub(crate) fn public_encodings(&self) -> Vec<(String, Vec<u8>)> {
         let (spki, raw): (PublicKeyX509Der<'_>, Vec<u8>) = match &self.pair {
             Pair::Rsa(pair) => (pair.public_key().as_der().unwrap(), pair.public_key().as_ref().to_vec()),
@@ -131,17 +131,17 @@ impl TestKey {
         }
     }
 
-    /// A token with this key's header and these claims.
+    /// A token with these claims and the header that belongs to this key.
     pub(crate) fn token(&self, claims: &Value) -> String {
         self.token_with(&self.header(), claims)
     }
 
-    /// A token with another header.
+    /// A token with the given header and claims.
     pub(crate) fn token_with(&self, header: &Value, claims: &Value) -> String {
         self.token_of(Scheme::Own, &header.to_string(), &claims.to_string())
     }
 
-    /// A token of these texts.
+    /// A token whose header and claims are these texts, signed with this scheme.
     pub(crate) fn token_of(&self, scheme: Scheme, header: &str, claims: &str) -> String {
         let signed = signed_part(header, claims);
         let signature = self.sign(scheme, signed.as_bytes());
@@ -153,7 +153,7 @@ impl TestKey {
     }
 }
 
-/// The part of a token that its signature covers.
+/// The part of a token that the signature covers.
 pub(crate) fn signed_part(header: &str, claims: &str) -> String {
     format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims))
 }
@@ -162,7 +162,7 @@ pub(crate) fn with_signature(signed: &str, signature: &[u8]) -> String {
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
 
-/// A token signed by HMAC.
+/// A token that is signed with HMAC.
 pub(crate) fn hmac_token(algorithm: &str, key_id: &str, secret: &[u8], claims: &Value) -> String {
     let hash = match algorithm {
         "HS512" => hmac::HMAC_SHA512,

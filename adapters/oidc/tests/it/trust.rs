@@ -1,4 +1,4 @@
-//! Issuers with a private certificate authority.
+//! Issuers whose TLS certificates come from a private certificate authority.
 
 use crate::{
     issuer::{IssuerServer, Scene, config, key_set, ok},
@@ -25,7 +25,7 @@ fn authority() -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// An issuer with TLS that publishes a key.
+/// Starts an issuer with TLS that publishes these keys.
 async fn serve(authority: &CertifiedIssuer<'static, KeyPair>, keys: String) -> SocketAddr {
     let key = KeyPair::generate().unwrap();
     let own = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, authority).unwrap();
@@ -42,7 +42,8 @@ async fn serve(authority: &CertifiedIssuer<'static, KeyPair>, keys: String) -> S
     let issuer = format!("https://{address}");
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // A client that does not trust the certificate disconnects.
+            // A client that does not trust the certificate aborts the handshake, so the server continues with the
+            // next connection.
             let Ok(mut stream) = acceptor.accept(stream).await else { continue };
             let mut bytes = [0; 4096];
             let Ok(length) = stream.read(&mut bytes).await else { continue };

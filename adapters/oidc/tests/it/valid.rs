@@ -78,7 +78,7 @@ async fn equal_subjects_of_two_issuers_are_different_identities() {
     let of_second = scene.verify(&second.token(&claims)).await.unwrap();
     assert_eq!(of_first.subject, of_second.subject);
     assert_ne!(of_first.issuer, of_second.issuer);
-    // The same key identifier selects another key at each issuer.
+    // At each issuer, this key identifier refers to a different key.
     assert_eq!(scene.refusal(&first.token(&claims)).await, Some(InvalidToken::Signature));
 }
 
@@ -139,6 +139,6 @@ async fn debug_output_and_refusals_contain_no_value() {
     claims["aud"] = json!("canary");
     let refusal = scene.verify(&key.token(&claims)).await.unwrap_err();
     assert!(!format!("{refusal:?} {refusal}").contains("canary"));
-    // The text for callers names no reason.
+    // The error text for callers does not reveal the reason.
     assert_eq!(refusal.to_string(), "the access token is not valid");
 }

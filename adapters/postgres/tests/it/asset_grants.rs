@@ -1,4 +1,4 @@
-//! Asset grants of several assets in one query.
+//! Reads the asset grants of several assets in one query.
 
 use crate::fixture::{Fixture, actor, fresh, scope, stamp};
 use fairway_domain::{

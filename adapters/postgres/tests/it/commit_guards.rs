@@ -1,4 +1,4 @@
-//! Each commit is atomic.
+//! Each commit is atomic: if its guard fails, it writes nothing.
 
 use crate::{
     commits::{COMMITS, Commit, Rejection},
@@ -15,7 +15,7 @@ use fairway_domain::{
 use std::{collections::BTreeMap, fs, path::Path};
 use uuid::Uuid;
 
-/// The number of rows and a digest of the content, for each table.
+/// The number of rows and a digest of their content, by table name.
 type Contents = BTreeMap<String, (i64, String)>;
 
 async fn contents(stage: &Fixture) -> Contents {
@@ -48,7 +48,7 @@ pub(crate) fn key(resource: Uuid) -> KeyedOutcome {
     KeyedOutcome { key, outcome: StoredOutcome { status: 201, resource } }
 }
 
-/// The expected error kind of a rejected commit.
+/// The kind of rejection that an error means; `None` for other errors.
 fn rejection_of(error: &CommitError) -> Option<Rejection> {
     match error {
         CommitError::Stale => Some(Rejection::Stale),
@@ -57,11 +57,11 @@ fn rejection_of(error: &CommitError) -> Option<Rejection> {
     }
 }
 
-/// Invalidates the commit's guard in each defined way and compares all tables.
+/// For each way to invalidate the commit's guard: asserts that the commit fails and that no table changes.
 async fn assert_each_invalidation_rejects(stage: &Fixture, commit: Commit) {
     let ways = commit.decide(stage).await.invalidations.len();
-    // A refusal has no guard: it has happened already. Neither has marking all as read, which holds for any inbox, and a
-    // request for an erasure, which names any subject.
+    // These commits have no guard. A refusal has already happened. Marking all notifications as read is possible for
+    // any inbox, and any subject can be named in a request for an erasure.
     let unguarded = ["AuditStore::commit_fact", "InboxStore::commit_all_read", "ErasureStore::commit_request"];
     let unguarded = unguarded.contains(&commit.method);
     assert_eq!(ways == 0, unguarded, "{}: no statement is defined that invalidates its guard", commit.method);
@@ -77,7 +77,7 @@ async fn assert_each_invalidation_rejects(stage: &Fixture, commit: Commit) {
     }
 }
 
-/// The valid commit writes one pending fact.
+/// Asserts that the valid commit writes exactly one fact, which is pending.
 async fn assert_commit_is_complete(stage: &Fixture, commit: Commit) {
     let decision = commit.decide(stage).await;
     let facts = "SELECT count(*) FROM fact JOIN fact_pending USING (tenant_id, fact_id)";
@@ -99,7 +99,7 @@ async fn assert_commit_is_complete(stage: &Fixture, commit: Commit) {
     }
 }
 
-/// Another decision under the same key is rejected.
+/// Asserts that another decision with an already used key is rejected.
 async fn assert_used_key_rejects(stage: &Fixture, commit: Commit, keyed: KeyedOutcome) {
     let decision = commit.decide(stage).await;
     let before = contents(stage).await;
@@ -141,8 +141,8 @@ async fn idempotency_keys_are_reusable_after_their_lifetime() {
     assert_eq!(stage.store.delete_expired().await.unwrap(), u64::try_from(keys).unwrap());
 }
 
-/// A decision that creates an aggregate has no revision to compare, so it replaces no row, not even one whose revision
-/// equals its own.
+/// A decision that creates an aggregate has no previous revision to compare. It must therefore never replace an
+/// existing row, not even one with an equal revision.
 #[tokio::test]
 async fn creations_replace_no_row() {
     fn is_inconsistent(committed: Result<(), CommitError>) -> bool {
@@ -166,7 +166,7 @@ async fn creations_replace_no_row() {
     assert!(is_inconsistent(TenantStore::commit_settings(store, scope(), same_tenant).await));
     let keyed = key(Uuid::now_v7());
     assert!(is_inconsistent(ReleaseStore::commit_transition(store, scope(), again(), Some(&keyed)).await));
-    // Two transitions at once form a batch.
+    // Two concurrent transitions form a batch.
     let batch = tokio::join!(
         ReleaseStore::commit_transition(store, scope(), again(), None),
         ReleaseStore::commit_transition(store, scope(), again(), None),
@@ -176,7 +176,8 @@ async fn creations_replace_no_row() {
     assert_eq!(changed(&before, &contents(&stage).await), [""; 0]);
 }
 
-/// Compares the list with the methods of the ports, so that a new commit method fails here until it is listed.
+/// Compares the list with the methods of the ports. A new commit method makes this test fail until the list contains
+/// it.
 #[test]
 fn lists_every_commit_method_of_the_ports() {
     let mut declared = Vec::new();
@@ -189,7 +190,7 @@ fn lists_every_commit_method_of_the_ports() {
     assert_eq!(known, declared);
 }
 
-/// Collects the trait methods that return a `CommitError`.
+/// Collects the names of all trait methods that return a `CommitError`.
 fn collect(folder: &Path, declared: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -1,4 +1,4 @@
-//! Every commit of every port as a decision ready to send, with statements that invalidate its guard.
+//! For every commit method of every port: a decision that is ready to commit, and statements that invalidate its guard.
 
 mod asset;
 mod erasure;
@@ -36,11 +36,11 @@ use tenant_and_access::{
 };
 use uuid::Uuid;
 
-/// A commit method. `method` names the port and the method.
+/// A commit method. `method` names the port and its method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Commit {
     pub(crate) method: &'static str,
-    /// The kind of fact that the commit writes.
+    /// The kind of the fact that the commit writes; `None` if it writes none.
     pub(crate) fact_kind: Option<FactKind>,
     pub(crate) takes_key: bool,
 }
@@ -54,8 +54,8 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
 }
 
 /// All commits. `DeploymentStore::commit_lane_change` appears once for each kind of decision. `RunStore::accept`
-/// appears six times: for delegated and other runs, running, queued or denied, and for scripts. An admitted run writes
-/// its fact when it ends; an admitted script writes one at once too.
+/// appears six times: for delegated and other runs; for running, queued and denied runs; and for scripts. An
+/// admitted run writes its fact when it ends. An admitted script additionally writes a fact at once.
 pub(crate) const COMMITS: [Commit; 86] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
@@ -145,14 +145,14 @@ pub(crate) const COMMITS: [Commit; 86] = [
     keyed("AnnouncementStore::commit", FactKind::AnnouncementMade),
 ];
 
-/// Why a commit must fail.
+/// The reason why a commit must fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rejection {
     Stale,
     Conflict(Conflict),
 }
 
-/// A statement that invalidates a decision between the decision and its commit.
+/// A statement that is executed between a decision and its commit, and invalidates the decision.
 pub(crate) struct Invalidation {
     pub(crate) sql: String,
     pub(crate) rejection: Rejection,
@@ -160,7 +160,7 @@ pub(crate) struct Invalidation {
 
 pub(crate) type Sent = Pin<Box<dyn Future<Output = Result<(), CommitError>> + Send>>;
 
-/// A decision ready to commit.
+/// A decision that is ready to commit, with the statements that invalidate it.
 pub(crate) struct Decision {
     pub(crate) send: Box<dyn FnOnce(Option<KeyedOutcome>) -> Sent + Send>,
     pub(crate) invalidations: Vec<Invalidation>,
@@ -186,7 +186,7 @@ impl Decision {
 }
 
 impl Commit {
-    /// Makes a new decision on the current state.
+    /// Makes a new decision on the current stored state.
     #[expect(clippy::too_many_lines, reason = "a table of commits")]
     pub(crate) async fn decide(self, stage: &Fixture) -> Decision {
         match self.method {
@@ -317,7 +317,7 @@ async fn workload_change(stage: &Fixture) -> Decision {
         .stale_after(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{id}'"))
 }
 
-/// Configures a new environment after `earlier` previous changes of it.
+/// Configures a new environment. `earlier` is the number of preceding changes of this environment.
 async fn environment(stage: &Fixture, earlier: u16) -> Decision {
     let name = Slug::parse(&format!("e-{}", Uuid::now_v7().simple())).unwrap();
     let requiring = |min_approvals| EnvironmentSettings {

@@ -1,4 +1,4 @@
-//! The statements of the outbox against the domain's table of transitions: every event in every status.
+//! Compares the outbox statements with the domain's table of transitions, for every event in every delivery status.
 
 use crate::{
     fixture::{Fixture, scope, stamp},
@@ -14,10 +14,10 @@ use fairway_domain::{
 };
 use std::time::Duration;
 
-/// A delivery that can be put into any status.
+/// A delivery whose status the test can set.
 struct Stage {
     fixture: Fixture,
-    /// The delivery, with the claim that the status `claimed` has.
+    /// The delivery, with the claim that it has in status `claimed`.
     claimed: ClaimedDelivery,
 }
 
@@ -30,7 +30,7 @@ impl Stage {
         Self { fixture, claimed }
     }
 
-    /// Puts the delivery into a status after its first attempt, due, and under the present settings.
+    /// Sets the status of the delivery. The delivery then has one attempt, is due, and belongs to the current settings.
     async fn reset(&self, status: DeliveryStatus) {
         let claim = self.claimed.claim_id;
         let status = status.as_str();
@@ -46,7 +46,7 @@ impl Stage {
         self.fixture.run(&reset).await;
     }
 
-    /// The status, and whether the delivery changed since its reset.
+    /// The status of the delivery, and whether the delivery has changed since its reset.
     async fn read(&self) -> (DeliveryStatus, bool) {
         let sql = "SELECT status, revision FROM notification_delivery";
         let row = self.fixture.owner.query_one(sql, &[]).await.unwrap();
@@ -75,7 +75,7 @@ impl Stage {
             DeliveryEvent::AttemptFailed => finish(AttemptOutcome::Retry(failure, Duration::ZERO)).await,
             DeliveryEvent::GivenUp => finish(AttemptOutcome::Failed(failure)).await,
             DeliveryEvent::RetriedByHand => {
-                // Decided while it was failed, and committed now.
+                // The retry is decided while the delivery is `failed`, and committed in the given status.
                 self.reset(DeliveryStatus::Failed).await;
                 let id = self.claimed.outgoing.message.delivery_id;
                 let (failed, _) = DeliveryStore::find(&**store, scope(), id).await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Lanes: one holder each under concurrent changes, and a contiguous history.
+//! Lanes: each has one holder under concurrent changes, and a contiguous history.
 
 use crate::fixture::{Fixture, activation, scope, stamp};
 use fairway_domain::{
@@ -26,7 +26,8 @@ async fn approved(stage: &Fixture, workload: &Workload) -> Vec<Release> {
     releases
 }
 
-/// Checks the invariants: each lane's history is one path that ends at its holder, and exactly the holders are active.
+/// Asserts that each lane's history is one path that ends at the lane's holder, and that exactly the holders are
+/// active.
 async fn assert_invariants(stage: &Fixture, workload: &Workload) {
     let id = workload.workload_id;
     let sql = format!(
@@ -133,7 +134,7 @@ async fn concurrent_lane_changes_keep_one_holder_and_a_contiguous_history() {
     assert_invariants(&stage, &workload).await;
 }
 
-/// A retired release keeps the digest and the references that were reviewed.
+/// A retired release still has the digest and the references that were reviewed.
 #[tokio::test]
 async fn retired_release_is_read_as_it_was_committed() {
     let stage = Fixture::new().await;

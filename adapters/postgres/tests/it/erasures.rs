@@ -1,4 +1,4 @@
-//! Batches of erasures: one process at a time, within one tenant, and repeatable.
+//! Batches of an erasure: one process executes them at a time, they affect one tenant only, and they can be repeated.
 
 use crate::fixture::{Fixture, acceptance, actor, ending, fresh, scope, stamp};
 use fairway_domain::{
@@ -10,7 +10,7 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-/// A finished run of the actor, and a copy of it in another tenant.
+/// Creates a finished run of the actor, and a copy of the run in another tenant.
 async fn stage_with_runs() -> Fixture {
     let stage = Fixture::new().await;
     let (workload, placed) = stage.active().await;
@@ -29,7 +29,7 @@ async fn stage_with_runs() -> Fixture {
     stage
 }
 
-/// An approved erasure of the actor's texts.
+/// Creates an approved erasure of the actor's texts.
 async fn approved(stage: &Fixture) -> ErasureId {
     let change = SubjectErasure::request(fresh(), actor(), &stamp()).unwrap();
     let erasure = change.next.clone();
@@ -39,7 +39,7 @@ async fn approved(stage: &Fixture) -> ErasureId {
     erasure.erasure_id
 }
 
-/// The outcomes of batches until one has nothing to do.
+/// Erases batches until nothing is left to do for now. Returns the outcome of each batch.
 async fn batches(stage: &Fixture, erasure: ErasureId) -> Vec<BatchOutcome> {
     let mut outcomes = Vec::new();
     while outcomes.last().is_none_or(|last| *last == BatchOutcome::More) {
@@ -48,7 +48,7 @@ async fn batches(stage: &Fixture, erasure: ErasureId) -> Vec<BatchOutcome> {
     outcomes
 }
 
-/// A run has its identifier before its commit, so it can appear behind a scan that has passed its place.
+/// A run gets its identifier before its commit. It can therefore appear at a position that the scan has already passed.
 #[tokio::test]
 async fn run_that_commits_behind_the_scan_is_erased_too() {
     let stage = Fixture::new().await;
@@ -67,7 +67,7 @@ async fn run_that_commits_behind_the_scan_is_erased_too() {
     assert_eq!(stage.query_number("SELECT runs FROM subject_erasure").await, 1);
 }
 
-/// Many erasures of one tenant delay no other.
+/// However many erasures one tenant has, each tenant is listed once, so no other tenant waits for them.
 #[tokio::test]
 async fn each_tenant_is_drawn_once() {
     let stage = Fixture::new().await;
@@ -98,7 +98,8 @@ async fn erasure_stays_in_its_tenant_and_marks_runs_once() {
         let repeated = [BatchOutcome::More, BatchOutcome::More, BatchOutcome::Done];
         assert_eq!(batches(&stage, erasure).await, repeated);
         stage.database.move_clock(0).await.unwrap();
-        // A batch after the last one, by a process that was killed before it completed the erasure, changes nothing.
+        // A process could be killed after its last batch, before it records the completion. Another batch then
+        // changes nothing.
         assert_eq!(stage.store.erase_batch(scope(), erasure).await.unwrap(), BatchOutcome::Done);
     }
     let counts = [first, second].map(|id| format!("SELECT runs FROM subject_erasure WHERE erasure_id = '{id}'"));
@@ -125,7 +126,7 @@ async fn one_process_at_a_time_carries_an_erasure_out() {
     other.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(stage.store.erase_batch(scope(), erasure).await.unwrap(), BatchOutcome::More);
     assert_eq!(stage.query_number("SELECT count(*) FROM execution_input").await, 1);
-    // A requested erasure is nobody's work.
+    // An erasure that is only requested, and not approved, is not executed.
     let requested = SubjectErasure::request(fresh(), actor(), &stamp()).unwrap();
     let id = requested.next.erasure_id;
     stage.store.commit_request(scope(), requested, None).await.unwrap();

@@ -1,4 +1,4 @@
-//! Runs: accepted under current revisions, and ended once by the holder of the lease.
+//! Runs: accepted under current revisions, and ended once, by the process that owns the lease.
 
 use crate::fixture::{Fixture, RETENTION, acceptance, actor, denied, ending, fresh, lease_of, run_ref, scope, stamp};
 use fairway_domain::{
@@ -50,7 +50,7 @@ async fn renewed(stage: &Fixture, run: &Acceptance) -> LeaseState {
     stage.store.renew(scope(), run.execution_id, lease_of(run)).await.unwrap()
 }
 
-/// The end that recovery writes for a run whose expired lease it took.
+/// The ending that recovery writes for a run whose expired lease it has reclaimed.
 fn interrupted_ending(run: &Acceptance, lease: Uuid) -> FinishRecord {
     FinishRecord {
         lease,
@@ -94,7 +94,7 @@ async fn reads_back_an_accepted_run_and_ends_it_once() {
         (evidence.effective_decision().unwrap().outcome.as_str(), evidence.decisions.len(), evidence.has_notes),
         ("allow", 2, true)
     );
-    // Evidence does not contain the output, which has its own access check.
+    // Evidence does not contain the output, because the output has its own access check.
     let found = Execution { output: None, ..found };
     assert_eq!(evidence.execution, found);
     assert_eq!(evidence.input_digest, run.inputs.digest());
@@ -102,7 +102,7 @@ async fn reads_back_an_accepted_run_and_ends_it_once() {
     assert_eq!(evidence.fulfilled, [("record_transcript".to_owned(), end.fulfilled[0].1)]);
     let (of, document) =
         stage.store.artifact(scope(), run.execution_id, end.artifacts[0].artifact_id).await.unwrap().unwrap();
-    // The run is returned for its scope only; its reason code is not read.
+    // The run is returned only for its scope, so its reason code is not loaded.
     let placed = Execution { reason_code: String::new(), ..found.clone() };
     assert_eq!((of, document.body["tokens"].as_u64()), (placed.clone(), Some(3)));
     assert_eq!(document.payload, Some(serde_json::json!({ "calls": [] })));
@@ -158,7 +158,7 @@ async fn one_of_concurrent_accepts_with_one_key_succeeds() {
     assert_eq!(stage.store.key_state(scope(), &other).await.unwrap(), KeyState::DifferentBody);
 }
 
-/// Concurrent accepts and ends share a few statements, and each gets its own result.
+/// Concurrent accepts and ends share statements. Each still gets its own result.
 #[tokio::test]
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn batched_accepts_and_ends_return_independent_results() {
@@ -231,7 +231,8 @@ async fn batched_accepts_and_ends_return_independent_results() {
     for told in ["fact WHERE kind LIKE 'execution.%'", "execution_step", "evidence_artifact"] {
         assert_eq!(stage.query_number(&format!("SELECT count(*) FROM {told}")).await, 16, "{told}");
     }
-    // `xmin` identifies the transaction that wrote a row: 25 runs were accepted and 16 ended, half of those alone.
+    // `xmin` identifies the transaction that wrote a row. Of 25 accepted runs, 16 have ended, half of them in a
+    // transaction of their own.
     let transactions = |table: &str| format!("SELECT count(DISTINCT xmin::text) FROM {table}");
     assert!(stage.query_number(&transactions("execution_input")).await < 15);
     assert!(stage.query_number(&transactions("execution_result")).await < 14);

@@ -1,4 +1,4 @@
-//! The fact log: each fact gets one index, without gaps, under concurrent writers and sequencers.
+//! The fact log: under concurrent writers and sequencers, each fact gets one index, without gaps.
 
 use crate::fixture::{Fixture, actor, fresh, new_asset, now, open_store, scope, stamp};
 use fairway_domain::{
@@ -40,7 +40,7 @@ async fn second_tenant(store: &Database) -> (TenantScope, Workspace) {
     (theirs, workspace)
 }
 
-/// Sequences until no writer runs and no fact is pending.
+/// Runs a sequencer until no writer is active and no fact is pending. Returns the number of sequenced facts.
 async fn sequence(store: Arc<Database>, writing: Arc<AtomicUsize>) -> u64 {
     let mut all = 0;
     loop {
@@ -82,7 +82,7 @@ async fn concurrent_writers_and_sequencers_produce_gapless_logs() {
     }
     writers.join_all().await;
     let placed: u64 = sequencers.join_all().await.into_iter().sum();
-    // The sequencers may have skipped the last facts because of each other's locks; one more pass indexes those.
+    // Because of each other's locks, the sequencers may have skipped the last facts. One more pass sequences them.
     let placed = placed + sequence(Arc::clone(&stage.store), writing).await;
 
     let facts = stage.query_number("SELECT count(*) FROM fact").await;
@@ -106,7 +106,7 @@ async fn concurrent_writers_and_sequencers_produce_gapless_logs() {
     assert_eq!(stage.query_number(strangers).await, 0);
 }
 
-/// Writes a fact like a store does.
+/// Writes a fact as a store does.
 async fn record(client: &impl GenericClient, fact_id: Uuid) {
     let stamp = Stamp { fact_id: fact_id.into(), at: now(), actor: actor(), request_id: fresh() };
     let subject = Subject { kind: "asset", id: Uuid::now_v7() };
@@ -172,7 +172,8 @@ async fn leaves_are_the_hashes_that_the_facts_were_sequenced_with() {
     assert_eq!(stage.store.sequence().await.unwrap(), 3);
     let rows = stage.owner.query("SELECT leaf_hash FROM fact ORDER BY fact_id", &[]).await.unwrap();
     let recorded: Vec<TreeHash> = rows.iter().map(|row| TreeHash::from_slice(row.get(0)).unwrap()).collect();
-    // A fact that is edited before the tree covers it, and an order from before the copy of the hash.
+    // The second fact is edited before the tree covers it. The third has an order row from before order rows stored
+    // the hash.
     let edit = format!(
         "ALTER TABLE fact DISABLE TRIGGER append_only; ALTER TABLE fact_order DISABLE TRIGGER append_only;
         UPDATE fact SET body = 'x', leaf_hash = sha256('\\x0078') WHERE fact_id = '{}';
@@ -188,7 +189,7 @@ async fn plan_from_an_empty_log_reads_each_fact_once() {
     const FACTS: i64 = 3_000;
     let stage = Fixture::new().await;
     let young = open_store(&stage.database.url(), 1);
-    // The tables have no statistics yet, and this connection keeps its plans.
+    // The tables have no statistics yet, and this connection caches the plans that it makes now.
     stage.run("DELETE FROM fact_pending").await;
     record(&stage.owner, Uuid::now_v7()).await;
     assert_eq!(young.sequence().await.unwrap(), 1);
@@ -210,8 +211,8 @@ async fn plan_from_an_empty_log_reads_each_fact_once() {
     let sql = "SELECT relname::text, idx_tup_read FROM pg_stat_user_indexes WHERE relname IN ('fact', 'fact_pending')";
     for row in client.query(sql, &[]).await.unwrap() {
         let (table, read): (String, i64) = (row.get(0), row.get(1));
-        // Each of the four calls checks for pending facts and takes a batch; both may scan dead entries of earlier
-        // batches. The rejected plan reads all facts for each fact, a hundred times more.
+        // Each of the four calls checks for pending facts and takes a batch. Both steps may scan dead entries of
+        // earlier batches. The plan that must be avoided reads all facts for each fact, which is a hundred times more.
         assert!(read <= 2 * 4 * FACTS, "{read} index entries of `{table}` were read for {FACTS} facts");
     }
 }
@@ -220,7 +221,7 @@ async fn plan_from_an_empty_log_reads_each_fact_once() {
 async fn order_survives_a_copy_to_another_cluster() {
     let (from, to) = (Fixture::new().await, Fixture::new().await);
     let facts: Vec<Uuid> = (0..20).map(|_| Uuid::now_v7()).collect();
-    // Facts are inserted in reverse order, so that the log's order differs from the transaction identifiers'.
+    // Facts are inserted in reverse order, so that the log's order differs from the order of transaction identifiers.
     for fact in facts.iter().rev() {
         record(&from.owner, *fact).await;
         from.store.sequence().await.unwrap();
@@ -259,7 +260,7 @@ async fn stored_bytes_are_canonical_and_match_their_hash() {
     assert!(rows.len() > crate::commits::COMMITS.len());
     for row in rows {
         let body: &[u8] = row.get("body");
-        // PostgreSQL's hash function is an independent oracle.
+        // PostgreSQL's hash function computes the leaf hash independently.
         assert_eq!(row.get::<_, &[u8]>("leaf_hash"), row.get::<_, &[u8]>("hashed"));
         assert_eq!(leaf_hash(body), row.get::<_, &[u8]>("leaf_hash"));
         let document: Value = serde_json::from_slice(body).unwrap();

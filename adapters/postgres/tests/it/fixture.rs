@@ -1,4 +1,4 @@
-//! Test fixture: a private database with a store, and aggregates built like operations build them.
+//! Test fixture: a separate database with a store, and aggregates that are built as operations build them.
 
 use fairway_domain::{
     access::{ActorRef, OwnerRef},
@@ -47,19 +47,19 @@ use time::OffsetDateTime;
 use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
 
-/// One approval suffices, and the creator of a release may give it: roles are not under test.
+/// An approval rule with one approval, which the release's creator may give. Approval roles are not under test here.
 pub(crate) const RULE: ApprovalRule = ApprovalRule::new(1, SelfApproval::Allowed);
 
-/// A store, and an owner connection that bypasses it.
+/// A store, and an owner connection that bypasses the store.
 pub(crate) struct World {
     pub(crate) owner: Client,
     pub(crate) store: Arc<Database>,
 }
 
-/// A world on a clone of the migrated template database.
+/// A [`World`] on a clone of the migrated template database.
 pub(crate) struct Fixture {
     world: World,
-    /// Dropped last, because its drop closes every connection to the database.
+    /// The last field, so that it is dropped last: its drop closes every connection to the database.
     pub(crate) database: TestDatabase,
 }
 
@@ -95,12 +95,13 @@ impl World {
         Self { owner: connect(url).await, store: open_store(url, connections) }
     }
 
-    /// The single number that a query returns.
+    /// The single number that an SQL query returns.
     pub(crate) async fn query_number(&self, sql: &str) -> i64 {
         self.owner.query_one(sql, &[]).await.unwrap().get(0)
     }
 
-    /// The time of the database and the generation of the tenant's settings, under which a batch of facts is decided.
+    /// The database's time and the generation of the tenant's notification settings. A batch of facts is decided
+    /// under both.
     pub(crate) async fn decided(&self) -> (Timestamp, u64) {
         let micros = self.query_number("SELECT (extract(epoch FROM fairway_now()) * 1000000)::bigint").await;
         let generation = format!(
@@ -143,12 +144,12 @@ impl World {
         release
     }
 
-    /// A policy bundle version that can be bound.
+    /// A version of a policy bundle that a release can bind.
     pub(crate) async fn bindable(&self) -> BindableVersion {
         self.bindable_as(AssetKind::PolicyBundle).await
     }
 
-    /// A version that can be bound in this role.
+    /// A version of this asset kind that a release can bind.
     pub(crate) async fn bindable_as(&self, kind: AssetKind) -> BindableVersion {
         let asset = self.asset(kind).await;
         let version = self.version(&asset, None).await;
@@ -185,7 +186,7 @@ impl World {
         self.current_release(&placed.release).await
     }
 
-    /// A release that holds every lane of its own new workload.
+    /// A release that holds every lane of a new workload.
     pub(crate) async fn active(&self) -> (Workload, ReleaseWithDeployment) {
         let workload = self.workload().await;
         let version = self.bindable().await;
@@ -203,7 +204,7 @@ impl World {
         ReleaseStore::find(&*self.store, scope(), release.release_id).await.unwrap().unwrap()
     }
 
-    /// The current revisions that a run of this release is accepted under.
+    /// The current revisions, under which a run of this release is accepted.
     pub(crate) async fn accepted_on(&self, workload: &Workload, placed: &ReleaseWithDeployment) -> ExpectedRevisions {
         let access = self.query_number("SELECT access_revision FROM tenant WHERE slug = 'default'").await;
         ExpectedRevisions {
@@ -214,18 +215,18 @@ impl World {
     }
 }
 
-/// A connection under the login role.
+/// Connects as the login role.
 pub(crate) async fn connect(url: &str) -> Client {
     let (client, connection) = url.parse::<Config>().unwrap().connect(NoTls).await.unwrap();
     tokio::spawn(connection);
     client
 }
 
-/// Duration of leases. Longer than any test, so that leases expire only when a test moves the clock: a claim takes
-/// expired leases before queued runs.
+/// Duration of leases, longer than any test. Leases expire only when a test moves the clock: otherwise a claim could
+/// reclaim expired leases before it takes queued runs.
 pub(crate) const LEASE: Duration = Duration::from_secs(240);
 
-/// Retention of results in tests.
+/// Retention time of results in tests.
 pub(crate) const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 pub(crate) fn open_store(url: &str, connections: usize) -> Arc<Database> {
@@ -265,7 +266,7 @@ pub(crate) fn content() -> Canonical {
     Canonical::of(&json!({ "b": [1, 2.5, "ä"], "a": Uuid::now_v7().to_string() })).unwrap()
 }
 
-/// Content with all attachments: source, note and reference.
+/// Content with all optional parts: source text, note and reference.
 pub(crate) fn content_with_attachments() -> VersionContent {
     let reference = AssetReference {
         slug: slug(),
@@ -316,7 +317,7 @@ pub(crate) fn new_release(workload: &Workload) -> NewRelease {
     }
 }
 
-/// A reference of the version to itself, which stores do not check.
+/// A reference of the version to itself. Stores accept it, because they do not check references.
 pub(crate) fn self_reference(version: &BindableVersion) -> FrozenReference {
     FrozenReference {
         from_version_id: version.asset_version_id,
@@ -330,13 +331,13 @@ pub(crate) fn self_reference(version: &BindableVersion) -> FrozenReference {
     }
 }
 
-/// Activates an approved or active release on one lane, or on all remaining lanes.
+/// Activates an approved or active release: on one lane, or on all lanes that it does not hold.
 pub(crate) fn activation(placed: &ReleaseWithDeployment, lane: Option<Lane>) -> DeploymentChange {
     let selection = lane.map_or(LaneSelection::All, LaneSelection::One);
     placed.release.activate(&selection, &placed.deployment, &passing_checks(), RULE, &stamp()).unwrap()
 }
 
-/// Activation checks without findings.
+/// An activation report without problems.
 pub(crate) const fn passing_checks() -> ActivationReport {
     ActivationReport {
         primary_route: None,
@@ -354,13 +355,14 @@ pub(crate) const fn passing_checks() -> ActivationReport {
     }
 }
 
-/// The snapshot digest of runs: one per release, because no test reads the snapshot's content.
+/// The digest of a run's snapshot. It is the same for all runs of a release, because no test reads the snapshot's
+/// content.
 fn snapshot_digest(placed: &ReleaseWithDeployment) -> [u8; 32] {
     let id = *placed.release.release_id.uuid().as_bytes();
     std::array::from_fn(|index| id[index % id.len()])
 }
 
-/// An admitted run of the release on its standard lane.
+/// An admitted run of the release on the lane `standard`.
 pub(crate) fn acceptance(placed: &ReleaseWithDeployment) -> Acceptance {
     Acceptance {
         execution_id: fresh(),
@@ -385,7 +387,7 @@ pub(crate) fn acceptance(placed: &ReleaseWithDeployment) -> Acceptance {
     }
 }
 
-/// The same run, queued.
+/// An admitted run like [`acceptance`], but queued.
 pub(crate) fn queued(placed: &ReleaseWithDeployment) -> Acceptance {
     Acceptance { admission: Admission::Queue { limit: 100_000 }, ..acceptance(placed) }
 }
@@ -402,7 +404,7 @@ pub(crate) fn script(placed: &ReleaseWithDeployment) -> Acceptance {
     Acceptance { admission, ..run }
 }
 
-/// A claim of a worker with free capacity.
+/// A claim by a worker with free capacity.
 pub(crate) fn claim() -> Claim {
     Claim {
         lease: fresh(),
@@ -419,7 +421,7 @@ pub(crate) fn claim() -> Claim {
     }
 }
 
-/// The same run, denied by policy.
+/// A run like [`acceptance`], but denied by policy.
 pub(crate) fn denied(placed: &ReleaseWithDeployment) -> Acceptance {
     let mut run = acceptance(placed);
     run.decision = decision(policy::Outcome::Deny);
@@ -450,7 +452,7 @@ pub(crate) fn run_ref(run: &Acceptance) -> RunRef<'_> {
     }
 }
 
-/// The lease that an accepted run holds.
+/// The lease of an accepted run.
 pub(crate) fn lease_of(run: &Acceptance) -> Uuid {
     match &run.admission {
         Admission::Run { lease, .. } | Admission::Script { lease, .. } => *lease,
@@ -458,8 +460,8 @@ pub(crate) fn lease_of(run: &Acceptance) -> Uuid {
     }
 }
 
-/// A completed run with an output, a step, an event, a second decision, an artifact with a payload, a fulfilled
-/// obligation, and a lineage item.
+/// The ending of a completed run, with an output, a step, an event, a second decision, an artifact with a payload, a
+/// fulfilled obligation, and a lineage item.
 pub(crate) fn ending(run: &Acceptance) -> FinishRecord {
     let output = Payload { body: json!({ "output": "billing", "metadata": {} }).to_string().into(), salt: [2; 16] };
     let artifact_id = fresh();

@@ -1,4 +1,4 @@
-//! Group commit: concurrent changes of different aggregates share a few statements, and each gets its own result.
+//! Group commit: concurrent changes of different aggregates share statements. Each change gets its own result.
 
 use crate::{
     commit_guards::key,
@@ -29,12 +29,12 @@ use uuid::Uuid;
 
 const MANY: usize = 40;
 
-/// The release as a reader at another revision saw it.
+/// The release as it would be read at another revision.
 fn at_revision(release: &Release, revision: Revision) -> Release {
     Release::restore(ReleaseRecord { revision, ..release.clone().into_record() })
 }
 
-/// The number of transactions that wrote the facts; `xmin` identifies the transaction of a row.
+/// The number of transactions that wrote facts of this kind. `xmin` identifies the transaction of a row.
 async fn transactions(stage: &Fixture, kind: &str) -> i64 {
     stage.query_number(&format!("SELECT count(DISTINCT xmin::text) FROM fact WHERE kind = '{kind}'")).await
 }
@@ -45,8 +45,8 @@ async fn facts(stage: &Fixture, kind: &str) -> i64 {
         .await
 }
 
-/// Of every eight changes, one uses an outdated deployment, two an outdated release, and one a retired workload. These
-/// write nothing; the others are committed.
+/// Of every eight changes, one uses an outdated deployment, two use an outdated release, and one uses a retired
+/// workload. These four write nothing, and the other four are committed.
 #[tokio::test]
 async fn batched_lane_changes_return_independent_results() {
     let stage = Arc::new(Fixture::new().await);
@@ -133,7 +133,8 @@ async fn batched_transitions_return_independent_results() {
         let (stage, release) = (Arc::clone(&stage), release.clone());
         movers.spawn(async move {
             let placed = stage.current_release(&release).await;
-            // Every fourth has two transitions on one revision, and every fourth an outdated one.
+            // Of every four releases, one gets two transitions at the same revision, and one gets a transition at an
+            // outdated revision.
             let twin = (number % 4 == 1).then(|| placed.release.reopen(&placed.deployment, &stamp()).unwrap());
             let seen = match number % 4 {
                 2 => at_revision(&placed.release, release.revision.next().next()),
@@ -177,8 +178,8 @@ async fn batched_transitions_return_independent_results() {
     assert!(after.1 - before.1 < 20, "{} transactions", after.1 - before.1);
 }
 
-/// While a large version waits for a row lock, small versions of other assets are committed, even if submitted after
-/// it.
+/// While a large version waits for a row lock, small versions of other assets are committed, even if they are
+/// submitted later.
 #[tokio::test]
 async fn large_versions_do_not_delay_small_ones() {
     let stage = Arc::new(Fixture::new().await);
@@ -203,7 +204,7 @@ async fn large_versions_do_not_delay_small_ones() {
     assert_eq!(making.await.unwrap().unwrap().version_label.as_str(), "v1");
 }
 
-/// Two large commits of each of two kinds would take all four connections.
+/// Without a limit, two large commits of each of two kinds would occupy all four connections.
 #[tokio::test]
 async fn large_commits_leave_connections_for_small_statements() {
     let stage = Arc::new(Fixture::with_connections(4).await);
@@ -228,7 +229,7 @@ async fn large_commits_leave_connections_for_small_statements() {
         let store = Arc::clone(&stage.store);
         commits.spawn(async move { store.accept(scope(), &run, on, None).await.is_ok() });
     }
-    // A version with a key goes by itself.
+    // A version with an idempotency key is committed in a statement of its own.
     for _ in 0..2 {
         let content = Canonical::of(&json!({ "a": text })).unwrap();
         let version = held.add_version(fresh(), None, content.into(), &stamp()).unwrap();
@@ -237,7 +238,8 @@ async fn large_commits_leave_connections_for_small_statements() {
         commits.spawn(async move { store.commit_version(scope(), version, Some(&key)).await.is_ok() });
     }
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
-    // A transaction sees `pg_stat_activity` as of its first read, so the owner's connection cannot observe.
+    // Within a transaction, `pg_stat_activity` does not change after its first read. The owner's connection has a
+    // transaction, so another connection observes.
     let observer = connect(&stage.database.url()).await;
     let waiting = async || observer.query_one(waits, &[]).await.unwrap().get::<_, i64>(0);
     while waiting().await == 0 {
@@ -270,7 +272,8 @@ async fn batched_versions_return_independent_results() {
     for (number, asset) in assets.into_iter().enumerate() {
         let stage = Arc::clone(&stage);
         makers.spawn(async move {
-            // Every fourth has attachments and runs alone; every fourth asset is archived.
+            // Of every four versions, one has attachments and is committed alone. Of every four assets, one is
+            // archived.
             let content = if number % 4 == 2 { content_with_attachments() } else { content().into() };
             let change = asset.add_version(fresh(), None, content, &stamp()).unwrap();
             let expected = change.next.clone();

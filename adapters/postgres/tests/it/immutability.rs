@@ -1,4 +1,4 @@
-//! History is immutable: the service role lacks the rights, and triggers refuse the owner.
+//! History is immutable: the service role lacks the rights to change it, and triggers refuse changes by the owner.
 
 use crate::{
     commits::COMMITS,
@@ -8,7 +8,7 @@ use fairway_domain::asset::{canonical::Canonical, kind::AssetKind, ports::Versio
 use std::collections::BTreeSet;
 use tokio_postgres::{Client, error::SqlState};
 
-/// The append-only tables.
+/// All append-only tables.
 const APPEND_ONLY: [&str; 23] = [
     "approval",
     "asset_reference",
@@ -34,7 +34,7 @@ const APPEND_ONLY: [&str; 23] = [
     "use_case_refinement",
     "withdrawn_route",
 ];
-/// SQLSTATE that the triggers raise.
+/// The SQLSTATE that the append-only triggers raise.
 const REFUSED_SQLSTATE: &str = "FW003";
 
 /// A database in which every append-only table has rows.
@@ -61,7 +61,7 @@ async fn service(stage: &Fixture) -> Client {
     client
 }
 
-/// The tables and their partitions.
+/// The append-only tables and their partitions.
 async fn all_relations(stage: &Fixture) -> Vec<String> {
     let names = APPEND_ONLY.join(",");
     let sql = format!(
@@ -162,7 +162,7 @@ async fn service_role_cannot_change_the_schema() {
         "UPDATE execution_input SET body = ''",
         "UPDATE workspace SET name = ''",
     ] {
-        // PostgreSQL looks up the partition before it checks rights, so the test needs an existing one.
+        // PostgreSQL looks up the partition before it checks rights, so the statement must name an existing partition.
         if sql.contains("DETACH") {
             let partition: String = stage
                 .owner

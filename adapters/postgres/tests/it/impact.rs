@@ -1,4 +1,4 @@
-//! Reverse look-up of references.
+//! Blast radius: reverse lookup of references.
 
 use crate::fixture::{Fixture, content_with_attachments, fresh, scope, stamp};
 use fairway_domain::{

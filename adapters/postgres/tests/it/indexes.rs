@@ -1,7 +1,7 @@
-//! Every statement of the stores finds its rows by an index, on large tables too.
+//! Every statement of the stores finds its rows through an index, even if tables are large.
 //!
-//! PostgreSQL counts the sequential scans of each table. The counts of the executed statements are stronger evidence
-//! than plans of copies of them.
+//! PostgreSQL counts the sequential scans of each table. The counters cover the statements that were really
+//! executed, so they are stronger evidence than query plans of copied statements.
 
 mod statements;
 
@@ -28,16 +28,17 @@ use std::{
 };
 use tokio_postgres::Row;
 
-/// PostgreSQL may read smaller tables sequentially.
+/// Minimum number of rows of a large table. PostgreSQL may scan smaller tables sequentially.
 const LARGE_TABLE_ROWS: i64 = 2_000;
 
-/// Maximum blocks, of table and indexes, to find or write one row. A full index scan reads more than fifty.
+/// Maximum number of blocks (of table and indexes) that are read to find or write one row. A full index scan reads
+/// more than fifty.
 pub(crate) const MAX_BLOCKS_PER_ROW: i64 = 10;
 
-/// More than the five executions after which PostgreSQL may choose a generic plan.
+/// Number of repetitions. After five executions of a statement, PostgreSQL may choose a generic plan.
 pub(crate) const TURNS: usize = 8;
 
-/// Adds twenty tenants with a few hundred rows in each table.
+/// SQL that adds twenty tenants with a few hundred rows in each table.
 const FILL: &str = "
     INSERT INTO tenant SELECT fairway_uuid_floor(now() + n * interval '1 ms'), 'tenant-' || n, 'x', true, false, '{}',
         1, 1, now(), 'user:eve' FROM generate_series(1, 20) AS n ON CONFLICT DO NOTHING;
@@ -136,7 +137,7 @@ const FILL: &str = "
         tenant_id, now() FROM tenant, generate_series(1, 400) AS n ON CONFLICT DO NOTHING;
     ANALYZE;";
 
-/// Waits until no other client is connected: a connection reports its statistics at its end at the latest.
+/// Waits until no other client is connected, because a connection reports its statistics at the latest when it ends.
 pub(crate) async fn wait_for_other_connections(database: &TestDatabase) -> tokio_postgres::Client {
     let client = database.connect_as_owner().await.unwrap();
     let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
@@ -147,7 +148,7 @@ pub(crate) async fn wait_for_other_connections(database: &TestDatabase) -> tokio
     client
 }
 
-/// Interfaces in the first tenant: many forms, and one chat of the same owner.
+/// SQL that adds interfaces in the first tenant: many forms, and one chat of the same owner.
 const FORMS: &str = "
     INSERT INTO workload SELECT tenant_id, gen_random_uuid(), 'form-' || n, 'x', '', 'team:x', 'registered', 'form',
         workspace_id, 1, now(), 'user:eve', now(), NULL, '{\"presentation_mode\": \"form\"}'
@@ -178,11 +179,11 @@ async fn finds_a_rare_mode_without_scanning_all_interfaces() {
 /// The access statistics of a table.
 #[derive(Debug)]
 pub(crate) struct AccessCounts {
-    /// Sequential scans.
+    /// Number of sequential scans.
     seq_scans: i64,
-    /// Index scans and rows written.
+    /// Number of index scans and of written rows.
     row_accesses: i64,
-    /// Blocks read of the table and its indexes.
+    /// Number of blocks of the table and its indexes that were read.
     pub(crate) blocks: i64,
 }
 
@@ -192,7 +193,7 @@ impl AccessCounts {
     }
 }
 
-/// The statistics of the large tables for some work.
+/// Runs `work`, and returns the access statistics of the large tables for it.
 pub(crate) async fn measure(
     database: TestDatabase,
     work: impl AsyncFn(&Fixture, &Database),
@@ -207,7 +208,7 @@ pub(crate) async fn measure(
     read_counts(stage.into_database()).await
 }
 
-/// The statistics of the large tables since the last reset.
+/// The access statistics of the large tables since their last reset.
 pub(crate) async fn read_counts(database: TestDatabase) -> (TestDatabase, BTreeMap<String, AccessCounts>) {
     let client = wait_for_other_connections(&database).await;
     let sql = format!(
@@ -236,7 +237,7 @@ async fn no_statement_scans_a_whole_large_table_or_index() {
     let (database, points) = measure(database, async |stage, store| touch_every_point(stage, store).await).await;
     assert!(points.len() >= 19, "too few large tables: {points:?}");
     assert_no_seq_scans(&points);
-    // A full index scan counts as one index scan, so blocks are compared too.
+    // A full index scan counts as a single index scan, so the number of blocks is compared as well.
     let far: Vec<_> = points.iter().filter(|(_, asked)| asked.blocks_per_access() > MAX_BLOCKS_PER_ROW).collect();
     assert!(far.is_empty(), "too many blocks were read for each row: {far:?}");
     let used = points.values().filter(|asked| asked.row_accesses > 0).count();
@@ -252,7 +253,8 @@ async fn no_statement_scans_a_whole_large_table_or_index() {
     assert_no_seq_scans(&lists);
 }
 
-/// Without statistics, every index that starts with the tenant seems as cheap as the one that names the run.
+/// In a partition without statistics, every index that starts with the tenant seems equally cheap. PostgreSQL must
+/// still use the index that contains the run.
 #[tokio::test]
 async fn finds_runs_by_key_in_a_partition_without_statistics() {
     let stage = Fixture::new().await;
@@ -274,8 +276,8 @@ async fn finds_runs_by_key_in_a_partition_without_statistics() {
     assert_eq!(row.get::<_, i64>(1), 0);
 }
 
-/// Turns autovacuum off for every table. On a busy machine its ANALYZE of a filled table keeps a snapshot for seconds, and
-/// index scans then read the entries of deleted rows.
+/// SQL that disables autovacuum for every table. On a busy machine, an ANALYZE of a filled table keeps a snapshot
+/// for seconds. Index scans then also read the entries of deleted rows.
 const WITHOUT_AUTOVACUUM: &str = "DO $$
     DECLARE name regclass;
     BEGIN
@@ -284,10 +286,11 @@ const WITHOUT_AUTOVACUUM: &str = "DO $$
         END LOOP;
     END $$";
 
-/// A generic plan is made while the tables of a new server have no statistics.
+/// On a new server, generic plans are made while the tables have no statistics. These plans must still use selective
+/// indexes.
 #[tokio::test]
 async fn plans_of_a_new_server_use_selective_indexes() {
-    /// Maximum index entries that one scan may read: the requested ones, and recently dead ones.
+    /// Maximum index entries that one scan may read: the requested entries, and entries of recently deleted rows.
     const ENTRIES: i64 = 40;
     let stage = Fixture::over(TestDatabase::create().await.unwrap(), 1).await;
     stage.owner.batch_execute(WITHOUT_AUTOVACUUM).await.unwrap();
@@ -296,14 +299,15 @@ async fn plans_of_a_new_server_use_selective_indexes() {
         touch_every_point(&stage, &young).await;
         for commit in COMMITS {
             (commit.decide(&stage).await.send)(None).await.unwrap();
-            // A running server sequences facts continuously. A backlog of a whole round says nothing about plans.
+            // Facts are sequenced after each commit, as a running server does. A backlog of a whole round would
+            // distort the counts.
             while young.sequence().await.unwrap() > 0 {}
         }
     };
     let began = Instant::now();
     work().await;
     while young.sequence().await.unwrap() > 0 {}
-    // The connections reach twice the age of their last plans.
+    // The connections must be twice as old as their last plans, so that they discard these plans.
     tokio::time::sleep(began.elapsed() + Duration::from_secs(1)).await;
     let fill = FILL.strip_suffix("ANALYZE;").unwrap();
     stage.owner.batch_execute(fill).await.unwrap();

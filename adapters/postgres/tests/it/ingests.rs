@@ -1,4 +1,4 @@
-//! Concurrent ingests of several tenants, which are slow and share few connections.
+//! Slow concurrent ingests of several tenants, which share few database connections.
 
 use crate::{
     fixture::{Fixture, scope},
@@ -13,7 +13,7 @@ use fairway_domain::{
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// A trigger that blocks ingests until table `go` has a row.
+/// SQL for a trigger that blocks ingests until the table `go` has a row.
 const HOLD: &str = "
     CREATE TABLE go (now boolean);
     GRANT SELECT ON go TO fairway_service;
@@ -45,7 +45,8 @@ async fn a_slow_ingest_of_one_tenant_leaves_a_connection_for_another() {
             tokio::task::yield_now().await;
         }
     }
-    // The asset belongs to another tenant, so the ingest fails with a stale guard; but it reaches the database.
+    // The asset belongs to another tenant, so the ingest fails with a stale guard. This still shows that it reached
+    // the database.
     let asset = stage.asset(AssetKind::KnowledgeBase).await;
     let theirs = ingest(&asset, documents(&[("a", "two")]), IndexRevision::default());
     let abroad = TenantScope::for_background_task(Uuid::now_v7().into());

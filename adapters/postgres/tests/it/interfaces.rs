@@ -1,4 +1,4 @@
-//! Interfaces of workloads: stored as given, found by words, and rejected if unreadable.
+//! Interfaces of workloads: stored unchanged, found by their words, and rejected if they are unreadable.
 
 use crate::fixture::{Fixture, scope, stamp};
 use fairway_domain::{
@@ -59,7 +59,7 @@ async fn words_find_workloads_within_one_tenant() {
     for text in ["rösse", "größer", "größe missing"] {
         assert!(!found(text).await, "{text}");
     }
-    // Every word in the index has its tenant as prefix.
+    // In the search index, every word has the tenant as a prefix.
     let foreign = "SELECT count(*) FROM workload, unnest(search) AS word
         WHERE NOT starts_with(word.lexeme, tenant_id || '/')";
     assert_eq!(stage.query_number(foreign).await, 0);

@@ -1,5 +1,5 @@
-//! Reservations of idempotency keys: one request at a time holds a key, until its commit, its release, or the expiry
-//! of its lease.
+//! Reservations of idempotency keys. Only one request at a time has a key reserved, until it commits, releases the
+//! key, or its lease expires.
 
 use crate::{
     fixture::{Fixture, actor, scope},
@@ -34,7 +34,7 @@ async fn known(stage: &Fixture, key: &RequestKey) -> KeyState {
     stage.store.key_state(scope(), key).await.unwrap()
 }
 
-/// Adds a document under a key that a request reserved for this resource.
+/// Adds a document with a key that a request has reserved for this resource.
 async fn commit(
     stage: &Fixture,
     asset: &Asset,
@@ -63,7 +63,7 @@ async fn key_is_reserved_until_the_commit_of_its_request() {
     commit(&stage, &asset, 0, &key, mine).await.unwrap();
     let outcome = KeyState::Completed(StoredOutcome { status: 201, resource: mine });
     assert_eq!(known(&stage, &key).await, outcome);
-    // After the commit, renewal and release have no effect.
+    // After the commit, renewing or releasing the reservation has no effect.
     stage.store.renew_reservation(scope(), &key, mine, LEASE).await.unwrap();
     stage.store.release_reservation(scope(), &key, mine).await.unwrap();
     assert!(!reserve(&stage, &key, mine).await && !reserve(&stage, &key, theirs).await);
@@ -81,7 +81,7 @@ async fn released_key_can_be_reserved_again() {
     assert_eq!(known(&stage, &key).await, KeyState::Reserved, "another request released the reservation");
     stage.store.release_reservation(scope(), &key, mine).await.unwrap();
     assert_eq!(known(&stage, &key).await, KeyState::Unknown);
-    // A renewal that arrives after the release reserves nothing.
+    // A renewal that arrives after the release does not reserve the key again.
     stage.store.renew_reservation(scope(), &key, mine, LEASE).await.unwrap();
     assert_eq!(known(&stage, &key).await, KeyState::Unknown);
     assert!(reserve(&stage, &key, theirs).await);
@@ -109,7 +109,7 @@ async fn expired_reservation_can_be_taken_over() {
     assert_eq!(known(&stage, &other).await, KeyState::Reserved);
     let late = commit(&stage, &asset, 0, &key, first).await;
     assert!(matches!(late, Err(CommitError::DuplicateKey)), "{late:?}");
-    // A late commit succeeds if no other request reserved the key.
+    // A commit after the lease has expired succeeds if no other request has reserved the key.
     stage.database.move_clock(120).await.unwrap();
     commit(&stage, &asset, 0, &other, second).await.unwrap();
     assert_eq!(known(&stage, &other).await, KeyState::Completed(StoredOutcome { status: 201, resource: second }));

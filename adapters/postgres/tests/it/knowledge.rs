@@ -1,4 +1,4 @@
-//! Documents of knowledge bases: search by revision, and isolation.
+//! Documents of knowledge bases: search by index revision, and isolation of tenants.
 
 use crate::{
     fixture::{Fixture, World, fresh, scope, slug, stamp},
@@ -29,7 +29,7 @@ use fairway_testkit::TestDatabase;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-/// A knowledge base with one version, and the name of its contract.
+/// A knowledge base with one version. Returns it with the name of its access contract.
 pub(crate) async fn knowledge_base(stage: &World) -> (Asset, String) {
     let asset = stage.asset(AssetKind::KnowledgeBase).await;
     let contract = slug().to_string();
@@ -46,12 +46,12 @@ fn content_with_contract(contract: &str, revoked: bool) -> Value {
     } })
 }
 
-/// Documents of one chunk each.
+/// Documents with one chunk each, as pairs of name and text.
 pub(crate) fn documents(texts: &[(&str, &str)]) -> Vec<NewDocument> {
     texts.iter().map(|(name, text)| document(name, &[text])).collect()
 }
 
-/// A document of these chunks.
+/// A document with these texts as its chunks.
 fn document(name: &str, pieces: &[&str]) -> NewDocument {
     let text = pieces.join(" ");
     let mut start = 0;
@@ -98,7 +98,7 @@ pub(crate) fn within(asset: AssetId, revision: i64) -> SearchScope {
     SearchScope { asset, revision: IndexRevision::new(revision), filters: Map::new(), limit: 10 }
 }
 
-/// The names of documents that match a query, best first.
+/// The names of the documents that match a query, best match first.
 async fn found(stage: &Fixture, within: &SearchScope, query: &str) -> Vec<String> {
     let found = stage.store.text_search(scope(), within, &WordSet::from_texts([query])).await.unwrap();
     document_names(stage, within.asset, &found).await
@@ -140,7 +140,7 @@ async fn search_in_a_revision_returns_its_documents_permanently() {
     let rows: Vec<(&str, i64, bool)> =
         listed.rows.iter().map(|row| (row.document_id.as_str(), row.index_revision.get(), row.is_current)).collect();
     assert_eq!(rows, [("leave", 2, true), ("travel", 1, true), ("leave", 1, false)]);
-    // Later ingests do not change the scores of a revision.
+    // Later ingests do not change the scores of an earlier revision.
     let score = async || {
         stage.store.text_search(scope(), &within(id, 1), &WordSet::from_texts(["leave trains"])).await.unwrap()
     };
@@ -187,8 +187,8 @@ async fn search_is_isolated_by_knowledge_base_and_tenant() {
     assert_eq!(stage.store.find_chunks(scope(), other.asset_id, &ids).await.unwrap(), []);
 }
 
-/// T19: the prefix of words is an optimization, not an isolation boundary: its eight digits can collide. Here all
-/// prefixes are equal.
+/// T19: the tenant prefix of indexed words is an optimization and not an isolation boundary, because its eight
+/// digits can collide. In this test, all prefixes are equal.
 #[tokio::test]
 async fn search_is_isolated_when_word_prefixes_collide() {
     let stage = Fixture::new().await;
@@ -218,7 +218,7 @@ async fn search_is_isolated_when_word_prefixes_collide() {
     assert_eq!(found(&stage, &within(mine.asset_id, 1), "secret").await, ["mine"]);
 }
 
-/// T44: every query is interpreted as plain words.
+/// T44: operators in a query have no effect, because every query is treated as plain words.
 #[tokio::test]
 async fn queries_are_interpreted_as_plain_words() {
     let stage = Fixture::new().await;
@@ -318,7 +318,8 @@ async fn compares_vectors_of_one_model_only() {
         embedding == IndexEmbedding::Uniform(local_model(name))
     };
     assert!(whole(1, "m").await && !whole(1, "n").await);
-    // One chunk without a vector, or with another model's, makes the revision partial, until it is replaced.
+    // A chunk without a vector, or with a vector of another model, makes a revision incomplete until the chunk is
+    // replaced.
     add(&stage, &asset, documents(&[("y", "two, without")])).await;
     assert!(whole(1, "m").await && !whole(2, "m").await);
     let mut again = documents(&[("y", "two again")]);
@@ -330,7 +331,7 @@ async fn compares_vectors_of_one_model_only() {
     assert!(whole(3, "m").await && !whole(2, "m").await);
 }
 
-/// New vectors for chunks, all equal.
+/// A re-embedding of these chunks. All new vectors are equal.
 pub(crate) fn reembedding(
     asset: &Asset,
     stale: &[StaleChunk],
@@ -374,7 +375,7 @@ async fn versions_and_revocations_revoke_a_contract_permanently() {
     };
     stage.store.commit_version(scope(), change_of(&two, &over), None).await.unwrap();
     assert_eq!(standings().await, [Revoked, Revoked, Unknown, Unknown]);
-    // A revocation is final, and the first one is kept.
+    // A revocation is final, and the stored revocation remains the first one.
     let restored =
         stage.store.commit_version(scope(), change_of(&one, &content_with_contract(&by_row, false)), None).await;
     let revoked = fairway_domain::store::Conflict::ContractRevoked;
@@ -386,7 +387,7 @@ async fn versions_and_revocations_revoke_a_contract_permanently() {
     assert_eq!(stage.store.find_revocation(scope(), two.asset_id, &by_row).await.unwrap(), None);
 }
 
-/// Chunks of one knowledge base: each has a unique word, and every tenth the word `common`.
+/// SQL that fills a knowledge base with chunks. Each chunk has a unique word, and every tenth has the word `common`.
 const FILL: &str = "
     INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
         digest, from_revision, embedded_by, words, body)
@@ -398,7 +399,7 @@ const FILL: &str = "
     INSERT INTO knowledge_word VALUES ('<tenant>', '<asset>', 'common', 1, 3000);
     ANALYZE;";
 
-/// The planner must use the word index whatever its estimates, and never scan the knowledge base.
+/// Whatever the planner estimates, it must use the word index, and must never scan the whole knowledge base.
 #[tokio::test]
 async fn text_search_cost_is_bounded_for_rare_and_frequent_words() {
     let asset: AssetId = fresh();

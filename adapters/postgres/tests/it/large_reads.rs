@@ -1,6 +1,6 @@
-//! Reads of large rows wait for memory of the process; small reads do not.
+//! Reads of large rows wait until the process has memory for them. Reads of small rows do not wait.
 //!
-//! Each test sets the memory limit to one byte after it has stored its rows, so that no large read is admitted.
+//! Each test sets the memory limit to one byte after it has stored its rows. No large read is admitted after that.
 
 use crate::fixture::{Fixture, acceptance, content_with_attachments, ending, fresh, run_ref, scope, stamp};
 use fairway_domain::{
@@ -22,10 +22,10 @@ use fairway_domain::{
 use serde_json::json;
 use std::time::Duration;
 
-/// Smallest large text, in bytes.
+/// The size of the smallest text that counts as large, in bytes.
 const LARGE: usize = 65_537;
 
-/// An accepted run, and its end.
+/// An accepted run, and the record of its end.
 async fn accepted(stage: &Fixture) -> (Acceptance, FinishRecord) {
     let (workload, placed) = stage.active().await;
     let run = acceptance(&placed);
@@ -79,7 +79,7 @@ async fn large_versions_and_sources_wait_for_memory() {
     let mut versions = Vec::new();
     for bytes in [LARGE - 1, LARGE] {
         let asset = stage.asset(AssetKind::PolicyBundle).await;
-        // A JSON string of `bytes` bytes, with its quotes.
+        // A JSON string of `bytes` bytes, including its quotes.
         let canonical = Canonical::of(&json!("x".repeat(bytes - 2))).unwrap();
         let content = VersionContent { canonical, source_text: Some("y".repeat(bytes)), ..content_with_attachments() };
         let change = asset.add_version(fresh(), None, content, &stamp()).unwrap();
@@ -173,7 +173,8 @@ async fn pages_events_and_large_chunks_wait_for_memory() {
     let stage = Fixture::new().await;
     let (run, _) = accepted(&stage).await;
     let id = run.execution_id;
-    // Three chunks fill a page; the sixth fills a page without a large read; the seventh is large.
+    // Three chunks fill the first page. The sixth chunk fills a page but is not a large read. The seventh is a large
+    // read.
     let mut sizes = vec![10_000; 5];
     sizes.extend([40_000, 66_000]);
     sizes.extend([100; 200]);

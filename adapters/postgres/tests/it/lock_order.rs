@@ -1,4 +1,5 @@
-//! Batches lock rows of one table by identifier, whatever the order of their items and of other tables.
+//! A batch locks rows of a table in the order of their identifiers, whatever the order of its items and of rows in
+//! other tables.
 
 use crate::fixture::{Fixture, activation, scope, stamp};
 use fairway_domain::{
@@ -17,7 +18,7 @@ use uuid::Uuid;
 const WAITING: &str = "SELECT count(*) FROM pg_stat_activity
     WHERE datname = current_database() AND wait_event_type = 'Lock'";
 
-/// A commit of one release, as a batch item.
+/// A function that commits a change of one release, as an item of a batch.
 type Commit = fn(Arc<Fixture>, ReleaseWithDeployment) -> BoxFuture<'static, Result<(), CommitError>>;
 
 fn activate(stage: Arc<Fixture>, placed: ReleaseWithDeployment) -> BoxFuture<'static, Result<(), CommitError>> {
@@ -38,7 +39,7 @@ fn id(placed: &ReleaseWithDeployment) -> Uuid {
     placed.release.release_id.uuid()
 }
 
-/// Locks a release in a transaction that `client` holds open.
+/// Locks a release in a transaction, which `client` leaves open.
 async fn lock(client: &Client, release: Uuid) {
     let sql = format!("BEGIN; SELECT FROM release WHERE release_id = '{release}' FOR UPDATE");
     client.batch_execute(&sql).await.unwrap();
@@ -54,7 +55,7 @@ async fn wait_for_lock_waits(stage: &Fixture, expected: i64) {
     panic!("{} statements wait for a lock instead of {expected}", stage.query_number(WAITING).await);
 }
 
-/// The number of releases that nobody has locked.
+/// The number of releases that no transaction has locked.
 async fn unlocked(stage: &Fixture, releases: &[ReleaseWithDeployment]) -> i64 {
     let ids: Vec<String> = releases.iter().map(|placed| format!("'{}'", id(placed))).collect();
     let sql = format!(
@@ -64,8 +65,8 @@ async fn unlocked(stage: &Fixture, releases: &[ReleaseWithDeployment]) -> i64 {
     stage.query_number(&sql).await
 }
 
-/// Commits one batch of `releases`, whose lowest identifier another transaction has locked. While the batch waits for it,
-/// no other release of the batch may be locked.
+/// Commits one batch of `releases`. Another transaction has locked the release with the lowest identifier. Asserts
+/// that the batch locks no other release while it waits for that one.
 async fn assert_lowest_release_is_locked_first(
     stage: Arc<Fixture>,
     first: ReleaseWithDeployment,
@@ -74,7 +75,7 @@ async fn assert_lowest_release_is_locked_first(
 ) {
     let (before, lowest) =
         (stage.database.connect_as_owner().await.unwrap(), stage.database.connect_as_owner().await.unwrap());
-    // One batch runs at a time, so all items that arrive while this one waits form the next batch.
+    // Only one batch runs at a time. All items that arrive while the first batch waits form the next batch.
     lock(&before, id(&first)).await;
     let running: JoinHandle<_> = tokio::spawn(commit(Arc::clone(&stage), first));
     wait_for_lock_waits(&stage, 1).await;
@@ -94,7 +95,7 @@ async fn assert_lowest_release_is_locked_first(
     }
 }
 
-/// The order of the workloads, and so of the deployments, is opposite to that of the releases.
+/// The workloads, and therefore the deployments, have the opposite order of the releases.
 #[tokio::test]
 async fn lane_changes_lock_releases_by_identifier() {
     let stage = Arc::new(Fixture::new().await);
@@ -113,7 +114,7 @@ async fn lane_changes_lock_releases_by_identifier() {
     assert_lowest_release_is_locked_first(stage, first, releases, activate).await;
 }
 
-/// The items arrive in the opposite order.
+/// The items arrive in the opposite order of their identifiers.
 #[tokio::test]
 async fn transitions_lock_releases_by_identifier() {
     let stage = Arc::new(Fixture::new().await);

@@ -1,4 +1,4 @@
-//! Integration tests of the stores through their ports, against PostgreSQL.
+//! Integration tests of the stores through the domain's ports, with a real PostgreSQL.
 
 #[cfg(test)]
 mod asset_grants;

@@ -1,4 +1,4 @@
-//! Conversation memory with very many turns of one owner.
+//! Conversation memory of an owner with a very large number of turns.
 
 use crate::{
     commits::memory::{ending_with_turn, place},
@@ -19,10 +19,12 @@ use fairway_testkit::TestDatabase;
 use uuid::Uuid;
 
 const ASSET: Uuid = Uuid::from_u128(7);
-/// Maximum blocks for each row that a statement finds or writes. A scan of all turns of the owner reads hundreds.
+/// Maximum number of blocks that a statement reads for each row that it finds or writes. A scan of all turns of the
+/// owner reads hundreds.
 const MAX_BLOCKS_PER_ROW: i64 = 10;
 
-/// Inserts turns of the actor in the workload: their number, and SQL expressions for session, contract and expiry.
+/// Inserts `turns` turns of the actor in the workload. The last three parameters are SQL expressions for session,
+/// contract and expiry.
 async fn fill(stage: &Fixture, workload: &Workload, turns: u32, session: &str, contract: &str, expires_in: &str) {
     let workload = workload.workload_id.uuid();
     let sql = format!(
@@ -77,7 +79,7 @@ async fn no_statement_scans_all_turns_of_an_owner() {
     drop(store);
     let (_database, counts) = read_counts(stage.into_database()).await;
     assert_no_seq_scans(&counts);
-    // The end of a run deletes a bounded number of turns, so most remain.
+    // The end of a run deletes a bounded number of turns, so most of them remain.
     let turns = &counts["memory_turn"];
     assert!(turns.blocks <= 40 * 1_000, "too many blocks were read: {turns:?}");
     assert!(turns.blocks_per_access() <= MAX_BLOCKS_PER_ROW, "too many blocks were read for each row: {turns:?}");
@@ -99,7 +101,7 @@ async fn revocation_and_expiry_delete_any_number_of_turns() {
     stage.owner.batch_execute("ANALYZE").await.unwrap();
     stage.owner.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
     stage.owner.batch_execute("SELECT pg_stat_reset()").await.unwrap();
-    // The revocation deletes many turns, and `forget` deletes the rest.
+    // The deletion after the revocation removes many turns, and `forget` deletes the rest.
     stage.owner.batch_execute("UPDATE access_contract SET revoked = true").await.unwrap();
     assert_eq!(stage.store.delete_expired().await.unwrap(), 1_000 + 2_500);
     assert_eq!(stage.store.delete_expired().await.unwrap(), 0);
@@ -110,7 +112,7 @@ async fn revocation_and_expiry_delete_any_number_of_turns() {
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (3_000, 3_000));
 }
 
-/// A rejected turn evicts no other turn.
+/// A turn that is rejected must not cause the deletion of other turns.
 #[tokio::test]
 async fn rejected_turn_evicts_no_other_turn() {
     let stage = Fixture::new().await;

@@ -1,4 +1,4 @@
-//! Migrations: once, concurrently, after a kill at any point, and never backwards.
+//! Migrations are applied once, also concurrently and after a kill at any point, and never backwards.
 
 use crate::fixture::connect;
 use fairway_postgres::{MigrationError, matches_schema, migrate};
@@ -14,7 +14,7 @@ use std::{
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-/// An empty database on the server of a clone.
+/// An empty database on the server of a cloned test database.
 struct EmptyDatabase {
     name: String,
     server_clone: TestDatabase,
@@ -45,7 +45,7 @@ impl EmptyDatabase {
     }
 }
 
-/// The whole schema as text: columns, constraints, indexes, functions, triggers and rights.
+/// The whole schema as lines of text: columns, constraints, indexes, functions, triggers and rights.
 async fn schema_text(client: &Client) -> Vec<String> {
     let sql = "
         SELECT format('%s %s %s %s', table_name, column_name, data_type, is_nullable) FROM information_schema.columns
@@ -139,7 +139,7 @@ async fn refuses_a_database_of_another_migration_runner() {
     assert_eq!(schema_text(&owner).await, before);
 }
 
-/// The runner stores no checksums, so this list shows that a committed migration was edited.
+/// The migration runner stores no checksums. This list reveals if a committed migration is edited.
 #[test]
 fn migrations_have_their_committed_checksums() {
     let folder = migrations_folder();
@@ -162,7 +162,8 @@ fn error_chain(error: &MigrationError) -> String {
     messages.join(": ")
 }
 
-/// PostgreSQL's messages quote names and rows, so the error contains only the migration and the place.
+/// PostgreSQL's messages may contain names and rows. The error therefore contains only the migration and the
+/// position within it.
 #[tokio::test]
 async fn reports_the_place_of_a_failed_migration_without_its_message() {
     let empty = EmptyDatabase::create().await;
@@ -188,7 +189,7 @@ async fn reports_the_constraint_that_a_migration_violates() {
     empty.drop_database().await;
 }
 
-/// For each migration, an object or a column (`table.column`) whose creation kills the connection.
+/// For each migration, an object or a column (`table.column`) at whose creation the connection is killed.
 const KILLED_AT: [&str; 24] = [
     "fairway_now",
     "role_binding",
@@ -228,7 +229,8 @@ async fn next_start_completes_a_killed_migration() {
             ),
             None => format!("to_regclass('{killed_at}') IS NOT NULL OR to_regproc('{killed_at}') IS NOT NULL"),
         };
-        // The migrating connection is killed at the statement that creates this, inside its transaction.
+        // Kills the migrating connection right after the statement that creates the object, within the migration's
+        // transaction.
         let trap = format!(
             "CREATE SCHEMA IF NOT EXISTS trap;
              CREATE FUNCTION trap.kill() RETURNS event_trigger LANGUAGE plpgsql AS $$
@@ -251,13 +253,13 @@ async fn next_start_completes_a_killed_migration() {
     empty.drop_database().await;
 }
 
-/// A migration that waits for a lock withdraws its request again and again, so that statements behind it run. Then it
-/// succeeds once the lock is free.
+/// While a migration waits for a lock, it repeatedly withdraws its lock request, so that the statements that queue
+/// behind it can run. It succeeds once the lock is free.
 #[tokio::test]
 async fn migration_that_waits_for_a_lock_blocks_no_reader() {
     let empty = EmptyDatabase::create().await;
     let (owner, reader, mut holder) = (empty.client().await, empty.client().await, empty.client().await);
-    // The first start is refused at `0024_ordered_leaves`, which alters `fact_order`.
+    // The trigger makes the first migration run fail at `0024_ordered_leaves`, which alters `fact_order`.
     let trap = "CREATE FUNCTION reject() RETURNS event_trigger LANGUAGE plpgsql AS $$
         BEGIN
             IF EXISTS (
@@ -277,7 +279,7 @@ async fn migration_that_waits_for_a_lock_blocks_no_reader() {
         let url = empty.url();
         async move { migrate(&url).await }
     });
-    // Each of these readers queues behind a request of the migration.
+    // Each of these reads queues behind a lock request of the migration.
     for _ in 0..2 {
         let is_waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'fact_order'::regclass AND NOT granted)";
         while !owner.query_one(is_waiting, &[]).await.unwrap().get::<_, bool>(0) {
@@ -298,7 +300,7 @@ fn migrations_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations")
 }
 
-/// The migrations in order, by name.
+/// The SQL texts of the migrations, by name and in order.
 fn migration_scripts() -> BTreeMap<String, String> {
     let entries = fs::read_dir(migrations_folder()).unwrap().map(|entry| entry.unwrap().path());
     let script = |path: PathBuf| {
@@ -339,7 +341,7 @@ async fn abandoned_transaction_leaves_no_migration_behind() {
     empty.drop_database().await;
 }
 
-/// Versions of a model policy get their withdrawn routes from a trigger, and keep their ordinals.
+/// The migration's trigger stores the withdrawn routes of model policy versions. The ordinals of the versions remain.
 #[tokio::test]
 async fn stores_withdrawn_routes_and_keeps_ordinals() {
     let clone = TestDatabase::create().await.unwrap();
@@ -367,7 +369,7 @@ async fn stores_withdrawn_routes_and_keeps_ordinals() {
     assert_eq!(refused.code().unwrap().code(), "FW003");
 }
 
-/// Triggers count the chunks with vectors of each model, when an ingest adds chunks and when it replaces them.
+/// When an ingest adds or replaces chunks, triggers update the number of chunks with vectors of each model.
 #[tokio::test]
 async fn counts_models_of_chunks() {
     let clone = TestDatabase::create().await.unwrap();

@@ -1,5 +1,5 @@
-//! Model conformance: random histories of releases, lanes and rollouts run against PostgreSQL and against the domain's
-//! model.
+//! Model conformance: random histories of releases, lanes and rollouts are executed in PostgreSQL and in the
+//! domain's reference model. The results must be equal.
 
 use crate::{
     fixture::{Fixture, environment, fresh, new_release, scope, stamp},
@@ -31,24 +31,24 @@ use tokio::task::JoinSet;
 
 const SHORT: u64 = 1_500;
 const LONG: u64 = 100_000;
-/// Number of concurrent histories, each with its own workload.
+/// Number of histories that run concurrently, each with its own workload.
 const CONCURRENT_HISTORIES: usize = 6;
-/// More lane changes than a history has.
+/// A limit that exceeds the number of lane changes in a history.
 const ALL_MOVES: u32 = 200;
 
-/// Versions that every history binds.
+/// The versions that the releases of every history bind.
 struct BoundVersions {
     policy: BindableVersion,
     knowledge: BindableVersion,
 }
 
-/// A workload, and the releases of a history by number.
+/// A workload, and the releases that a history has created for it, by number.
 struct StoredHistory<'a> {
     stage: &'a Fixture,
     bound: &'a BoundVersions,
     workload: WorkloadId,
     releases: Vec<ReleaseId>,
-    /// The state at the last read. No other history changes this workload.
+    /// The state at the last read. It stays valid between reads, because no other history changes this workload.
     seen: Option<StoredState>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> StoredHistory<'a> {
         Self { stage, bound, workload: workload.workload_id, releases, seen: None }
     }
 
-    /// Reads the stored state.
+    /// Reads the stored state of the workload and its releases.
     async fn read_state(&mut self) -> &StoredState {
         let store = &self.stage.store;
         let found = self.releases.iter().map(|id| ReleaseStore::find(&**store, scope(), *id));
@@ -95,7 +95,7 @@ impl<'a> StoredHistory<'a> {
         }
     }
 
-    /// One request: decide, commit, compare.
+    /// Executes one operation: decides, commits, and compares the result with the model.
     async fn execute(&mut self, model: &mut Model, operation: &Operation) -> Result<(), String> {
         let before = self.seen.as_ref().map(StoredState::release_statuses);
         let decided = self.decide(operation);

@@ -1,4 +1,5 @@
-//! The projection in PostgreSQL: once for each fact and recipient, under concurrent projectors and repetitions.
+//! Projection of facts to notifications in PostgreSQL. Each fact causes one notification for each recipient, also
+//! under concurrent projectors and repetitions.
 
 use crate::{
     commits::notification::projection_of,
@@ -52,7 +53,7 @@ async fn concurrent_projectors_write_each_record_once() {
         }
     }
     assert_eq!(winners, 1, "one projector moves the position");
-    // A projector that lost its position, such as after a restored backup, projects the fact again.
+    // A projector whose position was lost, for example after a backup was restored, projects the fact again.
     stage.run("UPDATE notification_position SET position = 0").await;
     stage.store.commit_batch(scope(), 0..1, stage.decided().await, &projection).await.unwrap();
     for (sql, expected) in [
@@ -92,7 +93,7 @@ async fn repeated_projection_keeps_the_status_of_notifications() {
     }
 }
 
-/// A rolled back batch leaves neither rows nor a moved position.
+/// A batch that is rolled back leaves no rows and does not move the position.
 #[tokio::test]
 async fn failed_commit_writes_nothing() {
     let stage = Fixture::new().await;
@@ -114,7 +115,7 @@ async fn suspended_workload(stage: &Fixture) -> Workload {
     workload
 }
 
-/// Each statement of the projector reads what a fact is about, who may act on it, and what they prefer.
+/// For each fact, the projector reads its subject, the people who may act on the subject, and their preferences.
 #[tokio::test]
 async fn facts_come_with_their_subject_and_the_people_they_concern() {
     let stage = Fixture::new().await;
@@ -166,7 +167,8 @@ async fn batches_follow_the_index_of_the_log_without_gaps() {
     let (mut projected, mut sizes) = (0, Vec::new());
     while let Some(batch) = stage.store.next_batch(scope(), 2).await.unwrap() {
         assert_eq!(batch.position, projected);
-        // The creation of a workload concerns nobody, and a batch passes it.
+        // The creation of a workload causes no notification, so the batch contains only other facts. Its range
+        // covers all facts.
         assert!(batch.facts.iter().all(|(fact, _)| (batch.position..batch.end).contains(&fact.index)));
         sizes.push(batch.facts.len());
         projected = batch.end;
@@ -211,7 +213,7 @@ async fn roles_of_a_group_reach_those_who_presented_it() {
     assert_eq!(found(&[], &named).await, BTreeSet::from(["user:ada".to_owned()]));
 }
 
-/// Many people of no group, and two of the group `ops`.
+/// SQL that adds many people without a group, and two people in the group `ops`.
 const PEOPLE: &str = "
     INSERT INTO identity SELECT tenant_id, gen_random_uuid(), 'https://idp.example', 'subject-' || n,
         'user:person-' || n,

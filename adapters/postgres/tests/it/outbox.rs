@@ -1,4 +1,5 @@
-//! The outbox in PostgreSQL: each delivery is claimed by one sender at a time, and a lane without answers delays no other.
+//! The outbox in PostgreSQL. One sender at a time claims a delivery. A receiver that never responds does not delay
+//! deliveries to other receivers.
 
 use crate::{
     commits::notification::{projection_of, stored_destination},
@@ -38,7 +39,7 @@ pub(crate) fn claim(limit: u32, per_lane: u32, in_progress: Vec<(Uuid, u32)>) ->
     }
 }
 
-/// Projects this number of facts, each with a delivery to every destination.
+/// Projects this number of facts. Each fact causes a delivery to every destination.
 pub(crate) async fn project(stage: &Fixture, facts: usize, destinations: &[DestinationId]) {
     for position in 0..facts {
         let mut projection = projection_of(&actor(), false);
@@ -180,7 +181,7 @@ async fn withdrawn_and_unreadable_deliveries_are_passed_over() {
     project(&stage, 2, &destinations).await;
     let id = destinations[0];
     stage.run(&format!("UPDATE notification_destination SET generation = 7 WHERE destination_id = '{id}'")).await;
-    // As if a newer version had written one of the others.
+    // Simulates a delivery to the other destination that a newer server version has written, with an unknown category.
     stage
         .run(&format!(
             "UPDATE notification_delivery SET category = 'later' WHERE delivery_id = (
@@ -211,7 +212,7 @@ async fn failed_projection_leaves_no_delivery() {
         requires_advanced_tier: false,
         failure: None,
     });
-    // Another projector moved the position.
+    // Another projector has moved the position, so the commit fails.
     assert!(stage.store.commit_batch(scope(), 0..1, stage.decided().await, &projection).await.is_err());
     assert_eq!(stage.query_number("SELECT count(*) FROM notification_delivery").await, 1);
 }

@@ -1,4 +1,4 @@
-//! Monthly partitions: created in advance, addressed by identifiers, and reported when missing.
+//! Monthly partitions are created in advance and selected by identifiers. Missing partitions are reported.
 
 use crate::fixture::{Fixture, RETENTION, acceptance, connect, ending, scope};
 use fairway_domain::execution::{
@@ -9,7 +9,7 @@ use fairway_postgres::{PayloadExpiryReport, create_partitions, expire_payloads};
 use std::{collections::BTreeSet, time::Duration};
 
 const DAY: i64 = 24 * 60 * 60;
-/// Partitioned tables.
+/// Number of partitioned tables.
 const PARTITIONED_TABLES: i64 = 15;
 
 async fn partition_bounds(stage: &Fixture) -> Vec<(String, String, String)> {
@@ -93,7 +93,7 @@ async fn identifiers_map_to_the_partition_of_their_millisecond() {
         fairway_uuid_floor(now() + interval '5 months'), 1, 'x', 'x', NULL, 1";
     let error = stage.owner.batch_execute(beyond).await.unwrap_err();
     assert_eq!(error.code().map(|code| code.code()), Some("23514"));
-    // The same boundary, computed by the `uuid` crate.
+    // The boundary of the month, computed independently with the `uuid` crate.
     let moment = time::OffsetDateTime::now_utc();
     let seconds = u64::try_from(moment.unix_timestamp()).unwrap();
     let floor: uuid::Uuid = stage
@@ -138,7 +138,7 @@ async fn count_payloads_and_evidence(stage: &Fixture) -> (i64, i64) {
     (stage.query_number(payloads).await, stage.query_number(evidence).await)
 }
 
-/// Moves the database's clock to `days` after the end of the current month.
+/// Moves the database's clock to this number of days after the end of the current month.
 async fn move_past_month(stage: &Fixture, days: i64) {
     let to_end = "SELECT extract(epoch FROM (date_trunc('month', now() AT TIME ZONE 'UTC') + interval '1 month')
         AT TIME ZONE 'UTC' - now())::bigint";
@@ -155,12 +155,13 @@ async fn expired_payload_partitions_are_dropped_and_evidence_stays() {
     let families = partition_bounds(&stage).await;
     let nothing = PayloadExpiryReport { months: Vec::new(), is_incomplete: false };
     assert_eq!(expire_payloads(&url, RETENTION).await.unwrap(), nothing);
-    // The month ended 30 days ago; retention adds a day for runs that began in its last hours.
+    // The month ended 30 days ago. Its payloads are kept for one more day, because runs that began in its last hours
+    // ended later.
     move_past_month(&stage, 30).await;
     create_partitions(&url).await.unwrap();
     let before = partition_bounds(&stage).await;
     assert!(before.len() > families.len());
-    // The previous month has expired, and it is empty.
+    // Only the partitions before this month have expired, and they are empty.
     assert_eq!(expire_payloads(&url, RETENTION).await.unwrap().months.len(), 4);
     assert_eq!(count_payloads_and_evidence(&stage).await, (payloads, evidence));
     move_past_month(&stage, 32).await;
@@ -188,7 +189,7 @@ async fn expired_payload_partitions_are_dropped_and_evidence_stays() {
         "{gone:?}"
     );
     assert_eq!(expire_payloads(&url, RETENTION).await.unwrap(), nothing);
-    // Dropped months are not created again.
+    // Partitions of expired months are not created again.
     create_partitions(&url).await.unwrap();
     assert!(partition_bounds(&stage).await.iter().all(|(_, name, _)| !gone.contains(name)));
     assert!(stage.store.has_partitions_ahead().await.unwrap());
@@ -221,7 +222,7 @@ async fn locked_partitions_are_skipped_without_blocking_readers() {
     let expired = expire_payloads(&url, RETENTION).await.unwrap();
     assert!(expired.is_incomplete, "{expired:?}");
     assert!(expired.months.iter().all(|month| !month.starts_with("execution_result")), "{expired:?}");
-    // A concurrent reader gets through within the statement time-out of one second.
+    // While expiry waits for the lock, a concurrent read succeeds within the statement timeout of one second.
     let mut told = Vec::new();
     for _ in 0..3 {
         let (expired, read) = tokio::join!(
@@ -236,8 +237,8 @@ async fn locked_partitions_are_skipped_without_blocking_readers() {
     assert_eq!(count_payloads_and_evidence(&stage).await.0, 0);
 }
 
-/// Creating a partition locks its table briefly. It waits briefly for long readers, other tables stay available, and
-/// the missing partition is created after the reader ends.
+/// Creating a partition locks its table briefly. The statement waits only briefly for a long reader, and other
+/// tables stay available meanwhile. The missing partition is created after the reader has ended.
 #[tokio::test]
 async fn creating_a_partition_locks_one_table_and_does_not_wait() {
     let stage = Fixture::new().await;
@@ -251,7 +252,7 @@ async fn creating_a_partition_locks_one_table_and_does_not_wait() {
             Ok(row) => assert!(row.get::<_, Option<String>>(0).is_some(), "the locked table must lack a partition"),
             Err(error) => break error.code().unwrap().code().to_owned(),
         }
-        // No lock is held between two partitions.
+        // Between the creation of two partitions, no lock is held.
         let read = "SET lock_timeout = '1s'; SELECT FROM execution; SELECT FROM policy_decision";
         stage.owner.batch_execute(read).await.unwrap();
     };
@@ -261,8 +262,8 @@ async fn creating_a_partition_locks_one_table_and_does_not_wait() {
     assert!(stage.store.has_partitions_ahead().await.unwrap());
 }
 
-/// The result must not depend on the plan: with statistics, an earlier version parsed the month from names without
-/// one.
+/// The result must not depend on the query plan. With statistics, an earlier version tried to parse a month from
+/// partition names that contain none.
 #[tokio::test]
 async fn expiry_works_under_any_plan() {
     let stage = Fixture::new().await;

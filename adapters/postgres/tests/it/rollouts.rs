@@ -1,4 +1,4 @@
-//! Lane metrics of rollouts.
+//! Metrics of the runs on a lane, which the rollout controller evaluates.
 
 use crate::fixture::{Fixture, RULE, acceptance, activation, ending, passing_checks, scope, stamp};
 use fairway_domain::{
@@ -11,7 +11,7 @@ use fairway_domain::{
     workload::Workload,
 };
 
-/// An accepted run on a lane under the current revisions.
+/// Accepts a run on a lane under the current revisions.
 async fn accepted_run(
     stage: &Fixture,
     workload: &Workload,

@@ -1,4 +1,4 @@
-//! Database cost of a run: two round trips, two commits, and few bytes of WAL.
+//! Database cost of a run: two round trips, two commits, and few bytes of write-ahead log (WAL).
 
 use crate::fixture::{World, acceptance, connect, ending, open_store, scope};
 use fairway_domain::{
@@ -27,22 +27,22 @@ const RUNS: i64 = 100;
 /// Maximum bytes of WAL for one run, without full-page images.
 const WAL: i64 = 12 * 1024;
 
-/// A private server, because writes of other tests would be counted too.
+/// Starts a separate PostgreSQL server, because the counters of a shared server would include writes of other tests.
 fn quiet_server() -> ManagedServer {
     fairway_testkit::init();
     let binaries = Binaries::find(&state_directories::directory().unwrap()).unwrap();
     ManagedServer::start_temporary(binaries, vec![("autovacuum".to_owned(), "off".to_owned())]).unwrap()
 }
 
-/// The message that discards a connection's plans: a query of the simple protocol.
+/// The message with which the store discards the plans of a connection: a query of the simple protocol.
 const DISCARD_PLANS: &[u8] = b"Q\0\0\0\x12DISCARD PLANS\0";
 
-/// Client turns on a proxied connection: messages that follow an answer.
+/// Numbers of client turns on proxied connections. A turn is a message that the client sends after a response.
 #[derive(Default)]
 struct Counts {
-    /// Turns with statements.
+    /// Turns that execute statements.
     turns: AtomicI64,
-    /// Turns that discard plans. Their number depends on the age of the connection, not on the runs.
+    /// Turns that discard plans. Their number depends on the age of the connection, and not on the number of runs.
     discards: AtomicI64,
 }
 
@@ -56,7 +56,7 @@ impl Counts {
     }
 }
 
-/// A proxy that counts the client's turns.
+/// A proxy to PostgreSQL that counts the client's turns.
 struct CountingProxy {
     began: Instant,
     url: String,
@@ -83,8 +83,8 @@ impl CountingProxy {
         Self { began: Instant::now(), url, counts }
     }
 
-    /// Checks the number of plan discards. No connection is older than the proxy, and each discards its plans at 1, 2,
-    /// 4 seconds and so on, later every minute.
+    /// Asserts that plans are not discarded too often. No connection is older than the proxy. Each connection
+    /// discards its plans after 1, 2, 4 seconds and so on, and later once a minute.
     fn assert_plans_are_kept(&self) {
         let seconds = self.began.elapsed().as_secs();
         let most = seconds.min(64).checked_ilog2().map_or(0, |power| power + 1);
@@ -124,8 +124,8 @@ async fn runs(store: &Database, placed: &ReleaseWithDeployment, on: ExpectedRevi
     }
 }
 
-/// The number of commits of the database after all its connections closed. The query runs in another database, so it
-/// is not counted.
+/// The number of commits in the database, read after all its connections have closed. The query runs in another
+/// database, so it is not counted.
 async fn commits(elsewhere: &Client) -> i64 {
     let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'cost'";
     while elsewhere.query_one(others, &[]).await.unwrap().get::<_, i64>(0) > 0 {
@@ -135,8 +135,8 @@ async fn commits(elsewhere: &Client) -> i64 {
     elsewhere.query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// The commits of `number` runs over a new connection, with connecting and preparing. Plan discards are transactions
-/// too and are subtracted.
+/// The number of commits for `number` runs over a new connection, including connecting and preparing. Discarding
+/// plans is a transaction too, and is subtracted.
 async fn commits_of(
     elsewhere: &Client,
     server: &ManagedServer,
@@ -178,7 +178,7 @@ async fn run_costs_two_round_trips_two_commits_and_under_12_kib_of_wal() {
     assert!(wal > 500, "{wal} bytes of WAL a run are implausibly few");
     drop(store);
 
-    // The fixture's own statements would be counted.
+    // Closes the fixture's connections, because their statements would be counted.
     drop(world);
     let elsewhere = connect(&server.url("postgres")).await;
     let few = commits_of(&elsewhere, &server, 10, &placed, on).await;

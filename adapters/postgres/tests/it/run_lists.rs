@@ -1,4 +1,5 @@
-//! Lists of runs: every combination of filters returns the same runs as a filter over all runs, at the cost of a page.
+//! Lists of runs. Every combination of filters returns the same runs as filtering all runs in memory, at the cost of
+//! one page.
 
 use crate::{
     fixture::{Fixture, scope},
@@ -22,9 +23,9 @@ use std::cell::Cell;
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
-/// Two tenants with three workspaces each, two of them in one namespace. Each workspace has one workload, the third
-/// has two. Each workload has two releases. An identifier ends in the letter of its type (`a` workspace, `e`
-/// namespace, `b` workload, `c` release) and its number.
+/// SQL that adds two tenants with three workspaces each; two of the workspaces share a namespace. Each workspace has
+/// one workload, but the third has two. Each workload has two releases.
+/// An identifier ends in a letter for its type (`a` workspace, `e` namespace, `b` workload, `c` release) and a number.
 const FILL: &str = "
     SELECT fairway_make_partitions(3, 12);
     INSERT INTO tenant SELECT '00000000-0000-7000-8000-0000000000ff', 'abroad', 'x', true, false, '{}', 1, 1, now(),
@@ -42,8 +43,8 @@ const FILL: &str = "
         FROM workload, substr(workload_id::text, 36, 1) AS w, generate_series(1, 2) AS r WHERE slug LIKE 'w-_';
     DROP TABLE place;";
 
-/// Runs of all releases, `MANY` for each, spread evenly over eleven months. Most are completed; every twentieth adds
-/// one run in each other status.
+/// SQL that adds `MANY` runs for each release, spread evenly over eleven months. Most runs are completed. For every
+/// twentieth run, it adds one run in each other status.
 const RUNS: &str = "
     CREATE TABLE told AS
         SELECT *, fairway_uuid_floor(at) AS execution_id FROM (
@@ -63,7 +64,7 @@ fn some_id<T: From<Uuid>>(letter: char, number: &str) -> Option<T> {
     Some(numbered_id(letter, number).into())
 }
 
-/// Stores `many` runs of each release.
+/// Fills the database with `many` runs for each release.
 async fn fill(database: &TestDatabase, many: u32) {
     let owner = database.connect_as_owner().await.unwrap();
     owner.batch_execute(FILL).await.unwrap();
@@ -99,8 +100,8 @@ async fn fill(database: &TestDatabase, many: u32) {
     owner.batch_execute("VACUUM ANALYZE").await.unwrap();
 }
 
-/// Every distinct set of visible scopes: all, a workspace, a namespace of two workspaces, single workloads, an
-/// overlapping mix, and none.
+/// All different sets of visible scopes: everything, one workspace, a namespace of two workspaces, single workloads,
+/// an overlapping combination, and nothing.
 fn reaches() -> Vec<Option<VisibleScopes>> {
     let workspaces = vec![numbered_id('a', "1").into()];
     let workloads = vec![numbered_id('b', "1").into(), numbered_id('b', "3").into(), numbered_id('b', "3").into()];
@@ -115,7 +116,7 @@ fn reaches() -> Vec<Option<VisibleScopes>> {
     ]
 }
 
-/// All combinations of filters, with one status of each kind.
+/// All combinations of filters. Of each kind of status, one is used.
 fn filters(now: OffsetDateTime) -> Vec<ExecutionFilter> {
     let months = |count: i64| Some(Timestamp::new(now - Duration::days(count * 30)));
     let asked = [
@@ -157,7 +158,7 @@ fn filters(now: OffsetDateTime) -> Vec<ExecutionFilter> {
     filters
 }
 
-/// The filter with conditions on columns without an index.
+/// The filter with additional conditions on columns that have no index.
 fn with_details(filter: &ExecutionFilter) -> Vec<ExecutionFilter> {
     let environment = Some(Slug::parse("dev").unwrap());
     let submitter = Some(ActorRef::parse("user:ada").unwrap());
@@ -171,22 +172,22 @@ fn with_details(filter: &ExecutionFilter) -> Vec<ExecutionFilter> {
     ]
 }
 
-/// Two filters without an index. About half of the runs match.
+/// A combination of two filters on columns without an index. About half of the runs match.
 fn two_filters() -> ExecutionFilter {
     let environment = Some(Slug::parse("dev").unwrap());
     ExecutionFilter { environment, lane: Some(Lane::Standard), ..ExecutionFilter::default() }
 }
 
-/// The cursor of a page with runs that started ten months ago, behind nine tenths of all runs.
+/// The cursor of a page whose runs started ten months ago. Nine tenths of all runs are newer.
 fn cursor_of_old_run() -> Cursor {
     let at = OffsetDateTime::now_utc() - Duration::days(300);
     let millis = u64::try_from(at.unix_timestamp()).unwrap() * 1_000;
     uuid::Builder::from_unix_timestamp_millis(millis, &[0; 10]).into_uuid().into()
 }
 
-/// Whether the filter matches a run, evaluated in memory.
+/// Whether the filter matches a run. This is evaluated in memory, independently of SQL.
 fn matches(filter: &ExecutionFilter, run: &Execution) -> bool {
-    // The second workspace of the fill lies in a namespace with the third.
+    // The second and the third workspace of [`FILL`] are in the same namespace.
     let namespace = if run.workspace_id == numbered_id('a', "1").into() { "1" } else { "2" };
     let at = run.started_at;
     let reached = filter.visible_scopes.as_ref().is_none_or(|visible_scopes| {
@@ -206,7 +207,7 @@ fn matches(filter: &ExecutionFilter, run: &Execution) -> bool {
         && filter.until.is_none_or(|until| at < until)
 }
 
-/// All rows of a list, page by page, and its total.
+/// All rows of a list, read page by page, and the total of the list.
 async fn read_all_pages(
     store: &Database,
     scope: TenantScope,
@@ -247,15 +248,15 @@ async fn every_filter_combination_returns_exactly_its_runs() {
         seen += usize::from(!wanted.is_empty());
     }
     assert!(seen > 100, "only {seen} lists had rows");
-    // Another tenant has its own runs of workloads and releases with the same identifiers.
+    // The other tenant has its own runs, of workloads and releases with the same identifiers.
     let abroad = TenantScope::for_background_task(Uuid::from_u128(0x7000_8000_0000_0000_00ff).into());
     let (theirs, _) = read_all_pages(&stage.store, abroad, &ExecutionFilter::default(), 200).await;
     assert_eq!(theirs.len(), 208);
     assert!(theirs.iter().all(|run| all.iter().all(|ours| ours.execution_id != run.execution_id)));
 }
 
-/// Maximum blocks for a page of a narrow list and its count: twenty rows with their decisions, each by an index
-/// look-up.
+/// Maximum number of blocks that are read for a page of a selective list and its total: twenty rows with their
+/// decisions, each found through an index.
 const MAX_BLOCKS_PER_PAGE: i64 = 600;
 
 #[tokio::test]
@@ -263,7 +264,7 @@ async fn no_filter_combination_scans_a_whole_partition() {
     let database = TestDatabase::create().await.unwrap();
     fill(&database, 4_000).await;
     let filters = filters(OffsetDateTime::now_utc());
-    // Each filter runs once, because lists by month use generic plans from the start.
+    // Each filter is executed only once, because lists by month use generic plans from the first execution on.
     let turn = Cell::new(0);
     let (mut database, counts) = measure(database, async |_, store| {
         for filter in filters.iter().skip(turn.replace(turn.get() + 1)).step_by(TURNS) {
@@ -278,7 +279,7 @@ async fn no_filter_combination_scans_a_whole_partition() {
     assert!(counts.keys().filter(|table| table.starts_with("execution_20")).count() >= 11, "{counts:?}");
     assert_no_seq_scans(&counts);
 
-    // A later page costs as much as the first one, also with filters that have no index.
+    // A later page costs as much as the first page, also with filters on columns without an index.
     let mut blocks_of = Vec::new();
     for start in [PageStart::Skip(0), PageStart::After(cursor_of_old_run())] {
         let (same, counts) = measure(database, async |_, store| {
@@ -292,7 +293,7 @@ async fn no_filter_combination_scans_a_whole_partition() {
     }
     assert!(blocks_of[1] * 10 <= blocks_of[0] * 13, "blocks of the first and of a later page: {blocks_of:?}");
 
-    // Rare rows are found without a scan of the frequent ones.
+    // Rare runs are found without scanning the frequent ones.
     let month = |count: i64| Some(Timestamp::new(OffsetDateTime::now_utc() - Duration::days(count)));
     let (stranger, abroad) = (Uuid::now_v7(), Some(numbered_id('c', "42").into()));
     let elsewhere = Some(VisibleScopes { workspaces: vec![numbered_id('a', "2").into()], ..VisibleScopes::default() });
@@ -305,7 +306,7 @@ async fn no_filter_combination_scans_a_whole_partition() {
         ExecutionFilter { since: month(40), until: month(30), workload: some_id('b', "2"), ..nothing() },
         ExecutionFilter { release: Some(stranger.into()), ..nothing() },
         ExecutionFilter { workload: Some(stranger.into()), ..nothing() },
-        // A release of another workload, and one that the caller may not see.
+        // The release belongs to a workload other than the filtered one, or the caller may not see it.
         ExecutionFilter { release: abroad, workload: some_id('b', "1"), ..nothing() },
         ExecutionFilter { release: abroad, visible_scopes: elsewhere.clone(), ..nothing() },
         ExecutionFilter { workload: some_id('b', "1"), visible_scopes: elsewhere, ..nothing() },

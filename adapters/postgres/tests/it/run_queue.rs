@@ -1,4 +1,4 @@
-//! Queued runs: claim order, fairness, and the data that a claimed run carries.
+//! Queued runs: the order of claims, fairness between tenants, and the data that a claim returns.
 
 use crate::fixture::{Fixture, actor, claim, connect, fresh, queued, scope};
 use fairway_domain::{
@@ -12,7 +12,7 @@ use fairway_domain::{
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A queued run.
+/// Stores a queued run.
 async fn queued_run(stage: &Fixture) -> ExecutionId {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
@@ -29,12 +29,12 @@ fn held(claimed: &ClaimedRun) -> LeaseRef {
     LeaseRef { execution_id: claimed.execution.execution_id, lease: claimed.lease }
 }
 
-/// Expires all leases.
+/// Expires the leases of all runs.
 async fn expire_leases(stage: &Fixture) {
     stage.run("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'").await;
 }
 
-/// Queued runs of other tenants without execution rows; only their order matters.
+/// Adds queue entries of other tenants. They have no execution rows, because only their order matters.
 async fn queue_runs_of(stage: &Fixture, tenants: &[u128], each: usize) {
     for tenant in tenants {
         for _ in 0..each {
@@ -46,13 +46,13 @@ async fn queue_runs_of(stage: &Fixture, tenants: &[u128], each: usize) {
 
 const QUEUED_RUNS: &str = "SELECT tenant_id, execution_id FROM execution_queue ORDER BY 1, 2";
 
-/// The tenants of the runs that a claim dequeues, in order.
+/// Claims runs. Returns the tenants of the removed queue entries, in the order of the queue.
 async fn dequeued_tenants(stage: &Fixture, limit: u16, per_tenant_limit: u16, after: Option<u128>) -> Vec<u128> {
     let token = fresh();
     let after = after.map(|tenant| TenantId::from(Uuid::from_u128(tenant)));
     let before = stage.owner.query(QUEUED_RUNS, &[]).await.unwrap();
     let claim = Claim { lease: token, limit, per_tenant_limit, after_tenant: after, ..claim() };
-    // The dequeued runs have no execution rows, so the claim returns none.
+    // The queue entries have no execution rows, so the claim returns no run.
     assert!(claimed(stage, &claim).await.is_empty());
     let left = stage.owner.query(QUEUED_RUNS, &[]).await.unwrap();
     let run = |row: &tokio_postgres::Row| (row.get::<_, Uuid>(0), row.get::<_, Uuid>(1));
@@ -119,7 +119,7 @@ async fn next_claim_finds_the_runs_of_a_lost_claim() {
     let runs = |claimed: &[ClaimedRun]| claimed.iter().map(|one| one.execution.execution_id).collect::<Vec<_>>();
     let lost = Claim { limit: 1, ..claim() };
     assert_eq!(runs(&claimed(&stage, &lost).await), [first]);
-    // Its answer was lost: the next claim names it and gets the same run.
+    // The response to the first claim was lost. The next claim names the lost lease and gets the same run.
     let again = Claim { limit: 1, lost_leases: vec![fresh(), lost.lease], ..claim() };
     let found = claimed(&stage, &again).await;
     assert_eq!(
@@ -127,10 +127,10 @@ async fn next_claim_finds_the_runs_of_a_lost_claim() {
         (vec![first], again.lease, 0, 0)
     );
     assert_eq!(stage.query_number("SELECT count(*) FROM execution_queue").await, 1);
-    // A found run is not found again; with more room, the claim continues with the queue.
+    // A run that was returned is not returned again. If its limit permits, the claim continues with the queue.
     let next = Claim { lost_leases: vec![lost.lease], ..claim() };
     assert_eq!(runs(&claimed(&stage, &next).await), [second]);
-    // An expired lease of a lost claim is found once and does not count as a reclaim.
+    // If the lease of a lost claim has expired, the run is returned once. This does not count as a reclaim.
     expire_leases(&stage).await;
     let late = Claim { lost_leases: vec![again.lease], ..claim() };
     let all = claimed(&stage, &late).await;
@@ -163,7 +163,7 @@ async fn next_claim_finds_a_claim_that_arrived_late() {
     let stage = Fixture::new().await;
     let run = queued_run(&stage).await;
     let late = Claim { limit: 1, ..claim() };
-    // The worker names the claim before it arrives at the database.
+    // The worker names the lost claim before the claim has arrived at the database.
     assert!(claimed(&stage, &Claim { limit: 0, lost_leases: vec![late.lease], ..claim() }).await.is_empty());
     claimed(&stage, &late).await;
     let found = claimed(&stage, &Claim { lost_leases: vec![late.lease], ..claim() }).await;
@@ -195,7 +195,8 @@ async fn cancel_during_a_concurrent_claim_can_be_retried() {
         lease_for: Duration::from_secs(30),
         deadline_in: Duration::from_secs(60),
     };
-    // Another transaction dequeues the run and inserts its lease after this statement's snapshot.
+    // Another transaction removes the run from the queue and inserts its lease, both after the snapshot of the
+    // cancel statement.
     let owner = connect(&stage.database.url()).await;
     owner.batch_execute("BEGIN; DELETE FROM execution_queue").await.unwrap();
     let lease = format!(
@@ -215,12 +216,12 @@ async fn cancel_during_a_concurrent_claim_can_be_retried() {
     assert_eq!(stage.store.request_cancel(scope(), stop, &actor(), None).await.unwrap(), CancelOutcome::WorkerNotified);
 }
 
-/// Inputs with a JSON text of `bytes` bytes.
+/// Inputs whose JSON text has `bytes` bytes.
 fn inputs_of_size(bytes: usize) -> Payload {
     Payload { body: format!("\"{}\"", "x".repeat(bytes - 2)).into(), salt: [7; 16] }
 }
 
-/// A queued run with these inputs.
+/// Stores a queued run with these inputs.
 async fn queued_run_with(stage: &Fixture, inputs: Payload) -> ExecutionId {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
@@ -252,7 +253,7 @@ async fn claim_reads_small_inputs_and_leaves_large_ones_to_be_read_later() {
     let read = async |id| stage.store.inputs(scope(), id).await.unwrap();
     assert_eq!(read(large).await, Some(inputs_of_size(max + 1)));
     assert_eq!(read(erased).await, None);
-    // A reclaim reads inputs in the same way.
+    // A reclaim of an expired lease loads the inputs in the same way.
     expire_leases(&stage).await;
     let again = claimed(&stage, &claim()).await;
     assert_eq!(inputs_of(&again, small), &ClaimedInputs::Loaded(inputs_of_size(max)));
@@ -265,7 +266,7 @@ async fn claim_without_large_runs_takes_later_small_ones() {
     let max = claim().max_input_bytes;
     let large = queued_run_with(&stage, inputs_of_size(max + 1)).await;
     let small = [queued_run_with(&stage, inputs_of_size(max)).await, queued_run(&stage).await];
-    // The large run is the oldest, and does not count against the limit of the claim.
+    // The large run is the oldest. It is skipped, and does not count towards the limit of the claim.
     let without = Claim { takes_large: false, limit: 2, per_tenant_limit: 2, ..claim() };
     assert_eq!(ids(&claimed(&stage, &without).await), small);
     assert!(claimed(&stage, &without).await.is_empty());
@@ -279,7 +280,7 @@ async fn claim_skips_large_runs_of_named_tenants_only() {
     let max = claim().max_input_bytes;
     let large = queued_run_with(&stage, inputs_of_size(max + 1)).await;
     let small = queued_run(&stage).await;
-    // A large run of another tenant without an execution row.
+    // Adds a large run of another tenant, without an execution row.
     queue_runs_of(&stage, &[9], 1).await;
     stage
         .run(&format!(
@@ -293,20 +294,20 @@ async fn claim_skips_large_runs_of_named_tenants_only() {
     let left = "SELECT tenant_id FROM execution_queue";
     let other = TenantId::from(Uuid::from_u128(9));
     let claims = |no_large_tenants| Claim { no_large_tenants, ..claim() };
-    // Without `takes_large`, large runs of all tenants are skipped.
+    // If `takes_large` is false, the claim skips large runs of all tenants.
     let none = Claim { takes_large: false, ..claims(Vec::new()) };
     assert_eq!(ids(&claimed(&stage, &none).await), [small]);
     assert_eq!(stage.owner.query(left, &[]).await.unwrap().len(), 2);
     assert!(claimed(&stage, &claims(vec![scope().tenant(), other])).await.is_empty());
     assert_eq!(stage.owner.query(left, &[]).await.unwrap().len(), 2);
-    // The large run of the unnamed tenant is claimed.
+    // The claim removes the large run of the tenant that is not listed in `no_large_tenants`.
     assert!(claimed(&stage, &claims(vec![scope().tenant()])).await.is_empty());
     let [row] = &stage.owner.query(left, &[]).await.unwrap()[..] else { panic!("one run is left in the queue") };
     assert_eq!(row.get::<_, Uuid>(0), scope().tenant().uuid());
     assert_eq!(ids(&claimed(&stage, &claims(vec![other])).await), [large]);
 }
 
-/// An expired lease is reclaimed whatever the size of its inputs, because its run was claimed before.
+/// A claim without large runs still reclaims expired leases of large runs, because those runs were claimed before.
 #[tokio::test]
 async fn claim_without_large_runs_reclaims_expired_large_runs() {
     let stage = Fixture::new().await;

@@ -1,4 +1,4 @@
-//! Reads of browser sessions: one statement for all requests that arrive together, and rows found by an index.
+//! Reads of browser sessions: requests that arrive together share one statement, and an index finds the rows.
 
 use crate::{
     commits::sign_in::{LIFETIME, hash, session_of_pinned_identity},
@@ -14,7 +14,7 @@ use fairway_testkit::TestDatabase;
 use futures_util::future::join_all;
 use std::{sync::Arc, time::Duration};
 
-/// A stored session, and the hash of its secret.
+/// Stores a session. Returns it with the hash of its secret.
 async fn stored_session(stage: &Fixture) -> (NewSession, TokenHash) {
     let (session, hash) = (session_of_pinned_identity(stage).await, hash());
     let fact = session.started_fact(&stamp());
@@ -29,7 +29,7 @@ async fn concurrent_reads_of_sessions_share_a_statement() {
     for _ in 0..20 {
         hashes.push(stored_session(&stage).await.1);
     }
-    // The first read waits for this lock, so that the others arrive while it is in flight.
+    // The first read waits for this table lock, so that the other reads arrive while it is in flight.
     let lock = stage.database.connect_as_owner().await.unwrap();
     lock.batch_execute("BEGIN; LOCK TABLE session").await.unwrap();
     let store = Arc::clone(&stage.store);
@@ -42,14 +42,14 @@ async fn concurrent_reads_of_sessions_share_a_statement() {
     while stage.query_number(waiting).await == 0 {
         tokio::task::yield_now().await;
     }
-    // Time for reads of their own on the other connections, of which there are seven.
+    // Gives the other reads time to run on one of the seven other connections, which they must not do.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(stage.query_number(waiting).await, 1, "statements that read sessions");
     lock.batch_execute("COMMIT").await.unwrap();
     assert!(reads.await.unwrap().into_iter().all(|is_found| is_found));
 }
 
-/// Many sessions of other people.
+/// SQL that adds many sessions of other people.
 const FILL: &str = "
     INSERT INTO identity SELECT tenant_id, gen_random_uuid(), 'https://idp.example', 'subject-' || n, 'user:person-' || n,
         '{}', NULL, now(), now() FROM tenant, generate_series(1, 6000) AS n WHERE slug = 'default';
@@ -97,7 +97,7 @@ async fn one_server_claims_a_renewal_until_it_ends() {
     let old = "groups_read_at = groups_read_at - interval '10 minutes'";
     age(old).await;
     assert_eq!(store.claim_renewal(scope(), one).await.unwrap(), Some(session.sealed_tokens.clone()));
-    // A repeated statement finds its own claim.
+    // A repeated statement of the same server finds the claim that this server already has.
     assert_eq!(store.claim_renewal(scope(), one).await.unwrap(), Some(session.sealed_tokens));
     assert_eq!(store.claim_renewal(scope(), other).await.unwrap(), None);
     store.release_renewal(scope(), other).await.unwrap();
@@ -107,7 +107,7 @@ async fn one_server_claims_a_renewal_until_it_ends() {
     assert_eq!(store.claim_renewal(scope(), other).await.unwrap(), Some(vec![7]));
     age("renewal_until = renewal_until - interval '90 seconds'").await;
     assert_eq!(store.claim_renewal(scope(), one).await.unwrap(), Some(vec![7]), "a claim ends by itself");
-    // The server whose claim has ended may still hold older tokens.
+    // A server whose claim has ended may still have older tokens in memory. It must not store them.
     store.store_renewed_tokens(scope(), other, &[6]).await.unwrap();
     SessionStore::renew(store, scope(), other, &session.groups, &[6]).await.unwrap();
     assert_eq!(store.claim_renewal(scope(), one).await.unwrap(), Some(vec![7]), "only the holder stores tokens");
@@ -128,7 +128,7 @@ async fn one_server_claims_a_renewal_until_it_ends() {
 async fn deletes_every_old_session_in_batches() {
     let stage = Fixture::new().await;
     stored_session(&stage).await;
-    // One more than a statement deletes.
+    // One session more than a single statement deletes.
     let old =
         "INSERT INTO session SELECT tenant_id, gen_random_uuid(), sha256(n::text::bytea), identity_id, NULL, 'x', '{}',
             now(), '\\x01', now(), now(), now() - interval '2 days' FROM identity, generate_series(1, 10001) AS n";

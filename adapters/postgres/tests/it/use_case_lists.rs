@@ -1,6 +1,6 @@
-//! Lists of use cases: a later page costs as much as the first one.
+//! Lists of use cases: a later page costs as much as the first page.
 //!
-//! All rows are of one workspace, so PostgreSQL may count the first 10,001 of them by a sequential scan.
+//! All rows belong to one workspace. PostgreSQL may therefore count the first 10,001 of them with a sequential scan.
 
 use crate::{
     fixture::{Fixture, scope},
@@ -16,7 +16,8 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-/// 100,000 use cases, numbered from 1. Each second one waits for access to a connection that exists.
+/// SQL that adds 100,000 use cases, numbered from 1. Every second use case waits for access to a connection that
+/// exists.
 fn fill() -> String {
     let bundle = r#"{
         "name": "Triage", "summary": "", "connections": ["crm"], "model_policy_ref": "main-model",
@@ -41,7 +42,7 @@ async fn thousandth_page_reads_as_many_blocks_as_the_first() {
     let stage = Fixture::new().await;
     stage.run(&fill()).await;
     let mut database = stage.into_database();
-    // The last page of the list has the numbers 1 to 100, half of which pass the filters.
+    // The last page of the list contains the numbers 1 to 100. Half of them match the filters.
     let last: Cursor = Uuid::from_u128(101).into();
     for (status, is_activation_ready, limit) in
         [(None, false, 100), (Some(UseCaseStatus::Draft), false, 50), (None, true, 50)]

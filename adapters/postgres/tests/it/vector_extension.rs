@@ -1,4 +1,4 @@
-//! Vector search in a PostgreSQL with the extension `vector`: it returns the same results as without.
+//! Vector search in a PostgreSQL with the extension `vector` returns the same results as without the extension.
 
 use crate::{
     fixture::{World, fresh, scope, stamp},
@@ -16,9 +16,9 @@ use fairway_managed_postgres::{Binaries, ManagedServer};
 use fairway_postgres::{create_database, migrate};
 use std::{env, path::PathBuf};
 
-/// Environment variable with the directory of PostgreSQL's programs; `cargo xtask test` installs them.
+/// The environment variable with the directory of PostgreSQL's programs, which `cargo xtask test` installs.
 const PROGRAMS_VARIABLE: &str = "FAIRWAY_TEST_VECTORS_BIN";
-/// A unit vector with several dimensions, so that rounding matters.
+/// A unit vector with several non-zero dimensions, so that rounding affects the results.
 const QUERY: [f32; 3] = [0.6, 0.0, -0.8];
 
 fn server() -> ManagedServer {
@@ -33,7 +33,7 @@ async fn migrated(server: &ManagedServer, name: &str) -> String {
     url
 }
 
-/// Adds chunks with these vectors.
+/// Adds documents with one chunk each, as pairs of name and vector.
 async fn add(world: &World, asset: &Asset, directions: &[(&str, [f32; 3])]) {
     let named: Vec<(&str, &str)> = directions.iter().map(|(name, _)| (*name, *name)).collect();
     let mut all = documents(&named);
@@ -58,7 +58,7 @@ async fn search_in_the_database_returns_the_same_results() {
     let url = migrated(&server, "vectors").await;
     let before = World::new(&url, 2).await;
     assert_eq!(before.query_number(HAS_VECTORS).await, 1);
-    // Simulates an extension that is installed later.
+    // Removes the extension, to simulate one that is installed only after the documents were added.
     before
         .run("ALTER TABLE knowledge_chunk DROP COLUMN meaning; DROP FUNCTION fairway_vector; DROP EXTENSION vector")
         .await;
@@ -83,7 +83,7 @@ async fn search_in_the_database_returns_the_same_results() {
         assert_eq!(one.chunk_id, other.chunk_id);
         assert!((one.score - other.score).abs() < 1e-6, "{one:?} {other:?}");
     }
-    // Each value is bit-identical: its text is the shortest that round-trips.
+    // Each value must be bit-identical. PostgreSQL prints the shortest text that parses to the same value.
     for (name, vector) in directions {
         let sql = format!("SELECT meaning::text FROM knowledge_chunk WHERE document_id = '{name}'");
         let text: String = world.owner.query_one(&sql, &[]).await.unwrap().get(0);
@@ -92,7 +92,8 @@ async fn search_in_the_database_returns_the_same_results() {
     }
 }
 
-/// Memory of the process bounds the comparison in the process, not the comparison in PostgreSQL.
+/// The memory of the server process limits how many vectors it compares itself. Comparison in PostgreSQL has no such
+/// limit.
 #[tokio::test]
 async fn the_database_compares_more_vectors_than_the_process() {
     let server = server();
@@ -108,7 +109,7 @@ async fn the_database_compares_more_vectors_than_the_process() {
          FROM knowledge_chunk, generate_series(1, {MAX_COMPARED_VECTORS})"
     );
     world.run(&copies).await;
-    // The last chunk is the nearest.
+    // The nearest chunk is the last in the table, so a limited comparison would miss it.
     world
         .run(
             "UPDATE knowledge_chunk SET embedding = decode('9a99193f00000000cdcc4cbf', 'hex'), document_id = 'near'

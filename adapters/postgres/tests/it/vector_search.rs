@@ -20,16 +20,16 @@ use fairway_domain::{
 };
 use fairway_testkit::TestDatabase;
 
-/// The greatest UUID.
+/// The largest possible UUID.
 const MAX_UUID: &str = "ffffffff-ffff-ffff-ffff-ffffffffffff";
-/// The maximum number of dimensions, so that few vectors are compared.
+/// The maximum number of dimensions. With it, the search limit covers only few vectors.
 const DIMENSIONS: usize = 8_192;
 
 fn model(name: &str) -> EmbeddingModel {
     EmbeddingModel { account: "local".to_owned(), model: name.to_owned() }
 }
 
-/// Adds documents with vectors of a model.
+/// Adds documents with one chunk each, whose vectors are of this model.
 async fn add(stage: &Fixture, asset: &Asset, name: &str, vectors: &[(&str, &[f32])]) -> IndexRevision {
     let texts: Vec<(&str, &str)> = vectors.iter().map(|(name, _)| (*name, "Thirty days of leave.")).collect();
     let mut all = documents(&texts);
@@ -41,8 +41,8 @@ async fn add(stage: &Fixture, asset: &Asset, name: &str, vectors: &[(&str, &[f32
     stage.store.commit_documents(scope(), &change, None).await.unwrap()
 }
 
-/// The chunks are stored in the reverse of their insertion order, in the table and in its primary key, and no other
-/// index remains. So only the statement's `ORDER BY` decides which chunks are compared.
+/// The table and its primary key contain the chunks in the reverse of their insertion order, and no other index
+/// exists. Only the statement's `ORDER BY` therefore decides which chunks are compared.
 #[tokio::test]
 async fn compares_the_oldest_chunks_when_there_are_too_many() {
     let stage = Fixture::new().await;
@@ -79,7 +79,7 @@ async fn compares_the_oldest_chunks_when_there_are_too_many() {
         stage.store.vector_coverage(scope(), &asked).await.unwrap(),
         VectorCoverage { limit, is_complete: false }
     );
-    // Only matching chunks count.
+    // Chunks that do not match the filter are not counted.
     let mut narrow = asked.clone();
     narrow.filters.insert("language".to_owned(), "de".into());
     assert!(stage.store.vector_coverage(scope(), &narrow).await.unwrap().is_complete);
@@ -105,7 +105,7 @@ async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
     };
     let scores = by_words(first).await;
     assert_eq!(stage.store.stale_chunks(scope(), id, &model("old"), 10).await.unwrap(), []);
-    // One at a time.
+    // Re-embeds one chunk at a time, so that each creates a revision.
     let mut revision = first;
     for _ in 0..2 {
         let stale = stage.store.stale_chunks(scope(), id, &model("new"), 1).await.unwrap();
@@ -130,13 +130,13 @@ async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
     for revision in 1..=3 {
         assert_eq!(same(revision).await, RevisionRange { first, last: IndexRevision::new(3) });
     }
-    // Each revision keeps its own vectors; text search and its scores do not change.
+    // Each revision has its own vectors. Text search and its scores do not change.
     let old = stage.store.vector_search(scope(), &within(id, 1), &[1.0, 0.0]).await.unwrap();
     assert!(old.hits.len() == 2 && old.hits[0].score > 0.999, "{old:?}");
     let new = stage.store.vector_search(scope(), &within(id, 3), &[0.0, 0.0, 1.0]).await.unwrap();
     assert!(new.hits.len() == 2 && new.hits[1].score > 0.999, "{new:?}");
     assert_eq!(by_words(revision).await, scores);
-    // An ingest of documents ends the range of revisions with the same documents.
+    // An ingest changes the documents, so it ends the range of revisions with the same documents.
     let added = ingest(&asset, documents(&[("a", "Forty days of leave.")]), revision);
     stage.store.commit_documents(scope(), &added, None).await.unwrap();
     assert_eq!(same(1).await, RevisionRange { first, last: IndexRevision::new(3) });
@@ -144,7 +144,7 @@ async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
     assert_eq!(stage.query_number("SELECT count(*) FROM knowledge_chunk WHERE until_revision IS NULL").await, 2);
 }
 
-/// Two re-embeddings of the same chunks under one revision: the second finds no current chunks.
+/// Two re-embeddings of the same chunks are based on one revision. The second finds no current chunks and is stale.
 #[tokio::test]
 async fn reembedding_of_a_replaced_chunk_is_stale() {
     let stage = Fixture::new().await;
@@ -166,7 +166,7 @@ async fn reembedding_of_a_replaced_chunk_is_stale() {
     assert_eq!(stage.query_number(facts).await, 1);
 }
 
-/// 30,000 chunks of one model, all replaced by one chunk of another.
+/// SQL that adds 30,000 chunks of one model, all of which one chunk of another model replaces.
 const REPLACED: &str = "
     INSERT INTO knowledge_index VALUES ('<tenant>', '<asset>', 2, 30001);
     INSERT INTO knowledge_ingest (tenant_id, asset_id, revision, ingest_id, chunk_strategy, chunk_tokens,

@@ -1,4 +1,4 @@
-//! Labels of versions: counted by the store, and unique.
+//! Labels of versions: unique, and numbered by the store if none is requested.
 
 use crate::fixture::{Fixture, content, content_with_attachments, fresh, scope, stamp};
 use fairway_domain::asset::{VersionLabel, kind::AssetKind, ports::VersionStore};
@@ -29,7 +29,7 @@ async fn explicit_label_advances_the_counter_only_if_it_is_numeric() {
     let stage = Fixture::new().await;
     let asset = stage.asset(AssetKind::Skill).await;
     let mut given = Vec::new();
-    // Requested labels; the store assigns the others.
+    // The requested labels. For `None`, the store assigns the label.
     for asked in [None, Some("v5"), None, Some("v3"), Some("spring"), None, Some("v07"), Some("V9"), None] {
         given.push(stage.version(&asset, asked).await.version_label.to_string());
     }

@@ -1,4 +1,4 @@
-//! Order of versions: by commit, independent of identifiers.
+//! Versions are ordered by their commit, independently of their identifiers.
 
 use crate::{
     fixture::{Fixture, content_with_attachments, fresh, scope, stamp},
@@ -37,7 +37,7 @@ impl Fixture {
         self.store.commit_version(scope(), adding(asset, id, plain(content)), None).await.unwrap()
     }
 
-    /// The versions' identifiers, newest first, page by page.
+    /// The identifiers of the asset's versions, newest first, read page by page.
     async fn newest_first(&self, asset: &Asset) -> Vec<AssetVersionId> {
         let (mut found, mut page) = (Vec::new(), PageRequest::first(1));
         loop {
@@ -164,13 +164,13 @@ async fn only_routes_of_model_policies_are_withdrawn() {
     );
     let rows = stage.owner.query_one(&sql, &[]).await.unwrap();
     assert_eq!(rows.get::<_, String>(0), "b suspended, d retired");
-    // Content of other kinds does not withdraw routes.
+    // Only versions of model policies withdraw routes. The same content in another kind does not.
     let skill = stage.asset(AssetKind::Skill).await;
     stage.add_version(&skill, fresh(), &json!({ "provider_route": route("a", "retired") })).await;
     assert_eq!(stage.query_number("SELECT count(*) FROM withdrawn_route").await, 2);
 }
 
-/// Adds versions to an asset as the statements of the store would, in one statement.
+/// Adds versions to an asset in one statement, with the rows that the store's own statements would write.
 async fn fill(stage: &Fixture, asset: &Asset, versions: i64) {
     let client = stage.database.connect_as_owner().await.unwrap();
     let sql = format!(

@@ -1,4 +1,4 @@
-//! Anthropic's API.
+//! The adapter for Anthropic's API.
 
 use crate::support::{ForwardingListener, Protocol, call, complete_streaming, keys, minimal_call, route, tool_call};
 use fairway_domain::execution::provider::{Completion, Conversation, EmbeddingCall, Provider, ProviderError, ToolCall};
@@ -224,7 +224,7 @@ async fn embeddings_are_unsupported() {
     assert_eq!(endpoint.request_count(), 0);
 }
 
-/// NUL characters are replaced in complete and streamed texts.
+/// NUL characters are replaced in complete texts and in streamed texts.
 #[tokio::test]
 async fn replaces_nul_in_streams() {
     let [delta, stop] = end("end_turn");

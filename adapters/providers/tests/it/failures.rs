@@ -1,4 +1,4 @@
-//! Failures of both APIs: their classification, and that no request is retried.
+//! Failures of the OpenAI and Anthropic adapters: their classification. Failed requests are never retried.
 
 use crate::support::{Protocol, complete_streaming, keys, minimal_call};
 use fairway_domain::{
@@ -9,7 +9,7 @@ use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
 use serde_json::json;
 use std::time::Duration;
 
-/// The failure of a call, with and without a listener.
+/// The failures of a call without streaming and of a call with streaming.
 async fn failure(protocol: Protocol, script: ScriptedResponse) -> [ProviderFailure; 2] {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.respond_with(script);
@@ -53,7 +53,8 @@ async fn distinguishes_unknown_models_and_refused_content() {
             let failed = failure(protocol, ScriptedResponse::status(status, &body.to_string())).await;
             assert_eq!(failed, [ProviderFailure { status: Some(status), ..error.into() }; 2], "{protocol:?}");
         }
-        // The body only explains: an endless one delays nothing for long, and a broken one changes nothing.
+        // The body only adds an explanation. An endless body must not delay the failure for long, and a malformed
+        // body must not change it.
         for script in [
             ScriptedResponse::status(404, "{\"error\": ").hanging(),
             ScriptedResponse::status(404, "{").reset_before_end(),
@@ -136,7 +137,7 @@ async fn calls_without_a_key_are_not_sent() {
             assert_eq!(provider.complete(&minimal_call(), None).await, Err(unavailable(error)));
         }
         assert_eq!(endpoint.request_count(), 0);
-        // A key that is available again takes effect at once, and so does a new one.
+        // Each call reads the key anew. A key that is available again, or a replaced key, applies to the next call.
         for key in ["first", "second"] {
             *keys.0.lock().unwrap() = Ok(key);
             let refused = ProviderFailure { status: Some(404), ..ProviderError::Refused.into() };

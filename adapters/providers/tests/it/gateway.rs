@@ -1,14 +1,14 @@
-//! Both APIs against a gateway of another vendor.
+//! Both provider adapters with a third-party model gateway.
 
 use crate::support::{Protocol, complete_streaming, keys, minimal_call, route, tool_call};
 use fairway_domain::execution::provider::{EmbeddingCall, Provider, ProviderCall, ProviderError, RouteTarget};
 use fairway_testkit::{GATEWAY_KEY, LiteLlmGateway};
 use std::{sync::Arc, time::Duration};
 
-/// A timeout for a gateway on a loaded machine.
+/// A timeout that suffices for a gateway on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The same call with another model.
+/// The same call, but for another model.
 fn to(model: &str, call: &ProviderCall) -> ProviderCall {
     ProviderCall {
         route: RouteTarget { model: model.to_owned(), ..route() },
@@ -16,7 +16,7 @@ fn to(model: &str, call: &ProviderCall) -> ProviderCall {
     }
 }
 
-/// One test for all of it, because the gateway starts slowly.
+/// A single test covers everything, because the gateway takes long to start.
 #[tokio::test]
 async fn supports_a_third_party_gateway() {
     let gateway = tokio::task::spawn_blocking(|| LiteLlmGateway::start().unwrap()).await.unwrap();
@@ -58,7 +58,7 @@ async fn supports_a_third_party_gateway() {
     assert!(matches!(failed.error, ProviderError::KeyRefused | ProviderError::Refused), "{failed:?}");
 }
 
-/// Failures of the gateway's own providers keep their kind.
+/// Failures of the gateway's own providers are classified like direct failures.
 async fn assert_failures(openai: &dyn Provider, anthropic: &dyn Provider) {
     for provider in [openai, anthropic] {
         for (model, error) in

@@ -1,4 +1,4 @@
-//! Both APIs against a scripted endpoint.
+//! Tests of the OpenAI and Anthropic adapters, mostly with a scripted endpoint.
 
 #![expect(clippy::unwrap_used, reason = "a test fails at the first error, helpers included")]
 

@@ -1,4 +1,4 @@
-//! OpenAI's API.
+//! The adapter for OpenAI's API.
 
 use crate::support::{ForwardingListener, Protocol, call, complete_streaming, minimal_call, route, tool_call};
 use fairway_domain::execution::provider::{
@@ -134,7 +134,7 @@ async fn forwards_stream_parts_as_they_arrive() {
     let (endpoint, provider) = serve(ScriptedResponse::events(events).pausing()).await;
     let (ears, mut said) = ForwardingListener::open();
     let asking = tokio::spawn(async move { provider.complete(&minimal_call(), Some(&ears)).await });
-    // No later part exists when the first one arrives.
+    // The endpoint has not sent any later part when the first part arrives.
     endpoint.release_pauses(2);
     assert_eq!(said.recv().await.unwrap(), "Good ");
     assert!(said.try_recv().is_err() && !asking.is_finished());
@@ -211,7 +211,7 @@ async fn incomplete_streams_fail_after_their_parts() {
         assert_eq!(completion.unwrap_err().error, error, "{script:?}");
         assert_eq!(parts, ["Good "]);
     }
-    // The end of the response may end the stream.
+    // A stream may also end with the response itself, without an end marker.
     let (_endpoint, provider) =
         serve(ScriptedResponse::events([part(), stream_chunk(&json!({}), Some("length"))])).await;
     assert_eq!(complete_streaming(&*provider, &minimal_call()).await.0.unwrap().text, "Good ");

@@ -1,4 +1,4 @@
-//! Accounts for a test endpoint, and calls.
+//! Provider accounts for a test endpoint, and model calls.
 
 use async_trait::async_trait;
 use fairway_domain::{
@@ -19,7 +19,7 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// A store with one key, which can be replaced by an error.
+/// A secret store with one key. A test can replace the key with an error.
 pub(crate) struct KeyStore(pub(crate) Mutex<Result<&'static str, SecretError>>);
 
 #[async_trait]
@@ -38,7 +38,7 @@ pub(crate) fn keys(key: &'static str) -> Arc<KeyStore> {
     Arc::new(KeyStore(Mutex::new(Ok(key))))
 }
 
-/// The APIs, for tests that apply to both.
+/// The two provider APIs, for tests that apply to each of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Protocol {
     OpenAi,
@@ -48,7 +48,7 @@ pub(crate) enum Protocol {
 impl Protocol {
     pub(crate) const ALL: [Self; 2] = [Self::OpenAi, Self::Anthropic];
 
-    /// A provider for this address.
+    /// Creates a provider for this base URL.
     pub(crate) fn at(self, base_url: &str, time: Duration, keys: Option<Arc<KeyStore>>) -> Arc<dyn Provider> {
         fairway_testkit::init();
         let url = Url::parse(base_url).unwrap();
@@ -61,7 +61,7 @@ impl Protocol {
         }
     }
 
-    /// A provider for this endpoint with a long timeout.
+    /// Creates a provider for this endpoint with a long timeout.
     pub(crate) fn over(self, endpoint: &FaultyEndpoint) -> Arc<dyn Provider> {
         self.at(&endpoint.url("/v1"), Duration::from_secs(30), Some(keys("sk-test")))
     }
@@ -122,7 +122,7 @@ pub(crate) fn tool_call() -> ProviderCall {
     })
 }
 
-/// Forwards the received parts.
+/// A listener that forwards the received parts of an answer to the test.
 pub(crate) struct ForwardingListener(mpsc::UnboundedSender<String>);
 
 impl ForwardingListener {
@@ -138,7 +138,7 @@ impl DeltaListener for ForwardingListener {
     }
 }
 
-/// A completion with all its streamed parts.
+/// Executes a call with streaming. Returns the completion and all its streamed parts.
 pub(crate) async fn complete_streaming(
     provider: &dyn Provider,
     call: &ProviderCall,

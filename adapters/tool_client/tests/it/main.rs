@@ -1,4 +1,4 @@
-//! Calls against a scripted endpoint.
+//! HTTP tool calls to a scripted endpoint.
 
 #![expect(clippy::unwrap_used, reason = "a test fails at the first error, helpers included")]
 
@@ -16,7 +16,7 @@ use fairway_tool_client::ToolClient;
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
 
-/// A store with one secret of one tenant.
+/// A secret store that has one secret of one tenant.
 struct OneSecret;
 
 #[async_trait]
@@ -128,12 +128,12 @@ async fn times_out_after_the_timeout_of_the_call() {
 async fn refused_calls_are_not_sent() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.respond_with(ScriptedResponse::json(&json!({})));
-    // Loopback is refused without an allowance.
+    // Loopback addresses are refused unless an egress allowance permits them.
     assert_eq!(caller(&[]).call(&acme(), &call(endpoint.url("/"))).await, Err(HttpCallError::Forbidden));
     let allowed = caller(&["127.0.0.0/8"]);
     let elsewhere = HttpCall { allowed_hosts: Some(vec!["api.example.com".to_owned()]), ..call(endpoint.url("/")) };
     assert_eq!(allowed.call(&acme(), &elsewhere).await, Err(HttpCallError::Forbidden));
-    // An unreadable secret stops the call before it is sent; other tenants have no such secret.
+    // If its secret cannot be read, a call is not sent. For other tenants, this secret does not exist.
     let secret = Some(SecretRef::parse("env:KEY").unwrap());
     let foreign = HttpCall { secret, ..call(endpoint.url("/")) };
     assert_eq!(allowed.call(&Slug::parse("other").unwrap(), &foreign).await, Err(HttpCallError::SecretUnavailable));

@@ -8,12 +8,13 @@ use uuid::Uuid;
 
 /// The workspace that the first start of a server creates.
 pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
-/// Request timeout; only a hanging request takes this long.
+/// Request timeout. Only a request to a hanging server takes this long.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-/// The client closes idle connections before the server does; otherwise a request could race with the close.
+/// Idle time after which the client closes a connection. The server's idle time is longer: otherwise a request could
+/// race with the server's close.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A client for one address, whichever process listens there.
+/// An API client for one address. The server process behind the address may change.
 #[derive(Clone)]
 pub(crate) struct ApiClient {
     client: Client,
@@ -35,13 +36,13 @@ impl Response {
         text.and_then(|text| Uuid::parse_str(text).ok()).unwrap_or_else(|| panic!("no `{name}` in {self:?}"))
     }
 
-    /// The execution id, if the response has one; some error responses do.
+    /// The execution id. Some error responses contain one too.
     pub(crate) fn execution_id(&self) -> Option<Uuid> {
         let found = self.body.get("execution_id").or_else(|| self.body.pointer("/detail/execution_id"))?;
         Uuid::parse_str(found.as_str()?).ok()
     }
 
-    /// Whether it is a 503 with a `Retry-After` in seconds.
+    /// Whether the response is a 503 with `Retry-After` in seconds.
     pub(crate) fn is_unavailable_with_retry_after(&self) -> bool {
         let when = self.headers.get("retry-after").and_then(|value| value.to_str().ok());
         self.status == 503 && when.is_some_and(|seconds| seconds.parse::<u32>().is_ok())
@@ -62,7 +63,7 @@ impl ApiClient {
         Self { client, base_url: format!("http://{address}"), actor: None }
     }
 
-    /// A client whose requests come from this actor.
+    /// A client that sends its requests as this actor.
     pub(crate) fn acting_as(&self, actor: Option<&'static str>) -> Self {
         Self { actor, ..self.clone() }
     }
@@ -145,12 +146,12 @@ impl ApiClient {
         (self.create("/v1/workloads", &body).await.required_id("workload_id"), slug)
     }
 
-    /// Creates an approved release of the workload.
+    /// Creates an approved release of the workload, with a route through the built-in provider.
     pub(crate) async fn create_approved_release(&self, workload: Uuid) -> Uuid {
         self.create_approved_release_using(workload, "local").await
     }
 
-    /// Like [`Self::create_approved_release`], with a route through this account.
+    /// Like [`Self::create_approved_release`], but with a route through this provider account.
     async fn create_approved_release_using(&self, workload: Uuid, account: &str) -> Uuid {
         let prompt = json!({
             "system_prompt": "One of: billing (refund), other.\nTicket: $arg:ticket",
@@ -177,12 +178,12 @@ impl ApiClient {
         release
     }
 
-    /// Creates a workload with an active release. Returns its execute path.
+    /// Creates a workload with an active release. Returns the path of its execute operation.
     pub(crate) async fn create_active_workload(&self) -> String {
         self.create_active_workload_using("local").await
     }
 
-    /// Like [`Self::create_active_workload`], with a route through this account.
+    /// Like [`Self::create_active_workload`], but with a route through this provider account.
     pub(crate) async fn create_active_workload_using(&self, account: &str) -> String {
         let (workload, slug) = self.create_workload().await;
         let release = self.create_approved_release_using(workload, account).await;

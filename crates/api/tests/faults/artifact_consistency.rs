@@ -1,4 +1,4 @@
-//! R20: every asset version has an artifact with matching bytes, under faults of the artifact store.
+//! R20: under faults of the artifact store, every asset version still has an artifact with matching bytes.
 
 use crate::{
     api_client::{ApiClient, Response, allow_all_policy},
@@ -16,7 +16,8 @@ use std::{
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-/// Asserts that every version has its artifact, with equal bytes and digest. Artifacts without a row are allowed.
+/// Asserts that every asset version has an artifact with equal bytes and digest. Artifacts without a version are
+/// allowed.
 pub(crate) async fn assert_rows_match_artifacts(owner: &Client, artifacts: &Path) {
     let rows = owner.query("SELECT artifact_ref, content, checksum FROM asset_version", &[]).await.unwrap();
     for row in rows {
@@ -46,7 +47,7 @@ async fn unwritable_store_is_a_503_and_a_retry_succeeds_later() {
     let path = format!("/v1/assets/{}/versions", remote.create_asset("policy_bundle").await);
     let (body, key) = (json!({ "content": allow_all_policy() }), Uuid::now_v7().to_string());
 
-    // A file in place of the directory blocks root too; permissions would not.
+    // Replacing the directory with a file makes the store unwritable for root too; permissions would not.
     let (artifacts, moved) = (setup.artifacts_dir(), setup.work_dir.path().join("aside"));
     fs::rename(&artifacts, &moved).unwrap();
     fs::write(&artifacts, "no directory").unwrap();
@@ -98,8 +99,8 @@ async fn store_faults_leave_no_row_without_artifact() {
     assert_eq!(refused, 12);
 }
 
-/// An identifier source that can rewind and repeat its identifiers for request threads. Other threads get fresh ones,
-/// because their order is not deterministic.
+/// An identifier source that can rewind, so that request threads receive the same identifiers again. Other threads
+/// receive new identifiers, because their order is not deterministic.
 #[derive(Default)]
 struct RewindableIds {
     issued: Mutex<(Vec<Uuid>, usize)>,

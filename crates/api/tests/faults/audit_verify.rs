@@ -1,4 +1,4 @@
-//! `fairway-server audit verify` on logs that somebody with access to the database changed.
+//! `fairway-server audit verify` on logs that an attacker with access to the database has changed.
 
 use crate::server_process::{Server, ServerSetup, wait_until};
 use fairway_testkit::{TestDatabase, is_long};
@@ -9,12 +9,12 @@ const TENANT: &str = "00000000-0000-7000-8000-000000000001";
 const KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 const OTHER_KEY: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
 
-/// Facts that the audited log has at least: more than two tiles.
+/// Minimum number of facts in the audited log: enough for more than two tiles of the Merkle tree.
 const FACTS: u64 = 600;
-/// Time limit for a checkpoint over them.
+/// Time limit until a checkpoint covers all facts.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Switches the triggers off that keep history, and makes a copy of it.
+/// SQL that disables the append-only triggers, and copies the log so that `RESTORE` can undo changes.
 const KEEP: &str = "ALTER TABLE fact DISABLE TRIGGER append_only;
     ALTER TABLE fact_order DISABLE TRIGGER append_only;
     CREATE TABLE kept_fact AS TABLE fact;
@@ -27,23 +27,23 @@ const RESTORE: &str = "DELETE FROM fact_order;
         WHERE fact.tenant_id = kept_fact.tenant_id AND fact.fact_id = kept_fact.fact_id;
     UPDATE fact_log SET size = kept_log.size FROM kept_log WHERE fact_log.tenant_id = kept_log.tenant_id";
 
-/// Copies the hashes of facts to their places, as somebody who knows the schema does after an edit.
+/// SQL that copies changed hashes of facts into the log order, as an attacker who knows the schema does after an edit.
 const COPY_HASHES: &str = "UPDATE fact_order SET leaf_hash = fact.leaf_hash FROM fact
     WHERE fact.tenant_id = fact_order.tenant_id AND fact.fact_id = fact_order.fact_id
         AND fact.leaf_hash <> fact_order.leaf_hash";
 
-/// The facts at an index, as the source of an update.
+/// An SQL subquery for the identifiers of the facts at these indexes.
 fn facts_at(indexes: &str) -> String {
     format!("(SELECT fact_id FROM fact_order WHERE tenant_id = '{TENANT}' AND index IN ({indexes}))")
 }
 
-/// A stopped server whose log has many facts, all below the newest archived checkpoint.
+/// A stopped server whose log has many facts. The newest archived checkpoint covers all of them.
 struct AuditedServer {
     database: TestDatabase,
     setup: ServerSetup,
-    /// The public key of the log.
+    /// The verifier key of the log.
     key: String,
-    /// The newest archived checkpoint.
+    /// The file of the newest archived checkpoint.
     newest: PathBuf,
 }
 
@@ -68,7 +68,7 @@ impl AuditedServer {
              INSERT INTO fact_pending SELECT tenant_id, fact_id FROM made"
         );
         owner.batch_execute(&add).await.unwrap();
-        // The row follows the archive, so both cover the log then.
+        // The server writes the row after the archive, so an up-to-date row means that both cover the log.
         let is_covered = format!(
             "SELECT EXISTS (
                 SELECT FROM fact_log JOIN log_tree USING (tenant_id)
@@ -81,13 +81,13 @@ impl AuditedServer {
         server.kill();
         let folder = setup.work_dir.path().join("data/facts/checkpoints").join(TENANT);
         let last_of = |folder: PathBuf| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
-        // Two levels of folders.
+        // The archive has two levels of folders below the tenant's folder.
         let newest = last_of(last_of(last_of(folder)));
         owner.batch_execute(KEEP).await.unwrap();
         Self { database, setup, key, newest }
     }
 
-    /// Exit code and first line of an audit.
+    /// Runs an audit. Returns its exit code and the first line of its output.
     fn audit(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let output = self.setup.run_with(&[&["audit", "verify"], arguments].concat());
         let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -140,19 +140,19 @@ async fn names_the_first_bad_index_of_a_changed_log() {
         assert!(code == Some(1) && line.contains(&format!("first bad index {expected}")), "{name}: {line}");
         owner.batch_execute(RESTORE).await.unwrap();
     }
-    // A tenant whose rows are all gone is still in the archive.
+    // The archive still has checkpoints of a tenant whose rows are all deleted, so the audit covers this tenant.
     owner.batch_execute("DELETE FROM fact_order; DELETE FROM log_tree; DELETE FROM fact_log").await.unwrap();
     let (code, line) = audited.audit(&[]);
     assert!(code == Some(1) && line.contains("first bad index 0: the log ends here"), "{line}");
 }
 
-/// A row that cannot be decoded fails the audit of its tenant. The logs behind it are audited nevertheless.
+/// A row that cannot be decoded fails the audit of its tenant. The logs of subsequent tenants are audited nevertheless.
 #[tokio::test]
 async fn unreadable_log_of_one_tenant_does_not_end_the_audit() {
     const UNREADABLE: &str = "00000000-0000-7000-8000-000000000000";
     let audited = AuditedServer::prepare().await;
     let owner = audited.database.connect_as_owner().await.unwrap();
-    // It is the first in order. Its edge lacks the hash that its size requires.
+    // This tenant comes first in the order of audits. Its tree lacks the edge hash that its size requires.
     let add = format!(
         "INSERT INTO tenant (tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled, public_hosts,
             revision, created_at, created_by)
@@ -203,14 +203,15 @@ async fn audit_takes_a_kept_checkpoint_and_retired_keys() {
     assert!(code == Some(0) && line.ends_with("nothing is wrong"), "{line}");
 }
 
-/// The number of random changes in every run, and in the long form.
+/// The number of random changes: in every test run, and in the long form.
 const CHANGES: [u32; 2] = [100, 1_000];
-/// Entries that random changes concern: those of full tiles, whose hashes a checkpoint covers one by one.
+/// Random changes affect only entries below this index. They are in full tiles, whose hashes a checkpoint covers one
+/// by one.
 const CHANGED: u64 = 512;
 const NO_HASH: &str = "the bytes of the entry do not have its recorded hash";
 const OTHER_ENTRY: &str = "the checkpoint covers another entry";
 
-/// Random numbers from a seed (SplitMix64), so that a failure can be repeated.
+/// A pseudo-random sequence (SplitMix64) from a seed, so that a failure is reproducible.
 struct Draw(u64);
 
 impl Draw {
@@ -222,7 +223,7 @@ impl Draw {
     }
 }
 
-/// A statement that puts another fact at an index.
+/// SQL that inserts another fact at an index.
 fn put_at(index: u64) -> String {
     format!(
         "WITH made AS (
@@ -233,7 +234,8 @@ fn put_at(index: u64) -> String {
     )
 }
 
-/// A random change of the log by somebody who knows the schema, with its name and what an audit must say.
+/// A random change of the log by an attacker who knows the schema: its name, its SQL, and the expected message of
+/// the audit.
 fn random_change(draw: &mut Draw) -> (&'static str, String, String) {
     let at = draw.below(CHANGED);
     let place = facts_at(&at.to_string());

@@ -1,5 +1,5 @@
-//! Backup and restore: executes the commands of `docs/operations/backup.md`. They dump an installation and restore it
-//! on another cluster; the data must be equal.
+//! Backup and restore. The test executes the commands of `docs/operations/backup.md`, which dump an installation and
+//! restore it on another cluster. The restored data must equal the original data.
 
 use crate::{api_client::execute_body, server_process::ServerSetup};
 use fairway_managed_postgres::{Binaries, ManagedServer, state_directories};
@@ -83,7 +83,7 @@ async fn documented_backup_restores_all_data() {
     dump_command.env("FAIRWAY_MIGRATE_DATABASE_URL", database.url());
     run_command(dump_command);
     copy(&setup.artifacts_dir(), &work.path().join("artifacts"));
-    // This run is missing from the dump.
+    // This run starts after the dump, so the dump does not contain it.
     server.client.post(&execute, &execute_body(), Some("behind-the-dump")).await.unwrap();
 
     let cluster = ManagedServer::start_temporary(binaries, Vec::new()).unwrap();
@@ -114,7 +114,7 @@ async fn documented_backup_restores_all_data() {
     let restored = setup.start().await;
     let after = restored.client.get(&evidence).await.unwrap();
     assert_eq!(after.body, before.body);
-    // A key from before the dump is replayed; a key from after the dump executes again.
+    // A request with a key from before the dump is replayed. A request with a key from after the dump executes again.
     let replayed = restored.client.post(&execute, &execute_body(), Some("before-the-dump")).await.unwrap();
     assert_eq!(
         (replayed.status, replayed.required_id("execution_id")),

@@ -1,5 +1,5 @@
-//! R5: changes are atomic. A server that crashes during a change leaves the whole change or none of it. A retry with
-//! the same key has one effect.
+//! R5: changes are atomic. A server that crashes during a change leaves the whole change or no part of it. A retry
+//! with the same idempotency key has exactly one effect.
 
 use crate::{
     api_client::{ApiClient, Response, WORKSPACE, allow_all_policy},
@@ -14,16 +14,17 @@ use uuid::Uuid;
 
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The point of the crash, as the database sees it.
+/// The point of the crash, relative to the commit in the database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CrashPoint {
     /// The connection closes during the statement, which is rolled back.
     BeforeCommit,
-    /// The statement commits, and the server crashes before its response.
+    /// The statement commits, and the server crashes before it sends its response.
     AfterCommit,
 }
 
-/// A change to send, with a statement that locks a row on which its commit waits.
+/// A change to send, and SQL that locks a row. The change's commit waits for this lock, so that the test can crash
+/// the server.
 struct ChangeRequest {
     path: String,
     body: Value,
@@ -31,15 +32,15 @@ struct ChangeRequest {
     /// SQL that counts the complete effects of the change: 0 or 1, and -1 for a partial effect.
     effect_sql: String,
     expected_status: u16,
-    /// SQL that counts the facts and the keys that the change can write; 0 or 1 of each.
+    /// SQL that counts the facts that the change can write: 0 or 1.
     facts_sql: &'static str,
     keys_sql: &'static str,
-    /// The caller; the local user by default.
+    /// The caller; `None` for the local user.
     actor: Option<&'static str>,
 }
 
 const DESCRIPTION: &str = "Sort tickets by their urgency.";
-/// A caller that may not create connections.
+/// A caller without the permission to create connections.
 const AUTHOR: &str = "user:author";
 const FACTS: &str = "SELECT count(*) FROM fact";
 const KEYS: &str = "SELECT count(*) FROM idempotency_key";
@@ -79,7 +80,7 @@ async fn activation_request(remote: &ApiClient) -> ChangeRequest {
         path: format!("/v1/releases/{release}/transition"),
         body: json!({ "to_state": "active" }),
         lock_sql: format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE"),
-        // One active release, three held lanes and three history entries.
+        // Expected effects: one active release, three lanes with a holder, and three history entries.
         effect_sql: format!(
             "SELECT CASE (SELECT count(*) FROM release WHERE release_id = '{release}' AND state = 'active')
                 + (SELECT num_nonnulls(restricted_release_id, guided_release_id, standard_release_id) FROM deployment
@@ -94,7 +95,7 @@ async fn activation_request(remote: &ApiClient) -> ChangeRequest {
     }
 }
 
-/// Activates a release before the crash.
+/// Activates a release, as preparation for the change that crashes.
 async fn activate_release(remote: &ApiClient, release: Uuid, body: &Value) {
     let path = format!("/v1/releases/{release}/transition");
     assert_eq!(remote.post(&path, body, None).await.unwrap().status, 200);
@@ -110,7 +111,7 @@ async fn rollback_request(remote: &ApiClient) -> ChangeRequest {
         path: format!("/v1/releases/{two}/rollback"),
         body: json!({ "reason": "It answers in riddles." }),
         lock_sql: format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE"),
-        // Two release states, three lanes, three history entries and one artifact.
+        // Expected effects: two release states, three lanes, three history entries and one artifact.
         effect_sql: format!(
             "SELECT CASE (SELECT count(*) FROM release WHERE (release_id, state) IN (('{one}', 'active'), ('{two}', 'superseded')))
                 + (SELECT count(*) FROM deployment, unnest(ARRAY[restricted_release_id, guided_release_id,
@@ -135,7 +136,7 @@ async fn advance_request(remote: &ApiClient) -> ChangeRequest {
         path: format!("/v1/releases/{release}/rollout/advance"),
         body: json!({}),
         lock_sql: format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE"),
-        // The rollout index, the soaking lane, its holder and one history entry.
+        // Expected effects: the rollout index, the soaking lane, its holder and one history entry.
         effect_sql: format!(
             "SELECT CASE (SELECT count(*) FROM release WHERE release_id = '{release}' AND rollout_index = 1)
                 + (SELECT count(*) FROM deployment WHERE workload_id = '{workload}' AND soaking_lanes = '{{standard}}')
@@ -150,14 +151,15 @@ async fn advance_request(remote: &ApiClient) -> ChangeRequest {
     }
 }
 
-/// Lets the author publish. A second binding of the same role is refused.
+/// Binds the author's role in the workspace. Ignores the refusal if the role is already bound.
 async fn bind_author(remote: &ApiClient) {
     let body = json!({ "principal": AUTHOR, "role": "author", "scope_kind": "workspace", "scope_ref": WORKSPACE });
     let bound = remote.post("/v1/role-bindings", &body, None).await.unwrap();
     assert!(matches!(bound.status, 200 | 201 | 409), "{bound:?}");
 }
 
-/// A draft that needs a connection, and its path with a verb.
+/// Creates a draft use case that needs a connection. Returns its id, and a function from a verb to the path of that
+/// operation.
 async fn create_use_case(remote: &ApiClient) -> (String, impl Fn(&str) -> String) {
     let slug = format!("m{}", Uuid::now_v7().simple());
     let asset = json!({ "slug": slug, "asset_kind": "model_policy", "owner_ref": "team:x", "workspace_id": WORKSPACE });
@@ -199,7 +201,8 @@ async fn publication_request(remote: &ApiClient) -> ChangeRequest {
         path: path("publish"),
         body: json!({}),
         lock_sql: format!("SELECT FROM use_case WHERE use_case_id = '{use_case}' FOR UPDATE"),
-        // The status, one request, the workload, four bindings of the release, the flow and the prompt.
+        // Expected effects: the status, one access request, the workload, four bindings of the release, the flow and
+        // the prompt.
         effect_sql: format!(
             "SELECT CASE (SELECT count(*) FROM use_case WHERE use_case_id = '{use_case}' AND status = 'pending_access')
                 + (SELECT count(*) FROM access_request WHERE use_case_id = '{use_case}')
@@ -224,7 +227,7 @@ async fn refinement_request(remote: &ApiClient) -> ChangeRequest {
             "description": DESCRIPTION, "refinement_context": [{ "note": "Be brief." }], "idempotency_key": use_case,
         }),
         lock_sql: format!("SELECT FROM use_case WHERE use_case_id = '{use_case}' FOR UPDATE"),
-        // The archived predecessor, its successor and the key.
+        // Expected effects: the archived predecessor, its successor and the idempotency key.
         effect_sql: format!(
             "SELECT CASE (SELECT count(*) FROM use_case WHERE use_case_id = '{use_case}' AND status = 'archived'
                     AND superseded_by IS NOT NULL)
@@ -233,7 +236,8 @@ async fn refinement_request(remote: &ApiClient) -> ChangeRequest {
              WHEN 0 THEN 0 WHEN 3 THEN 1 ELSE -1 END::bigint"
         ),
         expected_status: 201,
-        // The run of the generator writes facts and a key of its own, before the commit.
+        // The generator's run writes facts and a key of its own before the commit, so only those of the refinement
+        // are counted.
         facts_sql: "SELECT count(*) FROM fact WHERE kind = 'use_case.refined'",
         keys_sql: "SELECT count(*) FROM use_case_refinement",
         actor: None,
@@ -251,7 +255,7 @@ async fn grant_request(remote: &ApiClient) -> ChangeRequest {
         path: format!("/v1/access-requests/{request}/grant"),
         body: json!({ "secret_bindings": { "token": "env:CRM_TOKEN" } }),
         lock_sql: format!("SELECT FROM use_case WHERE use_case_id = '{use_case}' FOR UPDATE"),
-        // The request, its connection, and the use case that the last grant activates.
+        // Expected effects: the granted request, its connection, and the use case that the last grant activates.
         effect_sql: format!(
             "SELECT CASE (SELECT count(*) FROM access_request WHERE access_request_id = '{request}' AND status = 'granted')
                 + (SELECT count(*) FROM connection JOIN access_request USING (tenant_id, connection_id)
@@ -353,7 +357,7 @@ async fn assert_atomic_with(generator: &str, decide: impl AsyncFn(&ApiClient) ->
         for _ in 0..2 {
             let remote = server.client.acting_as(attempt.actor);
             let response = remote.post(&attempt.path, &attempt.body, Some(&key)).await.unwrap();
-            // A replay of a refinement creates nothing, so it is no 201.
+            // A replayed refinement responds with 200 instead of 201, because it creates nothing.
             let is_replayed_refinement = response.status == 200 && attempt.keys_sql != KEYS;
             let is_expected = response.status == attempt.expected_status || is_replayed_refinement;
             assert!(is_expected, "{crash_point:?}: {response:?}");

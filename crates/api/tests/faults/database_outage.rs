@@ -1,4 +1,5 @@
-//! R21: during a database outage every request gets an immediate 503, and afterwards no acknowledged data is missing.
+//! R21: during a database outage, every request gets an immediate 503. After the outage, no acknowledged data is
+//! missing.
 
 use crate::{
     api_client::{ApiClient, Response, ResponseResult, WORKSPACE, allow_all_policy, execute_body},
@@ -16,19 +17,19 @@ use std::{
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-/// Time limit for a refusal.
+/// Time limit within which a request must be refused.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
-/// Rounds of requests, one of which must be refused within [`REFUSAL_TIMEOUT`].
+/// Number of rounds of requests. In at least one round, all requests must be refused within [`REFUSAL_TIMEOUT`].
 const ROUNDS: usize = 3;
-/// Time limit for the first success after the database is back.
+/// Time limit from the end of the outage to the first success.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time during which the server's processor use is measured without a database.
+/// Period over which the server's processor use is measured while the database is down.
 const OBSERVATION_TIME: Duration = Duration::from_secs(2);
 /// Pause between two requests of a client during the outage.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(100);
 /// A waiting server uses less than 1/[`PROCESSOR_SHARE_DIVISOR`] of a processor.
 const PROCESSOR_SHARE_DIVISOR: u32 = 5;
-/// Concurrent requests of each of the six kinds; in total more than the pool has connections.
+/// Concurrent requests of each of the six kinds. In total, there are more requests than pooled connections.
 const CONCURRENT_PER_KIND: usize = 6;
 
 /// Sends a request of the kind `number % 6`.
@@ -69,7 +70,7 @@ impl Paths {
     }
 }
 
-/// Sends 12 requests, two of each kind, one after the other; each must succeed. Returns the runs in the responses.
+/// Sends 12 requests, two of each kind, one after the other. Each must succeed. Returns the runs in the responses.
 async fn assert_all_succeed(server: &Server, paths: &Paths) -> Vec<Uuid> {
     let mut runs = Vec::new();
     for number in 0..12 {
@@ -94,8 +95,8 @@ async fn send_all(remote: &ApiClient, paths: &Paths, at_once: usize) -> Vec<(Dur
     requests.join_all().await
 }
 
-/// Asserts that all requests of a round are refused within [`REFUSAL_TIMEOUT`]. Other programs can delay a round, so one of
-/// [`ROUNDS`] rounds must be fast enough.
+/// Asserts that all requests of a round are refused within [`REFUSAL_TIMEOUT`]. Other programs on the machine can
+/// delay a round, so one of [`ROUNDS`] rounds must be fast enough.
 async fn assert_prompt_refusals(remote: &ApiClient, paths: &Paths, concurrent: usize) {
     let mut slowest = Vec::new();
     for _ in 0..ROUNDS {
@@ -186,7 +187,7 @@ async fn refuses_promptly_while_the_database_hangs() {
     assert_all_succeed(&server, &paths).await;
 
     let frozen = postgres.pause();
-    // More requests than several batches hold, so that some wait behind others.
+    // There are more requests than fit into one batch, so some requests wait behind others.
     assert_prompt_refusals(remote, &paths, 6 * CONCURRENT_PER_KIND).await;
     drop(frozen);
     wait_until("the server is ready", RECOVERY_TIMEOUT, async || remote.get("/readyz").await.unwrap().status == 200)
@@ -196,24 +197,24 @@ async fn refuses_promptly_while_the_database_hangs() {
 
 /// Clients that create assets one after the other.
 const CREATORS: usize = 10;
-/// Time during which PostgreSQL does not respond, longer than the server waits for a statement.
+/// Time during which PostgreSQL does not respond; longer than the server's statement timeout.
 const PAUSE: Duration = Duration::from_millis(3_500);
 /// Time of normal service before and after each fault.
 const CALM: Duration = Duration::from_millis(300);
 
-/// Rounds of faults at most, until one of them interrupts a commit.
+/// Maximum number of rounds of faults. The test stops at the first round that interrupts a commit.
 const MAX_FAULT_ROUNDS: usize = 10;
 
-/// State that the creators of assets share with the test.
+/// State that the test shares with the clients that create assets.
 #[derive(Default)]
 struct Creations {
     is_over: AtomicBool,
-    /// Refusals that said that the creation may have happened.
+    /// Number of refusals that report `may_have_happened`.
     named: AtomicUsize,
 }
 
-/// Creates assets until the test is over, without idempotency keys. Returns the slug of each refused creation, and whether
-/// its response says that it may have happened.
+/// Creates assets without idempotency keys until the test ends. Returns the slug of each refused creation, and
+/// whether the refusal reports `may_have_happened`.
 async fn create_assets(remote: ApiClient, creations: Arc<Creations>) -> Vec<(String, bool)> {
     let mut refused = Vec::new();
     while !creations.is_over.load(Ordering::Relaxed) {
@@ -232,7 +233,7 @@ async fn create_assets(remote: ApiClient, creations: Arc<Creations>) -> Vec<(Str
     refused
 }
 
-/// PostgreSQL hangs, and its connections are terminated, while clients create assets.
+/// PostgreSQL hangs and its connections are terminated while clients create assets.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_creations_say_whether_they_may_have_happened() {
     fairway_testkit::init();
@@ -257,7 +258,7 @@ async fn refused_creations_say_whether_they_may_have_happened() {
             superuser.query(terminate, &[]).await.unwrap();
         }
         tokio::time::sleep(CALM).await;
-        // The faults may meet reads only; then another round follows.
+        // The faults of a round may interrupt only reads. Then another round follows.
         if creations.named.load(Ordering::Relaxed) > 0 {
             break;
         }

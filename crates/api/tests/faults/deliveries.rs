@@ -1,4 +1,5 @@
-//! R9: servers with a projector and a sender are killed or stopped while notifications leave. The receiver's ledger judges.
+//! R9: servers with a projector and a sender of notifications are killed or stopped while they deliver. The messages
+//! that the receiver recorded must be complete, and unique except for repeated attempts.
 
 use crate::{
     api_client::ApiClient,
@@ -15,9 +16,9 @@ use uuid::Uuid;
 
 /// Facts between two kills.
 const FACTS_PER_ROUND: usize = 15;
-/// More seconds than a lease.
+/// Seconds after which every lease has expired.
 const LEASE_SECONDS: i64 = 61;
-/// Time limit for everything to be sent after the last fault.
+/// Time limit, after the last fault, until all deliveries are sent.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit for the shutdown of a server.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -27,7 +28,8 @@ async fn number(owner: &Client, sql: &str) -> i64 {
     owner.query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// Creates a webhook that the local user wants for incidents, and a workload. Returns the workload's path.
+/// Creates a webhook destination, which the local user selects for incidents, and a workload. Returns the workload's
+/// path.
 async fn prepare(client: &ApiClient, receiver: &FaultyEndpoint) -> String {
     let hook = json!({
         "destination_type": "webhook", "display_name": "hook", "redacted_metadata": { "url": receiver.url("/in") },
@@ -40,7 +42,7 @@ async fn prepare(client: &ApiClient, receiver: &FaultyEndpoint) -> String {
     format!("/v1/workloads/{workload}")
 }
 
-/// Causes an incident.
+/// Suspends the workload, which counts as an incident and causes a notification.
 async fn suspend(client: &ApiClient, workload: &str) {
     for status in ["registered", "suspended"] {
         let changed = client.patch(workload, &json!({ "status": status })).await.unwrap();
@@ -48,7 +50,7 @@ async fn suspend(client: &ApiClient, workload: &str) {
     }
 }
 
-/// The body of each identifier. Fails if a repeated message differs.
+/// The received messages by identifier. Fails if a repeated message differs from the first one.
 fn ledger(requests: &[RecordedRequest]) -> BTreeMap<String, Vec<u8>> {
     let mut ledger = BTreeMap::new();
     for request in requests {
@@ -85,9 +87,10 @@ async fn kills_lose_no_notification_and_repeat_only_what_was_in_progress() {
             suspend(&servers[survivor].client, &workload).await;
         }
         servers[victim].kill();
-        // While the survivor is paused, nobody claims, so that each claim at the end of all leases is counted.
+        // Pauses the surviving server, so that no server claims deliveries while the test counts the claimed ones.
         servers[survivor].pause();
-        // A claim that the server sent before is committed after the pause.
+        // A claim that the server sent before the pause may still commit, so the test waits for the end of all
+        // statements.
         wait_until("no statement runs", RECOVERY_TIMEOUT, async || number(&owner, RUNNING).await == 0).await;
         let claimed = "SELECT count(*) FROM notification_delivery WHERE status = 'claimed'";
         in_progress += number(&owner, claimed).await;
@@ -121,7 +124,7 @@ async fn stopping_server_returns_what_it_has_not_sent() {
     assert!(server.wait_for_exit(SHUTDOWN_TIMEOUT).await.success());
     let returned = "SELECT count(*) FROM notification_delivery WHERE status = 'pending' AND claim_id IS NULL";
     assert_eq!(number(&owner, returned).await, 1, "{}", server.read_log());
-    // On a busy machine the attempt may have timed out before.
+    // On a busy machine, the attempt may already have timed out. Expired leases make the delivery due in either case.
     database.move_clock(LEASE_SECONDS).await.unwrap();
     receiver.respond_with(ScriptedResponse::status(204, ""));
     let _server = setup.start().await;

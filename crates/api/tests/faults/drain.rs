@@ -1,4 +1,4 @@
-//! R22: graceful shutdown. The server completes the requests in progress, then exits.
+//! R22: graceful shutdown. The server completes the active requests and then exits.
 
 use crate::{
     api_client::{allow_all_policy, execute_body},
@@ -17,10 +17,10 @@ use tokio::{
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for the whole shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Concurrent requests in progress.
+/// Number of concurrent active requests.
 const CONCURRENT_REQUESTS: usize = 12;
 
-/// A connection with a request whose last bytes are not yet sent.
+/// A connection whose request is sent except for its last bytes.
 struct PartialRequest {
     stream: TcpStream,
     rest: Vec<u8>,
@@ -40,7 +40,7 @@ impl PartialRequest {
         Self { stream, rest: rest.to_vec() }
     }
 
-    /// Sends the rest and reads the response. The connection stays open unless the server closes it.
+    /// Sends the remaining bytes and reads the response. The connection stays open unless the server closes it.
     async fn complete(mut self) -> (String, TcpStream) {
         self.stream.write_all(&self.rest).await.unwrap();
         let text = read_response(&mut self.stream).await;
@@ -87,7 +87,7 @@ async fn completes_started_requests_and_exits_successfully() {
     for _ in 0..CONCURRENT_REQUESTS {
         requests.push(PartialRequest::new(setup.address, &path).await);
     }
-    // One more request waits in its commit.
+    // The commit of one more request waits for a row lock.
     let lock_owner = database.connect_as_owner().await.unwrap();
     lock_owner.batch_execute("BEGIN; SELECT FROM asset FOR UPDATE").await.unwrap();
     let (remote, body) = (server.client.clone(), json!({ "content": allow_all_policy() }));
@@ -141,7 +141,8 @@ async fn announces_the_close_before_it_closes_connections() {
     };
     assert_eq!(announcement.body["status"], "leaving", "{announcement:?}");
     busy.wait_for_close().await;
-    // An idle connection and a new connection still get a response, with `Connection: close`.
+    // During the announcement of the shutdown, an idle connection and a new connection still get a response, with
+    // `Connection: close`.
     let mut late = RawConnection::open(setup.address).await.expect("connection refused during the announcement");
     for wire in [&mut idle, &mut late] {
         let response = wire

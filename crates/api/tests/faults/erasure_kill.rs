@@ -1,4 +1,4 @@
-//! An approved erasure survives the death of the server between two batches: another process completes it once.
+//! A server dies between two batches of an approved erasure. Another process completes the erasure exactly once.
 
 use crate::{
     api_client::execute_body,
@@ -11,16 +11,17 @@ use tokio_postgres::Client;
 
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 const SUBJECT: &str = "user:eve";
-/// Copies of the subject's run: more than three batches.
+/// Number of copies of the subject's run: more than three batches.
 const COPIES: i64 = 1_600;
-/// Runs in the first two batches.
+/// Number of runs in the first two batches.
 const TWO_BATCHES: i64 = 1_000;
 
 async fn count(client: &Client, sql: &str) -> i64 {
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// The identifier of a copy, an hour older than the run, so that the copies come first.
+/// SQL for the identifier of a copy. It is an hour older than the original run, so that the erasure processes the
+/// copies first.
 fn copy_id(number: &str) -> String {
     format!(
         "(left(fairway_uuid_floor(now() - interval '1 hour')::text, 8)
@@ -45,7 +46,7 @@ async fn killed_server_leaves_an_erasure_that_the_next_one_completes() {
         );
         owner.batch_execute(&copy).await.unwrap();
     }
-    // The third batch waits for this row.
+    // Locks a row of the third batch, so that the erasure waits there.
     let lock = database.connect_as_owner().await.unwrap();
     lock.batch_execute(&format!(
         "BEGIN; SELECT FROM execution_input WHERE execution_id = {} FOR UPDATE",

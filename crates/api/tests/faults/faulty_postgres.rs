@@ -12,7 +12,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A PostgreSQL server that restarts on the same port and data.
+/// A PostgreSQL server that the test can stop, and start again on the same port and data.
 pub(crate) struct FaultyPostgres {
     options: Options,
     server: Option<ManagedServer>,
@@ -36,8 +36,8 @@ impl FaultyPostgres {
         postgres
     }
 
-    /// Disables password authentication. SCRAM takes thousands of hash rounds, about 100 times slower in a test build.
-    /// A pool that reconnects after an outage authenticates many connections at once.
+    /// Disables password authentication. A pool that reconnects after an outage authenticates many connections at once.
+    /// Each SCRAM authentication takes thousands of hash rounds, which are about 100 times slower in a test build.
     fn disable_password_authentication(&mut self) {
         let rules = self.server.as_ref().unwrap().data_dir().join("cluster/pg_hba.conf");
         let text = fs::read_to_string(&rules).unwrap();
@@ -62,7 +62,7 @@ impl FaultyPostgres {
     /// Connects as superuser.
     pub(crate) async fn connect_as_superuser(&self, database: &str) -> tokio_postgres::Client {
         let (client, connection) = tokio_postgres::connect(&self.url(database), tokio_postgres::NoTls).await.unwrap();
-        // The task ends with the client or the database.
+        // The connection task ends when the client is dropped or the database stops.
         tokio::spawn(connection);
         client
     }
@@ -73,14 +73,14 @@ impl FaultyPostgres {
         ServerSetup::new(&self.url("fairway"))
     }
 
-    /// Pauses all its processes (`SIGSTOP`): connections stay open, but nothing answers.
+    /// Pauses all processes of the server (`SIGSTOP`). Connections stay open but receive no response.
     pub(crate) fn pause(&self) -> PausedProcesses {
         let server = self.server.as_ref().unwrap().process_id();
         let mut frozen = PausedProcesses(vec![to_pid(server)]);
         kill(frozen.0[0], Signal::SIGSTOP).unwrap();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
             let Some(child) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // A process may exit while `/proc` is read.
+            // A process may exit while its entry in `/proc` is read.
             let Ok(stat) = fs::read_to_string(format!("/proc/{child}/stat")) else { continue };
             let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
             if parent == Some(server) && kill(to_pid(child), Signal::SIGSTOP).is_ok() {
@@ -95,13 +95,13 @@ fn to_pid(id: u32) -> Pid {
     Pid::from_raw(i32::try_from(id).unwrap())
 }
 
-/// Paused processes; dropping this resumes them.
+/// Paused processes. Dropping the value resumes them.
 pub(crate) struct PausedProcesses(Vec<Pid>);
 
 impl Drop for PausedProcesses {
     fn drop(&mut self) {
         for process in &self.0 {
-            // The signal fails if the process has exited.
+            // Sending the signal fails if the process has exited, which is harmless.
             let _ = kill(*process, Signal::SIGCONT);
         }
     }

@@ -1,5 +1,6 @@
 //! R1, R2, R12: two servers and several workers on one database, with kills, pauses, disconnections and database
-//! crashes. No acknowledged run is lost, every run ends once, and a share link is used exactly as often as allowed.
+//! crashes. No acknowledged run is lost, and every run ends exactly once. A share link is used exactly as often as
+//! allowed.
 
 use crate::{
     api_client::{ApiClient, execute_body},
@@ -22,7 +23,7 @@ use uuid::Uuid;
 
 const CLIENTS: usize = 6;
 const SERVERS: usize = 2;
-/// Allowed uses of the share link.
+/// Number of runs that the share link allows.
 const LINK_USES: i64 = 60;
 /// Pause between two requests of a client.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(25);
@@ -32,7 +33,7 @@ const RESPONSES_BETWEEN_FAULTS: usize = 30;
 const THREE_LEASES: Duration = Duration::from_secs(6);
 /// Documented time limit for every run to end after the last fault.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Refusals after which a guest stops using the link.
+/// Number of refusals after which a guest stops using the link.
 const MAX_REFUSALS: usize = 5;
 /// Maximum attempts to pause or disconnect workers that have active runs.
 const MAX_ATTEMPTS: usize = 10;
@@ -50,7 +51,7 @@ enum Fault {
     DatabaseCrashed,
 }
 
-/// Records each run whose expired lease another worker reclaimed.
+/// SQL that records each run whose expired lease another worker reclaimed.
 const RECLAIM_TRIGGER: &str = "CREATE TABLE taken_over (execution_id uuid);
     CREATE FUNCTION note_takeover() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
     BEGIN
@@ -60,7 +61,7 @@ const RECLAIM_TRIGGER: &str = "CREATE TABLE taken_over (execution_id uuid);
     CREATE TRIGGER noted AFTER UPDATE ON execution_lease FOR EACH ROW
     WHEN (NEW.takeovers > OLD.takeovers) EXECUTE FUNCTION note_takeover();";
 
-/// The record of the clients: each idempotency key with the runs in its responses.
+/// The clients' record: each idempotency key, with the runs in its responses.
 #[derive(Default)]
 struct ClientRecord {
     runs_by_key: Mutex<BTreeMap<String, BTreeSet<Uuid>>>,
@@ -70,7 +71,7 @@ struct ClientRecord {
     is_stopped: AtomicBool,
 }
 
-/// Sends runs to the servers in turn, each with its own key and most of them asynchronously.
+/// Sends runs to the servers in turn, each with a new idempotency key. Most runs are asynchronous.
 async fn run_client(number: usize, remotes: [ApiClient; SERVERS], path: String, book: Arc<ClientRecord>) {
     let mut turn = number;
     while !book.is_stopped.load(Ordering::SeqCst) {
@@ -83,7 +84,7 @@ async fn run_client(number: usize, remotes: [ApiClient; SERVERS], path: String, 
             let Ok(response) = remotes[turn % SERVERS].post(&path, &execute_body(), Some(&key)).await else { continue };
             assert!(matches!(response.status, 200 | 202 | 409 | 429 | 503), "{response:?}");
             book.response_count.fetch_add(1, Ordering::SeqCst);
-            // Other statuses name a run only when its outcome is unknown.
+            // Responses with other statuses contain a run only when the run's outcome is unknown.
             if matches!(response.status, 200 | 202) {
                 book.runs_by_key.lock().unwrap().entry(key.clone()).or_default().extend(response.execution_id());
                 break;
@@ -92,7 +93,7 @@ async fn run_client(number: usize, remotes: [ApiClient; SERVERS], path: String, 
     }
 }
 
-/// Uses the share link until it is used up, during faults too.
+/// Sends runs through the share link, also during faults, until its uses are exhausted.
 async fn run_guest(number: usize, remotes: [ApiClient; SERVERS], path: String, book: Arc<ClientRecord>) {
     let (mut turn, mut refusals) = (number, 0);
     while refusals < MAX_REFUSALS {
@@ -108,7 +109,7 @@ async fn run_guest(number: usize, remotes: [ApiClient; SERVERS], path: String, b
     }
 }
 
-/// Creates a share link with [`LINK_USES`] uses. Returns an execute path that carries its token.
+/// Creates a share link with [`LINK_USES`] uses. Returns an execute path with the link's token.
 async fn create_link(remote: &ApiClient) -> String {
     let (workload, slug) = remote.create_workload().await;
     let config = json!({ "interface_config": {
@@ -180,7 +181,8 @@ impl Fleet {
         }
     }
 
-    /// Pauses or disconnects all workers but one for three leases. Repeats until the remaining worker reclaims a run.
+    /// Pauses or disconnects all workers but one for three leases. Repeats this until the remaining worker reclaims
+    /// a run.
     ///
     /// # Panics
     /// When no attempt led to a reclaim.
@@ -277,7 +279,7 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
     }
     for (number, (key, runs)) in runs_by_key.iter().enumerate() {
         assert!(runs.len() <= 1, "the key {key} has several runs: {runs:?}");
-        // Replay the keys without a response, and a sample of the others.
+        // Repeats the requests whose keys have no recorded response, and a sample of the others.
         if runs.is_empty() || number.is_multiple_of(20) {
             let replayed = remotes[number % SERVERS].post(&path, &execute_body(), Some(key)).await.unwrap();
             assert_eq!(replayed.status, 200, "{replayed:?}");

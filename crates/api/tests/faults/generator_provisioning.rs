@@ -1,4 +1,5 @@
-//! The generator is provisioned exactly once soon after the start, also when several servers start concurrently.
+//! The generator (the built-in workload that drafts prompts) is provisioned exactly once, soon after the start. This
+//! holds even if several servers start concurrently.
 
 use crate::server_process::{ServerSetup, wait_until};
 use fairway_testkit::TestDatabase;
@@ -12,7 +13,7 @@ async fn concurrently_started_servers_provision_one_generator() {
     let second = ServerSetup::sharing_storage_of(&first).setting("FAIRWAY_GENERATOR", "on");
     let (first_server, second_server) = tokio::join!(first.start(), second.start());
     let owner = database.connect_as_owner().await.unwrap();
-    // The servers provision it without a request.
+    // The servers provision the generator without any request.
     let active = "SELECT count(*) FROM release JOIN workload USING (tenant_id, workload_id)
         WHERE slug = 'fairway-generator' AND state = 'active'";
     let provisioned = async || owner.query_one(active, &[]).await.unwrap().get::<_, i64>(0) == 1;
@@ -40,7 +41,8 @@ async fn tenant_without_workspace_causes_no_warning_at_start() {
     let second = ServerSetup::sharing_storage_of(&first).setting("FAIRWAY_GENERATOR", "on");
     let server = second.start().await;
     let owner = database.connect_as_owner().await.unwrap();
-    // Tenants are listed newest first, so the new one was visited before.
+    // Provisioning lists tenants newest first, so the generator of the new tenant is provisioned before those of
+    // older tenants.
     let active = "SELECT count(*) FROM release JOIN workload USING (tenant_id, workload_id)
         WHERE slug = 'fairway-generator' AND state = 'active'";
     let provisioned = async || owner.query_one(active, &[]).await.unwrap().get::<_, i64>(0) == 1;

@@ -1,4 +1,5 @@
-//! T9 to T12: hostile content is refused within a time limit, and the process does not grow.
+//! T9 to T12: hostile content is refused within a time limit, and the refusal does not increase the server's memory
+//! noticeably.
 
 use crate::server_process::{Server, ServerSetup};
 use fairway_testkit::TestDatabase;
@@ -135,7 +136,7 @@ async fn hostile_content_is_refused_in_bounded_time_and_memory() {
         .await;
 }
 
-/// Initialises lazily created data, such as the schemas of the kinds, so that it is not measured.
+/// Initialises data that the server creates lazily, such as the schemas of asset kinds, so that it is not measured.
 async fn warm_up(server: &Server) {
     let kinds: std::collections::BTreeSet<&str> = hostile_contents().into_iter().map(|(kind, ..)| kind).collect();
     for kind in kinds {

@@ -1,4 +1,4 @@
-//! T4: ten thousand idle connections on a server that started with a limit of 1,024 open files.
+//! T4: a server holds ten thousand idle connections although it started with a limit of 1,024 open files.
 
 use crate::server_process::ServerSetup;
 use fairway_testkit::TestDatabase;
@@ -13,9 +13,9 @@ use tokio::{
 const MAX_CONNECTIONS: u64 = 10_000;
 /// The default soft limit of open files on many systems.
 const DEFAULT_FILE_LIMIT: u64 = 1_024;
-/// Open files that the test process needs for itself.
+/// Number of open files that the test process itself needs.
 const RESERVED_FILES: u64 = 500;
-/// Longer than the server's timeout for a request head.
+/// Time limit for the server to close idle connections; longer than its timeout for a request head.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Limit of the server's peak resident memory, in KiB.
 const MAX_PEAK_KIB: u64 = 512 << 10;

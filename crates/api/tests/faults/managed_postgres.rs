@@ -1,5 +1,5 @@
-//! The managed PostgreSQL of `serve`: it starts in an empty directory, keeps its data when the server is killed, and
-//! stops with its server.
+//! The managed PostgreSQL of `fairway-server serve`. It starts in an empty directory, preserves its data when the
+//! server is killed, and stops with its server.
 
 use crate::{
     api_client::{WORKSPACE, allow_all_policy},
@@ -12,12 +12,13 @@ use serde_json::json;
 use std::{fs, path::Path, time::Duration};
 
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
-/// More clients than two threads have connections.
+/// Number of clients; more than two worker threads have database connections.
 const CLIENTS: usize = 24;
-/// Limit of the server's processor time for all of them: half the time that unoptimised password hashing takes.
+/// Maximum processor time of the server for the first requests of all clients: half the time that unoptimised
+/// password hashing takes.
 const MAX_PROCESSOR_TIME: Duration = Duration::from_millis(500);
 
-/// The process of the managed PostgreSQL; `None` without its PID file.
+/// The process of the managed PostgreSQL; `None` if its PID file does not exist.
 fn postgres_pid(setup: &ServerSetup) -> Option<Pid> {
     let file = setup.work_dir.path().join("data/postgres/cluster/postmaster.pid");
     read_pid(&file)
@@ -54,7 +55,7 @@ async fn starts_in_an_empty_directory_and_takes_over_a_stale_database() {
     assert_eq!(postgres_pid(&setup), None);
 }
 
-/// Runs `run_verify_artifacts-artifacts`. Returns the exit code, standard output and standard error.
+/// Runs `fairway-server verify-artifacts`. Returns the exit code, standard output and standard error.
 fn run_verify_artifacts(setup: &ServerSetup) -> (Option<i32>, String, String) {
     let output = setup.run_command("verify-artifacts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -69,7 +70,7 @@ async fn verifies_artifacts_with_and_without_a_running_server() {
     let path = format!("/v1/assets/{}/versions", server.client.create_asset("policy_bundle").await);
     server.client.create(&path, &json!({ "content": allow_all_policy() })).await;
     assert_eq!(run_verify_artifacts(&setup), success);
-    // Verification does not disturb the server.
+    // The server still responds after a verification.
     assert_eq!(server.client.get("/readyz").await.unwrap().status, 200);
     server.terminate();
     assert!(server.wait_for_exit(SHUTDOWN_TIMEOUT).await.success());
@@ -85,7 +86,7 @@ async fn failed_verification_creates_nothing() {
     assert!(stderr.contains("FAIRWAY_DATA_DIR") && stderr.contains("has no PostgreSQL cluster"), "{stderr}");
     assert!(!setup.work_dir.path().join("data").exists());
 
-    // An empty database is refused too.
+    // The command also refuses an empty database.
     let database = TestDatabase::create().await.unwrap();
     database
         .connect_as_owner()
@@ -101,8 +102,8 @@ async fn failed_verification_creates_nothing() {
     assert!(!setup.work_dir.path().join("data").exists());
 }
 
-/// The first requests open connections, and each authentication takes thousands of hash rounds. Unoptimised hashing
-/// blocks a thread until most waiting requests time out.
+/// The first requests open database connections, whose authentication takes thousands of hash rounds each.
+/// Unoptimised hashing blocks a thread until most waiting requests time out.
 #[tokio::test]
 async fn first_connections_take_little_processor_time() {
     let setup = ServerSetup::new("embedded");

@@ -1,9 +1,10 @@
 //! Bounds the resident memory of a server under attack by clients of every role.
 //!
-//! The short form runs each attack alone, for one round; it repeats an attack that misses a goal, up to three times.
+//! The short form runs each attack alone. It repeats an attack that has not reached all of its aims, up to
+//! [`ROUNDS`] times.
 //! The long form (`cargo xtask model`) runs random attacks concurrently, from the seed `FAIRWAY_TEST_SEED`, for
 //! `FAIRWAY_TEST_MEMORY_SECONDS` (600 by default).
-//! `FAIRWAY_TEST_MEMORY_ATTACKS` selects attacks by name, separated by commas, to find the cause of a peak.
+//! `FAIRWAY_TEST_MEMORY_ATTACKS` selects attacks by name, separated by commas, to find the cause of a memory peak.
 
 #![expect(clippy::print_stdout, reason = "the long form reports its progress")]
 
@@ -87,7 +88,7 @@ async fn resident_memory_stays_below_400_mib_under_attack() {
     assert_eq!(run.status, 200, "{run:?}\n{}", server.read_log());
 }
 
-/// Maximum number of rounds of an attack in the short form. An attack ends when it has reached all of its goals.
+/// Maximum number of rounds of an attack in the short form. An attack ends early when it has reached all of its aims.
 const ROUNDS: usize = 12;
 
 async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: &mut Random) {
@@ -96,7 +97,7 @@ async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: 
         server.reset_peak_memory();
         let since = Instant::now();
         let mut tally = attack.run(target, random, 1).await;
-        // A busy machine can refuse all requests of an aim for load.
+        // On a busy machine, load shedding can refuse all requests of an aim, so the attack is repeated.
         for _ in 1..ROUNDS {
             if tally.is_complete() {
                 break;
@@ -120,7 +121,7 @@ async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: 
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
-/// The attacks that the environment names, or all.
+/// The attacks that the environment variable selects, or all attacks.
 fn selected_attacks() -> Vec<Attack> {
     let Ok(named) = env::var("FAIRWAY_TEST_MEMORY_ATTACKS") else { return Attack::ALL.to_vec() };
     let is_named = |attack: &Attack| named.split(',').any(|name| name == format!("{attack:?}"));
@@ -192,7 +193,8 @@ async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut 
     for attack in selected_attacks() {
         let tally = tallies.entry(attack).or_default();
         if !tally.is_complete() {
-            // Load shedding may refuse every request of a concurrent attack, so the attack runs once more alone.
+            // Load shedding may refuse every request of a concurrent attack. The attack is therefore repeated once,
+            // alone.
             tally.add(attack.run(target, random, 1).await);
         }
         println!("{attack:?}: {tally}");
@@ -202,7 +204,8 @@ async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut 
     assert!(memory.peak_kib < MAX_RESIDENT_KIB, "{} KiB\n{}", memory.peak_kib, last_lines(&server.read_log()));
 }
 
-/// Executes a workload with a large interface in environments with unique, unknown names.
+/// Runs in environments with unique, unknown names. The workload's interface is large, so a cached copy for each
+/// name would be visible.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_environments_leave_nothing_in_memory() {
     let database = TestDatabase::create().await.unwrap();
@@ -217,7 +220,7 @@ async fn unknown_environments_leave_nothing_in_memory() {
     assert!(grown < 32 << 10, "600 unknown environments left {grown} KiB in memory");
 }
 
-/// Sends a hundred large bodies without their last byte, as a caller with the right to send them.
+/// Sends a hundred large bodies without their last byte, as a caller with the permission to send them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn withheld_bodies_stay_within_budget_and_other_runs_succeed() {
     const BODIES: usize = 100;

@@ -1,4 +1,4 @@
-//! The memory limit of a process, set below the resident memory of an idle server.
+//! The memory limit of a process. It is set below the resident memory of an idle server, so that it is always exceeded.
 
 use crate::{
     api_client::execute_body,
@@ -9,17 +9,17 @@ use futures_util::future::join_all;
 use serde_json::json;
 use std::time::Duration;
 
-/// Executes small work, which also raises the memory of a new server to its idle level. Returns the execute path.
+/// Executes small requests, which also raise the memory of a new server to its idle level. Returns the execute path.
 async fn execute_small_work(server: &Server) -> String {
     let run = server.client.create_active_workload().await;
     server.client.create(&run, &execute_body()).await;
     run
 }
 
-/// Starts a server whose memory limit is `hundredths` percent of its idle resident memory.
+/// Starts a server whose memory limit is `hundredths` percent of the resident memory of an idle server.
 async fn start_limited(database: &TestDatabase, hundredths: u64) -> (ServerSetup, Server) {
     let setup = ServerSetup::new(&database.url());
-    // The first server migrates the schema, which takes additional memory.
+    // This first server migrates the schema, which would add memory to the measured server.
     drop(setup.start().await);
     let idle = setup.start().await;
     execute_small_work(&idle).await;
@@ -33,7 +33,7 @@ async fn start_limited(database: &TestDatabase, hundredths: u64) -> (ServerSetup
 #[tokio::test]
 async fn refuses_large_work_at_the_memory_limit_and_serves_small_work() {
     let database = TestDatabase::create().await.unwrap();
-    // The idle server already exceeds every share of its limit.
+    // The memory of the idle server already exceeds the limit, so every large request is refused.
     let (_place, server) = start_limited(&database, 90).await;
     for path in ["/healthz", "/readyz"] {
         assert_eq!(server.client.get(path).await.unwrap().status, 200, "{path}");
@@ -46,21 +46,22 @@ async fn refuses_large_work_at_the_memory_limit_and_serves_small_work() {
     assert!(refused.is_unavailable_with_retry_after(), "{refused:?}");
     server.client.create(&versions, &version(10_000)).await;
     server.client.create(&run, &execute_body()).await;
-    // A list counts by the maximum size of its page.
+    // The server estimates the memory of a list from its maximum page size.
     let long = server.client.get("/v1/workloads?limit=200").await.unwrap();
     assert!(long.is_unavailable_with_retry_after(), "{long:?}");
     for path in ["/v1/workloads?limit=1", "/v1/executions", "/v1/assets", "/v1/releases?limit=10"] {
         let short = server.client.get(path).await.unwrap();
         assert_eq!(short.status, 200, "{path}: {short:?}");
     }
-    // The warning contains the estimates, and a refusal under load is logged as a warning.
+    // The warning contains the estimates. A refusal under load is logged as a warning, never as an error.
     let said = server.read_log();
     let lines: Vec<&str> = said.lines().filter(|line| line.contains("memory limit reached")).collect();
     assert!(lines.iter().any(|line| line.contains("settling_bytes") && line.contains("requested_bytes")), "{said}");
     assert!(said.contains("request failed; sending an error response") && !said.contains("ERROR"), "{said}");
 }
 
-/// An allocator that returns memory only while it allocates would keep all of it, and the memory limit would count it.
+/// An allocator that returns memory only during allocations would retain the freed memory of an idle process. The
+/// memory limit would then count it.
 #[tokio::test]
 async fn returns_freed_memory_while_it_is_idle() {
     let built_with = option_env!("JEMALLOC_SYS_WITH_MALLOC_CONF");

@@ -1,4 +1,4 @@
-//! R17: every checkpoint that was ever published is one of the log's history.
+//! R17: all checkpoints that were ever published belong to one history of the log.
 
 use crate::server_process::wait_until;
 use fairway_domain::transparency_log::{Checkpoint, SignedNote, TreeEdge, TreeHash};
@@ -9,8 +9,8 @@ const TENANT: &str = "00000000-0000-7000-8000-000000000001";
 /// Time limit for a checkpoint over all facts.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until a checkpoint covers the log, then asserts that each archived one has the root of as many facts. Returns their
-/// number.
+/// Waits until a checkpoint covers the whole log. Then asserts that the root of each archived checkpoint equals the
+/// root of that many first facts. Returns the number of archived checkpoints.
 pub(crate) async fn assert_one_published_history(owner: &Client, archive: &Path) -> usize {
     let is_covered = format!(
         "SELECT NOT EXISTS (SELECT FROM fact_pending) AND EXISTS (
@@ -19,7 +19,7 @@ pub(crate) async fn assert_one_published_history(owner: &Client, archive: &Path)
     );
     let covered = async || owner.query_one(&is_covered, &[]).await.unwrap().get::<_, bool>(0);
     wait_until("a checkpoint covers the log", PATIENCE, covered).await;
-    // PostgreSQL's hash function is an independent oracle of the leaves.
+    // PostgreSQL's hash function computes the leaf hashes independently of the server.
     let leaves = format!(
         "SELECT sha256('\\x00'::bytea || fact.body) FROM fact_order JOIN fact USING (tenant_id, fact_id)
          WHERE tenant_id = '{TENANT}' ORDER BY index"

@@ -1,4 +1,4 @@
-//! A raw HTTP/1.1 connection. It shows how a connection ends, which client libraries hide.
+//! A raw HTTP/1.1 connection. It shows how the server ends a connection, which client libraries hide.
 
 use serde_json::Value;
 use std::{net::SocketAddr, time::Duration};
@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 
-/// Response timeout; only a hanging connection takes this long.
+/// Response timeout. Only a hanging connection takes this long.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A keep-alive connection.
@@ -17,16 +17,16 @@ pub(crate) struct RawConnection {
     address: SocketAddr,
 }
 
-/// A response.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct RawResponse {
     pub(crate) status: u16,
     pub(crate) body: Value,
-    /// Whether it has `Connection: close`.
+    /// Whether the response contains `Connection: close`.
     pub(crate) closes_connection: bool,
 }
 
-/// A request.
+/// A request of the raw connection.
 pub(crate) struct RawRequest<'a> {
     pub(crate) path: &'a str,
     /// Body and idempotency key of a POST; `None` for a GET.
@@ -49,7 +49,7 @@ impl RawConnection {
     pub(crate) async fn send(&mut self, question: &RawRequest<'_>) -> Option<RawResponse> {
         let request = question.to_http(self.address);
         timeout(RESPONSE_TIMEOUT, async {
-            // A write to a closed connection may succeed; the read detects the close.
+            // A write to a closed connection may succeed. The subsequent read detects the close.
             let _ = self.stream.write_all(request.as_bytes()).await;
             self.read_response().await
         })
@@ -73,7 +73,7 @@ impl RawConnection {
         }
     }
 
-    /// Waits for an orderly close: no further byte and no reset.
+    /// Waits for an orderly close: the server sends neither further bytes nor a reset.
     pub(crate) async fn wait_for_close(mut self) {
         match timeout(RESPONSE_TIMEOUT, self.stream.read(&mut [0; 1])).await {
             Ok(Ok(0)) => {}

@@ -22,20 +22,20 @@ use uuid::Uuid;
 const CLIENTS: usize = 6;
 /// Mean number of responses between two restarts.
 const RESPONSES_BETWEEN_RESTARTS: usize = 40;
-/// Fixed seed of the times of restarts.
+/// Fixed seed that determines the times of restarts.
 const SEED: u64 = 0x0C0F_FEE5;
 /// Requests per connection; the next connection goes to the other server.
 const REQUESTS_PER_CONNECTION: usize = 16;
 /// Time limit for the shutdown of a server.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time limit of a client to get a response from either server.
+/// Time limit within which a client must get a response from either server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Poll interval for a queued run.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// A lease longer than [`RESPONSE_TIMEOUT`]: a run that waits for its lease to expire fails the test.
+/// A lease longer than [`RESPONSE_TIMEOUT`]. A run that waits until its lease expires therefore fails the test.
 const LEASE: &str = "60s";
 
-/// The record of the clients.
+/// The clients' record of runs and connections.
 #[derive(Default)]
 struct ClientRecord {
     /// The run of each idempotency key.
@@ -46,8 +46,8 @@ struct ClientRecord {
     is_stopped: AtomicBool,
 }
 
-/// A client with a simple load balancer. If a connection is refused, or closed between requests, the client sends the
-/// same request to the other server.
+/// A client that acts as a simple load balancer. If a server refuses the connection, or closes it between requests,
+/// the client sends the same request to the other server.
 struct BalancedClient {
     servers: [SocketAddr; 2],
     server_index: usize,
@@ -89,8 +89,8 @@ impl BalancedClient {
         }
     }
 
-    /// Executes the workload with new keys and reads each run, until the test stops. Every other run is queued; it must
-    /// end long before a lease expires.
+    /// Executes the workload with new idempotency keys and reads each run, until the test stops. Every other run is
+    /// queued, and must end long before a lease expires.
     async fn run_workloads(mut self, path: String) {
         let body = execute_body();
         let async_path = format!("{path}?mode=async");
@@ -117,7 +117,7 @@ impl BalancedClient {
             }
             let executed = loop {
                 let response = self.send(RawRequest { path: &path, body_and_key: Some((&body, &key)) }).await;
-                // A request that was sent twice may find its first run still active.
+                // If a request was sent twice, the first run of its key may still be active.
                 match response.status {
                     200 => break response,
                     202 | 409 => {}
@@ -174,7 +174,7 @@ async fn rolling_restart_fails_no_request() {
     let wait_for_responses = async |clients: &mut JoinSet<()>, more: usize| {
         let target = book.response_count.load(Ordering::SeqCst) + more;
         wait_until("enough responses arrived", SHUTDOWN_TIMEOUT, async || {
-            // Propagate the panic of a client.
+            // Propagates a client's panic to the test.
             if let Some(finished) = clients.try_join_next() {
                 finished.unwrap();
             }

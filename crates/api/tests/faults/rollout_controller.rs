@@ -1,5 +1,5 @@
-//! The rollout controller as a process: it takes each step once, even if it is killed or its database moves to another
-//! port.
+//! The rollout controller as a separate process. It takes each step exactly once, even if the controller is killed
+//! or its database moves to another port.
 
 use crate::{
     api_client::ApiClient,
@@ -12,8 +12,8 @@ use uuid::Uuid;
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Creates a release whose rollout advances automatically after one run on `standard`. Returns it with the slug of its
-/// workload.
+/// Creates a release whose rollout advances automatically after one run on the lane `standard`. Returns the release
+/// and the slug of its workload.
 async fn start_rollout(remote: &ApiClient) -> (Uuid, String) {
     let (workload, slug) = remote.create_workload().await;
     let config = json!({ "interface_config": {
@@ -39,7 +39,8 @@ async fn current_lane(remote: &ApiClient, release: Uuid) -> Value {
     remote.get(&format!("/v1/releases/{release}/rollout")).await.unwrap().body["current_lane"].clone()
 }
 
-/// The server owns the managed PostgreSQL. A rollout controller that started it would lock the server out.
+/// The server owns the managed PostgreSQL. A rollout controller that started PostgreSQL would prevent the server
+/// from starting.
 #[tokio::test]
 async fn rollout_controller_never_starts_the_database() {
     let setup = ServerSetup::new("embedded");
@@ -57,7 +58,8 @@ async fn rollout_controller_reconnects_to_a_restarted_database() {
     let setup = ServerSetup::new("embedded");
     let mut server = setup.start().await;
     let mut controller = setup.spawn_rollout_controller();
-    // A rollout controller without a server exits at its start, so the test waits before it kills the server.
+    // A rollout controller that starts without a server exits. The test therefore waits for its start before it
+    // kills the server.
     wait_until("the rollout controller started", STEP_TIMEOUT, async || {
         controller.read_log().contains("rollout controller started")
     })

@@ -1,4 +1,4 @@
-//! R1, R2: every acknowledged run survives kills of servers and their workers, and ends exactly once.
+//! R1, R2: every acknowledged run survives kills of servers and of their workers, and ends exactly once.
 
 use crate::{
     api_client::{ApiClient, execute_body},
@@ -24,10 +24,10 @@ const KILLS: usize = 12;
 const RESPONSES_BETWEEN_KILLS: usize = 30;
 /// Documented time limit for every run to end after the last fault.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Fixed seed of the choice of victims.
+/// Fixed seed that determines which server is killed.
 const SEED: u64 = 0x5EED;
 
-/// Records each run whose expired lease another worker reclaimed.
+/// SQL that records each run whose expired lease another worker reclaimed.
 const RECLAIM_TRIGGER: &str = "CREATE TABLE taken_over (execution_id uuid);
     CREATE FUNCTION note_takeover() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
     BEGIN
@@ -37,7 +37,7 @@ const RECLAIM_TRIGGER: &str = "CREATE TABLE taken_over (execution_id uuid);
     CREATE TRIGGER noted AFTER UPDATE ON execution_lease FOR EACH ROW
     WHEN (NEW.takeovers > OLD.takeovers) EXECUTE FUNCTION note_takeover();";
 
-/// The record of the clients: each idempotency key with the runs in its responses.
+/// The clients' record: each idempotency key, with the runs in its responses.
 #[derive(Default)]
 struct ClientRecord {
     runs_by_key: Mutex<BTreeMap<String, BTreeSet<Uuid>>>,
@@ -51,7 +51,8 @@ impl ClientRecord {
     }
 }
 
-/// Sends runs to the servers in turn, each with its own key and half of them asynchronously, and records the responses.
+/// Sends runs to the servers in turn, each with a new idempotency key. Half of them are asynchronous. Records the
+/// responses.
 async fn run_client(number: usize, remotes: [ApiClient; 2], path: String, book: Arc<ClientRecord>) {
     let mut turn = number;
     while !book.is_stopped.load(Ordering::SeqCst) {

@@ -25,10 +25,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 const CPU_TICK: Duration = Duration::from_millis(10);
 /// Name of the optional settings file.
 const CONFIG_FILE: &str = "fairway.toml";
-/// Inherited variables: they locate PostgreSQL, which a server needs to start its managed one.
+/// Environment variables that the server inherits. They locate the PostgreSQL binaries, which a server needs for its
+/// managed PostgreSQL.
 const INHERITED_VARIABLES: [&str; 2] = ["FAIRWAY_STATE_DIR", "FAIRWAY_POSTGRES_BIN"];
 
-/// The settings to start a server, repeatedly and on the same address.
+/// The settings of a server. The server can be started repeatedly, always on the same address.
 pub(crate) struct ServerSetup {
     pub(crate) address: SocketAddr,
     pub(crate) work_dir: TempDir,
@@ -36,25 +37,27 @@ pub(crate) struct ServerSetup {
 }
 
 impl ServerSetup {
-    /// A free port and an empty data directory, with this database.
+    /// Settings with a free port, an empty data directory, and this database.
     pub(crate) fn new(database_url: &str) -> Self {
         let work_dir = tempfile::tempdir().unwrap();
-        // Under root, the managed PostgreSQL runs under another account, which needs access.
+        // If the test runs as root, the managed PostgreSQL runs under another account, which needs access to this
+        // directory.
         fs::set_permissions(work_dir.path(), Permissions::from_mode(0o755)).unwrap();
         let settings = vec![
             ("FAIRWAY_DATABASE_URL", database_url.to_owned()),
             ("FAIRWAY_DATA_DIR", work_dir.path().join("data").display().to_string()),
             ("FAIRWAY_WORKER_LEASE", "2s".to_owned()),
-            // The generator would add rows to the counted tables.
+            // The generator would add rows to the tables that tests count.
             ("FAIRWAY_GENERATOR", "off".to_owned()),
-            // On a busy machine, load shedding must not affect these tests.
+            // These limits are high, so that load shedding on a busy machine does not affect the tests.
             ("FAIRWAY_WAITING_LINE", "10000".to_owned()),
             ("FAIRWAY_MEMORY_LIMIT_MIB", "8192".to_owned()),
         ];
         Self { address: free_address(), work_dir, settings }
     }
 
-    /// Another server with its own port and directory, with the same database, artifacts and archive of checkpoints.
+    /// Settings of another server with its own port and directory, but with the same database, artifacts and
+    /// checkpoint archive.
     pub(crate) fn sharing_storage_of(other: &Self) -> Self {
         let mut setup = Self::new(&other.settings[0].1);
         let artifacts = format!("file://{}", other.artifacts_dir().display());
@@ -75,12 +78,12 @@ impl ServerSetup {
         self
     }
 
-    /// Runs a subcommand of the server binary to completion, with these settings.
+    /// Runs a subcommand of the server executable with these settings until it exits.
     pub(crate) fn run_command(&self, name: &str) -> Output {
         self.run_with(&[name])
     }
 
-    /// Like [`Self::run_command`], with arguments.
+    /// Like [`Self::run_command`], but with arguments.
     pub(crate) fn run_with(&self, arguments: &[&str]) -> Output {
         let mut command = parent_death::command(env!("CARGO_BIN_EXE_fairway-server"), DeathSignal::Terminate);
         self.configure(&mut command);
@@ -120,7 +123,7 @@ impl ServerSetup {
         self.spawn_role(&["rollout-pilot"])
     }
 
-    /// Starts a server without workers: it executes no queued runs.
+    /// Starts a server without workers, which executes no queued runs.
     pub(crate) fn spawn_without_worker(&self) -> Server {
         self.spawn_role(&["serve", "--no-worker"])
     }
@@ -165,10 +168,10 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Waits until `/readyz` answers 200.
+    /// Waits until `/readyz` responds with 200.
     ///
     /// # Panics
-    /// When the process exits first, or after [`START_TIMEOUT`].
+    /// When the process exits before it is ready, or after [`START_TIMEOUT`].
     pub(crate) async fn wait_until_ready(&mut self) {
         let since = Instant::now();
         loop {
@@ -192,7 +195,7 @@ impl Server {
         self.address
     }
 
-    /// The log: standard output and standard error of every process with this role and port.
+    /// The log: standard output and standard error of all processes that were started with this role and port.
     pub(crate) fn read_log(&self) -> String {
         fs::read_to_string(&self.log_path).unwrap()
     }
@@ -203,7 +206,7 @@ impl Server {
         self.child.wait().unwrap();
     }
 
-    /// Current resident memory, and its peak since the last [`Self::reset_peak_memory`].
+    /// The current resident memory, and its peak since the last [`Self::reset_peak_memory`].
     pub(crate) fn memory(&self) -> MemoryUsage {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = |name: &str| -> u64 {
@@ -223,7 +226,7 @@ impl Server {
         self.signal(Signal::SIGTERM);
     }
 
-    /// Pauses the process (`SIGSTOP`), as a swapping machine does.
+    /// Pauses the process (`SIGSTOP`), which simulates a swapping machine.
     pub(crate) fn pause(&self) {
         self.signal(Signal::SIGSTOP);
     }
@@ -240,7 +243,7 @@ impl Server {
     /// Total processor time in user and kernel mode (proc(5), fields 14 and 15).
     pub(crate) fn processor_time(&self) -> Duration {
         let line = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        // The program name in parentheses may contain any character, so fields are counted after it.
+        // The program name in parentheses may contain any character, so fields are counted after the last parenthesis.
         let (_, fields) = line.rsplit_once(')').unwrap();
         let ticks = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u32>().unwrap());
         CPU_TICK * ticks.sum::<u32>()
@@ -249,7 +252,7 @@ impl Server {
     /// Waits until the process exits.
     ///
     /// # Panics
-    /// When it still runs after `patience`.
+    /// When the process still runs after `patience`.
     pub(crate) async fn wait_for_exit(&mut self, patience: Duration) -> ExitStatus {
         let since = Instant::now();
         loop {
@@ -262,7 +265,7 @@ impl Server {
     }
 }
 
-/// Resident memory, in KiB.
+/// Resident memory of a process, in KiB.
 pub(crate) struct MemoryUsage {
     pub(crate) resident_kib: u64,
     pub(crate) peak_kib: u64,
@@ -270,7 +273,7 @@ pub(crate) struct MemoryUsage {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail if the process has already exited.
+        // Both calls fail if the process has already exited, which is harmless.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -279,7 +282,7 @@ impl Drop for Server {
 /// Polls until `condition` returns true.
 ///
 /// # Panics
-/// When it is still false after `patience`.
+/// When `condition` is still false after `patience`.
 pub(crate) async fn wait_until(what: &str, patience: Duration, mut condition: impl AsyncFnMut() -> bool) {
     let since = Instant::now();
     while !condition().await {

@@ -1,5 +1,5 @@
-//! R2 with slow providers. A worker that renews its lease keeps its run for as long as the call takes. A paused worker
-//! loses its run, and the response that it receives afterwards is discarded.
+//! R2 with slow model providers. A worker that renews its lease keeps its run for the whole duration of a call. A
+//! paused worker loses its run, and the response that it receives afterwards is discarded.
 
 use crate::{
     api_client::{ApiClient, execute_body},
@@ -13,14 +13,14 @@ use uuid::Uuid;
 
 /// Concurrent runs that wait for a provider.
 const RUNS: usize = 3;
-/// Duration of a call, in worker leases.
+/// Duration of a provider call, in worker leases.
 const LEASES_PER_CALL: u32 = 10;
 /// The lease that [`ServerSetup`] configures.
 const LEASE: Duration = Duration::from_secs(2);
-/// Much longer than any step of these tests.
+/// Time limit that is much longer than any step of these tests.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A response that starts immediately and pauses half way until the test releases it.
+/// A response that starts immediately and pauses in the middle until the test releases the pause.
 fn pausing_response(text: &str) -> ScriptedResponse {
     let answer = completion_body(text).to_string();
     let (start, rest) = answer.split_at(answer.len() / 2);
@@ -32,7 +32,7 @@ fn completion_body(text: &str) -> Value {
     json!({ "model": "rules", "choices": [choice], "usage": { "prompt_tokens": 40, "completion_tokens": 2 } })
 }
 
-/// A server without workers, with an account at a scripted endpoint.
+/// A server without workers, with a provider account at a scripted endpoint.
 struct Fixture {
     database: TestDatabase,
     endpoint: FaultyEndpoint,
@@ -52,7 +52,8 @@ impl Fixture {
         Self { database, endpoint, setup, server: front, owner }
     }
 
-    /// A worker and its place, whose files the worker reads while it starts: keep both.
+    /// Starts a worker. The caller must keep the returned setup alive: its directory contains files that the worker
+    /// reads during its start.
     fn start_worker(&self) -> (ServerSetup, Server) {
         let setup = ServerSetup::sharing_storage_of(&self.setup).config_file(&account_config(&self.endpoint));
         let worker = setup.spawn_worker();
@@ -69,7 +70,7 @@ impl Fixture {
         answer.execution_id().unwrap()
     }
 
-    /// Waits until the run ends. Returns it.
+    /// Waits until the run ends. Returns the ended run.
     async fn wait_for_end(&self, run: Uuid) -> Value {
         let mut read = Value::Null;
         wait_until("the run ended", STEP_TIMEOUT, async || {
@@ -101,7 +102,7 @@ async fn a_worker_keeps_its_run_during_a_call_of_ten_leases() {
         runs.push(scene.queue_run(&path).await);
     }
     wait_until("every run called its provider", STEP_TIMEOUT, async || scene.endpoint.request_count() == RUNS).await;
-    // Counts leases renewed for at least ten lease durations, by the database's clock.
+    // Counts leases that were renewed for at least ten lease durations, according to the database's clock.
     let renewed_leases = format!(
         "SELECT count(*) FROM execution_lease JOIN execution USING (tenant_id, execution_id)
          WHERE lapses_at > started_at + interval '{} seconds'",
@@ -141,10 +142,11 @@ async fn response_of_a_paused_worker_is_discarded() {
     wait_until("the second worker called the provider", STEP_TIMEOUT, async || scene.endpoint.request_count() == 2)
         .await;
 
-    // The second worker owns the run now and waits. The endpoint releases pauses in their order.
+    // The second worker now owns the run and waits for its response. The endpoint releases pauses in the order of
+    // requests, so the first release ends the call of the paused worker.
     paused.resume();
     scene.endpoint.release_pauses(1);
-    // The worker exits after it has finished its run.
+    // The terminated worker exits only after it has processed its run.
     paused.terminate();
     assert!(paused.wait_for_exit(STEP_TIMEOUT).await.success(), "{}", paused.read_log());
     assert_eq!(scene.count("SELECT count(*) FROM execution WHERE outcome IS NULL").await, 1);

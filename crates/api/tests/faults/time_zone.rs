@@ -1,4 +1,4 @@
-//! T50: responses contain UTC times for any time zone of the process and the database.
+//! T50: responses contain times in UTC, whatever the time zones of the process and the database are.
 
 use crate::{
     api_client::{ApiClient, execute_body},

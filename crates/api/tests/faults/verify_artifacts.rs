@@ -1,11 +1,11 @@
-//! `fairway-server verify-artifacts` with a directory and with a bucket.
+//! `fairway-server verify-artifacts` with an artifact store in a directory and in an S3 bucket.
 
 use crate::{api_client::allow_all_policy, server_process::ServerSetup};
 use fairway_testkit::{ACCESS_KEY, S3Server, TestDatabase};
 use serde_json::json;
 use std::{fs, process::Output};
 
-/// Exit code and standard output of a command.
+/// Returns the exit code and the standard output of a command.
 ///
 /// # Panics
 /// When the exit code is 2 or higher, or missing.

@@ -12,7 +12,7 @@ async fn local_server_trusts_the_actor_header() {
     let created = app.post("/v1/assets", asset("by-local")).await.expect(201);
     assert_eq!(created["created_by"], "user:local");
     app.fixtures().tenant("acme").await;
-    // An actor that never held a role administers only the default tenant.
+    // An actor without any role binding, past or present, administers the default tenant only.
     for actor in ["user:ada", "service:deploy", "user:a.b_c@d+e-f"] {
         let created = app.post("/v1/assets", asset(&format!("by-{}", actor.len()))).as_actor(actor).await.expect(201);
         assert_eq!(created["created_by"], actor);
@@ -23,7 +23,7 @@ async fn local_server_trusts_the_actor_header() {
     let refused = app.get("/v1/workloads").as_actor("anonymous").await.expect_refusal(403, "forbidden");
     assert_eq!(refused["permission"], "workload.view");
     app.post("/v1/assets", asset("by-nobody")).as_actor("anonymous").await.expect_refusal(403, "forbidden");
-    // Malformed actors, and kinds of actor that a caller cannot be.
+    // Malformed actor references, and kinds of actors that a caller cannot claim.
     let long = format!("user:{}", "a".repeat(128));
     for actor in [
         "",
@@ -54,7 +54,8 @@ async fn local_server_trusts_the_actor_header() {
 async fn ignores_headers_that_resemble_the_actor_header() {
     let app = TestApp::start().await;
     app.fixtures().bind_role("user:weak", "viewer", "workspace", Some(WORKSPACE)).await;
-    // A proxy that folds underscores into hyphens would make this a second, unchecked identity.
+    // A proxy may fold underscores in header names into hyphens. This header would then be a second, unchecked
+    // identity.
     let address = app.address();
     let body = r#"{"slug":"twin","asset_kind":"skill","owner_ref":"team:a"}"#;
     let request = format!(
@@ -101,7 +102,7 @@ async fn role_changes_take_effect_on_the_next_request() {
     let keep = given.bind_role("user:ada", "auditor", "workspace", here).await;
     for _ in 0..3 {
         let operator = given.bind_role("user:ada", "operator", "workspace", here).await;
-        // Each request is sent twice: the second response comes from the caches that the first one filled.
+        // Each request is sent twice. The second response uses the caches that the first request filled.
         for _ in 0..2 {
             app.get(&active).as_actor("user:ada").await.expect(200);
             app.post(workload.execute_path(), body.clone()).as_actor("user:ada").await.expect(200);
@@ -131,7 +132,7 @@ async fn first_role_in_another_tenant_ends_default_permissions() {
             with_caller(app.get(&active)).await.expect(200);
             with_caller(app.post(workload.execute_path(), body.clone())).await.expect(200);
         }
-        // The actor's first role is in another tenant; the bindings of this tenant do not change.
+        // The actor's first role is in another tenant, and the role bindings of this tenant do not change.
         app.fixtures().in_tenant(&tenant, "").bind_role(actor, "tenant_admin", "tenant", Some(&tenant)).await;
         with_caller(app.get(&active)).await.expect_refusal(404, "not_found");
         with_caller(app.post(workload.execute_path(), body.clone())).await.expect_refusal(404, "not_found");
@@ -273,16 +274,16 @@ async fn requests_need_exactly_one_workspace() {
     assert_eq!(agreed["workspace_id"], other);
     let by_query = app.post(format!("/v1/assets?workspace_id={other}"), body("d")).await.expect(201);
     assert_eq!(by_query["workspace_id"], other);
-    // Without an explicit workspace, the server uses the only workspace that the caller's roles name.
+    // Without an explicit workspace, the server uses the workspace of the caller's roles if there is only one.
     given.bind_role("user:at-home", "author", "workspace", Some(&other)).await;
     let home = app.post("/v1/assets", body("e")).as_actor("user:at-home").await.expect(201);
     assert_eq!(home["workspace_id"], other);
     given.bind_role("user:at-home", "author", "workspace", Some(WORKSPACE)).await;
-    // On a local server, the default workspace is the fallback if the roles name more than one.
+    // If the roles name several workspaces, a server in local mode uses the default workspace.
     let open = app.post("/v1/assets", body("f")).as_actor("user:at-home").await.expect(201);
     assert_eq!(open["workspace_id"], WORKSPACE);
     assert_eq!(app.post("/v1/assets", body("g")).await.expect(201)["workspace_id"], WORKSPACE);
-    // Another tenant has no fallback workspace.
+    // In other tenants, no workspace is the default.
     let tenant = given.tenant("acme").await;
     let other_tenant = given.in_tenant(&tenant, "");
     other_tenant.bind_role("user:eve", "tenant_admin", "tenant", Some(&tenant)).await;

@@ -202,7 +202,7 @@ async fn malformed_access_contracts_are_refused_at_creation() {
     let app = TestApp::start().await;
     let path =
         format!("/v1/assets/{}/versions", app.fixtures().asset_without_versions("knowledge_base", "handbook").await);
-    // Equivalent forms of a contract are accepted.
+    // Equivalent spellings of a contract are accepted.
     for same in [
         json!({}),
         json!({ "revoked_at": null }),

@@ -7,8 +7,8 @@ use crate::{
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 
-/// Operations whose responses depend on more than their own permission: an inbox entry belongs to its recipient, and
-/// fetching is a part of adding documents, which requires `asset.edit` too.
+/// Operations whose responses depend on more than their own permission. An inbox entry belongs to its recipient.
+/// Fetching is a part of adding documents, which also requires `asset.edit`.
 const BEYOND_ROLES: &[&str] = &["change_inbox_status", "fetch_documents"];
 
 #[tokio::test]
@@ -18,7 +18,7 @@ async fn explanations_agree_with_the_responses_of_every_operation() {
     bind_roles(&stage).await;
     let mut wrong = Vec::new();
     for &(operation, expected) in EXPECTED_ACCESS.iter().filter(|(operation, _)| !BEYOND_ROLES.contains(operation)) {
-        // Callers of other workspaces and tenants do not see the scope.
+        // The remaining callers belong to other workspaces and tenants and do not see the scope, so they are excluded.
         for (caller, expected) in CALLERS.iter().zip(expected.split(' ')).take(10) {
             let scope = format!("scope_kind=workload&scope_ref={}", stage.workload.workload_id);
             let path = format!("/v1/session/can?operation={operation}&actor={caller}&{scope}");
@@ -44,7 +44,7 @@ async fn names_the_deciding_permission_and_the_role_bindings_that_give_it() {
     let ids: Vec<&Value> = both["by"].as_array().unwrap().iter().map(|by| &by["role_binding_id"]).collect();
     assert_eq!(ids.len(), 2, "{both}");
     assert!(ids.contains(&&json!(viewer)) && ids.contains(&&json!(operator)), "{both}");
-    // A role in one workspace grants nothing in the tenant's scope.
+    // A role in one workspace grants nothing in the scope of the tenant.
     let wide = ask("operation=list_workloads".to_owned()).await.expect(200);
     let expected = json!([{
         "role_binding_id": operator, "role": "operator", "scope_kind": "tenant", "scope_ref": TENANT,
@@ -52,16 +52,16 @@ async fn names_the_deciding_permission_and_the_role_bindings_that_give_it() {
     assert_eq!(wide["by"], expected);
     let denied = ask(format!("operation=create_workload&{here}")).await.expect(200);
     assert_eq!(denied, json!({"allowed": false, "permission": "workload.create", "by": []}));
-    // After its revocation a role binding grants nothing.
+    // A revoked role binding grants nothing.
     app.delete(format!("/v1/role-bindings/{operator}")).await.expect(204);
     let wide = ask("operation=list_workloads".to_owned()).await.expect(200);
     assert_eq!(wide, json!({"allowed": false, "permission": "workload.view", "by": []}));
-    // Operations without a permission.
+    // Operations that require no permission.
     let open = ask("operation=read_session".to_owned()).await.expect(200);
     assert_eq!(open, json!({"allowed": true, "permission": null, "by": []}));
     let member = ask("operation=list_workspaces".to_owned()).await.expect(200);
     assert_eq!((&member["allowed"], &member["by"][0]["role_binding_id"]), (&json!(true), &json!(viewer)));
-    // The server gives the local user its role, so no binding proves it.
+    // In local mode, the server itself gives the local user its role, so the explanation contains no role binding.
     let local = app.get("/v1/session/can?operation=create_tenant").await.expect(200);
     assert_eq!((&local["allowed"], &local["by"][0]["role_binding_id"]), (&json!(true), &Value::Null));
 }
@@ -87,7 +87,8 @@ async fn questions_about_others_require_workspace_manage_in_a_visible_scope() {
     ask("user:neighbour", &here).await.expect_refusal(403, "forbidden");
     ask("user:admin", "").await.expect_refusal(403, "forbidden");
     assert_eq!(ask("user:admin", &here).await.expect(200)["allowed"], true);
-    // A role in one workspace makes no workload of another visible; other tenants have no scope of this one.
+    // A role in one workspace does not make workloads of another workspace visible. Other tenants do not see scopes
+    // of this tenant.
     let of_workload = format!("scope_kind=workload&scope_ref={workload}");
     assert_eq!(ask("user:admin", &of_workload).await.expect(200)["allowed"], true);
     ask("user:neighbour", &of_workload).await.expect_refusal(404, "not_found");

@@ -1,4 +1,4 @@
-//! Answers over HTTP against the independent decision model (`tools/access/decide.py`).
+//! Compares the server's access decisions over HTTP with an independent model (`tools/access/decide.py`).
 
 use crate::fixture::{TENANT, WorkspaceFixture};
 use decision_model::{DOCUMENT, DecisionModel};
@@ -19,11 +19,11 @@ mod decision_model;
 const CALLERS: usize = 20;
 /// The number of random (caller, scope, operation) triples that `GET /v1/session/can` explains.
 const EXPLAINED: usize = 20_000;
-/// Requests that are sent together.
+/// Number of requests that are sent concurrently.
 const CLIENTS: usize = 16;
 
-/// Operations whose requests are sent as every caller, with the kind of the scope in which they act: reads and changes
-/// of every rule.
+/// Operations that the test requests as every caller, with the kind of scope in which they act. They cover reads and
+/// changes under every access rule.
 const REQUESTED: &[(&str, &str)] = &[
     ("read_session", "tenant"),
     ("list_roles", "tenant"),
@@ -65,7 +65,7 @@ const REQUESTED: &[(&str, &str)] = &[
     ("execute_workload_on_lane", "workload"),
 ];
 
-/// Numbers from a seed (SplitMix64).
+/// A pseudo-random sequence (SplitMix64) from a seed.
 struct Random(u64);
 
 impl Random {
@@ -82,16 +82,16 @@ fn seed() -> u64 {
     std::env::var("FAIRWAY_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
 }
 
-/// A scope by kind and identifier, as `kind:id`.
+/// Splits a scope `kind:id` into its kind and its identifier.
 fn split(scope: &str) -> (&str, Option<&str>) {
     scope.split_once(':').map_or((scope, None), |(kind, id)| (kind, Some(id)))
 }
 
-/// The scopes of two workspaces in different namespaces, and of a workspace beside the first.
+/// Scopes for the test: two workspaces in different namespaces, and a third workspace in the namespace of the first.
 struct World<'a> {
     here: WorkspaceFixture<'a>,
     parents: BTreeMap<String, String>,
-    /// Actors and their grants as the model reads them.
+    /// Actors with their grants, in the form that the model reads.
     callers: Vec<(String, Value)>,
 }
 
@@ -144,7 +144,7 @@ impl<'a> World<'a> {
         DecisionModel::start(Path::new(DOCUMENT), &self.parents)
     }
 
-    /// The scope of this kind around the first workload.
+    /// The scope of this kind that contains the first workload.
     fn scope_here(&self, kind: &str) -> String {
         let mut scope = format!("workload:{}", self.here.workload.workload_id);
         while split(&scope).0 != kind {
@@ -190,7 +190,8 @@ async fn explanations_agree_with_the_independent_model() {
     for ((question, verdict), explanation) in questions.iter().zip(&verdicts).zip(explanations) {
         let explained = explanation.expect(200);
         allowed += usize::from(verdict == "allowed");
-        // A missing membership has no permission; the refusal of a request names the one that makes workloads visible.
+        // If the caller has no role in the tenant, the model names no permission. The refusal of a request then
+        // names the permission that makes workloads visible.
         let is_named = match (verdict.strip_prefix("forbidden "), explained["permission"].as_str()) {
             (Some(missing), Some(named)) => missing == named,
             _ => true,
@@ -203,7 +204,7 @@ async fn explanations_agree_with_the_independent_model() {
     assert!(wrong.is_empty(), "{} disagreements\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The verdict that a response shows.
+/// The access verdict that a response expresses.
 fn shown_verdict(answer: &Response) -> String {
     match answer.status {
         200 | 201 | 204 => "allowed".to_owned(),
@@ -216,7 +217,7 @@ fn shown_verdict(answer: &Response) -> String {
     }
 }
 
-/// Whether a response shows the verdict. Of several missing permissions it names one.
+/// Whether a response agrees with the verdict. If several permissions are missing, the response names only one of them.
 fn is_shown(verdict: &str, shown: &str) -> bool {
     match (verdict.strip_prefix("forbidden "), shown.strip_prefix("forbidden ")) {
         (Some(missing), Some(named)) => missing.split(' ').any(|permission| permission == named),

@@ -1,10 +1,10 @@
-//! Grants of access requests: what happens to the connection, to the use case and to its other requests.
+//! Grants of access requests, and their effects on the connection, the use case and its other requests.
 
 use crate::fixture::WorkspaceFixture;
 use fairway_testkit::{TestApp, app::Request};
 use serde_json::{Value, json};
 
-/// Creates a use case that waits for access to these connections. Its author may not create them.
+/// Creates a use case that waits for access to these connections, because its author may not create connections.
 async fn pending(stage: &WorkspaceFixture<'_>, connections: &[&str]) -> String {
     let use_case = stage.create_use_case(connections).await;
     stage.fixtures.bind_role("user:author", "author", "workspace", Some(&stage.workspace)).await;
@@ -14,7 +14,7 @@ async fn pending(stage: &WorkspaceFixture<'_>, connections: &[&str]) -> String {
     use_case
 }
 
-/// The request of a use case for a connection.
+/// The access request of a use case for a connection.
 async fn request_for(stage: &WorkspaceFixture<'_>, use_case: &str, connection: &str) -> Value {
     let path = format!("/v1/access-requests?workspace_id={}&limit=200", stage.workspace);
     let requests = stage.app.get(path).await.expect(200);
@@ -30,7 +30,7 @@ async fn status(stage: &WorkspaceFixture<'_>, use_case: &str) -> Value {
     stage.app.get(stage.use_case_path(&format!("/{use_case}"))).await.expect(200)["status"].clone()
 }
 
-/// The detail of the fact of the last grant.
+/// The detail of the audit fact about the last grant.
 async fn granted_fact(app: &TestApp) -> Value {
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8')::jsonb -> 'detail' FROM fact
@@ -118,7 +118,7 @@ async fn grant_that_activates_withdraws_the_other_requests() {
     let stage = WorkspaceFixture::create(&app).await;
     let use_case = pending(&stage, &["crm", "mail"]).await;
     let (crm, mail) = (request_for(&stage, &use_case, "crm").await, request_for(&stage, &use_case, "mail").await);
-    // The connection exists before its request is decided.
+    // The connection already exists before its access request is decided.
     stage.create_connection("mail").await;
     let granted = grant(&stage, &crm, json!({ "connector_kind": "http" })).await.expect(200);
     assert_eq!((&granted["status"], status(&stage, &use_case).await), (&json!("granted"), json!("active")));
@@ -132,7 +132,7 @@ async fn grant_that_activates_withdraws_the_other_requests() {
     assert_eq!(told["connection"]["connector_kind"], "http");
 }
 
-/// Servers differ in their clocks, so the clock of the database decides what is expired.
+/// The clocks of servers differ, so only the database's clock decides whether a request has expired.
 #[tokio::test]
 async fn the_clock_of_the_database_decides_on_expiry() {
     let app = TestApp::start().await;

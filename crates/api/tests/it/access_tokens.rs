@@ -23,7 +23,7 @@ async fn issuer() -> TestIssuer {
     TestIssuer::start().await.unwrap()
 }
 
-/// A server in local mode for fixtures, and one in OIDC mode on the same database.
+/// Starts a server in local mode, which creates fixtures, and a server in OIDC mode on the same database.
 async fn start_with(issuer: &TestIssuer, change: impl FnOnce(Builder) -> Builder) -> (TestApp, TestApp) {
     let local = TestApp::builder().start().await;
     let app = change(TestApp::builder().sharing_storage_of(&local).oidc(issuer)).start().await;
@@ -37,7 +37,7 @@ async fn start() -> (TestIssuer, TestApp, TestApp) {
 }
 
 async fn facts(app: &TestApp, root: &str, kind: &str) -> Vec<Value> {
-    // The sequencer runs in the background.
+    // The sequencer runs in the background, so the facts appear with a delay.
     for _ in 0..400 {
         let events = app.get("/v1/audit/events?limit=200").token(root).await.expect(200);
         let of_kind: Vec<Value> =
@@ -60,7 +60,7 @@ async fn challenges_callers_without_identity() {
         response.expect_refusal(401, "unauthenticated");
         assert!(challenge.starts_with("Bearer resource_metadata=\"http://127.0.0.1:"), "{challenge}");
     }
-    // A local caller's header proves nothing here.
+    // In OIDC mode, the identity header of local mode is refused.
     app.get("/v1/workloads").as_actor("user:root").await.expect_refusal(403, "actor_ref_not_allowed");
     app.get("/healthz").as_actor("user:root").await.expect(200);
 }
@@ -72,18 +72,19 @@ async fn names_callers_by_claims_and_grants_only_their_bindings() {
     let session = app.get("/v1/session").token(&ada).await.expect(200);
     assert_eq!((&session["actor"], &session["groups"]), (&json!("user:ada"), &json!(["group:readers"])));
     assert_eq!((&session["tenant_id"], &session["roles"]), (&json!(DEFAULT_TENANT), &json!([])));
-    // A subject without a role may do nothing, unlike in local mode.
+    // A subject without a role has no permission, unlike in local mode.
     app.get("/v1/tenants").token(&ada).await.expect_refusal(403, "forbidden");
     let listed = app.get("/v1/assets").token(&ada).await;
     assert!([200, 403, 422].contains(&listed.status), "{}", listed.text());
-    // The next request has the role of a group, and the one after its removal has not.
+    // A role of the group applies to the next request. After the role is removed, the next request is refused.
     let workspace = format!("/v1/workspaces/{WORKSPACE}");
     app.get(&workspace).token(&ada).await.expect_refusal(403, "forbidden");
     let binding = local.fixtures().bind_role("group:readers", "viewer", "workspace", Some(WORKSPACE)).await;
     app.get(&workspace).token(&ada).await.expect(200);
     local.delete(format!("/v1/role-bindings/{binding}")).await.expect(204);
     app.get(&workspace).token(&ada).await.expect_refusal(403, "forbidden");
-    // A token without the group has no role of it, although an earlier one had.
+    // A token without the group has no role of the group, although an earlier token of the same person contained the
+    // group.
     local.fixtures().bind_role("group:readers", "viewer", "workspace", Some(WORKSPACE)).await;
     app.get(&workspace).token(&issuer.person("Ada", &[])).await.expect_refusal(403, "forbidden");
     app.get(&workspace).token(&ada).await.expect(200);
@@ -124,7 +125,7 @@ async fn bootstrap_administrators_are_recorded() {
     assert_eq!(seen.len(), 1);
     assert_eq!(seen[0]["actor"], "user:root");
     assert_eq!(facts(&app, &root, "identity.pinned").await.len(), 1);
-    // A binding to the same role differs from the setting.
+    // The explanation lists the role from a role binding separately from the same role from the setting.
     let question = "/v1/session/can?operation=create_tenant";
     let mut by_setting = by_setting;
     by_setting["role_binding_id"] = json!(null);
@@ -147,7 +148,7 @@ async fn a_name_stays_with_its_first_subject() {
     let of = |subject: &str, name: &str| issuer.token(json!({"sub": subject, "preferred_username": name}));
     let actor = async |token: &str| app.get("/v1/session").token(token).await.expect(200)["actor"].clone();
     assert_eq!(actor(&of("1", "ada")).await, "user:ada");
-    // The subject keeps its name after the provider renames it.
+    // The actor keeps its name after the provider renames the person.
     assert_eq!(actor(&of("1", "countess")).await, "user:ada");
     for _ in 0..3 {
         app.get("/v1/session").token(&of("2", "ADA")).await.expect_refusal(401, "unauthenticated");
@@ -172,15 +173,17 @@ async fn names_belong_to_one_tenant() {
     let root = of("default", "root");
     let made = app.post("/v1/tenants", json!({"slug": "acme", "name": "Acme"})).token(&root).await.expect(201);
     let acme = made["tenant_id"].as_str().unwrap();
-    // The administrator that the configuration names is the one of the default tenant.
+    // The bootstrap administrator of the configuration is an actor of the default tenant. The same name in another
+    // tenant has no role.
     let session = app.get("/v1/session").token(&of("acme", "root")).await.expect(200);
     assert_eq!((&session["tenant_id"], &session["roles"]), (&json!(acme), &json!([])));
-    // A role on the platform belongs to the name of the tenant in which it was granted.
+    // A platform role belongs to the actor of the tenant in which it was granted, not to the same name in other
+    // tenants.
     let role = json!({"principal": "user:ada", "role": "platform_admin", "scope_kind": "platform", "scope_ref": null});
     app.post("/v1/role-bindings", role).token(&root).await.expect(201);
     app.get("/v1/tenants").token(&of("default", "ada")).await.expect(200);
     app.get("/v1/tenants").token(&of("acme", "ada")).await.expect_refusal(403, "forbidden");
-    // A trusted client is the one of the default tenant too.
+    // A trusted internal client is an actor of the default tenant too.
     let delegate = |org: &str| {
         let token = issuer.token(json!({"sub": "portal", "client_id": "portal", "org": org}));
         let run = app.post("/v1/workloads/by-slug/main/execute", json!({"environment": "dev", "inputs": {}}));
@@ -189,7 +192,8 @@ async fn names_belong_to_one_tenant() {
     delegate("acme").await.expect_refusal(403, "actor_ref_not_allowed");
     let trusted = delegate("default").await;
     assert!(!trusted.text().contains("actor_ref_not_allowed"), "{}", trusted.text());
-    // Only platform administrators work in another tenant, and under a name that nobody there has.
+    // Only platform administrators work in another tenant. They have a name there that no actor of that tenant can
+    // have.
     let visit = app.get("/v1/session").token(&of("default", "ada")).in_tenant(acme).await.expect(200);
     assert_eq!((&visit["actor"], &visit["tenant_id"]), (&json!("user:ada@default"), &json!(acme)));
     app.get("/v1/session").token(&of("default", "bob")).in_tenant(acme).await.expect_refusal(404, "not_found");
@@ -199,12 +203,12 @@ async fn names_belong_to_one_tenant() {
     let made = app.post("/v1/workspaces", workspace).token(&of("default", "ada")).in_tenant(acme).await.expect(201);
     let workspace = format!("/v1/workspaces/{}", made["workspace_id"].as_str().unwrap());
     app.get(&workspace).token(&of("default", "ada")).await.expect_refusal(404, "not_found");
-    // The loss of the platform role ends the visits at once.
+    // Without the platform role, requests in other tenants are refused at once.
     let bindings = app.get("/v1/role-bindings").token(&root).await.expect(200);
     let id = bindings.as_array().unwrap().iter().find(|binding| binding["principal"] == "user:ada").unwrap();
     app.delete(format!("/v1/role-bindings/{}", id["role_binding_id"].as_str().unwrap())).token(&root).await.expect(204);
     app.get("/v1/session").token(&of("default", "ada")).in_tenant(acme).await.expect_refusal(404, "not_found");
-    // The claim decides; a wrong one is named and its value is not.
+    // The tenant claim selects the tenant. A refusal names the claim, and never its value.
     for (claims, code) in [
         (json!({"sub": "x"}), "tenant_claim_missing"),
         (json!({"sub": "x", "org": "nowhere-at-all"}), "tenant_unknown"),
@@ -216,8 +220,8 @@ async fn names_belong_to_one_tenant() {
     }
 }
 
-/// Auditors of one tenant read nothing of the others, and no operator in the log of a tenant has the name of somebody
-/// else there.
+/// The facts of one tenant are not in the log of another tenant. Operators from another tenant have names that no
+/// actor of this tenant can have.
 #[tokio::test]
 async fn facts_about_a_tenant_are_in_its_own_log_under_the_names_of_visitors() {
     let issuer = issuer().await;
@@ -235,7 +239,7 @@ async fn facts_about_a_tenant_are_in_its_own_log_under_the_names_of_visitors() {
     let settings = |tenant: &str| format!("/v1/tenants/{tenant}/settings");
     let off = json!({"notifications_enabled": false});
     app.patch(settings(acme), off.clone()).token(&root).await.expect(200);
-    // A visitor that changes its own tenant has its plain name there.
+    // A request of a visitor for its own tenant is recorded under the plain name.
     app.patch(settings(DEFAULT_TENANT), off).token(&root).in_tenant(acme).await.expect(200);
     let owner = local.database().connect_as_owner().await.unwrap();
     let sql = "SELECT tenant_id::text, kind, convert_from(body, 'UTF8')::json ->> 'actor' FROM fact
@@ -248,8 +252,8 @@ async fn facts_about_a_tenant_are_in_its_own_log_under_the_names_of_visitors() {
         [DEFAULT_TENANT, "tenant.configured", "user:root"],
     ];
     assert_eq!(rows, expected.map(|row| row.map(str::to_owned)));
-    // The creation begins the new tenant's log. The sequencer runs in the background, and the projector adds facts about
-    // notifications that it suppressed.
+    // The log of the new tenant begins with its creation. The sequencer runs in the background. The projector adds
+    // facts about suppressed notifications, so only facts about tenants are compared.
     let log =
         async |tenant: &str| app.get("/v1/audit/events?limit=200").token(&root).in_tenant(tenant).await.expect(200);
     let kinds = async |tenant: &str| {
@@ -318,7 +322,7 @@ async fn refuses_forged_and_foreign_tokens_without_a_reason() {
     }
     let twice = app.get("/v1/session").token(&good).token(&good);
     twice.await.expect_refusal(401, "unauthenticated");
-    // Clock differences of up to a minute are accepted.
+    // Clock differences of up to a minute are tolerated.
     app.get("/v1/session").token(&issuer.token(json!({"sub": "1", "exp": TestIssuer::now() - 30}))).await.expect(200);
 }
 
@@ -394,7 +398,8 @@ async fn clients_find_the_issuer_of_their_tokens() {
     call().token(&foreign).await.expect_refusal(401, "unauthenticated");
 }
 
-/// A page of another site reaches the server under its own name (DNS rebinding), with a matching `Origin`.
+/// Under DNS rebinding, a page of another site reaches the server under the site's own host name, with a matching
+/// `Origin`.
 #[tokio::test]
 async fn only_own_hosts_are_served() {
     let issuer = issuer().await;
@@ -419,7 +424,7 @@ async fn only_own_hosts_are_served() {
             let request = app.get(path).header("Host", host).token(&token);
             request.await.expect_refusal(421, "misdirected_request");
         }
-        // The probes of load balancers have a host of their own.
+        // The probes accept any host, because load balancers send one of their own.
         for path in ["/healthz", "/readyz"] {
             app.get(path).header("Host", host).await.expect(200);
         }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const LOOPBACK: &str = "127.0.0.1/32";
 
-/// A server with egress to this machine, and a tool endpoint on this machine.
+/// A server whose egress guard allows this machine, and a tool endpoint on this machine.
 struct AgentFixture {
     app: TestApp,
     endpoint: FaultyEndpoint,
@@ -26,7 +26,7 @@ impl AgentFixture {
         Self { app, endpoint: FaultyEndpoint::start().await }
     }
 
-    /// Content of a tool definition that is bound to the endpoint; `overrides` overrides members.
+    /// The content of a tool definition for the endpoint. `overrides` replaces members.
     fn tool_content(&self, overrides: &Value) -> Value {
         let mut content = json!({
             "name": "weather", "description": "The weather of a city.",

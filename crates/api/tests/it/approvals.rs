@@ -1,4 +1,4 @@
-//! T49: an approval counts only for the release that it names and the bindings that were reviewed.
+//! T49: an approval counts only for the release that it names, with the bindings that were reviewed.
 
 use crate::fixture::WORKSPACE;
 use fairway_testkit::{
@@ -47,7 +47,7 @@ async fn approval_requires_its_own_release_and_a_valid_outcome() {
         let refused = review_with(&app, &release, field, value.clone()).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], field, "{value}");
     }
-    // None of these requests approved the release, and neither does an approval of the other release.
+    // None of the requests above approved this release. An approval of the other release does not either.
     approve(&app, &other).await.expect(201);
     transition(&app, &release, "approved").await.expect_refusal(422, "approval_required");
     transition(&app, &other, "approved").await.expect(200);
@@ -61,7 +61,7 @@ async fn only_an_approving_outcome_approves_the_release() {
     let rejected = release_in_review(&app, &workload, &policy).await;
     review_with(&app, &rejected, "outcome", json!("rejected")).await.expect(201);
     transition(&app, &rejected, "approved").await.expect_refusal(422, "approval_required");
-    // A rejection overrides an older approval.
+    // A later rejection overrides an approval of the same reviewer.
     let reversed = release_in_review(&app, &workload, &policy).await;
     approve(&app, &reversed).await.expect(201);
     review_with(&app, &reversed, "outcome", json!("rejected")).await.expect(201);
@@ -90,7 +90,7 @@ async fn changed_bindings_invalidate_the_approval() {
     let bindings = app.get(format!("/v1/releases/{release}")).await.expect(200)["bindings"].clone();
     let binding = bindings[0]["binding_id"].as_str().unwrap();
     app.delete(format!("/v1/releases/{release}/bindings/{binding}")).await.expect_refusal(409, "release_not_editable");
-    // In draft they can change again, and a change invalidates the approval.
+    // In draft, the bindings can change again. A change invalidates the approval.
     transition(&app, &release, "draft").await.expect(200);
     bind(&release).await.expect(201);
     transition(&app, &release, "review_ready").await.expect(200);
@@ -108,14 +108,14 @@ async fn approval_excludes_later_releases_and_refused_self_approvals() {
     let approved = approve(&app, &first).idempotency_key("verdict").await.expect(201);
     transition(&app, &first, "approved").await.expect(200);
     transition(&app, &first, "active").await.expect(200);
-    // The successor has the same bindings and the same digest, and needs its own approval. The idempotency key of the
-    // first approval is scoped to the first release.
+    // The successor has the same bindings and digest, but still needs its own approval. The idempotency key of the
+    // first approval does not apply, because keys are scoped to a release.
     let second = release_in_review(&app, &workload, &policy).await;
     transition(&app, &second, "approved").await.expect_refusal(422, "approval_required");
     let independent = approve(&app, &second).idempotency_key("verdict").await;
     assert_ne!(independent.expect(201)["approval_id"], approved["approval_id"]);
     assert_eq!(independent.header("idempotency-replayed"), None);
-    // If the environment refuses self-approval, the author of a release cannot approve it.
+    // In an environment that does not allow self-approval, the author of a release cannot approve it.
     let settings = json!({ "min_approvals": 1, "allow_self_approval": false, "pin_documents": false });
     app.put(format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings"), settings).await.expect(200);
     let own = release_in_review(&app, &workload, &policy).await;

@@ -75,7 +75,7 @@ async fn sweeps_orphans_after_one_day_of_database_time() {
     let kept = app.fixtures().prompt("kept").await;
     let services = app.services();
     let orphans = [create_orphan(&app, 100), create_orphan(&app, 200)];
-    // A file outside the layout of artifacts stays.
+    // The sweep ignores files that do not match the path layout of artifacts.
     let unrelated = app.home().join("artifacts/assets/readme.txt");
     fs::write(&unrelated, "x").unwrap();
     let swept = services.artifacts.collect_garbage().await.unwrap();
@@ -96,7 +96,7 @@ async fn only_one_process_sweeps_when_due() {
     let app = TestApp::start().await;
     let second = TestApp::builder().sharing_storage_of(&app).start().await;
     let due = async |app: &TestApp| app.services().artifacts.collect_garbage_when_due().await.unwrap().is_some();
-    // The servers may have swept at their start.
+    // The servers may already have swept at their start, so the first result is ignored.
     due(&app).await;
     assert!(!due(&app).await && !due(&second).await);
     app.database().move_clock(7 * 60 * 60).await.unwrap();
@@ -105,7 +105,8 @@ async fn only_one_process_sweeps_when_due() {
     assert!(!due(&app).await && !due(&second).await);
 }
 
-/// Two installations share one store. The index of the second knows no artifact of the first.
+/// Two installations share one artifact store. The index of the second installation does not contain the artifacts
+/// of the first.
 #[tokio::test]
 async fn refuses_to_sweep_the_store_of_another_installation() {
     let app = TestApp::start().await;
@@ -122,7 +123,7 @@ async fn refuses_to_sweep_the_store_of_another_installation() {
     assert!(artifact_file(&app, &kept).exists());
 }
 
-/// A request that fails after it stored the artifact and before it commits the row leaves an orphan.
+/// A request that fails between storing the artifact and committing the row leaves an orphaned artifact.
 #[tokio::test]
 async fn sweeps_artifacts_of_uncommitted_versions() {
     let app = TestApp::start().await;
@@ -150,7 +151,7 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     let skill = |text: &str| json!({ "name": "leave", "description": "x", "body": text });
     let source = given.asset_with_version("skill", "leave", skill("Thirty days of leave.")).await;
     let other = given.asset_with_version("skill", "secret", skill("canary of another object")).await;
-    // The store confirms a truncated write; the defect is detected at the first read.
+    // The store confirms a truncated write. The server detects the defect at the first read.
     faults.set_fault(ArtifactFault::TruncatedPut);
     let truncated = given.asset_with_version("skill", "halved", skill("Stored by halves.")).await;
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
@@ -203,7 +204,7 @@ async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     assert_eq!(wrong, [truncated.asset_version_id]);
 }
 
-/// Readers control how often a damaged artifact is read, and facts are kept forever.
+/// Readers decide how often a damaged artifact is read, and facts are stored forever, so their number must be limited.
 #[tokio::test]
 async fn each_server_records_a_mismatch_once_per_hour() {
     let faults = FaultyArtifacts::new(ArtifactFault::None);
@@ -243,7 +244,7 @@ async fn each_server_records_a_mismatch_once_per_hour() {
     assert_eq!(recorded().await, 3);
 }
 
-/// Bytes that this process has read by system calls since its start. The server runs in the same process.
+/// Bytes that this process has read with system calls since its start. The server runs in the same process.
 fn bytes_read() -> u64 {
     let counters = fs::read_to_string("/proc/self/io").unwrap();
     counters.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()

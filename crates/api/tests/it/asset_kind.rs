@@ -66,7 +66,7 @@ async fn every_kind_has_a_valid_example() {
         assert_eq!(made["content"], content, "{kind}");
         let codes: BTreeSet<&str> =
             made["warnings"].as_array().into_iter().flatten().map(|one| one["code"].as_str().unwrap()).collect();
-        // Runs enforce fields of four kinds. Every example has a description, which no component reads.
+        // Runs enforce the fields of four kinds. Every example also has a description, which is only recorded.
         let expected = if kind == "model_config" { &["legacy_kind", "recorded_only"][..] } else { &["recorded_only"] };
         assert_eq!(codes, expected.iter().copied().collect(), "{kind}");
         let version = made["asset_version_id"].as_str().unwrap();
@@ -139,7 +139,7 @@ async fn unenforced_controls_block_activation_only_in_production() {
         let slug = kind.replace('_', "-");
         bound.push(given.asset_with_version(kind, &slug, examples.remove(kind).unwrap()).await);
     }
-    // Activation also checks controls that a bound version references, because runs do not enforce them.
+    // Activation also checks the controls of referenced versions, because runs do not enforce those controls.
     given
         .asset_with_version("guardrail_config", "guardrail-config", examples.remove("guardrail_config").unwrap())
         .await;
@@ -207,7 +207,7 @@ async fn access_contract_has_one_knowledge_base_and_stays_revoked() {
     let restored = app.post(&one, knowledge_base("handbook", false)).await;
     refused(&restored, "content.access_contract.revoked", "contract_revoked");
     app.post(&one, knowledge_base("handbook-2", false)).await.expect(201);
-    // Contract names are unique per tenant, so another tenant can use the same name.
+    // Contract names are unique within a tenant, so another tenant can use the same name.
     let other_tenant = given.tenant("abroad").await;
     let workspace = given.in_tenant(&other_tenant, "").workspace("there", "there").await;
     let foreign = given.in_tenant(&other_tenant, &workspace).asset_without_versions("knowledge_base", "one").await;
@@ -237,7 +237,7 @@ fn paths_in_the_guide_for_new_kinds_exist() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join("docs/adding-an-asset-kind.md")).unwrap();
     let named = text.split('`').skip(1).step_by(2).filter(|word| word.contains('/') && !word.contains([' ', '<']));
-    // The kind `voice_profile` is the document's example and does not exist.
+    // The guide uses `voice_profile` as the example of a new kind, so its files do not exist.
     let paths: Vec<&str> =
         named.filter(|path| !path.starts_with(['/', '$']) && !path.contains("voice_profile")).collect();
     assert!(paths.len() >= 8, "{paths:?}");

@@ -28,7 +28,7 @@ async fn asset_follows_its_lifecycle_transitions() {
         assert_eq!(again["current_state"], state);
         assert!(again["valid_transitions"].as_array().unwrap().contains(&json!("archived")), "{again}");
     }
-    // No request creates a draft; the test sets the state in the database.
+    // No request creates an asset in state `draft`, so the test sets this state in the database.
     let draft = app.fixtures().asset_without_versions("skill", "draft").await;
     let owner = app.database().connect_as_owner().await.unwrap();
     let set = format!("UPDATE asset SET lifecycle_state = 'draft' WHERE asset_id = '{draft}'");
@@ -101,7 +101,7 @@ async fn requires_exactly_one_workspace() {
         let answer = app.post(&verb, json!({ "workspace_id": WORKSPACE, field: "active" })).await;
         assert_eq!(answer.expect_refusal(422, "validation_error")["fields"][0]["code"], "unknown_field");
     }
-    // The same workspace in query and body is accepted, and the body is optional.
+    // A request may name the same workspace in query and body, and may omit the body.
     app.post(format!("{verb}?workspace_id={other}"), json!({ "workspace_id": other })).await.expect(200);
     app.with_method("post", path(&asset, "activate")).await.expect(200);
 }
@@ -129,7 +129,7 @@ async fn unfinished_releases_block_archiving() {
     in_the_way("approved").await;
     given.transition(&draft, "active").await;
     in_the_way("active").await;
-    // A retired asset accepts no new bindings; the existing release stays active.
+    // A retired asset cannot be bound anew. A release that already binds it stays active.
     post_action(&app, &policy.asset_id, "retire").await.expect(200);
     let other = given.draft(&workload, &[]).await;
     let bind = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
@@ -157,7 +157,7 @@ async fn hidden_blocking_releases_are_counted_and_not_listed() {
     }
 }
 
-/// In either order, no archived asset remains bound by a draft.
+/// Whichever request comes first, no draft binds an archived asset afterwards.
 #[tokio::test]
 async fn concurrent_archiving_and_binding_let_one_succeed() {
     let app = TestApp::start().await;
@@ -192,8 +192,8 @@ async fn concurrent_archiving_and_binding_let_one_succeed() {
     assert_eq!(archived + bound, 24);
 }
 
-/// The binding's transaction stays open while the asset is archived. A statement that locks and checks in one snapshot
-/// would miss the binding.
+/// The binding's transaction is still open while the asset is archived. A statement that locks and checks in the
+/// same snapshot would not see the binding.
 #[tokio::test]
 async fn archiving_detects_a_binding_committed_while_it_waits() {
     let app = TestApp::start().await;

@@ -1,4 +1,4 @@
-//! The audit log: one entry per change, in a total order, without text that users wrote.
+//! The audit log: one entry for each change, in a total order, without text that people wrote.
 
 use crate::{
     fixture::WorkspaceFixture,
@@ -25,7 +25,7 @@ pub(crate) async fn audit_log(app: &TestApp) -> Vec<Value> {
     read_log(app, crate::fixture::TENANT).await
 }
 
-/// The log of a tenant as it is, newest first.
+/// The sequenced entries of a tenant's log, newest first. Unlike [`audit_log`], does not wait for pending facts.
 async fn read_log(app: &TestApp, tenant: &str) -> Vec<Value> {
     let mut events = Vec::new();
     loop {
@@ -77,7 +77,7 @@ async fn entries_have_a_total_order_without_gaps() {
         let leaf = Sha256::new().chain_update([0]).chain_update(&body).finalize();
         let hex: String = leaf.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(event["leaf_hash"], hex);
-        // The hashed bytes are canonical JSON and agree with the response of the API.
+        // The hashed bytes are canonical JSON, and equal to the event in the API response.
         let fact: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(fact.to_string().as_bytes(), body, "{fact}");
         assert_eq!((&fact["kind"], &fact["workspace_id"]), (&event["kind"], &event["workspace_id"]));
@@ -131,7 +131,7 @@ async fn auditors_read_the_events_of_their_scope() {
         assert_eq!(events_of(String::new(), actor).await, of_here, "{actor}");
         assert_eq!(events_of(format!("&workspace_id={here}"), actor).await, of_here, "{actor}");
     }
-    // Workload scope covers the workload, its releases, its runs and its role bindings, and excludes siblings.
+    // The scope of a workload covers its releases, runs and role bindings, and no other workload.
     let of_workload = events_of(String::new(), "user:of-workload").await;
     let kinds: BTreeSet<&str> = of_workload.iter().map(|event| event["kind"].as_str().unwrap()).collect();
     let expected =
@@ -149,10 +149,10 @@ async fn auditors_read_the_events_of_their_scope() {
     let mut both: Vec<Value> = of_here.iter().chain(&of_workload).cloned().collect();
     both.sort_by_key(|event| std::cmp::Reverse(event["index"].as_u64()));
     assert_eq!(events_of(String::new(), "user:of-both").await, both);
-    // A limit cuts the combined list.
+    // The limit applies to the combined list of both scopes.
     let first = app.get("/v1/audit/events?limit=3").as_actor("user:of-both").await;
     assert_eq!(first.expect(200).as_array().unwrap()[..], both[..3]);
-    // A caller without the permission gets 403 with its name, for a foreign workspace as well.
+    // A caller without the permission gets 403 with the permission's name, also for a workspace that it cannot see.
     for (query, actor) in [
         (String::new(), "user:viewer"),
         (format!("?workspace_id={here}"), "user:viewer"),
@@ -164,7 +164,7 @@ async fn auditors_read_the_events_of_their_scope() {
     }
 }
 
-/// Each fact carries its notification categories, so that a notifier needs no rules of its own.
+/// Each fact contains its notification categories, so that notifiers need no rules of their own.
 #[tokio::test]
 async fn facts_carry_notification_categories() {
     let app = TestApp::start().await;
@@ -205,7 +205,7 @@ async fn facts_carry_notification_categories() {
     }
 }
 
-/// The kinds of the fact that an operation writes and of its subject.
+/// The kind of the fact that an operation writes, and the kind of the fact's subject.
 fn expected_kinds(operation: &str) -> (&'static str, &'static str) {
     match operation {
         "create_tenant" => ("tenant.created", "tenant"),
@@ -262,7 +262,7 @@ fn expected_kinds(operation: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// Likewise, for notifications.
+/// Like [`expected_kinds`], for operations on notifications.
 fn expected_notification_kinds(operation: &str) -> (&'static str, &'static str) {
     match operation {
         "change_inbox_status" => ("notification.marked", "notification"),
@@ -291,10 +291,10 @@ fn expected_notification_kinds(operation: &str) -> (&'static str, &'static str) 
     }
 }
 
-/// Every documented operation that changes state, and the further parts of the authorization table. The flag says
-/// whether the route accepts an idempotency key.
+/// Every documented operation that changes state, and the operations of the access table that have no route of their
+/// own. The flag tells whether the route accepts an idempotency key.
 fn changing_operations() -> Vec<(String, bool)> {
-    // In local mode there is no session to end.
+    // Excludes the end of a session, because local mode has no sessions.
     let changes = |route: &Route| route.method != "get" && !route.is_dry_run() && route.operation_id() != "end_session";
     let all = routes().into_iter().filter(changes);
     let mut all: Vec<(String, bool)> =
@@ -315,14 +315,15 @@ async fn every_change_has_one_entry_that_names_its_request() {
     for (operation, keyed) in changing_operations() {
         let mut request = stage.successful_request(&operation).await;
         if operation == "change_tenant_settings" {
-            // Operations of notifications may have turned the tier on.
+            // Fixtures of notification operations may already have turned on the advanced tier. The request must
+            // change the setting.
             request.clone().json(json!({ "advanced_notifications_enabled": false })).await.expect(200);
             request = request.json(json!({ "advanced_notifications_enabled": true }));
         }
         if keyed {
             request = request.idempotency_key("once");
         }
-        // The facts of the target's setup are excluded.
+        // Excludes the facts that the fixtures of this operation wrote.
         known.extend(audit_log(&app).await.iter().map(|event| event["event_id"].to_string()));
         let answer = request.clone().as_actor("user:local").await;
         assert!((200..300).contains(&answer.status), "{answer}");
@@ -332,18 +333,19 @@ async fn every_change_has_one_entry_that_names_its_request() {
         }
         let mut log = audit_log(&app).await;
         if operation == "create_tenant" {
-            // The log of a tenant begins with its creation, of which the creator's tenant records nothing.
+            // The creation of a tenant is the first fact of the new tenant's log. The log of the creator's tenant
+            // has no such fact.
             assert!(log.iter().all(|event| known.contains(&event["event_id"].to_string())), "{log:?}");
             log = read_log(&app, answer.expect(201)["tenant_id"].as_str().unwrap()).await;
         }
         let mut fresh: Vec<Value> =
             log.into_iter().filter(|event| !known.contains(&event["event_id"].to_string())).collect();
         if operation == "run_code" {
-            // The fact of a script is committed before the script is dispatched.
+            // Before the script is dispatched, a fact about its acceptance is committed. It is not counted here.
             assert_eq!(fresh.pop().unwrap()["kind"], "execution.code_accepted");
         }
         if operation == "refine_use_case" {
-            // The run of the generator ends before the refinement.
+            // The generator's run ends before the refinement and writes a fact. It is not counted here.
             assert_eq!(fresh.pop().unwrap()["actor"], "system:generator");
         }
         assert_eq!(fresh.len(), 1, "{operation}: {fresh:?}");
@@ -368,7 +370,8 @@ async fn every_change_has_one_entry_that_names_its_request() {
     assert_eq!(audit_log(&app).await.len(), before);
 }
 
-/// A denial at acceptance, after an evaluation error or during the run writes one entry. A replayed denial writes none.
+/// Policy denials at acceptance, after an evaluation error, and during the run each write one entry. A replayed
+/// denial writes none.
 #[tokio::test]
 async fn every_denial_has_one_entry_that_names_its_request() {
     const POLICY_CHECK_FLOW: &str = "\

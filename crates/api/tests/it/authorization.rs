@@ -17,12 +17,12 @@ pub(crate) const CALLERS: [&str; 12] = [
     "user:operator",
     "user:auditor",
     "user:workspace-admin",
-    // The callers above have a workspace role, these two a tenant role and a platform role.
+    // The callers above have a role in the workspace. The next two have a tenant role and a platform role.
     "user:tenant-admin",
     "user:platform-admin",
-    // Its only role was revoked.
+    // The only role of this caller was revoked.
     "user:nobody",
-    // Administrators of another workspace of the tenant, and of another tenant.
+    // These two administer another workspace of the tenant, and another tenant.
     "user:neighbour",
     "user:stranger",
 ];
@@ -159,7 +159,7 @@ pub(crate) const EXPECTED_ACCESS: &[(&str, &str)] = &[
     ("reopen_use_case", "f f + f f f + + + . . ."),
     ("list_audit_events", "f f f f f + + + + . f ."),
     ("list_inbox", "+ + + + + + + + + f + +"),
-    // A notification belongs to its recipient alone.
+    // A notification belongs to its recipient, so no role of another caller gives access.
     ("change_inbox_status", ". . . . . . . . . f . ."),
     ("mark_inbox_read", "+ + + + + + + + + f + +"),
     ("read_preferences", "e e e e e e e e e f e e"),
@@ -194,7 +194,8 @@ pub(crate) const EXPECTED_ACCESS: &[(&str, &str)] = &[
     ("make_announcement", "f f f f f f f + + f f +"),
     ("read_announcement", "f f f f f f f + + f f +"),
     ("list_suppressed_decisions", "f f f f f e e e e f f ."),
-    // Every auditor of a scope in a tenant reads the hashes of the tenant's log, and proves the events of its scope.
+    // Every auditor of any scope in a tenant reads the hashes of the tenant's log, and proofs for the events of its
+    // own scope.
     ("read_checkpoint", "f f f f f + + + + f + +"),
     ("read_checkpoint_keys", "f f f f f + + + + f + +"),
     ("read_consistency_proof", "f f f f f + + + + f + +"),
@@ -234,15 +235,15 @@ async fn every_role_gets_the_access_of_the_table() {
         for (caller, expected) in CALLERS.iter().zip(expected.split(' ')) {
             let answer = stage.successful_request(operation).await.as_actor(caller).await;
             let got = match answer.status {
-                // Earlier operations may have notified the caller.
+                // Requests for other operations may have notified the caller, so the inbox may or may not be empty.
                 200 if answer.body == b"[]" && operation != "list_inbox" => "e",
                 200 | 201 | 204 => "+",
-                // Authorization passed; the server then refuses the source address.
+                // Authorization succeeded. The server refuses the source address afterwards.
                 422 if operation == "fetch_documents" => {
                     let detail = answer.expect_refusal(422, "validation_error");
                     if detail["fields"][0]["code"] == "source_not_fetched" { "+" } else { "?" }
                 }
-                // Authorization passed; a setting of the caller's tenant is off.
+                // Authorization succeeded. The tenant's setting refuses the operation afterwards.
                 403 if answer.code() == "enterprise_capability_required" => "+",
                 403 => {
                     let permission = answer.expect_refusal(403, "forbidden")["permission"].clone();

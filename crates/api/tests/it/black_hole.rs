@@ -1,4 +1,4 @@
-//! A receiver that accepts connections and never answers, beside receivers that answer.
+//! A black hole (a receiver that accepts connections and never responds), beside receivers that respond.
 
 use crate::{
     delivery::{await_deliveries, server, suspend, want, webhook},
@@ -7,17 +7,17 @@ use crate::{
 use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
 use std::time::{Duration, Instant};
 
-/// Attempts of one receiver at the same time.
+/// Maximum concurrent delivery attempts to one receiver.
 const MAX_PER_RECEIVER: i64 = 8;
-/// Deliveries to the black hole, more than a process attempts at the same time.
+/// Number of deliveries to the black hole; more than a process attempts concurrently.
 const HELD: i64 = 300;
-/// Deliveries to each of the others.
+/// Number of deliveries to each responding receiver.
 const FREE: i64 = 30;
-/// The receivers that answer.
+/// Number of responding receivers.
 const OTHERS: usize = 3;
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Queues copies of the delivery of each destination: `HELD` to the black hole, and `FREE` to each of the others.
+/// Queues copies of each destination's delivery: `HELD` for the black hole, and `FREE` for each responding receiver.
 async fn queue(owner: &tokio_postgres::Client, black_hole: uuid::Uuid) {
     let copies = "INSERT INTO notification_delivery
         SELECT copy.* FROM notification_delivery AS delivery
@@ -34,13 +34,13 @@ async fn queue(owner: &tokio_postgres::Client, black_hole: uuid::Uuid) {
     assert_eq!(queued, u64::try_from(HELD).unwrap() + others);
 }
 
-/// The numbers of deliveries.
+/// Numbers of deliveries by receiver and state.
 struct Counts {
-    /// To the black hole, in progress.
+    /// Claimed deliveries to the black hole.
     held: i64,
-    /// To the black hole, ended in any way.
+    /// Deliveries to the black hole that have ended, with any result.
     ended: i64,
-    /// To the others, not yet sent.
+    /// Deliveries to the responding receivers that are not yet sent.
     delayed: i64,
 }
 
@@ -53,7 +53,7 @@ async fn count(owner: &tokio_postgres::Client, black_hole: uuid::Uuid) -> Counts
     Counts { held: row.get(0), ended: row.get(1), delayed: row.get(2) }
 }
 
-/// Polls the counts until they meet a condition. The black hole never has more than its share.
+/// Polls the counts until they meet a condition. Asserts that the black hole never exceeds its share of attempts.
 async fn await_counts(app: &TestApp, black_hole: uuid::Uuid, is_met: impl Fn(&Counts) -> bool) {
     let owner = app.database().connect_as_owner().await.unwrap();
     let until = Instant::now() + TIMEOUT;
@@ -88,7 +88,7 @@ async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
     await_deliveries(&app, |found| found.len() == OTHERS + 1).await;
     let owner = app.database().connect_as_owner().await.unwrap();
     queue(&owner, black_hole).await;
-    // Nothing of the black hole ends before its release, however long the others take.
+    // No delivery to the black hole ends before the test releases it, however long the other deliveries take.
     await_counts(&app, black_hole, |counts| {
         assert_eq!(counts.ended, 0);
         counts.delayed == 0
@@ -97,7 +97,7 @@ async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
     for receiver in &others {
         assert!(i64::try_from(receiver.request_count()).unwrap() > FREE);
     }
-    // The black hole has its whole share, and a later fact still passes it.
+    // The black hole occupies all of its attempts. Deliveries of a later fact to the other receivers still succeed.
     hole.wait_for_requests(usize::try_from(MAX_PER_RECEIVER).unwrap()).await;
     suspend(&stage).await;
     others[0].wait_for_requests(usize::try_from(FREE + 2).unwrap()).await;
@@ -106,7 +106,7 @@ async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
         counts.delayed == 0
     })
     .await;
-    // Once it answers, its own deliveries arrive too.
+    // Once the receiver responds, the deliveries to it succeed too.
     hole.respond_with(ScriptedResponse::status(204, ""));
     hole.release_pauses(1_000);
     await_counts(&app, black_hole, |counts| counts.ended == HELD + 2).await;

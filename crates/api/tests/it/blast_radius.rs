@@ -70,7 +70,7 @@ async fn follows_references_backwards_with_pins_and_cycles() {
     let base = given.policy("base").await;
     let (middle, top) =
         (given.asset_without_versions("skill", "middle").await, given.asset_without_versions("agent", "top").await);
-    // Only the first version of `middle` refers to the base; versions of `top` pin either version or none.
+    // Only the first version of `middle` references `base`. References to `top` and `middle` name a version or none.
     let v1 = insert_referring_version(&app, &middle, "v1", &[("base", Some("v1")), ("top", None)]).await;
     let v2 = insert_referring_version(&app, &middle, "v2", &[]).await;
     let pinned_to_v1 = insert_referring_version(&app, &top, "v1", &[("middle", Some("v1"))]).await;
@@ -97,7 +97,7 @@ async fn follows_references_backwards_with_pins_and_cycles() {
     assert_eq!((&path_to_base[0]["towards"], &path_to_base[0]["pointer"]), (&json!(null), &json!("/refs/0")));
     assert_eq!((&path_to_base[1]["towards"], &path_to_base[1]["pointer"]), (&json!(v1), &json!("/refs/1")));
     assert_eq!(path_to_base[1]["references"], json!({ "slug": "middle", "version": null }));
-    // Within the cycle, an asset is affected by itself through the other asset.
+    // An asset within a reference cycle depends on itself, through the other asset of the cycle.
     let around = blast_radius(&app, &middle).await;
     assert_eq!(around["truncated"], false);
     assert_eq!(ids(&around["via"], "asset_slug"), ["top", "top", "top"]);

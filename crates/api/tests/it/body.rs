@@ -46,7 +46,7 @@ async fn rejects_ambiguous_json_on_every_write() {
             answer.expect_refusal(400, "malformed_json");
             assert!(!answer.text().contains("slug"), "{answer}");
         }
-        // Well-formed JSON of the wrong shape.
+        // Well-formed JSON, but not an object with the required fields.
         let allowed = format!("{{\"slug\":{}}}", nested(63));
         for document in ["null", "[]", "\"{}\"", "1", "true", &allowed] {
             if document == "[]" && route.takes_list() {
@@ -130,7 +130,7 @@ async fn every_write_names_missing_and_invalid_required_fields() {
             for (wrong, code) in
                 [(None, "missing"), (Some(Value::Null), "invalid"), (Some(json!({"a": []})), "invalid")]
             {
-                // These accept every object.
+                // These fields accept every JSON object.
                 if ["content", "bundle", "arguments", "input"].contains(&field)
                     && wrong.as_ref().is_some_and(Value::is_object)
                 {
@@ -182,7 +182,7 @@ async fn accepts_only_uncompressed_utf8_json() {
     }
     let twice = app.post(ASSETS, Value::Null).header("Content-Type", "text/plain").await;
     twice.expect_refusal(415, "unsupported_media_type");
-    // Without a content type only an absent body is accepted, and it counts as an empty object.
+    // Without a content type, only an absent body is accepted. It is equivalent to an empty object.
     let address = app.address();
     let plain = format!("POST {ASSETS} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     let untyped = app.raw(format!("{plain}Content-Length: {}\r\n\r\n{body}", body.len())).await;
@@ -217,12 +217,12 @@ async fn rejects_bodies_over_the_size_limit() {
         let limit = if holds_content { 4 << 20 } else { 1 << 20 };
         let send =
             |length: usize| app.with_method(&route.method, path.clone()).with_body("application/json", slug(length));
-        // The limit is part of the route's types; one route for each limit is tested to the byte.
+        // The size limit is part of a route's type. One route for each limit is tested to the byte.
         if ["create_tenant", "create_asset_version"].contains(&route.operation_id()) {
             send(limit - "{\"slug\":\"\"}".len()).await.expect_refusal(422, "validation_error");
         }
         send(limit).await.expect_refusal(413, "payload_too_large");
-        // The server refuses by the announced length, and counts the bytes of a chunked body.
+        // The server refuses a body by its announced length. It counts the bytes of a chunked body.
         if route.operation_id() == "create_tenant" {
             let head = format!("POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
             let head = format!("{head}Content-Type: application/json\r\n");
@@ -293,7 +293,7 @@ async fn rejects_numbers_out_of_bounds() {
             app.get(format!("{path}&{query}")).await.expect(200);
         }
     }
-    // Integers beyond the exact range of a double are refused.
+    // Integers that a double cannot represent exactly are refused.
     let model = stage.fixtures.model_policy("bounds").await;
     let path = format!("/v1/assets/{}/versions", model.asset_id);
     let route = json!({
@@ -348,7 +348,7 @@ async fn rejects_content_that_violates_its_kind() {
         let listed = app.get(format!("/v1/assets/{asset}/versions?workspace_id={}", crate::fixture::WORKSPACE)).await;
         assert_eq!(listed.expect(200), json!([]), "refused content must not be stored");
     }
-    // Prompt errors have their own codes and never repeat the template.
+    // Each kind of prompt error has its own code. The response never repeats the template.
     let prompt = given.asset_without_versions("prompt_template", "grammar").await;
     for (text, code) in [
         ("secret $arg:unheard", "prompt_malformed_token"),
@@ -364,7 +364,7 @@ async fn rejects_content_that_violates_its_kind() {
         let answer = app.post(format!("/v1/assets/{prompt}/versions"), json!({ "content": content })).await;
         assert_eq!(answer.expect_refusal(422, "validation_error")["fields"][0]["path"], "content");
     }
-    // Flow errors carry line and column.
+    // Flow errors contain line and column.
     let yaml = "name: x\nentry_step: a\nentry_step: b\nsteps: []\n";
     let answer = app.post("/v1/flows", json!({ "slug": "bad", "owner_ref": "team:a", "content_yaml": yaml })).await;
     let refused = answer.expect_refusal(400, "invalid_flow");

@@ -1,4 +1,5 @@
-//! Rules for the values of request bodies: refused before the operation, all together, and never echoed.
+//! Rules for the values of request bodies. Invalid values are refused before the operation, all in one response, and
+//! never echoed.
 
 use crate::{
     fixture::{WORKSPACE, WorkspaceFixture, knowledge_content},
@@ -10,22 +11,22 @@ use fairway_testkit::{
 };
 use serde_json::{Value, json};
 
-/// Part of every text beyond a bound. No response may contain it.
+/// Repeated in every text that exceeds a bound. No response may contain it.
 const SECRET: &str = "hunter2";
 
-/// The `path code` of each reported field.
+/// Each reported field as `path code`.
 fn reported(answer: &Response) -> Vec<String> {
     let refused = answer.expect_refusal(422, "validation_error");
     let fields = refused["fields"].as_array().unwrap().iter();
     fields.map(|field| format!("{} {}", field["path"].as_str().unwrap(), field["code"].as_str().unwrap())).collect()
 }
 
-/// A text of this length, in characters.
+/// A text of this length in characters, made of [`SECRET`].
 fn text_of(length: u64) -> String {
     SECRET.chars().cycle().take(usize::try_from(length).unwrap()).collect()
 }
 
-/// Values beyond the documented bounds of a property.
+/// Values that violate a documented bound of a property.
 fn values_beyond(property: &Value) -> Vec<Value> {
     let bound = |name: &str| property[name].as_u64();
     let list = |length: u64| Value::from(vec![text_of(8); usize::try_from(length).unwrap()]);
@@ -50,7 +51,7 @@ async fn every_value_beyond_a_documented_bound_is_refused_with_its_path() {
     for route in routes().iter().filter(|route| route.takes_body()) {
         let properties = route.body_schema(&document)["properties"].clone();
         for (field, property) in properties.as_object().into_iter().flatten() {
-            // The response about a flow lists the problems of the flow.
+            // `content_yaml` is excluded, because the response lists the problems of the flow instead of the field.
             for value in values_beyond(property).into_iter().filter(|_| field != "content_yaml") {
                 let mut body = stage.successful_body(route.operation_id());
                 let (object, prefix) = route.described_object(&mut body);
@@ -116,7 +117,8 @@ async fn reports_values_of_nested_items_and_rules_between_fields_together() {
     assert_eq!(reported(&app.post(&path, body).await), ["lane invalid"]);
 }
 
-/// A caller without permission cannot make the server read a large body, so the permission comes first there.
+/// For large bodies, the server checks the permission first, so that a caller without permission cannot make it read
+/// them.
 #[tokio::test]
 async fn large_bodies_are_validated_after_authorization() {
     let app = TestApp::start().await;
@@ -129,7 +131,7 @@ async fn large_bodies_are_validated_after_authorization() {
     };
     send(&app, "user:reader", 70_000).await.expect_refusal(403, "forbidden");
     assert_eq!(reported(&send(&app, "user:local", 70_000).await), ["change_note invalid_text"]);
-    // A small body is read first, as its shape is.
+    // A small body is read and validated before authorization.
     assert_eq!(reported(&send(&app, "user:reader", 2_001).await), ["change_note invalid_text"]);
     send(&app, "user:reader", 2_000).await.expect_refusal(403, "forbidden");
 }

@@ -23,7 +23,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Limit for the start and for the end of the server.
+/// Time limit for the start and for the shutdown of the server.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -36,14 +36,14 @@ pub(crate) struct CapturedServer {
     spans: Arc<Mutex<Vec<u8>>>,
 }
 
-/// The output of a server until its end.
+/// Everything that a server has logged, exported and stored until its shutdown.
 pub(crate) struct CapturedTelemetry {
     pub(crate) log: String,
-    /// The bodies that the collector received. They contain texts unencoded.
+    /// The request bodies that the trace collector received, as text. Texts appear in them unencoded.
     pub(crate) spans: String,
-    /// The same bodies, decoded.
+    /// The same request bodies, decoded.
     pub(crate) trace_request: ExportTraceServiceRequest,
-    /// Every file of the data directory, that is, the artifacts.
+    /// Every file of the data directory (the artifacts), by path.
     pub(crate) files: BTreeMap<PathBuf, Vec<u8>>,
 }
 
@@ -74,7 +74,7 @@ impl CapturedServer {
             .env("FAIRWAY_DATABASE_URL", database.url())
             .env("FAIRWAY_DATA_DIR", home.path().join("data"))
             .env("FAIRWAY_LOG", log)
-            // Tests that call every operation read this stream to its end.
+            // Tests that call every operation read the inbox stream until it ends.
             .env("FAIRWAY_INBOX_STREAM_LIFETIME", "1ms")
             .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{collector}"))
             .stdin(Stdio::null())
@@ -109,7 +109,7 @@ impl CapturedServer {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
         let sent = self.spans.lock().unwrap().clone();
-        // Concatenated protobuf messages decode as one message with the items of all of them.
+        // Concatenated protobuf messages decode as one message that contains the items of all messages.
         let traced = ExportTraceServiceRequest::decode(sent.as_slice()).unwrap();
         let spans = String::from_utf8_lossy(&sent).into_owned();
         let files = read_files(&self.directory.path().join("data"));
@@ -144,8 +144,8 @@ fn read_files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Starts a collector that accepts every export. Returns its address and the received bytes.
-/// The collector ends with the test's process.
+/// Starts a collector that accepts every export. Returns its address and the received bytes. The collector ends with
+/// the test's process.
 fn start_collector() -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! Concurrent requests: no update is lost, and every lane has one holder.
+//! Concurrent requests: no update is lost, and every lane has exactly one holder.
 
 use crate::fixture::WORKSPACE;
 use fairway_testkit::{TestApp, app::Response, is_long};
@@ -29,12 +29,12 @@ async fn entity_tags_guard_updates() {
     patch("three").header("If-Match", "*").await.expect(200);
     let listed = format!("{tag}, {}", app.get(&path).await.header("etag").unwrap());
     patch("four").header("If-Match", listed).await.expect(200);
-    // A patch with the current value changes nothing.
+    // A patch that repeats the current value changes nothing.
     let before = app.get(&path).await;
     let same = patch("four").await;
     assert_eq!(same.expect(200), before.json());
     assert_eq!(same.header("etag"), before.header("etag"));
-    // Each named field is replaced, the others stay.
+    // A patch replaces the fields that it contains. The other fields remain.
     let renamed = app.patch(&path, json!({ "name": "Renamed" })).await.expect(200);
     assert_eq!((&renamed["name"], &renamed["description"]), (&json!("Renamed"), &json!("four")));
 
@@ -128,7 +128,7 @@ async fn concurrent_activations_leave_one_holder_per_lane() {
         let workload = given.workload(&format!("round-{round}")).await;
         let releases =
             [given.approved_release(&workload, &versions).await, given.approved_release(&workload, &versions).await];
-        // Eight clients, four for each release; in odd rounds each of them activates one lane.
+        // There are eight clients, four for each release. In odd rounds, each client activates on one lane.
         let by_lane = round % 2 == 1;
         let attempts = (0..8).map(|client| {
             let release = releases[client % 2].clone();
@@ -169,7 +169,7 @@ async fn concurrent_activations_leave_one_holder_per_lane() {
             assert!(won.values().all(|times| *times == 1), "a release is activated once for all lanes: {won:?}");
             assert_eq!(held.values().collect::<std::collections::BTreeSet<_>>().len(), 1);
         }
-        // The history of each lane is one unbroken chain.
+        // The history of each lane is an unbroken chain of holders.
         let owner = app.database().connect_as_owner().await.unwrap();
         let sql = "SELECT count(*) FROM deployment WHERE workload_id = $1::text::uuid";
         let rows: i64 = owner.query_one(sql, &[&workload]).await.unwrap().get(0);
@@ -207,14 +207,14 @@ async fn concurrent_creations_keep_roles_slugs_and_labels_unique() {
     }
     let read = app.get(format!("/v1/releases/{release}")).await.expect(200);
     assert_eq!(read["bindings"].as_array().unwrap().len(), 1);
-    // Slugs are unique.
+    // Concurrent creations with one slug: exactly one succeeds.
     let body = json!({ "slug": "raced", "asset_kind": "skill", "owner_ref": "team:a" });
     let answers = join_all((0..10).map(|_| app.post("/v1/assets", body.clone()).into_future())).await;
     assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1);
     for answer in answers.iter().filter(|answer| answer.status != 201) {
         answer.expect_refusal(409, "duplicate_slug");
     }
-    // Generated labels are unique.
+    // Concurrent versions get unique generated labels.
     let prompt = given.asset_without_versions("prompt_template", "labels").await;
     let body = json!({ "content": { "system_prompt": "x" } });
     let path = format!("/v1/assets/{prompt}/versions");

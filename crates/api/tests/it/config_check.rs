@@ -1,8 +1,8 @@
-//! `fairway-server config check` on the identity providers of the settings.
+//! `fairway-server config check` of the settings for identity providers.
 
 use crate::provider_check::server;
 
-/// Success, output and errors of a check, which show no secret.
+/// Runs a check. Returns success, standard output and standard error. Asserts that the output contains no secret.
 async fn check(settings: &str, variables: &[(&str, &str)]) -> (bool, String, String) {
     let output = server(Some(settings), &["config", "check"], variables).await;
     let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
@@ -10,7 +10,7 @@ async fn check(settings: &str, variables: &[(&str, &str)]) -> (bool, String, Str
     (output.status.success(), out, err)
 }
 
-/// Settings of OIDC mode with one issuer, and these members of others.
+/// Settings of OIDC mode with one `[oidc]` issuer, and one `[[issuers]]` table for each of `tables`.
 fn settings(session: &str, first: &str, tables: &[&str]) -> String {
     let oidc = "[oidc]\nissuer = \"https://idp.example/realms/main\"\naudience = \"https://fairway.example\"\n";
     let tables: String = tables.iter().map(|table| format!("[[issuers]]\naudience = \"fairway\"\n{table}\n")).collect();
@@ -69,7 +69,8 @@ async fn fails_with_a_sentence_for_each_contradiction_of_issuers() {
     let expected: String = sentences.map(|sentence| format!("fairway-server: {sentence}\n")).concat();
     assert_eq!((passed, err), (false, expected));
     assert!(out.contains("[[issuers]] https://d.example: "), "{out}");
-    // A server does not start with a contradiction either. A default idle time is none.
+    // A server does not start with contradictory settings either. A session lifetime below the default idle time is
+    // no contradiction.
     let output = server(Some(&text), &["migrate"], &[]).await;
     let err = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && err.contains("`oidc.scopes` must contain `openid`"), "{err}");

@@ -1,4 +1,4 @@
-//! Scheduled checks of connections: once a day, by the clock of the database.
+//! Scheduled checks of connections: once a day, according to the database's clock.
 
 use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
 use futures_util::future::join_all;
@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 const DAY: i64 = 24 * 60 * 60;
 
-/// Looks several times at once, as several servers do; returns the number of checks.
+/// Runs the scheduled checks several times concurrently, as several servers do. Returns the number of checked
+/// connections.
 async fn look(app: &TestApp) -> u64 {
     let looks = (0..4).map(|_| app.services().connections.make_due_checks());
     join_all(looks).await.into_iter().map(Result::unwrap).sum()
@@ -51,7 +52,7 @@ async fn check_that_fails_stops_no_other() {
         connections.push(app.post("/v1/connections", body).await.expect(201)["connection_id"].clone());
     }
     let owner = app.database().connect_as_owner().await.unwrap();
-    // A connection that no version can read, and whose check is due first.
+    // Corrupts a connection so that no server version can read it. Its check is due before the others.
     let broken = "UPDATE connection SET created_by = 'nobody', updated_at = updated_at - interval '1 hour'
         WHERE name = 'broken'";
     assert_eq!(owner.execute(broken, &[]).await.unwrap(), 1);

@@ -45,7 +45,7 @@ async fn keeps_references_and_refuses_secrets() {
         assert!(!answer.text().contains("canary"), "{answer}");
     }
     let path = format!("/v1/connections/{}", made["connection_id"].as_str().unwrap());
-    // The scheme of the endpoint is one of the kind, whichever of the two changes.
+    // The endpoint's scheme must match the connector kind, whichever of the two a request changes.
     for mismatch in [
         json!({ "connector_kind": "postgres" }),
         json!({ "endpoint": "smtp://mail.example" }),
@@ -81,14 +81,14 @@ async fn checks_endpoints_through_the_egress_guard() {
     let path = format!("/v1/connections/{}", smtp["connection_id"].as_str().unwrap());
     let checked = app.post(format!("{path}/check"), json!({})).await.expect(200);
     assert_eq!((&checked["health"], &checked["health_code"]), (&json!("healthy"), &json!(null)), "{checked}");
-    // The same server speaks another protocol than this one.
+    // The same endpoint is now checked as PostgreSQL, but it responds in SMTP.
     app.patch(&path, json!({ "connector_kind": "postgres", "endpoint": format!("postgres://{address}") }))
         .await
         .expect(200);
     assert_eq!(app.get(&path).await.expect(200)["health"], "unchecked");
     let checked = app.post(format!("{path}/check"), json!({})).await.expect(200);
     assert_eq!(checked["health_code"], "endpoint_malformed_answer");
-    // The guard refuses addresses that no setting allows.
+    // The egress guard refuses addresses that no setting allows.
     app.patch(&path, json!({ "connector_kind": "smtp", "endpoint": "smtp://127.0.0.1:1" })).await.expect(200);
     let checked = app.post(format!("{path}/check"), json!({})).await.expect(200);
     assert_eq!((&checked["health"], &checked["health_code"]), (&json!("unhealthy"), &json!("endpoint_forbidden")));
@@ -101,7 +101,8 @@ async fn checks_endpoints_through_the_egress_guard() {
     assert_eq!(app.post(path, json!({})).await.expect(200)["health"], "not_checkable");
 }
 
-/// A repeat of a slow check finds its key reserved, so the endpoint is called once.
+/// While a slow check runs, its idempotency key is reserved. A repeated request therefore does not call the endpoint
+/// again.
 #[tokio::test]
 async fn concurrent_checks_with_one_key_call_the_endpoint_once() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -123,7 +124,7 @@ async fn concurrent_checks_with_one_key_call_the_endpoint_once() {
     assert_eq!(again.json()["checks"].as_array().unwrap().len(), 1);
 }
 
-/// A web service on loopback, which answers with this status to requests with this token, and with 401 to others.
+/// Starts a web service on loopback. It responds with `status` to requests with the token, and with 401 to all others.
 async fn web_service(status: &'static str, token: Option<&'static str>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -143,7 +144,7 @@ async fn web_service(status: &'static str, token: Option<&'static str>) -> Socke
             let answer = format!(
                 "HTTP/1.1 {status}\r\nContent-Length: 2\r\nLocation: http://127.0.0.1:1/\r\nConnection: close\r\n\r\n{{}}"
             );
-            // A client that left gets no answer.
+            // A client that has disconnected gets no response, which is ignored.
             let _ = stream.write_all(answer.as_bytes()).await;
         }
     });
@@ -158,7 +159,7 @@ async fn probes_of_web_services_and_object_stores_judge_the_status() {
         ("http", "500 Internal Server Error", "unhealthy", Some("endpoint_refused")),
         ("http", "302 Found", "unhealthy", Some("endpoint_refused")),
         ("s3", "200 OK", "healthy", None),
-        // An object store refuses anonymous requests, and thereby shows that it serves.
+        // An object store that refuses an anonymous request is healthy, because it responds.
         ("s3", "403 Forbidden", "healthy", None),
         ("s3", "503 Service Unavailable", "unhealthy", Some("endpoint_refused")),
         ("s3", "307 Temporary Redirect", "unhealthy", Some("endpoint_refused")),
@@ -172,7 +173,7 @@ async fn probes_of_web_services_and_object_stores_judge_the_status() {
     }
 }
 
-/// The token of a web service is read at the check. Its value is in no answer.
+/// The server reads the token of a web service at each check. No response contains the token.
 #[tokio::test]
 async fn probes_of_web_services_send_the_token() {
     const TOKEN: &str = "canary-token-0123456789";
@@ -189,7 +190,7 @@ async fn probes_of_web_services_send_the_token() {
         (json!({ "token": "file:crm" }), None),
         (json!({}), Some("endpoint_refused")),
         (json!({ "token": "file:absent" }), Some("secret_unavailable")),
-        // Another binding is not sent.
+        // Only the binding `token` is sent, so another binding does not authenticate the check.
         (json!({ "password": "file:crm" }), Some("endpoint_refused")),
     ] {
         let body = json!({

@@ -1,4 +1,4 @@
-//! Every operation without credentials, with invalid ones, and with those of a person without roles.
+//! Every operation without credentials, with invalid credentials, and with the credentials of a person without roles.
 
 use crate::{
     access_tokens::WithToken as _,
@@ -8,14 +8,14 @@ use crate::{
 use fairway_testkit::{AUDIENCE, TestApp, TestIssuer};
 use serde_json::json;
 
-/// Operations that never read credentials: probes, and documents without data of a tenant.
+/// Operations that ignore credentials: probes, and documents without data of a tenant.
 const IGNORE_CREDENTIALS: [&str; 5] = ["read_document", "read_reference", "healthz", "readyz", "metrics"];
-/// Operations that need no identity, but refuse a wrong one.
+/// Operations that need no identity, but refuse invalid credentials.
 const OPEN_TO_EVERYONE: [&str; 2] = ["read_sign_in_settings", "end_session"];
-/// A page, which offers to sign in.
+/// The operation that returns a page. Without credentials, the page offers a sign-in.
 const PAGE: &str = "read_page";
 
-/// Tokens of a person with every right that must not count.
+/// Invalid tokens. Their claims name an administrator, so that accepting one of them would permit every operation.
 async fn invalid_tokens(issuer: &TestIssuer) -> Vec<(&'static str, String)> {
     let root = |change: serde_json::Value| {
         let mut claims = json!({"sub": "root", "preferred_username": "root"});
@@ -40,14 +40,15 @@ async fn every_operation_refuses_missing_invalid_and_powerless_credentials() {
     let issuer = TestIssuer::start().await.unwrap();
     let local = TestApp::start().await;
     let stage = WorkspaceFixture::create(&local).await;
-    // Before the other server starts, whose background tasks know no actor of local mode.
+    // Fixtures are created before the second server starts, because its background tasks do not know actors of local
+    // mode.
     let mut requests = Vec::new();
     for (operation, expected) in EXPECTED_ACCESS {
         requests.push((operation, expected, stage.successful_request(operation).await));
     }
     let app = TestApp::builder().sharing_storage_of(&local).oidc(&issuer).start().await;
     let root = issuer.token(json!({"sub": "root", "preferred_username": "root"}));
-    // The same claims with a valid signature, time and audience count.
+    // A token with the same claims and with valid signature, time and audience is accepted.
     app.get("/v1/tenants").token(&root).await.expect(200);
     let (invalid, powerless) = (invalid_tokens(&issuer).await, issuer.person("nobody", &[]));
     let column = CALLERS.iter().position(|caller| *caller == "user:nobody").unwrap();

@@ -1,4 +1,4 @@
-//! R3: a server applies each request exactly once although its database connections break before, after and during
+//! R3: a server applies each request exactly once, although its database connections break before, during and after
 //! commits. It never permanently refuses a request whose effect is committed.
 
 mod harness;
@@ -20,43 +20,44 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The probability of a fault, in ten-thousandths of the requests to the database.
+/// The probability of a fault, in ten-thousandths of the statements that the server sends.
 const ONE_IN_A_HUNDRED: u64 = 100;
 
-/// The same unit as [`ONE_IN_A_HUNDRED`].
+/// The probability of a fault, in the unit of [`ONE_IN_A_HUNDRED`].
 const ONE_IN_TWENTY: u64 = 500;
 
-/// The attempts after which a refusal counts as permanent.
+/// Number of attempts after which a refusal counts as permanent.
 const MAX_ATTEMPTS: usize = 200;
 
 const RETRY: Duration = Duration::from_millis(20);
 
-/// The time limit for all runs to end, which includes the expiry of a lost run's lease.
+/// Time limit for all runs to end. It includes the time until the lease of a lost run expires.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Concurrent requests of each kind, so that commits are grouped.
+/// Number of concurrent requests of each kind, so that the server groups their commits.
 const CONCURRENT_REQUESTS: usize = 24;
 
-/// Operations that run a workload; the test counts executions for them.
+/// Operations that run a workload. For these, the test counts executions instead of rows.
 const RUN_OPERATIONS: [&str; 2] = ["execute_workload", "execute_workload_on_lane"];
 
-/// Start a run of the generator, which writes the same rows as other runs.
+/// Operations that start a run of the generator. The run writes the same rows as other runs.
 const GENERATING_OPERATIONS: [&str; 3] = ["generate_asset_draft", "generate_use_case", "refine_use_case"];
 
-/// Starts a run like any other.
+/// The operation that calls a tool, which starts a run.
 const TOOL_OPERATION: &str = "call_tool";
 
-/// Needs a running run, so the database never becomes idle; a separate test covers it.
+/// Cancellation needs an active run, so the row counts never settle. A separate test covers this operation.
 const CANCEL_OPERATION: &str = "cancel_execution";
 
-/// A script is dispatched once and its outcome can be lost; the module `scripts` tests it.
+/// Code mode is excluded, because a script is dispatched once and its outcome can be lost. The module `scripts`
+/// tests it.
 const SCRIPT_OPERATION: &str = "run_code";
 
-/// Tables that background tasks and caches write at any time.
+/// Tables that background tasks and caches write at any time. Their rows are not counted.
 const BACKGROUND_TABLES: &str = "fact_order fact_pending fact_log execution_lease evidence_snapshot chore notification \
     notification_position log_tree";
 
-/// The seed and the odds of each pass. `FAIRWAY_TEST_SEED` sets the first seed.
+/// The seeds, and the probability of a fault, of each pass. `FAIRWAY_TEST_SEED` sets the first seed.
 fn seeds_and_odds() -> Vec<(u64, u64)> {
     let start = env::var("FAIRWAY_TEST_SEED").map_or(20_260_101, |seed| seed.parse().unwrap());
     let seeds = if fairway_testkit::is_long() { 20 } else { 1 };
@@ -64,10 +65,10 @@ fn seeds_and_odds() -> Vec<(u64, u64)> {
     seeds.flat_map(|seed| [ONE_IN_A_HUNDRED, ONE_IN_TWENTY].map(|odds| (seed, odds))).collect()
 }
 
-/// The row count of each table.
+/// The number of rows in each table, by table name.
 type RowCounts = BTreeMap<String, i64>;
 
-/// Two servers over one database: one with direct connections, one behind a fault proxy.
+/// Two servers over one database: one with direct connections, and one behind a fault proxy.
 struct FaultHarness {
     direct: TestApp,
     proxied: TestApp,
@@ -75,14 +76,14 @@ struct FaultHarness {
     owner: tokio_postgres::Client,
     count_sql: String,
     fault: ProxyFault,
-    /// The status and the added rows of each operation without faults.
+    /// The status and the added rows of each operation without faults, by operation.
     expected: BTreeMap<String, (u16, RowCounts)>,
     keys: usize,
-    /// The count of each response status of the server behind the proxy.
+    /// How often the server behind the proxy responded with each status.
     statuses: BTreeMap<u16, usize>,
 }
 
-/// One attempt and its request identifier.
+/// One attempt of a request, with its request identifier.
 struct Attempt {
     request_id: String,
     answer: Response,
@@ -137,7 +138,7 @@ async fn changing_request(stage: &WorkspaceFixture<'_>, operation: &str) -> Requ
     request.json(forth)
 }
 
-/// The runs that the responses name.
+/// The identifiers of runs in the responses.
 fn named_runs(sent: &[Attempt]) -> BTreeSet<String> {
     let runs = sent.iter().map(|sent| sent.answer.json());
     let runs = runs.flat_map(|body| [body["execution_id"].clone(), body["detail"]["execution_id"].clone()]);
@@ -150,7 +151,7 @@ impl std::fmt::Debug for Attempt {
     }
 }
 
-/// A workload whose runs are all denied.
+/// A request to a workload whose policy denies every run.
 async fn denied_run(stage: &WorkspaceFixture<'_>) -> Request {
     let deny = json!([{ "id": "no", "condition": "never", "outcome": "allow", "reason_code": "ok" }]);
     let deny = stage.fixtures.policy_with_rules("deny", deny).await;
@@ -158,8 +159,8 @@ async fn denied_run(stage: &WorkspaceFixture<'_>) -> Request {
     stage.app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } }))
 }
 
-/// Runs operations whose first call writes further rows: the namespace of a first workspace, the settings row of an
-/// environment, the index of a knowledge base, and preferences.
+/// Calls operations whose first call writes additional rows: the namespace of a first workspace, the settings row of
+/// an environment, the index of a knowledge base, and preferences.
 async fn warm_up(stage: &WorkspaceFixture<'_>) {
     let first_rows = [
         "create_workspace",
@@ -177,7 +178,7 @@ async fn warm_up(stage: &WorkspaceFixture<'_>) {
     }
 }
 
-/// Sends every operation with drawn faults. Returns the count of each fault point and of each response status.
+/// Sends every operation with random faults. Returns how often each fault point and each response status occurred.
 async fn run_all_operations(seed: u64, odds: u64) -> (BTreeMap<FaultPoint, usize>, BTreeMap<u16, usize>) {
     let mut harness = FaultHarness::start(seed, ProxyFault::Drawn(odds)).await;
     let direct = Client::clone(&harness.direct);
@@ -208,7 +209,7 @@ async fn run_all_operations(seed: u64, odds: u64) -> (BTreeMap<FaultPoint, usize
     (cuts, std::mem::take(&mut harness.statuses))
 }
 
-/// Each change, with each fault point at its own commit.
+/// Sends each change with each fault point, exactly at the commit of the change.
 #[tokio::test]
 async fn interrupted_commits_happen_once_or_not_at_all() {
     let mut harness = FaultHarness::start(1, ProxyFault::None).await;
@@ -265,7 +266,7 @@ async fn random_faults_neither_lose_nor_repeat_commits() {
     assert!(answers[&503] > 10, "faults caused refusals: {answers:?}");
 }
 
-/// If permissions cannot be read, the server refuses every request despite warm caches.
+/// If the database does not return permissions, the server refuses every request, although its caches are warm.
 #[tokio::test]
 async fn unreadable_permissions_refuse_every_request() {
     let mut harness = FaultHarness::start(1, ProxyFault::None).await;
@@ -291,7 +292,7 @@ async fn unreadable_permissions_refuse_every_request() {
             if answer.status != 503 {
                 panic!("{fault:?}: {answer}");
             }
-            // A tool call has its own code for a run whose acceptance is unknown.
+            // A tool call has its own error code for a run whose acceptance is unknown.
             let is_lost =
                 route.operation_id() == TOOL_OPERATION && answer.json()["detail"].get("execution_id").is_some();
             answer.expect_refusal(503, if is_lost { "tool_response_lost" } else { "unavailable" });
@@ -302,7 +303,7 @@ async fn unreadable_permissions_refuse_every_request() {
     assert_eq!(harness.statuses, [(503, 2 * ours.len())].into());
 }
 
-/// The run ends once, and a retry with the same key returns the ended run.
+/// An interrupted cancellation ends the run once. A retry with the same key returns the ended run.
 #[tokio::test]
 async fn interrupted_cancellation_ends_its_run_once() {
     let harness = FaultHarness::start(1, ProxyFault::None).await;

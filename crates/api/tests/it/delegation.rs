@@ -1,4 +1,4 @@
-//! Delegation: runs that a service submits on behalf of a subject.
+//! Delegation: runs that a trusted service submits on behalf of a subject (the principal that it acts for).
 
 use crate::{dispatch::execution_path, execution::wait_until_ended, share_link::query_number};
 use fairway_testkit::{
@@ -97,7 +97,7 @@ async fn delegation_requires_both_permissions_and_a_binding() {
     let refused = submit_delegated(&app, &workload, "user:leo").await.expect_refusal(403, "forbidden");
     assert_eq!(refused["permission"], "execution.run");
     submit_delegated(&app, &workload, "user:mia").await.expect(200);
-    // A request with an explicit lane requires the permission of both the service and the subject.
+    // A delegated request with an explicit lane requires the lane permission of both the service and the subject.
     let mut with_lane = delegated_body("user:mia");
     with_lane["lane"] = json!("standard");
     let refused =
@@ -112,11 +112,11 @@ async fn delegation_requires_both_permissions_and_a_binding() {
     let roles = app.get("/v1/role-bindings?limit=200").await.expect(200);
     let service = roles.as_array().unwrap().iter().find(|role| role["principal"] == "service:portal").unwrap();
     app.delete(format!("/v1/role-bindings/{}", service["role_binding_id"].as_str().unwrap())).await.expect(204);
-    // The subject is not cached; the cached rights of the service must not admit the run.
+    // The rights of this subject are not cached. The cached rights of the service must not admit the run.
     submit_delegated(&app, &workload, "user:new").await.expect_refusal(404, "not_found");
 }
 
-/// Other operations run under the service's own identity, so they refuse the on-behalf-of fields.
+/// Operations other than runs always use the service's own identity, so they refuse the on-behalf-of fields.
 #[tokio::test]
 async fn only_runs_accept_on_behalf_of_fields() {
     let (app, workload) = start().await;
@@ -146,7 +146,7 @@ async fn rejects_on_behalf_of_fields_from_other_callers() {
         let one = json!({ "environment": "dev", "inputs": { "ticket": "x" }, "actor_ref": "user:mia" });
         app.post(workload.execute_path(), one).as_actor(actor).await.expect_refusal(422, "forbidden_field");
     }
-    // Any present member is refused from other callers, and an incomplete set from an internal client.
+    // Other callers may not send any of the fields. An internal client must send either all of them or none.
     let tool = json!({ "workload_slug": "main", "environment": "dev", "inputs": { "ticket": "x" } });
     for (path, plain) in [
         (workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } })),

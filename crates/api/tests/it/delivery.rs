@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 pub(crate) const DELIVERIES: &str = "/v1/notifications/deliveries";
 pub(crate) const ORGANIZATION: &str = "/v1/notifications/organization/destinations";
 const LOOPBACK: &str = "127.0.0.0/8";
-/// Standard Webhooks keys: base64 of 32 bytes.
+/// A Standard Webhooks signing key: base64 of 32 bytes, with the prefix `whsec_`.
 pub(crate) const KEY: &str = "whsec_YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=";
 pub(crate) const NEXT_KEY: &str = "whsec_YmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmI=";
-/// Seconds after which every retry is due.
+/// Seconds after which every retry of a delivery is due.
 pub(crate) const TWO_DAYS: i64 = 2 * 24 * 60 * 60;
 
-/// A server whose tenant has a secret `hook` with these keys.
+/// Starts a server whose tenant has a secret `hook` that contains these keys.
 pub(crate) async fn server(keys: &str) -> (TestApp, tempfile::TempDir) {
     let secrets = tempfile::tempdir().unwrap();
     std::fs::create_dir(secrets.path().join("default")).unwrap();
@@ -29,18 +29,18 @@ pub(crate) async fn server(keys: &str) -> (TestApp, tempfile::TempDir) {
     (app.start().await, secrets)
 }
 
-/// The local user wants incidents on a channel.
+/// Opts the local user in to notifications of incidents on a channel.
 pub(crate) async fn want(app: &Client, channel: &str) {
     let on = json!([{ "category": "incidents", "channel": channel, "enabled": true }]);
     app.put("/v1/notifications/preferences", on).await.expect(200);
 }
 
-/// Creates a webhook of the organization, and returns its identifier.
+/// Creates a webhook destination of the organization. Returns its identifier.
 pub(crate) async fn webhook(app: &Client, name: &str, url: &str, secret_ref: Option<&str>) -> String {
     destination(app, "webhook", name, json!({ "url": url }), secret_ref).await
 }
 
-/// Creates a destination of the organization, and returns its identifier.
+/// Creates a destination of the organization. Returns its identifier.
 pub(crate) async fn destination(
     app: &Client,
     kind: &str,
@@ -55,7 +55,7 @@ pub(crate) async fn destination(
     app.post(ORGANIZATION, body).await.expect(201)["destination_id"].as_str().unwrap().to_owned()
 }
 
-/// Causes an incident.
+/// Suspends the fixture's workload, which is an incident and causes notifications.
 pub(crate) async fn suspend(stage: &WorkspaceFixture<'_>) {
     let path = stage.fill_path("/v1/workloads/{workload_id}");
     for status in ["registered", "suspended"] {
@@ -80,7 +80,7 @@ pub(crate) async fn await_deliveries(app: &Client, is_met: impl Fn(&[Value]) -> 
     }
 }
 
-/// Waits until digests hold this many notifications.
+/// Waits until digests contain this many notifications.
 pub(crate) async fn await_digest_lines(app: &TestApp, count: i64) {
     let owner = app.database().connect_as_owner().await.unwrap();
     let lines = "SELECT count(*) FROM notification_digest_line";
@@ -121,7 +121,7 @@ async fn webhook_is_signed_and_its_delivery_recorded() {
     let request = &receiver.requests()[0];
     assert_eq!(request.header("content-type"), Some("application/cloudevents+json"));
     assert_eq!(request.header("webhook-id"), sent["delivery_id"].as_str());
-    // Both keys verify while they are rotated, and no other one does.
+    // During a rotation, signatures of both keys are sent, and no other key verifies the message.
     assert!(verifies(request, KEY) && verifies(request, NEXT_KEY));
     assert!(!verifies(request, "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="));
     let event = request.json();
@@ -193,7 +193,7 @@ async fn failed_attempts_repeat_the_same_message_until_they_are_used_up() {
 
 #[tokio::test]
 async fn addresses_are_refused_at_delivery_without_a_packet() {
-    // The guard allows nothing on this machine.
+    // This server's egress guard allows no address of this machine.
     let app = TestApp::start().await;
     let stage = WorkspaceFixture::create(&app).await;
     let canary = FaultyEndpoint::start().await;
@@ -267,7 +267,7 @@ async fn nothing_queued_is_sent_after_a_setting_or_a_destination_went_off() {
     want(&app, "webhook").await;
     suspend(&stage).await;
     await_deliveries(&app, |found| found.iter().any(|one| one["last_error"] == "receiver_failed")).await;
-    // On again at once: what was queued before stays suppressed.
+    // Turns notifications off and at once on again. Deliveries that were queued before remain suppressed.
     settings(false).await.expect(200);
     settings(true).await.expect(200);
     assert_eq!(await_status(&app, "suppressed").await["attempt_count"], 1);
@@ -279,7 +279,7 @@ async fn nothing_queued_is_sent_after_a_setting_or_a_destination_went_off() {
     }
     let found = deliveries(&app).await;
     assert_eq!((&found[0]["status"], &found[1]["status"]), (&json!("cancelled"), &json!("suppressed")));
-    // The filter reads the status that is shown, also before a sender meets the delivery.
+    // The filter uses the shown status, even before a sender has processed the delivery.
     for (status, count) in [("pending", 0), ("cancelled", 1), ("suppressed", 1), ("failed", 0)] {
         let filtered = app.get(format!("{DELIVERIES}?status={status}")).await.expect(200);
         let filtered = filtered.as_array().unwrap();
@@ -287,7 +287,7 @@ async fn nothing_queued_is_sent_after_a_setting_or_a_destination_went_off() {
     }
     app.database().move_clock(TWO_DAYS).await.unwrap();
     receiver.respond_with(ScriptedResponse::status(200, ""));
-    // A later fact is delivered, so the sender has passed the due ones.
+    // The later fact is sent only after the sender has processed the earlier due deliveries.
     suspend(&stage).await;
     await_deliveries(&app, |found| found.iter().any(|one| one["status"] == "sent")).await;
     assert_eq!(receiver.request_count(), 3, "two failed attempts and the later fact");
@@ -318,7 +318,7 @@ async fn test_of_a_destination_shows_the_status_and_never_the_text_of_the_receiv
         assert!(tested["duration_ms"].is_u64() && !answer.text().contains("whsec"), "{answer}");
     }
     assert!(verifies(&receiver.requests()[0], KEY), "a disabled destination can be tested");
-    // What is left of an address with a credential is another address.
+    // Without its credential, the redacted URL is a different address, so the server does not call it.
     let sent = receiver.request_count();
     let redacted = webhook(&app, "redacted", &receiver.url("/in?token=abc&x=1"), None).await;
     let tested = app.post(format!("{ORGANIZATION}/{redacted}/test"), json!({})).await.expect(200);
@@ -351,18 +351,18 @@ async fn tenant_whose_facts_cannot_be_projected_delays_no_other() {
     let app = TestApp::start().await;
     let other = WorkspaceFixture::in_other_tenant(&app).await;
     let owner = app.database().connect_as_owner().await.unwrap();
-    // Preferences that no version can read, in the tenant that comes first.
+    // Corrupts the preferences of the first tenant in the projector's order, so that no server version can read them.
     want(&app, "webhook").await;
     owner.execute("UPDATE notification_preference SET settings = '[{}]'", &[]).await.unwrap();
     let stage = WorkspaceFixture::create(&app).await;
     suspend(&stage).await;
-    // Waits for the notification.
+    // Waits until the notification exists.
     other.create_notification().await;
-    // The tenant has no position yet if its first batch is the one that fails.
+    // The tenant has no row in `notification_position` if its first batch of facts fails.
     let behind = "SELECT count(*) FROM fact_log LEFT JOIN notification_position USING (tenant_id)
         WHERE tenant_id = $1 AND size > coalesce(position, 0)";
     let tenant: uuid::Uuid = TENANT.parse().unwrap();
-    // The fact is sequenced later than that of the other tenant, and then waits.
+    // Waits until the tenant's fact is sequenced, but not projected because of the unreadable preferences.
     let until = Instant::now() + Duration::from_secs(60);
     while owner.query_one(behind, &[&tenant]).await.unwrap().get::<_, i64>(0) != 1 {
         assert!(Instant::now() < until, "the facts do not wait");
@@ -411,7 +411,8 @@ async fn inbox_stream_resumes_after_the_last_event() {
     };
     assert_eq!((&first["status"], &first["category"]), (&json!("unread"), &json!("incidents")));
     drop(stream);
-    // What happens while nobody listens is in the resumed stream, once, and what was received is not.
+    // The resumed stream contains each notification that occurred during the interruption once, and none that was
+    // received before.
     let owner = app.database().connect_as_owner().await.unwrap();
     let id: uuid::Uuid = first["notification_id"].as_str().unwrap().parse().unwrap();
     let row = owner.query_one("SELECT log_index FROM notification WHERE notification_id = $1", &[&id]).await.unwrap();
@@ -422,7 +423,7 @@ async fn inbox_stream_resumes_after_the_last_event() {
     let mut resumed = EventStream::open(&app, path, &format!("Last-Event-ID: {position}\r\n")).await;
     let (kind, data) = resumed.next_event().await;
     assert_eq!((kind.as_str(), &data["notification_id"]), ("notification", &second["notification_id"]));
-    // The number of unread notifications follows a change elsewhere.
+    // The stream reports a changed number of unread notifications when another request changes it.
     app.post("/v1/notifications/inbox/read-all", json!({})).await.expect(200);
     loop {
         let (kind, data) = resumed.next_event().await;
@@ -431,13 +432,13 @@ async fn inbox_stream_resumes_after_the_last_event() {
         }
     }
     drop(resumed);
-    // A position beyond the end of the log counts as its end.
+    // A position beyond the end of the log is treated as the end.
     let mut beyond = EventStream::open(&app, path, "Last-Event-ID: 9999999999999999999\r\n").await;
     assert_eq!(beyond.next_event().await, ("unread_count".to_owned(), json!({ "unread_count": 0 })));
     suspend(&stage).await;
     let (kind, data) = beyond.next_event().await;
     assert_eq!((kind.as_str(), &data["source_event"]["kind"]), ("notification", &json!("workload.changed")));
-    // So does an empty one, which is none.
+    // An empty `Last-Event-ID` counts as absent: the stream starts at the end of the log.
     let mut empty = EventStream::open(&app, path, "Last-Event-ID:\r\n").await;
     assert_eq!(empty.next_event().await.0, "unread_count");
     drop(empty);
@@ -446,7 +447,7 @@ async fn inbox_stream_resumes_after_the_last_event() {
     app.get(path).as_actor("anonymous").await.expect_refusal(403, "forbidden");
 }
 
-/// Recomputes the digest of an announcement's text, and finds it in the audit log, over HTTP alone.
+/// Recomputes the digest of an announcement's text, and finds the digest in the audit log, only with API responses.
 async fn prove_text(app: &Client, made: &Value) {
     let salt = made["text_salt"].as_str().unwrap();
     let bytes = (0..16).map(|position| u8::from_str_radix(&salt[2 * position..2 * position + 2], 16).unwrap());

@@ -1,4 +1,4 @@
-//! Who sees and retries which deliveries: by role, workspace, workload and tenant; and what a message links to.
+//! Visibility and retries of deliveries by role, workspace, workload and tenant, and the links in messages.
 
 use crate::{
     delivery::{DELIVERIES, await_deliveries, suspend, want, webhook},
@@ -64,7 +64,8 @@ async fn deliveries_are_seen_in_the_scope_of_a_role_alone() {
     let of_workspace = format!("workspace_id={}", here.workspace);
     list("limit=1", "user:viewer").await.expect_refusal(403, "forbidden");
     list(&of_workspace, "user:viewer").await.expect_refusal(403, "forbidden");
-    // Members of the tenant see its workspaces, and learn which permission they lack there. Others learn nothing.
+    // A member of the tenant sees its workspaces, so the refusal names the missing permission. Callers of other
+    // tenants get 404.
     list(&of_workspace, "user:neighbour").await.expect_refusal(403, "forbidden");
     list(&of_workspace, "user:stranger").await.expect_refusal(404, "not_found");
     let retry = |id: &str, actor: &str| app.post(format!("{DELIVERIES}/{id}/retry"), json!({})).as_actor(actor);

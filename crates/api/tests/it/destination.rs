@@ -1,4 +1,5 @@
-//! Destinations of notifications over HTTP: both scopes, redaction, preconditions, and who manages them.
+//! Destinations of notifications over HTTP: both scopes (workspace and organization), redaction, preconditions and
+//! management.
 
 use crate::fixture::{TENANT, WORKSPACE, WorkspaceFixture};
 use fairway_testkit::{TestApp, app::Client};
@@ -23,7 +24,7 @@ async fn create(app: &Client, folder: &str, body: Value) -> (String, Value) {
     (format!("{folder}/{}", made["destination_id"].as_str().unwrap()), made)
 }
 
-/// The stored facts about a destination; the audit log shows no details over HTTP.
+/// The stored facts about a destination, read from the database because the audit log over HTTP shows no details.
 async fn facts_about(app: &TestApp, destination: &Value) -> Vec<Value> {
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql =
@@ -69,7 +70,7 @@ async fn destination_lives_in_its_scope_from_creation_to_deletion() {
         assert_eq!((read.expect(200), read.header("etag")), (changed, Some("\"2\"")));
         let listed = app.get(folder).await;
         assert_eq!((listed.expect(200).as_array().unwrap().len(), listed.header("x-total-count")), (2, Some("2")));
-        // The other scope has no such destination.
+        // The destination does not exist in the other scope.
         for request in [
             app.get(format!("{other}/{id}")),
             app.patch(format!("{other}/{id}"), json!({ "is_enabled": true })),
@@ -112,7 +113,7 @@ async fn no_answer_and_no_fact_shows_a_secret() {
     let facts = facts_about(&app, &made["destination_id"]).await;
     assert_eq!(facts.len(), 2, "{facts:?}");
     assert!(!json!(facts).to_string().contains(SECRET), "{facts:?}");
-    // A raw secret instead of a reference is refused without being echoed.
+    // A secret in place of a secret reference is refused, and the response does not echo it.
     for refused in [SECRET, "env:../X", "vault:/etc#x", "file:../other/key", ""] {
         let answer = app.patch(&path, json!({ "secret_ref": refused })).await;
         let detail = answer.expect_refusal(422, "validation_error");
@@ -162,7 +163,7 @@ async fn hostile_destinations_are_refused_and_addresses_are_saved() {
     let answer = app.post(ORGANIZATION, extra).await;
     answer.expect_refusal(422, "validation_error");
     assert!(!answer.text().contains(SECRET), "{answer}");
-    // Addresses are checked at each delivery (T35).
+    // Creation accepts these addresses, because the server checks them at each delivery (T35).
     for (turn, url) in
         ["http://127.1", "http://[::1]", "file:///etc/passwd", "http://169.254.169.254/"].iter().enumerate()
     {
@@ -193,9 +194,9 @@ async fn tenants_and_workspaces_do_not_see_each_others_destinations() {
         app.get(&path).as_actor(caller).await.expect_refusal(403, "forbidden");
         app.delete(&path).as_actor(caller).await.expect_refusal(403, "forbidden");
     }
-    // An administrator of a workspace does not manage the organization's.
+    // An administrator of a workspace may not manage destinations of the organization.
     app.get(&shared).as_actor("user:workspace-admin").await.expect_refusal(403, "forbidden");
-    // The identifier in the workspace of another administrator finds nothing.
+    // The identifier does not exist within another administrator's workspace.
     let moved = format!("{}/{}", in_workspace(&elsewhere), made["destination_id"].as_str().unwrap());
     app.get(&moved).as_actor("user:neighbour").await.expect_refusal(404, "not_found");
     for path in [&path, &shared] {

@@ -1,4 +1,4 @@
-//! Dispatch: queued runs, workers that claim them, and the responses that callers get.
+//! Dispatch: queued runs, the workers that claim them, and the responses to their callers.
 
 use crate::execution::{run, wait_until_ended};
 use fairway_domain::execution::provider::{
@@ -95,7 +95,7 @@ async fn worker_executes_a_claimed_run_after_a_lost_response() {
         let id = submit_queued_run(&server, &workload).await;
         let proxy = FaultProxy::to_database(server.database(), 1);
         proxy.set_fault(ProxyFault::Once("execution_queue WHERE tenant_id > $6", point));
-        // The worker must not wait for the lease to expire after an hour.
+        // The lease expires only after an hour. The worker must resume the run without waiting for that.
         let worker = TestApp::builder()
             .sharing_storage_of(&server)
             .through_proxy(&proxy)
@@ -193,7 +193,7 @@ async fn idempotency_key_finds_the_queued_run() {
     let again = async_run(&app, &workload).idempotency_key("k").await;
     assert_eq!(again.expect(202), first);
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
-    // A caller that waits for the result gets 409 while the run is queued.
+    // While the run is queued, a repeated request that waits for the result gets 409.
     run(&app, &workload).idempotency_key("k").await.expect_refusal(409, "request_in_progress");
     let worker = TestApp::builder().sharing_storage_of(&app).provider(answering_provider()).start().await;
     wait_until_ended(&app, &first["execution_id"]).await;
@@ -214,7 +214,8 @@ async fn queued_and_running_runs_are_cancelled_once() {
     assert_eq!(again.expect(200)["status"], "cancelled");
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     server.post(execution_path(&waiting, "/cancel"), json!({})).await.expect_refusal(409, "execution_not_cancellable");
-    // A running run: its worker receives the cancellation and ends the run with the completed steps.
+    // A run that a worker already executes. The worker receives the cancellation, and ends the run with the
+    // completed steps.
     let worker = TestApp::builder().sharing_storage_of(&server).provider(provider.clone()).start().await;
     let under_way = submit_queued_run(&server, &workload).await;
     provider.wait_for_calls(1).await;
@@ -254,14 +255,14 @@ async fn suspending_a_workload_cancels_its_runs_at_once() {
     provider.wait_for_calls(1).await;
     let change = json!({ "status": "suspended" });
     app.patch(format!("/v1/workloads/{}", workload.workload_id), change).await.expect(200);
-    // The cancellation is pushed; polling the lease would take ten seconds.
+    // The cancellation is pushed to the worker, because polling would take ten seconds.
     let began = std::time::Instant::now();
     let read = wait_until_ended(&app, &id).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
     assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
-/// A provider that answers the first call and blocks every further call forever.
+/// A provider that answers the first call and blocks all further calls.
 #[derive(Default)]
 struct FirstCallProvider(AtomicUsize);
 
@@ -321,7 +322,7 @@ async fn query_count(app: &TestApp, sql: &str) -> i64 {
     app.database().connect_as_owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// Waits until `answers` provider responses are stored.
+/// Waits until `answers` responses of the provider are stored as progress.
 async fn wait_for_stored_responses(app: &TestApp, answers: i64) {
     let until = async {
         while query_count(app, "SELECT count(*) FROM execution_progress WHERE answer IS NOT NULL").await < answers {
@@ -331,7 +332,7 @@ async fn wait_for_stored_responses(app: &TestApp, answers: i64) {
     tokio::time::timeout(std::time::Duration::from_secs(20), until).await.unwrap();
 }
 
-/// Asserts that the second server resumed the run from the stored response and called its provider once.
+/// Asserts that the second server resumed the run from the stored response, and called its own provider once.
 async fn assert_resumed(other: &TestApp, second: &StubProvider, id: &Value) {
     let read = wait_until_ended(other, id).await;
     assert_eq!(read["queued_result"]["result"], "It was first, then second.");
@@ -359,7 +360,7 @@ async fn resumed_queued_run_reuses_stored_provider_responses() {
 
 #[tokio::test]
 async fn resumed_inline_run_reuses_stored_provider_responses() {
-    // This server has no worker, so it does not resume its own runs.
+    // This server has no worker, so it cannot resume its own runs.
     let server = TestApp::builder().without_worker().provider(Arc::new(FirstCallProvider::default())).start().await;
     let workload = workload_with_two_calls(&server).await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
@@ -370,7 +371,7 @@ async fn resumed_inline_run_reuses_stored_provider_responses() {
     assert_resumed(&other, &second, &id).await;
 }
 
-/// R24: leases, deadlines and the expiry of links use only the database's clock.
+/// R24: leases, deadlines and the expiry of share links use only the database's clock.
 #[tokio::test]
 async fn leases_and_links_ignore_server_clocks() {
     const DAY: i64 = 86_400;
@@ -394,7 +395,7 @@ async fn leases_and_links_ignore_server_clocks() {
     let other_provider = StubProvider::new(Behaviour::Answers("taken away".to_owned()));
     let other =
         TestApp::builder().sharing_storage_of(&server).clock(ahead).provider(other_provider.clone()).start().await;
-    // The worker of the server whose clock is ahead claims queued runs.
+    // Of the servers with different clocks, the one that is ahead has the worker that claims queued runs.
     assert_eq!(
         wait_until_ended(&other, &submit_queued_run(&other, &workload).await).await["queued_result"]["result"],
         "taken away"
@@ -434,7 +435,7 @@ async fn reclaimed_run_of_a_suspended_workload_is_cancelled() {
     let workload = workload_with_two_calls(&server).await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     wait_for_stored_responses(&server, 1).await;
-    // The direct update sends no notification to the server that runs it.
+    // The update bypasses the API, so the executing server receives no wakeup.
     let owner = server.database().connect_as_owner().await.unwrap();
     owner.execute("UPDATE workload SET status = 'suspended', revision = revision + 1", &[]).await.unwrap();
     expire_leases(&server).await;
@@ -445,7 +446,7 @@ async fn reclaimed_run_of_a_suspended_workload_is_cancelled() {
     assert_eq!(second.call_count(), 0);
 }
 
-/// The server that dequeued the run to cancel it died after it recorded the cancellation.
+/// The server that dequeued the run in order to cancel it died after it had recorded the cancellation.
 #[tokio::test]
 async fn interrupted_cancellation_is_completed_by_another_server() {
     let server = TestApp::builder().without_worker().start().await;
@@ -476,7 +477,7 @@ async fn run_with_too_many_reclaims_fails() {
     let server = TestApp::builder().provider(holds.clone()).start().await;
     let workload = server.active_workload("main").await;
     let id = submit_queued_run(&server, &workload).await;
-    // The start of the run extends the lease, so the update below comes after it.
+    // The start of the run extends the lease, so the test waits for the start before it changes the lease.
     holds.wait_for_calls(1).await;
     let owner = server.database().connect_as_owner().await.unwrap();
     let exhaust_reclaims = "UPDATE execution_lease SET takeovers = 5, lapses_at = fairway_now() - interval '1 second'";

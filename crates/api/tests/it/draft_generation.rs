@@ -23,7 +23,7 @@ async fn query_count(app: &TestApp, sql: &str) -> i64 {
     app.database().connect_as_owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// The newest release of the generator, as platform administrators see it.
+/// The newest release of the generator, read as a platform administrator.
 async fn generator_release(app: &TestApp) -> Value {
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT release_id::text FROM release JOIN workload USING (tenant_id, workload_id)
@@ -47,7 +47,7 @@ async fn draft_is_valid_content_and_creates_no_asset() {
     let prompt = app.fixtures().asset_without_versions("prompt_template", "mine").await;
     app.post(format!("/v1/assets/{prompt}/versions"), json!({ "content": content })).await.expect(201);
 
-    // Generation is a run with evidence, under its own principal and release.
+    // A generation is a run with evidence, under the generator's own principal and release.
     let run = app.get(format!("/v1/executions/{}", answer["generation_id"].as_str().unwrap())).await.expect(200);
     assert_eq!((&run["status"], &run["submitted_by"]), (&json!("completed"), &json!("system:generator")));
     assert_eq!((&run["environment"], &run["queued_result"]), (&json!("production"), &Value::Null));
@@ -94,7 +94,7 @@ async fn generation_requires_asset_create_in_the_target_workspace() {
     let elsewhere = given.workspace("elsewhere", "elsewhere").await;
     given.bind_role("user:author", "author", "workspace", Some(&elsewhere)).await;
     given.bind_role("user:runner", "runtime_user", "tenant", Some(crate::fixture::TENANT)).await;
-    // The generator's workload is in a workspace that the author cannot see.
+    // The author cannot see the workspace of the generator's workload, and can still generate drafts.
     generate_in(&app, &elsewhere, DESCRIPTION).as_actor("user:author").await.expect(200);
     for (actor, workspace) in
         [("user:author", WORKSPACE), ("user:runner", WORKSPACE), ("user:runner", &elsewhere), ("anonymous", WORKSPACE)]
@@ -107,7 +107,7 @@ async fn generation_requires_asset_create_in_the_target_workspace() {
     let tenant = given.tenant("abroad").await;
     let there = given.in_tenant(&tenant, "").workspace("there", "there").await;
     generate_in(&app, &there, DESCRIPTION).as_actor("user:author").await.expect_refusal(404, "not_found");
-    // Each tenant has its own generator, and its runs stay in the tenant.
+    // Each tenant has its own generator, whose runs are in the same tenant.
     let drafted = generate_in(&app, &there, DESCRIPTION).in_tenant(&tenant).await.expect(200);
     let path = format!("/v1/executions/{}", drafted["generation_id"].as_str().unwrap());
     app.get(&path).await.expect_refusal(404, "not_found");
@@ -117,7 +117,7 @@ async fn generation_requires_asset_create_in_the_target_workspace() {
     execute.as_actor("user:runner").await.expect_refusal(404, "not_found");
     let listed = app.get("/v1/workloads").await;
     assert!(!listed.text().contains("fairway-generator"), "{listed}");
-    // Nor are its releases visible or changed by anybody but platform operators.
+    // Only platform operators may see or change the generator's releases.
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT release_id::text FROM release JOIN workload USING (tenant_id, workload_id)
         WHERE slug = 'fairway-generator' AND tenant_id = $1::text::uuid";
@@ -140,7 +140,7 @@ async fn generation_requires_asset_create_in_the_target_workspace() {
         .expect_refusal(422, "validation_error");
 }
 
-/// Model output is untrusted data (T17).
+/// Model output is untrusted data (T17), so the server validates it like any request.
 #[tokio::test]
 async fn validates_generated_content_as_untrusted() {
     let provider = StubProvider::new(Behaviour::Blocks);
@@ -192,7 +192,7 @@ async fn validates_generated_content_as_untrusted() {
     let call = &calls.last().unwrap().conversation;
     assert!(!call.system_prompt.contains("release 7") && call.messages[0].content == words);
     assert_eq!(call.system_prompt, last.system_prompt);
-    // The built-in provider copies the description, and references in it are refused.
+    // The built-in provider copies the description into the draft. References in it are refused.
     let app = TestApp::start().await;
     for words in ["Answer like @asset-ref:secrets does it", "Sort letters and !command:activate everything"] {
         let refused = generate(&app, words).await;
@@ -244,7 +244,7 @@ async fn refuses_without_an_active_generator() {
     app.services().draft_generator.provision_generators().await.unwrap();
     generate(&app, DESCRIPTION).await.expect_refusal(503, "generator_unavailable");
     assert_eq!(query_count(&app, "SELECT count(*) FROM asset").await, 0);
-    // Another workload has the generator's slug.
+    // A different workload occupies the generator's slug.
     let app = TestApp::start().await;
     let owner = app.database().connect_as_owner().await.unwrap();
     app.fixtures().workload("mine").await;

@@ -1,4 +1,4 @@
-//! Dry runs of content: previews of prompts and trials of policies. They decide as versions and runs do, and store
+//! Dry runs of content: previews of prompts and trials of policies. They decide like versions and runs do, but store
 //! nothing.
 
 use crate::{
@@ -15,7 +15,7 @@ use fairway_testkit::{
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-/// Tables that a change or a run writes.
+/// Tables that a change or a run would write.
 const TABLES: [&str; 8] = [
     "asset",
     "asset_version",
@@ -27,7 +27,7 @@ const TABLES: [&str; 8] = [
     "idempotency_key",
 ];
 
-/// The number of rows in each of [`TABLES`], once every committed fact is sequenced.
+/// The number of rows in each of [`TABLES`], after every committed fact is sequenced.
 async fn rows(app: &TestApp) -> Vec<i64> {
     audit_log(app).await;
     let owner = app.database().connect_as_owner().await.unwrap();
@@ -46,7 +46,7 @@ fn attempt(app: &TestApp, asset: &str, content: &Value, input: Value) -> Request
     app.post(format!("/v1/assets/{asset}/policy-trial"), json!({ "content": content, "input": input }))
 }
 
-/// A refusal without its request number.
+/// The detail of a refusal, without its request identifier.
 fn detail(answer: &Response) -> Value {
     answer.json()["detail"].clone()
 }
@@ -76,7 +76,7 @@ async fn a_preview_is_the_text_that_a_run_sends_and_nothing_is_stored() {
     let shown = preview(&app, &empty, content.clone(), arguments.clone()).await.expect(200);
     let expected = "be kind to @asset-ref:tone First $arg:who. @asset-ref:tone 2.5 [\"a\",1] true !command:go";
     assert_eq!(shown, json!({ "text": expected }));
-    // An idempotency key has no effect: the same key renders another text.
+    // The idempotency key has no effect: the same key renders a different text.
     let again = preview(&app, &empty, json!({ "system_prompt": "x" }), json!({})).idempotency_key("one").await;
     assert_eq!(again.expect(200), json!({ "text": "x" }));
     let refused = preview(&app, &empty, json!({ "system_prompt": "$arg:x" }), json!({})).await;
@@ -129,7 +129,8 @@ async fn a_preview_refuses_what_a_version_refuses() {
     assert_eq!(detail(&answer), detail(&made));
     assert!(!answer.text().contains(canary), "{answer}");
 
-    // The arguments: the token that needs a value, or the reference to the prompt that has the token.
+    // Cases for arguments. The reported offset is that of the token that needs a value, or of the reference to the
+    // prompt with that token.
     let content =
         json!({ "system_prompt": "é $arg:n @asset-ref:tone", "variables": [{ "name": "n", "type": "number" }] });
     for (arguments, code, offset) in [
@@ -146,7 +147,7 @@ async fn a_preview_refuses_what_a_version_refuses() {
         let answer = preview(&app, &mine, content, arguments).await.expect_refusal(422, "validation_error");
         assert_eq!(answer["fields"][0]["path"], path);
     }
-    // Another kind of asset.
+    // The asset is not a prompt template.
     let skill = given.asset_without_versions("skill", "skill").await;
     for answer in [
         preview(&app, &skill, json!({ "system_prompt": "x" }), json!({})).await,
@@ -157,7 +158,8 @@ async fn a_preview_refuses_what_a_version_refuses() {
     }
 }
 
-/// Without the second look, who is granted one template reads every prompt of its workspace through it.
+/// A preview checks the visibility of each included asset for the caller. Otherwise a caller with a grant for one
+/// template could read every prompt of its workspace.
 #[tokio::test]
 async fn a_preview_shows_only_included_assets_that_the_caller_sees() {
     let app = TestApp::start().await;
@@ -179,7 +181,7 @@ async fn a_preview_shows_only_included_assets_that_the_caller_sees() {
         app.post(format!("/v1/assets/{}/prompt-preview{query}", shown.asset_id), body).as_actor(actor)
     };
     for from in [None, Some(here.as_str()), Some(there.as_str())] {
-        // Whether the prompt exists, includes another one, or is unknown makes no difference.
+        // For a hidden asset, the response does not show whether it exists, includes other assets, or is unknown.
         let answers = [ask("hidden", "user:ada", from).await, ask("nested", "user:ada", from).await];
         let unknown = ask("unknown", "user:ada", from).await;
         unknown.expect_refusal(422, "prompt_unknown_asset");
@@ -191,7 +193,8 @@ async fn a_preview_shows_only_included_assets_that_the_caller_sees() {
         assert_eq!(ask("hidden", "user:both", from).await.expect(200)["text"], "a secret");
     }
     ask("hidden", "user:both", Some(&there)).await.expect_refusal(404, "not_found");
-    // From a workspace that sees the template alone, the caller learns that the other one is elsewhere.
+    // The caller sees both assets, but this workspace sees only the template. The refusal therefore says that the
+    // asset is in another workspace.
     app.post(&grants, json!({ "grantee_workspace_id": there })).await.expect(201);
     ask("hidden", "user:both", Some(&there)).await.expect_refusal(422, "prompt_cross_workspace");
     ask("hidden", "user:ada", Some(&there)).await.expect_refusal(422, "prompt_unknown_asset");
@@ -207,7 +210,7 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
     reviewed["obligations"] = json!(["human_review"]);
     let content = json!({
         "rules": [rule("dev", "environment == \"dev\" && inputs.n > 9", "deny"), reviewed],
-        // Failed tests are what an author tries to understand.
+        // A trial accepts a bundle whose tests fail, because authors use trials to find the cause.
         "tests": [{ "name": "t", "input": { "inputs": { "n": 1 } }, "expect": { "outcome": "allow" } }],
     });
     let before = (rows(&app).await, artifacts.put_count());
@@ -246,7 +249,7 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
         assert_eq!(field, (&json!("input"), &json!("invalid_policy_input")), "{answer}");
         assert!(!answer.text().contains(canary), "{answer}");
     }
-    // A bundle that no version can have.
+    // A bundle that is invalid as a version.
     let invalid = json!({ "rules": [rule("a", &format!("1 + {canary}"), "allow"), rule("a", "inputs.n", "allow")] });
     let answer = attempt(&app, &policy, &invalid, json!({})).await;
     answer.expect_refusal(400, "invalid_content");
@@ -257,7 +260,7 @@ async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
     assert_eq!(listed.as_array().unwrap().len(), 1);
 }
 
-/// Content and input of a dry run are untrusted: they take bounded time and memory, on the blocking pool (T12, T13).
+/// Content and input of a dry run are untrusted. They use bounded time and memory, on the blocking pool (T12, T13).
 #[tokio::test]
 async fn heavy_dry_runs_are_bounded_and_do_not_block_the_thread() {
     let app = TestApp::start().await;
@@ -269,7 +272,7 @@ async fn heavy_dry_runs_are_bounded_and_do_not_block_the_thread() {
         json!({ "id": format!("r{index}"), "condition": condition, "outcome": "allow", "reason_code": "x" })
     };
     let content = json!({ "rules": (0..200).map(rule).collect::<Vec<_>>() });
-    // The estimate counts every value, so a few rules use up the steps.
+    // The estimate counts every value of the input, so a few rules exhaust the permitted steps.
     let numbers: Vec<usize> = (0..45).collect();
     let input = json!({ "inputs": { "list": numbers, "unread": numbers } });
     let tried = assert_bounded("a costly policy", attempt(&app, &policy, &content, input.clone())).await.expect(200);

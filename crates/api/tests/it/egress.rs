@@ -8,7 +8,7 @@ use crate::{
 use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
 use serde_json::json;
 
-/// The script gateway can be on a private address that tenants cannot reach.
+/// The script gateway may have a private address. Tenants cannot reach it through other components.
 #[tokio::test]
 async fn only_scripts_reach_the_runtime_gateway() {
     let gateway = FaultyEndpoint::start().await;

@@ -1,4 +1,4 @@
-//! E-mail by a real SMTP server: content, deferral, rejection, and the mailbox of a person.
+//! E-mails through a real SMTP server: content, deferral, rejection, and personal mailboxes.
 
 use crate::{
     delivery::{
@@ -10,7 +10,7 @@ use crate::{
 use fairway_testkit::{SmtpServer, TestApp};
 use serde_json::{Value, json};
 
-/// A server that sends e-mails as `fairway@example.com`, and its mail server.
+/// Starts a server that sends e-mails as `fairway@example.com`, and the SMTP server that receives them.
 async fn server() -> (TestApp, SmtpServer) {
     let smtp = SmtpServer::start().unwrap();
     let app = TestApp::builder()
@@ -19,7 +19,7 @@ async fn server() -> (TestApp, SmtpServer) {
     (app.start().await, smtp)
 }
 
-/// Stores the identity of the local user, whose address is the verified claim of its sign-in.
+/// Stores an identity of the local user with a verified e-mail address, as a sign-in does.
 async fn sign_in(app: &TestApp) {
     let owner = app.database().connect_as_owner().await.unwrap();
     let signed_in =
@@ -38,7 +38,7 @@ async fn email_arrives_as_text_and_html() {
     want(&app, "email").await;
     suspend(&stage).await;
     let mail = smtp.wait_for_mails(1).await.swap_remove(0);
-    // The local user has no verified address, so the delivery to its own mailbox fails.
+    // The local user has no verified address yet, so the delivery to the user's own mailbox fails.
     let to_team = |one: &&Value| one["destination_id"] == team && one["status"] == "sent";
     let found = await_deliveries(&app, |found| found.iter().any(|one| to_team(&one))).await;
     let sent = found.iter().find(to_team).unwrap();
@@ -55,7 +55,7 @@ async fn email_arrives_as_text_and_html() {
     }
     assert_eq!(mail.parts.keys().collect::<Vec<_>>(), ["text/html", "text/plain"]);
     assert_eq!((&sent["last_response_status"], &sent["attempt_count"]), (&json!(250), &json!(1)));
-    // The password belongs to the operator.
+    // The SMTP password belongs to the operator, so no response shows it.
     let shown = app.get(ORGANIZATION).await;
     assert!(!shown.text().contains("p:w") && !shown.text().contains("p%3Aw"), "{shown}");
 }
@@ -139,7 +139,7 @@ async fn burst_reaches_its_person_as_three_mails_and_one_for_the_rest() {
     app.patch(format!("/v1/tenants/{TENANT}/settings"), on).await.expect(200);
     sign_in(&app).await;
     want(&app, "email").await;
-    // A window of five minutes begins, so that all facts lie in it.
+    // Waits for the start of a five-minute window, so that all facts are within one window.
     let owner = app.database().connect_as_owner().await.unwrap();
     let left = "SELECT 301 - (floor(extract(epoch FROM now()))::bigint % 300)";
     app.database().move_clock(owner.query_one(left, &[]).await.unwrap().get(0)).await.unwrap();

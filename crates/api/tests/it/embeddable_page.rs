@@ -1,5 +1,5 @@
-//! T31: only pages of named workloads can be framed by other sites. They load only files of the server, and error pages
-//! load nothing.
+//! T31: other sites can frame only the pages of listed workloads. These pages load only files of the server, and
+//! error pages load nothing.
 
 use fairway_testkit::{FaultProxy, ProxyFault, TestApp, app::Response};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ async fn workload_with_interface(app: &TestApp, slug: &str, mode: &str) -> Strin
     workload
 }
 
-/// Checks an error page or a runtime page; returns its text.
+/// Asserts the headers of a runtime page or an error page. Returns its text.
 #[track_caller]
 fn assert_page(answer: &Response, status: u16, ancestors: &str) -> String {
     assert_eq!(answer.status, status, "{answer}");
@@ -162,7 +162,7 @@ async fn link_shared_page_requires_a_valid_link() {
     refused(&get("fws_nonsense").await);
     assert_page(&get(token).await, 200, "'self'");
     let body = json!({ "environment": "dev", "inputs": {} });
-    // A refused run does not consume a use of the link.
+    // A refused run does not count as a use of the share link.
     app.post(format!("/v1/workloads/by-slug/ticket-classifier/execute?token={token}"), body)
         .await
         .expect_refusal(409, "no_active_release");
@@ -178,7 +178,7 @@ async fn link_shared_page_requires_a_valid_link() {
     assert_not_found(&app.get("/ticket-classifier").await);
 }
 
-/// Errors are HTML pages too, because they appear in a frame. They carry `Retry-After` for programs.
+/// Errors are HTML pages too, because they can appear in a frame. `Retry-After` serves programs that call the page.
 #[tokio::test]
 async fn errors_are_html_pages_with_retry_after() {
     let app = TestApp::builder()

@@ -19,7 +19,7 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// A flow that searches for the ticket and returns the found chunks.
+/// A flow that searches documents with the ticket as the query, and returns the found chunks.
 pub(crate) const SEARCH_FLOW: &str = "\
 name: Search
 description: Looks documents up.
@@ -35,7 +35,7 @@ steps:
     output: '{{steps.find.output}}'
 ";
 
-/// A server with local provider `accounts`, of which `embedding` is the embedding account.
+/// Builds a server with these local provider accounts. `embedding` is the account for embeddings.
 pub(crate) fn server_with_accounts(accounts: &[&str], embedding: &str) -> Builder {
     let account = |name: &&str| format!("[[providers]]\naccount_slot = \"{name}\"\nkind = \"local\"\n");
     TestApp::builder()
@@ -78,7 +78,7 @@ async fn embedding_of_search(app: &TestApp, workload: &ActiveWorkload) -> (Strin
     (account, event["index_revision"].as_i64().unwrap())
 }
 
-/// The verdict, code and message of a gate of the release.
+/// The verdict, code and message of the release's gate with this name.
 async fn gate(app: &TestApp, workload: &ActiveWorkload, name: &str) -> (String, String, String) {
     let gates = app.get(format!("/v1/releases/{}/gates", workload.release_id)).await.expect(200);
     let gate = gates.as_array().unwrap().iter().find(|gate| gate["gate"] == name).unwrap();
@@ -86,7 +86,7 @@ async fn gate(app: &TestApp, workload: &ActiveWorkload, name: &str) -> (String, 
     (field("verdict"), field("code"), field("message"))
 }
 
-/// A release that searches a knowledge base and pins the documents of its approval.
+/// Creates a release that searches a knowledge base, in an environment that pins the documents of the approval.
 async fn pinned_release(app: &TestApp, base: &Version) -> ActiveWorkload {
     let settings = format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings");
     let pinning = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": true });
@@ -106,12 +106,12 @@ async fn pinned_release_survives_a_changed_embedding_model() {
     let workload = pinned_release(&app, &base).await;
     assert_eq!(embedding_of_search(&app, &workload).await, ("old".to_owned(), 2));
 
-    // While its account is configured, the old model embeds queries against the old vectors.
+    // While the old account is configured, queries are embedded with the old model, which matches the stored vectors.
     let changed = server_with_accounts(&["old", "new"], "new").sharing_storage_of(&app).start().await;
     assert_eq!(embedding_of_search(&changed, &workload).await, ("old".to_owned(), 2));
     assert_eq!(gate(&changed, &workload, "embedding").await.0, "pass");
 
-    // Without the account the search fails, and the gate names the remedy.
+    // Without the old account, the search fails, and the gate names the remedy.
     let moved = server_with_accounts(&["new"], "new").sharing_storage_of(&app).start().await;
     let failed = search(&moved, &workload).await;
     assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("embedding_mismatch")));
@@ -147,7 +147,7 @@ async fn pinned_release_survives_a_changed_embedding_model() {
     assert_eq!(gate(&moved, &workload, "embedding").await.0, "pass");
     assert_eq!(gate(&moved, &workload, "documents").await.1, "documents", "no documents were added");
 
-    // Documents that are added later go into another revision; the pinned revision stays.
+    // Documents that are added later are in a new revision. The pinned revision does not change.
     moved.post(documents_path(&base, ""), text_document("leave", "Forty days of leave.")).await.expect(201);
     assert_eq!(embedding_of_search(&moved, &workload).await, ("new".to_owned(), 4));
     assert_eq!(gate(&moved, &workload, "documents").await.1, "documents_drifted");
@@ -155,7 +155,7 @@ async fn pinned_release_survives_a_changed_embedding_model() {
     assert_eq!(crate::share_link::query_number(&app, facts).await, 2);
 }
 
-/// A changed setting does not change existing knowledge bases.
+/// A changed embedding setting does not affect existing knowledge bases until they are re-embedded.
 #[tokio::test]
 async fn knowledge_base_keeps_its_model_until_reembedding() {
     let app = server_with_accounts(&["old", "new"], "old").start().await;
@@ -185,7 +185,7 @@ async fn knowledge_base_keeps_its_model_until_reembedding() {
         (&json!("leave"), &json!(false))
     );
 
-    // The old account is removed before re-embedding: added documents get vectors of the new model.
+    // The old account is removed. After re-embedding, added documents get vectors of the new model.
     let moved = server_with_accounts(&["new"], "new").sharing_storage_of(&app).start().await;
     ask(&moved).await.expect_refusal(409, "embedding_mismatch");
     let added = moved.post(documents_path(&base, ""), text_document("food", "Lunch is at noon.")).await.expect(201);
@@ -202,14 +202,14 @@ async fn knowledge_base_keeps_its_model_until_reembedding() {
         let refused = moved.post(documents_path(&base, "/reembed"), json!({ "max_chunks": most })).await;
         assert_eq!(refused.expect_refusal(422, "validation_error")["fields"][0]["path"], "max_chunks");
     }
-    // A knowledge base with text search needs no vectors.
+    // Text search needs no vectors, so this knowledge base accepts documents.
     let words = app.fixtures().asset_with_version("knowledge_base", "words", knowledge_content("words")).await;
     app.post(documents_path(&words, ""), text_document("a", "b")).await.expect(201);
     let nothing = app.post(documents_path(&words, "/reembed"), json!({})).await.expect(200);
     assert_eq!((&nothing["chunk_count"], &nothing["index_revision"]), (&json!(0), &json!(1)));
 }
 
-/// Returns vectors of the maximum dimension, so that the search compares few of them.
+/// A provider whose vectors have the maximum dimension, so that the search limit covers only few of them.
 struct LongVectorProvider;
 
 #[async_trait]
@@ -262,7 +262,7 @@ async fn capped_vector_search_is_reported() {
     assert!(message.contains("`handbook`"), "{message}");
 }
 
-/// Records the texts to embed, and blocks every response until it is released.
+/// A provider that records the texts to embed, and blocks every response until the test releases it.
 struct BlockedEmbeddings {
     texts: Mutex<Vec<String>>,
     calls: watch::Sender<usize>,
@@ -287,7 +287,7 @@ impl Provider for BlockedEmbeddings {
     }
 }
 
-/// T46: two tenants whose ingestion waits for a slow model leave permits for a third tenant.
+/// T46: the ingestion of two tenants waits for a slow embedding model. A third tenant still gets a permit.
 #[tokio::test]
 async fn two_tenants_cannot_hold_all_ingestion_permits() {
     let blocked = Arc::new(BlockedEmbeddings {
@@ -329,7 +329,7 @@ async fn two_tenants_cannot_hold_all_ingestion_permits() {
     }
 }
 
-/// T46: a tenant whose ingestion waits for a slow model leaves permits for another tenant.
+/// T46: the ingestion of one tenant waits for a slow embedding model. Another tenant still gets a permit.
 #[tokio::test]
 async fn one_tenant_holds_at_most_half_of_the_ingestion_permits() {
     let blocked = Arc::new(BlockedEmbeddings {

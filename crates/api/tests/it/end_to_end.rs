@@ -1,4 +1,5 @@
-//! End-to-end test from an empty database to a governed answer and its evidence, field by field.
+//! End-to-end test from an empty database to a governed answer and its evidence. It checks every field of the
+//! responses.
 
 use crate::fixture::{NAMESPACE, WORKSPACE};
 use fairway_testkit::TestApp;
@@ -33,7 +34,7 @@ steps:
       category: '{{steps.classify.output}}'
 ";
 
-/// Asserts that the value is a UUID of version 7, and returns it.
+/// Asserts that the value is a UUIDv7, and returns it.
 #[track_caller]
 fn parse_id(value: &Value) -> String {
     let text = value.as_str().unwrap_or_else(|| panic!("no identifier: {value}"));
@@ -41,7 +42,7 @@ fn parse_id(value: &Value) -> String {
     text.to_owned()
 }
 
-/// Parses a timestamp of the service: RFC 3339 in UTC with `Z`.
+/// Parses a timestamp of the API: RFC 3339 in UTC, with `Z`.
 #[track_caller]
 fn parse_timestamp(value: &Value) -> time::OffsetDateTime {
     let text = value.as_str().unwrap_or_else(|| panic!("no timestamp: {value}"));
@@ -61,7 +62,7 @@ fn member_names(value: &Value) -> Vec<&str> {
 async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     let app = TestApp::start().await;
 
-    // Assets: a prompt, a model policy, a policy bundle.
+    // Creates the assets: a prompt, a model policy and a policy bundle.
     let made = app
         .post("/v1/assets", json!({ "slug": "ticket-prompt", "asset_kind": "prompt_template", "owner_ref": "team:a" }))
         .as_actor("user:ada")
@@ -88,7 +89,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     let made = app.post(&path, json!({ "content": content })).as_actor("user:ada").await;
     let version = made.expect(201);
     let version_id = parse_id(&version["asset_version_id"]);
-    // Without numbers, the canonical form is compact JSON with sorted members.
+    // The content has no numbers, so its canonical form equals compact JSON with sorted members.
     let canonical = content.to_string();
     assert_eq!(
         version,
@@ -100,7 +101,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
             "created_at": version["created_at"], "created_by": "user:ada",
         })
     );
-    // The artifact contains exactly the bytes of the checksum.
+    // The artifact contains exactly the bytes that the checksum covers.
     let artifact = app.home().join("artifacts").join(version["artifact_ref"].as_str().unwrap());
     assert_eq!(std::fs::read_to_string(artifact).unwrap(), canonical);
     let read = app.get(format!("{path}/{version_id}?workspace_id={WORKSPACE}")).await;
@@ -120,7 +121,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     ]);
     let policy = given.policy_with_rules("ticket-policy", rules).await;
 
-    // A flow is an asset that keeps its YAML text.
+    // A flow is an asset that preserves its YAML source text.
     let made = app
         .post("/v1/flows", json!({ "slug": "ticket-flow", "owner_ref": "team:a", "content_yaml": FLOW }))
         .await
@@ -131,7 +132,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     assert_eq!(made["version"]["content"]["entry_step"], "check");
     assert_eq!(app.get(format!("/v1/flows/{flow_id}?workspace_id={WORKSPACE}")).await.expect(200), made);
 
-    // The workload.
+    // Creates the workload.
     let body = json!({ "slug": "ticket-classifier", "owner_ref": "team:support", "invocation_mode": "form" });
     let made = app.post("/v1/workloads", body).as_actor("user:ada").await;
     let workload = made.expect(201);
@@ -147,7 +148,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     );
     assert_eq!(made.header("etag"), Some("\"1\""));
 
-    // The release, from draft to active.
+    // Creates the release, and takes it from draft to active.
     let body = json!({
         "workload_id": workload_id, "environment": "dev", "target_lane": "all", "policy_bundle_id": policy.asset_id,
     });
@@ -224,7 +225,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
         release_id
     );
 
-    // The governed answer.
+    // Executes the workload: the governed answer.
     let ran = app.post(execute, body).as_actor("user:grace").await;
     let answer = ran.expect(200);
     let execution_id = parse_id(&answer["execution_id"]);
@@ -239,7 +240,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     );
     assert_eq!(answer["metadata"]["classify"]["provider"], "local");
 
-    // The submitter reads the result; other callers read the run without it.
+    // The submitter reads the run with its result. Other callers read the run without the result.
     let read = app.get(format!("/v1/executions/{execution_id}")).as_actor("user:grace").await.expect(200);
     assert_eq!(
         read,
@@ -258,7 +259,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     let foreign = app.get(format!("/v1/executions/{execution_id}")).as_actor("user:ada").await.expect(200);
     assert_eq!(foreign["queued_result"], Value::Null);
 
-    // The evidence.
+    // Reads the evidence.
     let evidence = app.get(format!("/v1/executions/{execution_id}/evidence-graph?format=flat")).await.expect(200);
     let sections = [
         "approvals",
@@ -321,14 +322,14 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
         }])
     );
 
-    // The evidence is a snapshot that later changes do not alter.
+    // Evidence is a snapshot: later changes do not alter it.
     app.patch(format!("/v1/workloads/{workload_id}"), json!({ "owner_ref": "team:other" })).await.expect(200);
     app.post(&transition, json!({ "to_state": "retired" })).await.expect(200);
     let later = app.get(format!("/v1/executions/{execution_id}/evidence-graph")).await.expect(200);
     assert_eq!(later, evidence);
 }
 
-/// The version identifier of a flow.
+/// The identifier of a flow's newest version.
 async fn flow_version_id(app: &TestApp, flow_id: &str) -> Value {
     let flow = app.get(format!("/v1/flows/{flow_id}?workspace_id={WORKSPACE}")).await.expect(200);
     flow["asset_version_id"].clone()

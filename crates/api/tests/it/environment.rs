@@ -12,7 +12,7 @@ async fn put_settings(app: &TestApp, body: Value) -> Response {
     app.put(settings_path("dev"), body).await
 }
 
-/// Sets the approval rule of `dev`, without pinned documents.
+/// Sets the approval rule of `dev`. Documents are not pinned.
 async fn set_approval_rule(app: &TestApp, min_approvals: u8, allow_self_approval: bool) {
     let body = json!({
         "min_approvals": min_approvals, "allow_self_approval": allow_self_approval, "pin_documents": false,
@@ -45,7 +45,7 @@ async fn settings_return_defaults_until_configured() {
         .expect_refusal(412, "precondition_failed");
     let first = put_settings(&app, stricter.clone()).await;
     assert_eq!((&first.expect(200)["min_approvals"], first.header("etag")), (&json!(2), Some("\"1\"")));
-    // An identical request changes nothing.
+    // A request that repeats the settings changes nothing.
     assert_eq!(put_settings(&app, stricter).await.header("etag"), Some("\"1\""));
     let second = json!({ "min_approvals": 3, "allow_self_approval": false, "pin_documents": false });
     let replaced = app.put(settings_path("dev"), second).header("If-Match", "\"1\"").await;
@@ -54,10 +54,10 @@ async fn settings_return_defaults_until_configured() {
     // Production pins documents by default.
     let initial = app.get(settings_path("production")).await.expect(200);
     assert_eq!((&initial["min_approvals"], &initial["pin_documents"]), (&json!(1), &json!(true)));
-    // Outside `dev` a release needs a second person by default.
+    // Outside `dev`, a second person must approve a release by default.
     assert_eq!(initial["allow_self_approval"], false);
     assert_eq!(app.get(settings_path("staging")).await.expect(200)["allow_self_approval"], false);
-    // The request replaces every setting, so every field is required.
+    // The request replaces all settings, so every field is required.
     let whole = json!({ "min_approvals": 2, "allow_self_approval": true, "pin_documents": true });
     for field in ["min_approvals", "allow_self_approval", "pin_documents"] {
         let mut body = whole.clone();
@@ -103,7 +103,7 @@ async fn quorum_counts_distinct_approvers_other_than_the_author() {
     }
     approve(&app, &release, "user:cy").await.expect(201);
     transition(&app, &release, "approved").await.expect(200);
-    // A rule that became stricter after approval applies to the activation too.
+    // Activation checks the current rule, even if it became stricter after the approval.
     set_approval_rule(&app, 3, false).await;
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
     assert_eq!((&gates[0]["gate"], &gates[0]["code"]), (&json!("approvals"), &json!("approval_required")));
@@ -127,7 +127,7 @@ async fn releases_outside_dev_need_a_second_person_by_default() {
         approve(&app, &release, "user:bob").await.expect(201);
         transition(&app, &release, "approved").await.expect(200);
     }
-    // The setting permits it.
+    // With this setting, the author may approve alone.
     let alone = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": false });
     app.put(settings_path("staging"), alone).await.expect(200);
     let release = given.draft_in(&workload, "staging", &[policy]).await;
@@ -179,12 +179,12 @@ async fn bound_profile_limits_approver_roles_and_validity() {
     transition(&app, &release, "review_ready").await.expect(200);
     let refused = approve(&app, &release, "user:bob").await.expect_refusal(403, "approver_role_required");
     assert_eq!(refused["roles"], json!(["workspace_admin"]));
-    // The role restriction applies to approvals only; a rejection needs no such role.
+    // Only approvals require the role. Rejections do not.
     let rejected = json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), rejected).as_actor("user:bob").await.expect(201);
     approve(&app, &release, "user:cy").await.expect(201);
 
-    // Two hours by the database's clock.
+    // Nearly two hours pass on the database's clock, so the approval is still valid.
     app.database().move_clock(2 * 3_600 - 60).await.unwrap();
     transition(&app, &release, "approved").await.expect(200);
     app.database().move_clock(2 * 3_600 + 60).await.unwrap();

@@ -1,4 +1,4 @@
-//! Erasures of a person's texts: decisions of two people, what is erased, and evidence that still verifies.
+//! Erasures of a person's texts: decisions by two people, the erased data, and evidence that still verifies.
 
 mod decisions;
 mod documents;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 const SUBJECT: &str = "user:eve";
 const REQUESTER: &str = "user:ada";
 const APPROVER: &str = "user:grace";
-/// A word that is in every text of the subject.
+/// A word that every text of the subject contains.
 const CANARY: &str = "canaryoferasure";
 
 /// Requests an erasure of the subject's texts, and returns its path.
@@ -38,19 +38,19 @@ async fn approve(app: &TestApp, erasure: &str) {
     app.post(format!("{erasure}/approve"), json!({})).as_actor(APPROVER).await.expect(200);
 }
 
-/// Carries out what can be erased now.
+/// Executes one pass of the erasures, which erases what is erasable now.
 async fn carry_out(app: &TestApp) {
     while app.services().erasures.carry_out_approved().await.unwrap() {}
 }
 
-/// Carries out approved erasures to their end, after all that was in progress at their approval has ended.
+/// Executes approved erasures to completion, including the texts of runs that were active at the approval.
 async fn complete(app: &TestApp) {
     carry_out(app).await;
     app.database().move_clock(200).await.unwrap();
     carry_out(app).await;
 }
 
-/// A server with a workload that stores all texts of a run: transcripts, queries, progress and conversation turns.
+/// A server with a workload that stores all kinds of texts: transcripts, queries, progress and conversation turns.
 struct Desk {
     provider: Arc<StubProvider>,
     app: TestApp,
@@ -79,7 +79,7 @@ impl Desk {
         Self { provider, app, workload }
     }
 
-    /// A run of an actor.
+    /// A request that runs the workload as an actor.
     fn execute(&self, actor: &str, ticket: &str) -> Request {
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket }, "session_id": "s" });
         self.app.post(self.workload.execute_path(), body).as_actor(actor)
@@ -111,7 +111,7 @@ async fn erased_texts_are_absent_and_bundles_still_verify() {
     let theirs = desk.execute(SUBJECT, &format!("Where is {CANARY}?")).await.expect(200);
     desk.provider.set_behaviour(Behaviour::Answers("Elsewhere.".to_owned()));
     let other = desk.execute("user:local", "Where?").await.expect(200);
-    // A queued run stores its progress.
+    // A queued run also stores its progress.
     desk.provider.set_behaviour(Behaviour::Answers(format!("It is {CANARY}.")));
     let queued = desk.execute(SUBJECT, CANARY).header("prefer", "respond-async").await.expect(202);
     wait_until_ended(app, &queued["execution_id"]).await;
@@ -132,14 +132,14 @@ async fn erased_texts_are_absent_and_bundles_still_verify() {
     assert_eq!((&done["status"], counts), (&json!("completed"), [json!(2), json!(2), json!(0)]), "{done}");
     assert_eq!(tables_with(app.database(), CANARY).await, [""; 0]);
 
-    // The run, its events and its conversation are readable and empty.
+    // Run, events and conversation can still be read, but contain no text.
     let read = app.get(format!("/v1/executions/{id}")).as_actor(SUBJECT).await.expect(200);
     assert_eq!((&read["status"], &read["queued_result"]), (&json!("completed"), &Value::Null));
     let events = app.get(format!("/v1/executions/{id}/events")).as_actor(SUBJECT).await;
     assert!(events.status == 200 && !events.text().contains(CANARY), "{events}");
     assert_eq!(turns_of_actor(app, &desk.workload, "s", SUBJECT).await, json!([]));
     assert_eq!(desk.payloads(&theirs).await, [Value::Null; 0]);
-    // Evidence says so, and keeps everything else.
+    // The evidence reports the erasure, and is otherwise unchanged.
     let mut evidence = desk.evidence(&theirs).await;
     let run = evidence["execution"].as_object_mut().unwrap();
     assert!(run.remove("erased_at").unwrap().is_string());
@@ -151,7 +151,8 @@ async fn erased_texts_are_absent_and_bundles_still_verify() {
     let graph = app.get(format!("/v1/executions/{id}/evidence-graph?format=graph")).await.expect(200);
     assert_eq!(graph["nodes"][0]["data"]["erasure_id"], done["erasure_id"]);
 
-    // A bundle of before and one of after verify; the later one holds the facts of the erasure.
+    // Evidence bundles from before and after the erasure verify. The later bundle also contains the facts of the
+    // erasure.
     let after = bundle(app, id).await;
     for file in [&before.0, &after] {
         let report = verify_bundle(&file.body, &keys(app).await);
@@ -164,7 +165,7 @@ async fn erased_texts_are_absent_and_bundles_still_verify() {
     assert!(predicate.facts.iter().any(|fact| fact.body.contains("\"erasure.approved\"")));
     assert_eq!(statement(&before.0).subject, statement(&after).subject);
 
-    // Another person's run is untouched.
+    // Runs of other people do not change.
     assert!(desk.evidence(&other).await["execution"].get("erased_at").is_none());
     assert!(!desk.payloads(&other).await.is_empty());
     let turns = turns_of_actor(app, &desk.workload, "s", "user:local").await;
@@ -182,7 +183,7 @@ async fn erasure_waits_for_the_end_of_runs() {
     desk.provider.wait_for_calls(calls + 1).await;
     let erasure = request_erasure(app, SUBJECT).await;
     approve(app, &erasure).await;
-    // A later run is not covered.
+    // The erasure does not cover a run that starts later.
     let later = desk.execute(SUBJECT, "later").header("prefer", "respond-async").await.expect(202);
     for _ in 0..2 {
         carry_out(app).await;

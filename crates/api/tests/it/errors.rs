@@ -61,7 +61,7 @@ async fn malformed_requests_end_only_their_connection() {
     }
 }
 
-/// An artifact store that panics at every write.
+/// An artifact store that panics on every write.
 struct PanickingStore;
 
 #[async_trait]
@@ -121,7 +121,7 @@ async fn unavailable_artifact_store_returns_503_and_stores_nothing() {
     let ready = app.get("/readyz").await;
     assert_eq!(ready.expect(503)["artifacts"], "unavailable");
     app.get("/healthz").await.expect(200);
-    // The retried request is the first effect of its key once the store is available.
+    // The refused request did not consume its key: the retry executes once the store is available.
     faults.set_fault(ArtifactFault::None);
     let made = app.post(&path, body).idempotency_key("try").await;
     assert_eq!(made.expect(201)["version_label"], "v1");
@@ -136,7 +136,7 @@ async fn unavailable_database_returns_503() {
     let owner = app.database().connect_as_owner().await.unwrap();
     let name: String = owner.query_one("SELECT current_database()::text", &[]).await.unwrap().get(0);
     drop(owner);
-    // Connections are closed through the `postgres` database, as maintenance does it.
+    // Terminates the server's connections from the `postgres` database, as database maintenance does.
     let url = app.database().url().replace(&name, "postgres");
     let maintenance = fairway_testkit::connect(&url).await.unwrap();
     maintenance.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false")).await.unwrap();
@@ -165,12 +165,13 @@ fn documented_codes(text: &str, table: &str) -> BTreeSet<String> {
     rows.lines().filter_map(code).collect()
 }
 
-/// The sources of the crates that define error codes, without tests.
+/// The source texts of the crates that define error codes, without their tests.
 fn error_defining_sources() -> Vec<String> {
     fn collect_sources(folder: &Path, texts: &mut Vec<String>) {
         for entry in fs::read_dir(folder).unwrap().flatten() {
             let (path, name) = (entry.path(), entry.file_name());
-            // Errors of settings are printed at startup, and health probes return status words.
+            // Excluded: errors of settings are printed at startup, and health probes return status words, so neither
+            // has an error code.
             if name == "config" || name == "config.rs" || name == "operator_endpoints.rs" {
                 continue;
             }
@@ -192,13 +193,13 @@ fn error_defining_sources() -> Vec<String> {
     texts
 }
 
-/// The string literals in `source` that look like codes.
+/// The string literals in `source` that have the form of an error code.
 fn code_literals(source: &str) -> impl Iterator<Item = &str> {
     let code = |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     source.split('"').skip(1).step_by(2).filter(code)
 }
 
-/// The source after each occurrence of `text`, up to `length` bytes.
+/// For each occurrence of `text`, up to `length` bytes of the source that follow it.
 fn excerpts_after<'s>(source: &'s str, text: &'static str, length: usize) -> impl Iterator<Item = &'s str> {
     source.match_indices(text).map(move |(at, _)| {
         let rest = &source[at + text.len()..];
@@ -212,13 +213,13 @@ fn documented_codes_match_the_sources() {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors.md")).unwrap();
     let tables: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("<!-- codes:")?.strip_suffix(" -->")).collect();
-    // Tests of the command line compare its own table.
+    // The command line's own tests compare its table.
     let tables = tables.iter().filter(|table| **table != "cli");
     let documented: BTreeSet<String> = tables.flat_map(|table| documented_codes(&text, table)).collect();
     let sources = error_defining_sources();
     let mut known = BTreeSet::new();
     for source in &sources {
-        // A code is a return value of a function `code`, or the first literal after a `StatusCode`.
+        // An error code is a return value of a function `code`, or the first string literal after a `StatusCode`.
         for body in excerpts_after(source, "fn code(", 4_000) {
             let body = body.split("\n    }\n").next().unwrap();
             known.extend(code_literals(body).map(str::to_owned));
@@ -254,7 +255,7 @@ async fn all_invalid_fields_are_reported_at_once() {
     let workload = app.fixtures().workload("main").await;
     let links = format!("/v1/workloads/{workload}/share-links");
     for (path, body, expected) in [
-        // Wrong types, missing fields and unknown fields.
+        // Cases with wrong types, missing fields and unknown fields.
         (
             "/v1/assets",
             json!({ "slug": 1, "owner_ref": [], "kind": "skill" }),
@@ -266,7 +267,7 @@ async fn all_invalid_fields_are_reported_at_once() {
             vec!["environment invalid", "target_lane invalid", "workload_id invalid"],
         ),
         ("/v1/role-bindings", json!({}), vec!["principal missing", "role missing", "scope_kind missing"]),
-        // Wrong values.
+        // Cases with invalid values.
         (
             "/v1/role-bindings",
             json!({ "principal": "x", "role": "nope", "scope_kind": "galaxy", "scope_ref": "q" }),

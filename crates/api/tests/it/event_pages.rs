@@ -1,4 +1,4 @@
-//! The events of ended runs: they are sent page by page, and the memory for slow clients is bounded.
+//! Events of ended runs: the server sends them page by page, and bounds the memory for slow clients.
 
 use crate::{
     dispatch::execution_path,
@@ -14,10 +14,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// The number of events of a streamed run before the events that a test adds.
+/// Number of events that the run streams itself, before the events that a test inserts.
 const FIRST_EVENTS: u64 = 6;
 
-/// An ended run with `parts` more `output.delta` events of `bytes` bytes, each in a row of its own.
+/// Creates an ended run with `parts` additional `output.delta` events of `bytes` bytes, each stored in its own row.
 async fn run_with_many_events(app: &TestApp, parts: i32, bytes: i32) -> Value {
     let workload = app.active_workload("main").await;
     let followed = parse_event_stream(&run(app, &workload).header("accept", "text/event-stream").await);
@@ -56,7 +56,7 @@ async fn event_pages_are_numbered_and_resume_at_any_event() {
     assert_eq!((after_end.status, after_end.body.len()), (204, 0));
 }
 
-/// Opens a stream after the first events, and reads only the status line of its response.
+/// Opens a stream after the run's own events, and reads only the status line of the response.
 async fn open_without_reading(app: &TestApp, path: &str) -> (String, TcpStream) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
@@ -71,7 +71,7 @@ async fn open_without_reading(app: &TestApp, path: &str) -> (String, TcpStream) 
 #[tokio::test]
 async fn unread_events_count_against_response_memory() {
     let app = TestApp::builder().provider(answering_provider()).start().await;
-    // One event exceeds the socket buffers, and nine of them are half of the memory budget.
+    // One event is larger than the socket buffers. Nine events occupy half of the memory budget.
     let id = run_with_many_events(&app, 3, 3_500_000).await;
     let events_path = execution_path(&id, "/events");
     let mut streams = Vec::new();
@@ -82,14 +82,14 @@ async fn unread_events_count_against_response_memory() {
         }
         streams.push(stream);
     };
-    // Without a memory budget, the stream limit would refuse first.
+    // The refusal comes from the memory budget, because the stream limit would respond with 429.
     assert_eq!(refused, "HTTP/1.1 503", "{} clients hold events that they do not take", streams.len());
-    // Small responses need no memory permit, and large ones get theirs once the slow clients disconnect.
+    // Small responses need no memory permit. Large responses get a permit after the slow clients have disconnected.
     assert_eq!(app.raw_path("GET", &execution_path(&id, "")).await.expect(200)["status"], "completed");
     drop(streams);
     let rest = loop {
         let rest = app.get(&events_path).header("last-event-id", FIRST_EVENTS.to_string()).await;
-        // A stream without memory for its next page ends early.
+        // A stream that gets no memory for its next page ends early, so the test reads again.
         if rest.status != 503 && parse_event_stream(&rest).len() == 4 {
             break parse_event_stream(&rest);
         }
@@ -128,7 +128,7 @@ async fn streams_of_ended_runs_count_against_the_stream_limit() {
         streams.push(stream);
     }
     read().await.expect_refusal(429, "too_many_streams");
-    // A client that has the last event needs no stream permit.
+    // A client that already has the last event gets 204 and needs no stream permit.
     let last = replay.last().unwrap().id.to_string();
     assert_eq!(read().header("last-event-id", last).await.status, 204);
     provider.set_behaviour(Behaviour::Answers("billing".to_owned()));

@@ -61,10 +61,10 @@ const COMPLETED_RUN_EVENTS: [&str; 7] = [
     "execution.completed",
 ];
 
-/// An event stream that the test reads incrementally.
+/// An event stream that the test reads event by event.
 pub(crate) struct EventStream {
     lines: Lines<BufReader<OwnedReadHalf>>,
-    /// Keeps the connection open.
+    /// The write half of the connection. It is stored because dropping it would close the connection.
     _write: OwnedWriteHalf,
 }
 
@@ -81,7 +81,7 @@ impl EventStream {
         Self { lines: BufReader::new(read).lines(), _write: write }
     }
 
-    /// The value of a response header, which is available before the first event.
+    /// The value of a response header. It can be read before the first event.
     async fn response_header(&mut self, name: &str) -> String {
         let value = async {
             loop {
@@ -141,7 +141,7 @@ async fn replay_returns_the_streamed_events_from_any_position() {
         );
         assert_eq!(rest, streamed[seen..], "after event {seen}");
     }
-    // 204 tells a client that has the last event not to reconnect.
+    // A client that already has the last event gets 204, which tells it not to reconnect.
     for seen in [7, 8, 9_999_999_999_999_999_999_u64] {
         let ended_stream = app.get(execution_path(&id, "/events")).header("last-event-id", seen.to_string()).await;
         assert_eq!((ended_stream.status, ended_stream.body.len()), (204, 0), "after event {seen}");
@@ -156,7 +156,7 @@ async fn replay_returns_the_streamed_events_from_any_position() {
         let all = parse_event_stream(&app.get(execution_path(&id, "/events")).header("last-event-id", empty).await);
         assert_eq!(all, streamed, "an empty value counts as none");
     }
-    // A run without a stream: its events hold the steps, and the last one holds the output.
+    // The events of a run without a stream contain its steps, and the last event contains the output.
     let plain = run(&app, &workload).await.expect(200)["execution_id"].clone();
     let replay = parse_event_stream(&app.get(execution_path(&plain, "/events")).await);
     let without_deltas: Vec<&str> = COMPLETED_RUN_EVENTS.into_iter().filter(|kind| *kind != "output.delta").collect();
@@ -178,7 +178,7 @@ async fn other_readers_get_steps_without_output() {
     app.get(execution_path(&id, "/events")).as_actor("user:elsewhere").await.expect_refusal(404, "not_found");
 }
 
-/// Deltas expire with the result, by the database's clock.
+/// Stored deltas expire together with the result, according to the database's clock.
 #[tokio::test]
 async fn deltas_expire_with_the_result() {
     let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("canary".to_owned()))).start().await;
@@ -206,13 +206,13 @@ async fn cancelled_queued_run_has_only_its_end_event() {
     let replay = parse_event_stream(&server.get(execution_path(&id, "/events")).await);
     assert_eq!(kinds_of(&replay), ["execution.failed"]);
     assert_eq!((replay[0].id, &replay[0].data["status"]), (2, &json!("cancelled")));
-    // A client after event 1 gets the end; a client after the end gets 204.
+    // A client that has event 1 gets the remaining events. A client that has the last event gets 204.
     let rest = server.get(execution_path(&id, "/events")).header("last-event-id", "1").await;
     assert_eq!(parse_event_stream(&rest), replay);
     assert_eq!(server.get(execution_path(&id, "/events")).header("last-event-id", "2").await.status, 204);
 }
 
-/// A client that disconnects while its run is queued knows the path to reconnect to.
+/// If a client disconnects while its run is queued, it already knows the path to reconnect to.
 #[tokio::test]
 async fn stream_names_its_run_before_the_first_event() {
     let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
@@ -235,7 +235,7 @@ async fn stream_names_its_run_before_the_first_event() {
     worker.drain().await;
 }
 
-/// R3: the caller of an accepted run always gets its identifier.
+/// R3: the caller of an accepted run always gets the run's identifier.
 #[tokio::test]
 async fn failed_stream_returns_202_with_the_run() {
     let direct = TestApp::builder().start().await;
@@ -253,7 +253,7 @@ async fn failed_stream_returns_202_with_the_run() {
     }
     proxy.set_fault(ProxyFault::None);
     wait_until_ended(&direct, &named.expect(202)["execution_id"]).await;
-    // The key still identifies the run, and the stream works again.
+    // The idempotency key still identifies the run, and a new stream works.
     let again = execute().as_actor("user:ada").idempotency_key("k").await;
     assert_eq!(parse_event_stream(&again)[0].data["execution_id"], named.expect(202)["execution_id"]);
     let token = anonymous.expect(202)["result_token"].as_str().unwrap().to_owned();
@@ -282,7 +282,7 @@ async fn limits_concurrent_streams_of_anonymous_callers() {
     let refused = app.get(execution_path(id, "/events")).as_actor("anonymous").header("X-Result-Token", token).await;
     refused.expect_refusal(429, "too_many_streams");
     assert!(refused.header("retry-after").is_some(), "{refused}");
-    // A further run without a stream returns its identifier and its result token.
+    // Another run, without a stream, returns its identifier and its result token.
     let started = run(&app, &workload).as_actor("anonymous").header("accept", "text/event-stream").await.expect(202);
     assert!(started["result_token"].is_string() && started["execution_id"].is_string(), "{started}");
     provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
@@ -336,7 +336,7 @@ async fn stream_sends_heartbeats_and_ends_with_the_run_on_any_server() {
         (stream.next_kind().await.as_str(), stream.next_kind().await.as_str()),
         (COMPLETED_RUN_EVENTS[0], COMPLETED_RUN_EVENTS[1])
     );
-    // The heartbeats keep the stream open beyond the idle timeout of connections.
+    // Heartbeats keep the stream open beyond the idle timeout of connections.
     let mut silent = EventStream::open(&server, &execution_path(&id, "/events"), "Last-Event-ID: 2\r\n").await;
     let alive = async { while silent.lines.next_line().await.unwrap().unwrap() != ":" {} };
     timeout(Duration::from_secs(20), alive).await.unwrap();

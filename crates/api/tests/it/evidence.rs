@@ -34,7 +34,8 @@ steps:
     output: '{{steps.shorten.output}}'
 ";
 
-/// A workload whose policy requires a transcript at acceptance, and a notification of the owner in the flow.
+/// A workload whose policy imposes two obligations: a transcript at acceptance, and a notification of the owner
+/// during the flow.
 async fn workload_with_obligations(app: &TestApp) -> ActiveWorkload {
     let given = app.fixtures();
     let owed = |id: &str, condition: &str, obligation: &str| {
@@ -69,7 +70,7 @@ fn lineage_path(id: &str) -> String {
     format!("/v1/executions/{id}/context-lineage?workspace_id={WORKSPACE}")
 }
 
-/// The relationships of the specification with the node types of their source and target.
+/// The relationships of the specification, each with the node types of its source and its target.
 const RELATIONSHIPS: [(&str, &str, &str); 7] = [
     ("executed_under", "execution", "release"),
     ("belongs_to", "release", "workload"),
@@ -101,7 +102,7 @@ async fn graph_matches_the_flat_sections_and_has_every_relationship() {
     }
     let all = RELATIONSHIPS.map(|(name, from, to)| (name.to_owned(), from.to_owned(), to.to_owned()));
     assert_eq!(joined, all.into(), "the graph has every relationship between the specified node types");
-    // The data of the nodes equal the sections of the flat format.
+    // The data of the nodes equals the sections of the flat format.
     for (section, name) in [
         ("bindings", "binding"),
         ("obligations", "obligation"),
@@ -114,18 +115,18 @@ async fn graph_matches_the_flat_sections_and_has_every_relationship() {
         assert_eq!(json!([flat[section]]), json!(data[section]));
     }
     assert_eq!(data["asset"].len(), 4);
-    // The graph has both decisions, the flat format only the effective one.
+    // The graph contains both decisions. The flat format contains only the effective one.
     let decisions: Vec<&Value> = data["policy_decision"].iter().map(|decision| &decision["rules"]).collect();
     assert_eq!(decisions, [&json!(["watched"]), &json!(["watched", "told"])]);
     assert_eq!(flat["policy_decision"], data["policy_decision"][1]);
     assert_eq!(flat["release"]["release_id"], workload.release_id);
-    // Every obligation is linked to the decisions that impose it.
+    // Every obligation has an edge to each decision that imposes it.
     let requires = |edge: &&Value| edge["relationship"] == "requires";
     let required: Vec<&Value> = graph["edges"].as_array().unwrap().iter().filter(requires).collect();
     assert_eq!(required.len(), 3, "both decisions impose the transcript, one the notification: {required:?}");
 }
 
-/// The model receives what a prompt includes, so evidence names included assets as well.
+/// The model receives the assets that a prompt includes, so evidence names these assets too.
 #[tokio::test]
 async fn evidence_names_assets_included_by_bound_content() {
     let provider = StubProvider::new(Behaviour::Answers(MODEL_OUTPUT.to_owned()));
@@ -144,7 +145,7 @@ async fn evidence_names_assets_included_by_bound_content() {
         given.policy("policy").await,
     ];
     let workload = given.active_workload_with("main", versions).await;
-    // A version that is newer than the release is not part of its evidence.
+    // The evidence does not contain a version that is newer than the release.
     let newer =
         given.next_version(&tone.asset_id, json!({ "name": "n", "description": "d", "body": "Be long." })).await;
     let answer = run(&app, &workload).await.expect(200);
@@ -169,7 +170,7 @@ async fn evidence_names_assets_included_by_bound_content() {
     assert!(!graph.to_string().contains(&newer) && !flat.to_string().contains(&newer));
 }
 
-/// Evidence identifies every version of an asset that the model received.
+/// Evidence identifies each version of an asset that the model received, even if there are several.
 #[tokio::test]
 async fn evidence_names_every_version_of_an_asset() {
     let provider = StubProvider::new(Behaviour::Answers(MODEL_OUTPUT.to_owned()));
@@ -220,7 +221,7 @@ async fn evidence_names_every_version_of_an_asset() {
     };
     let expected = [("tone", &tone.asset_version_id), ("tone", &longer), ("manners", &included)];
     assert_eq!(named("references"), expected.map(|(slug, id)| (slug.to_owned(), id.clone())).into());
-    // The versions of the asset nodes equal those of the flat sections.
+    // The asset nodes of the graph contain the same versions as the flat sections.
     let mut versions_in_sections = named("bindings");
     versions_in_sections.extend(named("references"));
     let assets = nodes.iter().filter(|node| node["type"] == "asset").flat_map(|node| {
@@ -241,7 +242,7 @@ async fn evidence_shows_when_obligations_were_fulfilled() {
         assert_eq!(obligation["obligation_name"], name);
         assert!(obligation["fulfilled_at"].as_str().unwrap().ends_with('Z'));
     }
-    // The fact of the run's end carries the notification of the owner.
+    // The fact of the run's end includes the category that notifies the owner.
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8')::json FROM fact WHERE kind = 'execution.ended'";
     let fact: Value = owner.query_one(sql, &[]).await.unwrap().get(0);
@@ -279,20 +280,20 @@ async fn viewers_read_documents_and_only_operators_read_payloads() {
     assert_eq!((calls.len(), &calls[1]["answer"]), (2, &json!(MODEL_OUTPUT)));
     assert_eq!(calls[1]["messages"], json!([{ "role": "user", "content": MODEL_OUTPUT }]));
 
-    // Payloads can be erased; the documents stay.
+    // Payloads can be erased. The evidence documents remain.
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.execute("DELETE FROM evidence_payload", &[]).await.unwrap();
     let erased = app.get(&transcript).as_actor("user:operator").await.expect(200);
     assert_eq!((&erased["payload"], &erased["content"]), (&Value::Null, &whole["content"]));
     assert_eq!(erased["payload_withheld"], false);
 
-    // A document is found only under its own run.
+    // A document is found only under the run that it belongs to.
     let other = run(&app, &workload).await.expect(200);
     let elsewhere = transcript.replace(&id, other["execution_id"].as_str().unwrap());
     app.get(elsewhere).await.expect_refusal(404, "not_found");
 }
 
-/// Redaction of long output must not block other requests.
+/// The redaction of long output runs on the blocking pool, so it must not delay other requests.
 #[tokio::test]
 async fn redaction_of_long_output_does_not_block_other_requests() {
     let app = TestApp::start().await;
@@ -414,7 +415,7 @@ async fn lineage_names_the_sources_of_the_output() {
     app.get(format!("{}&offset=1000000000000000000", lineage_path(&id))).await.expect_refusal(422, "offset_too_deep");
     app.get(format!("/v1/executions/{id}/context-lineage")).await.expect_refusal(422, "validation_error");
 
-    // After erasure of the inputs, the lineage marks its items as redacted.
+    // After the inputs are erased, the lineage marks the affected items as redacted.
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.execute("DELETE FROM execution_input", &[]).await.unwrap();
     let later = app.get(format!("{}&origin=user_input", lineage_path(&id))).await.expect(200);
@@ -448,7 +449,8 @@ async fn lineage_detail_depends_on_the_role() {
     app.get(lineage_path(&id)).as_actor("user:elsewhere").await.expect_refusal(404, "not_found");
 }
 
-/// The submitter can see its run, so the refusal names the permission. Callers that cannot see the run get 404.
+/// The submitter can see its own run, so the refusal names the missing permission. Callers that cannot see the run
+/// get 404.
 #[tokio::test]
 async fn refusal_of_evidence_names_the_permission_to_submitters() {
     let app = TestApp::start().await;

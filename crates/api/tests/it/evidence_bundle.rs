@@ -1,4 +1,4 @@
-//! Evidence bundles: fetched over HTTP, verified by the function behind `fairway verify`.
+//! Evidence bundles: fetched over HTTP, and verified with the function that `fairway verify` uses.
 
 use crate::fixture::WorkspaceFixture;
 use fairway_domain::{
@@ -13,12 +13,12 @@ use fairway_testkit::{TestApp, app::Response};
 use serde_json::json;
 use std::time::Duration;
 
-/// The bundle of a run, once a checkpoint covers its end.
+/// The bundle of a run, as soon as a checkpoint covers the run's end.
 pub(crate) async fn bundle(app: &TestApp, execution: &str) -> Response {
     covered(app, &format!("/v1/executions/{execution}/evidence-bundle")).await
 }
 
-/// The bundle at a path, once a checkpoint covers its facts.
+/// The bundle at a path, as soon as a checkpoint covers its facts.
 async fn covered(app: &TestApp, path: &str) -> Response {
     let fetched = async {
         loop {
@@ -74,7 +74,7 @@ async fn bundle_of_a_run_verifies_offline_and_holds_no_payload() {
     assert!(predicate.release.bindings.iter().all(|version| version.content.is_some()));
     assert!(predicate.facts.iter().any(|fact| fact.body.contains("\"execution.ended\"")));
     assert!(!String::from_utf8(statement.to_payload()).unwrap().contains("canary"));
-    // The evidence that the other route shows, without texts of people.
+    // The bundle contains the same evidence as the evidence route, but without texts that people wrote.
     let mut shown = app.get(format!("/v1/executions/{execution}/evidence-graph")).await.expect(200);
     for approval in shown["approvals"].as_array_mut().unwrap() {
         approval["note"] = json!(null);
@@ -93,7 +93,8 @@ async fn changed_database_is_named_by_the_verifier() {
     let first = bundle(&app, execution).await;
     let keys = keys(&app).await;
     let owner = app.database().connect_as_owner().await.unwrap();
-    // A prompt that was replaced after the run. A server that is not restarted signs what the database says now.
+    // Replaces a prompt in the database after the run. The running server signs the current database content, and
+    // the verifier detects the change.
     let prompt = workload.versions.iter().find(|version| version.kind == "prompt_template").unwrap();
     let edit = format!(
         "ALTER TABLE asset_version DISABLE TRIGGER append_only;
@@ -105,14 +106,14 @@ async fn changed_database_is_named_by_the_verifier() {
     let changed = bundle(&app, execution).await;
     assert_ne!(changed.body, first.body);
     assert_eq!(failed(&verify_bundle(&changed.body, &keys)), ["content of the version"]);
-    // An approver that was replaced, in the snapshot that the evidence shows.
+    // Replaces an approver in the stored evidence snapshot.
     let edit = "ALTER TABLE evidence_snapshot DISABLE TRIGGER append_only;
          UPDATE evidence_snapshot SET body = replace(body, 'user:', 'user:x');
          ALTER TABLE evidence_snapshot ENABLE TRIGGER append_only";
     owner.batch_execute(edit).await.unwrap();
     let changed = bundle(&app, execution).await;
     assert!(failed(&verify_bundle(&changed.body, &keys)).contains(&"approval in the log"));
-    // The first bundle still holds.
+    // The bundle from before the changes still verifies.
     assert!(verify_bundle(&first.body, &keys).has_passed());
 }
 
@@ -146,13 +147,13 @@ async fn summary_of_a_release_follows_its_life_and_verifies_offline() {
     assert_eq!(failed(&report), Vec::<&str>::new(), "{report:#?}");
     assert_eq!(predicate.verification_result, SummaryResult::Passed);
     assert_eq!(predicate.chain.release.bindings.len(), first.versions.len());
-    // A draft has no approval.
+    // A draft has no approvals, and its summary can be requested too.
     let body = json!({ "workload_id": first.workload_id, "environment": "dev", "target_lane": "all" });
     let draft = app.post("/v1/releases", body).await.expect(201)["release_id"].as_str().unwrap().to_owned();
     let (response, predicate) = summary(draft).await;
     assert_eq!(predicate.verification_result, SummaryResult::Failed);
     assert_eq!(failed(&verify_bundle(&response.body, &keys)), ["permission to deploy"]);
-    // The next summary after a retirement knows it.
+    // The first summary after a retirement contains the retirement.
     let retire = json!({ "to_state": "retired" });
     app.post(format!("/v1/releases/{}/transition", first.release_id), retire).await.expect(200);
     let (response, predicate) = summary(first.release_id.clone()).await;
@@ -160,7 +161,8 @@ async fn summary_of_a_release_follows_its_life_and_verifies_offline() {
     assert_eq!(failed(&verify_bundle(&response.body, &keys)), ["permission to deploy"]);
 }
 
-/// The use case that a workload came from is part of the log, of each release of the workload, and of each run.
+/// The use case from which a workload was published is part of the log, of each release summary, and of each run's
+/// evidence.
 #[tokio::test]
 async fn evidence_names_the_use_case_of_a_workload() {
     let app = TestApp::start().await;
@@ -193,7 +195,7 @@ async fn evidence_names_the_use_case_of_a_workload() {
     assert_eq!(result, SummaryResult::Passed);
     let report = verify_bundle(&response.body, &keys);
     assert!(report.has_passed(), "{report:#?}");
-    // A later release of the workload came from the same use case.
+    // The use case is also named for a later release of the workload.
     let later = app.post("/v1/releases", json!({ "workload_id": workload, "environment": "production" })).await;
     assert_eq!(summary(later.expect(201)["release_id"].as_str().unwrap()).await.1, SummaryResult::Failed);
     let slug = app.get(format!("/v1/workloads/{}", workload.as_str().unwrap())).await.expect(200)["slug"].clone();

@@ -157,11 +157,11 @@ async fn refuses_runs_without_an_active_workload_or_release() {
     run(&app, &workload).await.expect_refusal(409, "workload_suspended");
     status("registered").await.expect(200);
     run(&app, &workload).await.expect(200);
-    // An environment without an active release, and a workload that does not exist.
+    // The environment has no active release. The other workload does not exist.
     let body = json!({ "environment": "production", "inputs": {} });
     let refused = app.post(workload.execute_path(), body.clone()).await.expect_refusal(409, "no_active_release");
     assert_eq!(refused["active_environments"], json!(["dev"]));
-    // Without `release.view` the refusal says nothing about other environments.
+    // Without `release.view`, the refusal does not name other environments.
     app.fixtures().bind_role("user:rita", "runtime_user", "workload", Some(&workload.workload_id)).await;
     let blind = app.post(workload.execute_path(), body).as_actor("user:rita").await;
     assert_eq!(blind.expect_refusal(409, "no_active_release")["active_environments"], Value::Null);
@@ -191,7 +191,7 @@ async fn release_without_a_flow_requires_a_prompt_and_a_model() {
     let prompt = given.prompt("prompt").await;
     let half = given.active_workload_with("half", vec![policy.clone(), prompt]).await;
     run(&app, &half).await.expect_refusal(409, "nothing_to_run");
-    // A flow without a model call needs neither.
+    // A flow without a model call needs neither a prompt nor a model policy.
     let flow = given.flow("flow", crate::fixture::ECHO_FLOW).await;
     let echo = given.active_workload_with("echo", vec![policy, flow]).await;
     assert_eq!(run(&app, &echo).await.expect(200)["output"], "a refund");
@@ -264,13 +264,13 @@ async fn legacy_release_calls_the_configured_model() {
     let call = &provider.calls()[0];
     assert_eq!((&*call.route.provider, &*call.route.model, &*call.route.account_slot), ("local", "old-one", "local"));
     assert_eq!((call.conversation.temperature, call.conversation.max_tokens), (Some(0.25), Some(40)));
-    // A bound model policy takes precedence, because its route is approved.
+    // If both are bound, the model policy is used instead of the model configuration, because its route is approved.
     let flow = given.flow("both", &model_call_flow("model_policy")).await;
     let model = given.model_policy("model").await;
     let both = given.active_workload_with("both", vec![prompt, policy, config.clone(), model, flow]).await;
     run(&app, &both).await.expect(200);
     assert_eq!(provider.calls()[1].route.model, "rules");
-    // Activation refuses a configuration whose asset is retired.
+    // Activation refuses a model configuration whose asset is retired.
     let workload = given.workload("late").await;
     let late = given.approved_release(&workload, &versions).await;
     app.post(format!("/v1/assets/{}/retire?workspace_id={}", config.asset_id, crate::fixture::WORKSPACE), json!({}))
@@ -286,7 +286,7 @@ async fn stored_versions_run_after_validation_became_stricter() {
     let app = TestApp::start().await;
     let given = app.fixtures();
     let (policy, model) = (given.policy("policy").await, given.model_policy("model").await);
-    // Simulates stored versions that later, stricter validation would refuse.
+    // Changes stored versions in the database, to simulate versions that a later, stricter validation would refuse.
     let owner = app.database().connect_as_owner().await.unwrap();
     let mut sql = "ALTER TABLE asset_version DISABLE TRIGGER append_only;".to_owned();
     for (version, extra) in [
@@ -346,7 +346,7 @@ async fn missing_prompt_arguments_return_422() {
         assert_eq!(read["error"]["code"], code);
     }
     assert_eq!(provider.call_count(), 0);
-    // Input values are text and are never expanded.
+    // Input values are plain text: tokens in them are never expanded.
     let ticket = "@asset-ref:other !command:drop $arg:ticket {{ticket}} {{ {{x}} }}";
     let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
     app.post(workload.execute_path(), body).await.expect(200);
@@ -365,7 +365,7 @@ async fn only_the_submitter_reads_the_result() {
     let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
     let own = app.get(&path).as_actor("user:ada").await.expect(200);
     assert_eq!(own["queued_result"]["result"], ran["output"]);
-    // The submitter reads the outcome without a permission; the evidence needs `execution.view`.
+    // The submitter reads the outcome of its run without a permission. The evidence requires `execution.view`.
     let refused = app.get(format!("{path}/evidence-graph")).as_actor("user:ada").await.expect_refusal(403, "forbidden");
     assert_eq!(refused["permission"], "execution.view");
     for actor in ["user:grace", "user:local"] {
@@ -392,7 +392,7 @@ async fn activated_lane_serves_the_next_run() {
     let workload = given.active_workload_with("main", vec![policy.clone(), model.clone(), one]).await;
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "one");
     let next = given.approved_release(&workload.workload_id, &[policy, model, two]).await;
-    // The release is active only on `restricted`; `standard` still serves the caller.
+    // The new release is active only on `restricted`, so the lane `standard` still serves the caller.
     let path = format!("/v1/releases/{next}/transition");
     app.post(&path, json!({ "to_state": "active", "lane": "restricted" })).await.expect(200);
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "one");

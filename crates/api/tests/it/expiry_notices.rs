@@ -1,4 +1,5 @@
-//! Notices of expiring credentials: 14, 3 and 0 days before, each once, by the clock of the database.
+//! Notices about expiring credentials: 14, 3 and 0 days before expiry, each given once, according to the database's
+//! clock.
 
 use fairway_testkit::TestApp;
 use futures_util::future::join_all;
@@ -17,7 +18,8 @@ async fn create(app: &TestApp, name: &str, expires_at: Option<String>) -> String
     app.post("/v1/connections", body).await.expect(201)["connection_id"].as_str().unwrap().to_owned()
 }
 
-/// The days of the notices about a connection, in their order. Each look is made several times at once, as by several servers.
+/// Gives due notices several times concurrently, as several servers do. Returns the days of all notices about a
+/// connection, in order.
 async fn notices(app: &TestApp, connection: &str) -> Vec<i64> {
     let looks = (0..4).map(|_| app.services().connections.give_due_notices());
     join_all(looks).await.into_iter().for_each(|given| assert!(given.is_ok()));
@@ -50,11 +52,11 @@ async fn notices_are_given_once_each_by_the_clock_of_the_database() {
             assert_eq!(notices(&app, &connection).await, expected, "day {day}");
         }
     }
-    // The closest notice alone is given, and none for connections that are not in use or do not expire.
+    // Of several due notices, only the closest one is given. Connections that are disabled or never expire get none.
     assert_eq!(notices(&app, &soon).await, [3, 0]);
     assert_eq!(notices(&app, &endless).await, Vec::<i64>::new());
     assert_eq!(notices(&app, &disabled).await, Vec::<i64>::new());
-    // Renewed credentials expire anew.
+    // Renewed credentials cause new notices.
     app.patch(path(&connection), json!({ "expires_at": in_days(50) })).await.expect(200);
     expected.push(14);
     assert_eq!(notices(&app, &connection).await, expected);
@@ -66,8 +68,8 @@ async fn notices_are_given_once_each_by_the_clock_of_the_database() {
 async fn notice_that_fails_stops_no_other() {
     let app = TestApp::start().await;
     let first = create(&app, "broken", None).await;
-    // A connection that no version can read, and that expires first. One statement, because the server's own job could
-    // give the notice of a readable connection in between.
+    // Corrupts a connection that expires first, so that no server version can read it. A single statement does this,
+    // because the server's own job could give a notice between two statements.
     let owner = app.database().connect_as_owner().await.unwrap();
     let broken = "UPDATE connection SET created_by = 'nobody', expires_at = now() - interval '3 days'";
     owner.batch_execute(broken).await.unwrap();

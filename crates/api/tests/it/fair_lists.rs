@@ -1,4 +1,4 @@
-//! Fairness: one caller's requests while another caller holds many slow list requests.
+//! Fairness: requests of one caller succeed while another caller has many slow list requests.
 
 use fairway_domain::tenant::DEFAULT_TENANT;
 use fairway_testkit::{TestApp, app::Request};
@@ -11,16 +11,16 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-/// Concurrent list requests of one caller: many more than there are database connections.
+/// Number of concurrent list requests of one caller. It is much larger than the number of database connections.
 const CONCURRENT_LISTS: usize = 40;
 
-/// A server without load shedding, so that only database connections are scarce.
+/// Starts a server without load shedding, so that database connections are the only scarce resource.
 async fn server_without_load_shedding() -> TestApp {
     TestApp::builder().setting("FAIRWAY_WAITING_LINE", "1000").start().await
 }
 
-/// Blocks many lists of one caller on a locked table, and asserts that requests of the other caller succeed. The
-/// blocked lists are repeated until the end, so the outcome does not depend on the speed of the machine.
+/// Blocks many list requests of one caller on a locked table, and asserts that requests of the other caller succeed.
+/// Blocked requests are repeated until the end, so the outcome does not depend on the machine's speed.
 async fn assert_served_during_blocked_lists(app: &TestApp, table: &str, crowded: Request, other: &[Request]) {
     for request in other {
         request.clone().await.expect(200);
@@ -39,7 +39,7 @@ async fn assert_served_during_blocked_lists(app: &TestApp, table: &str, crowded:
         });
     }
     for _ in 0..8 {
-        // Wait until a blocked statement holds a connection.
+        // Waits until a blocked statement occupies a connection.
         while blocked_statements(app).await == 0 {
             tokio::task::yield_now().await;
         }
@@ -54,7 +54,7 @@ async fn assert_served_during_blocked_lists(app: &TestApp, table: &str, crowded:
     crowded.await.expect(200);
 }
 
-/// The number of statements that wait for a lock.
+/// The number of database statements that wait for a lock.
 async fn blocked_statements(app: &TestApp) -> i64 {
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";

@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-/// Identifiers that the first start of a server creates.
+/// The tenant and workspace that the first start of a server creates.
 pub(crate) const TENANT: &str = "00000000-0000-7000-8000-000000000001";
 pub(crate) const NAMESPACE: &str = "00000000-0000-7000-8000-000000000002";
 pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
@@ -43,11 +43,12 @@ pub(crate) struct WorkspaceFixture<'a> {
     pub(crate) binding: String,
     pub(crate) grant: String,
     counter: AtomicU32,
-    /// The number of lists of preferences so far, by operation.
+    /// How many preference lists were created for each operation. Each list must differ from the previous ones.
     lists: Mutex<HashMap<String, usize>>,
 }
 
-/// Identifier of no binding, artifact or link. The bindings of an active release cannot be deleted.
+/// An identifier that no binding, artifact or link has. The bindings of an active release cannot be deleted, so
+/// tests use it.
 const MISSING_ID: &str = "00000000-0000-7000-8000-0000000000bb";
 /// A flow that returns its input.
 pub(crate) const ECHO_FLOW: &str = "\
@@ -144,7 +145,7 @@ impl<'a> WorkspaceFixture<'a> {
             "slug" => self.workload.slug.clone(),
             "notification_id" | "destination_id" | "delivery_id" | "announcement_id" => MISSING_ID.to_owned(),
             "event_id" | "connection_id" | "access_request_id" | "use_case_id" | "erasure_id" => MISSING_ID.to_owned(),
-            // Small logs have no tile of this level.
+            // A tile level that small logs do not have.
             "level" => "7".to_owned(),
             "index" => "000".to_owned(),
             other => panic!("no value for path parameter {{{other}}}"),
@@ -180,7 +181,7 @@ impl<'a> WorkspaceFixture<'a> {
         base
     }
 
-    /// The query parameters that a route requires: workspace, environment and category.
+    /// The query parameters that a route requires, such as workspace, environment and category.
     pub(crate) fn required_query(&self, route: &Route) -> String {
         let mut here = vec![("environment", "dev"), ("workspace_id", self.workspace.as_str())];
         if route.operation_id() == "read_effective_preferences" {
@@ -191,7 +192,7 @@ impl<'a> WorkspaceFixture<'a> {
         if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
     }
 
-    /// Waits until a checkpoint covers what the path needs.
+    /// Waits until a checkpoint covers the data that the path returns.
     async fn wait_until_published(&self, path: &str) {
         let published = async {
             while self.app.get(path).in_tenant(&self.tenant).await.status != 200 {
@@ -201,7 +202,7 @@ impl<'a> WorkspaceFixture<'a> {
         tokio::time::timeout(std::time::Duration::from_secs(60), published).await.unwrap();
     }
 
-    /// A path of the transparency log that answers once a checkpoint covers an event of the workspace.
+    /// A path of the transparency log, returned once a checkpoint covers an event of the workspace.
     async fn published_log_path(&self, operation: &str) -> String {
         let events = format!("/v1/audit/events?workspace_id={}&limit=1", self.workspace);
         let sequenced = async {
@@ -248,7 +249,7 @@ impl<'a> WorkspaceFixture<'a> {
         release
     }
 
-    /// Gives the workload an interface. A second call changes nothing.
+    /// Sets an interface on the workload. A repeated call changes nothing.
     async fn set_interface(&self) {
         let config = json!({ "interface_config": { "presentation_mode": "form", "input_fields": [
             { "name": "ticket", "type": "text" },
@@ -257,7 +258,7 @@ impl<'a> WorkspaceFixture<'a> {
         patch.in_tenant(&self.tenant).await.expect(200);
     }
 
-    /// Creates the workload whose page is served at the root, unless it exists.
+    /// Creates the workload whose page the server returns at `/`, unless it exists.
     async fn create_root_page(&self) {
         let made = self.app.get("/v1/workloads/by-slug/ticket-classifier").in_tenant(&self.tenant).await;
         if made.status == 404 {
@@ -268,7 +269,8 @@ impl<'a> WorkspaceFixture<'a> {
         }
     }
 
-    /// A request that succeeds for a caller with all permissions. Each change has a target of its own.
+    /// A request that succeeds for a caller with all permissions. Each request for a change has its own target
+    /// resource.
     #[expect(clippy::too_many_lines, reason = "a table of cases")]
     pub(crate) async fn successful_request(&self, operation: &str) -> Request {
         if let Some(request) = self.successful_notification_request(operation).await {
@@ -442,7 +444,7 @@ impl<'a> WorkspaceFixture<'a> {
             "read_session_memory" => self.fill_path("/v1/workloads/{workload_id}/sessions/{session_id}/memory"),
             "erase_session_memory" | "erase_session_memory_of_others" => {
                 let sessions = self.fill_path("/v1/workloads/{workload_id}/sessions");
-                // The first erasure creates a record of the caller that all sessions share.
+                // The caller's first erasure creates a record that all its sessions share, so it is done in advance.
                 app.delete(format!("{sessions}/first/memory")).in_tenant(&self.tenant).await.expect(204);
                 let path = format!("{sessions}/{}/memory", self.unique_name());
                 let owner = format!("?owner=user:{}", self.unique_name());
@@ -457,7 +459,7 @@ impl<'a> WorkspaceFixture<'a> {
             "create_asset" => return app.post("/v1/assets", self.successful_body(operation)),
             "generate_asset_draft" => {
                 let generate = app.post(format!("/v1/asset-drafts/generate?{from}"), self.successful_body(operation));
-                // The first request creates the tenant's generator.
+                // The first request creates the tenant's generator, so it is sent in advance.
                 generate.clone().in_tenant(&self.tenant).await.expect(200);
                 return generate;
             }
@@ -501,7 +503,7 @@ impl<'a> WorkspaceFixture<'a> {
                 content["source_type"] = json!("http");
                 content["source_ref"] = json!("https://example.org/handbook");
                 let base = self.fixtures.asset_with_version("knowledge_base", &name, content).await;
-                // The server does not fetch from loopback addresses.
+                // The server refuses to fetch from loopback addresses, so this request passes authorization only.
                 let body = json!({ "documents": [{ "document_id": "a", "source_ref": "https://127.0.0.1/a" }] });
                 return app.post(format!("/v1/assets/{}/documents?{from}", base.asset_id), body);
             }

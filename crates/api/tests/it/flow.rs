@@ -28,7 +28,7 @@ async fn flow_keeps_the_source_text_of_every_version() {
     assert_eq!((&flow["asset_kind"], &flow["content_yaml"]), (&json!("orchestration_flow"), &json!(first)));
     assert_eq!(flow["version"]["version_label"], "first");
     assert!(flow["version"]["content"]["steps"].is_array(), "{flow}");
-    // The name is recorded and not enforced.
+    // The flow's name is a recorded field: it is stored and not enforced, which a warning reports.
     let mut warnings = flow["version"]["warnings"].as_array().unwrap().iter();
     assert!(warnings.any(|one| one["code"] == "recorded_only" && one["pointer"] == "/name"), "{flow}");
 
@@ -56,7 +56,7 @@ async fn flow_keeps_the_source_text_of_every_version() {
     let listed = app.get(with_workspace("/v1/flows")).await.expect(200);
     assert_eq!((listed.as_array().unwrap().len(), &listed[0]["asset_id"]), (1, &flow["asset_id"]));
 
-    // A version that was created from JSON has no YAML text.
+    // A version that was created from JSON has no YAML source text.
     let content = version["content"].clone();
     let made = app.post(format!("/v1/assets/{id}/versions"), json!({ "content": content })).await.expect(201);
     assert_eq!((&made["content"], &made["checksum"]), (&version["content"], &version["checksum"]));
@@ -77,7 +77,7 @@ async fn flow_can_exist_without_a_version() {
     assert_eq!(made.expect(201)["version_label"], "v1");
 }
 
-/// A flow with an error on every line that can have one.
+/// A flow with an error on every line that can contain one.
 const BROKEN: &str = "\
 name: [1]
 trigger: { type: api_request, inputs_schema: { ticket: string, __proto__: string } }
@@ -129,19 +129,19 @@ async fn validation_reports_all_errors_and_stores_nothing() {
     }
     let at = |code: &str| errors.as_array().unwrap().iter().find(|error| error["code"] == code).unwrap().clone();
     assert_eq!((&at("unknown_key")["line"], &at("unknown_key")["column"]), (&json!(7), &json!(5)));
-    // Creation reports the same errors.
+    // Creating the flow reports the same errors as validating it.
     let body = json!({ "slug": "broken", "owner_ref": "team:a", "content_yaml": BROKEN });
     let refused = app.post("/v1/flows", body).await.expect_refusal(400, "invalid_flow");
     assert_eq!(&refused["errors"], errors);
     let refused = app.post(format!("/v1/flows/{}/versions", flow.asset_id), json!({ "content_yaml": BROKEN })).await;
     assert_eq!(&refused.expect_refusal(400, "invalid_flow")["errors"], errors);
-    // Corrected errors disappear and no new ones appear.
+    // Corrected errors are no longer reported, and no new errors appear.
     let text = BROKEN.replace("name: [1]\n", "").replace("    colour: blue\n", "");
     let fewer = app.post(&path, json!({ "content_yaml": text })).await.expect(200);
     assert_eq!(error_codes(&fewer["errors"]).len() + 2, error_codes(errors).len(), "{fewer}");
     let listed = app.get(with_workspace(&format!("/v1/assets/{}/versions", flow.asset_id))).await.expect(200);
     assert_eq!(listed.as_array().unwrap().len(), 1);
-    // Validation accepts only flows that the workspace can see.
+    // Only flows that the workspace can see can be validated by identifier.
     let prompt = app.prompt("prompt").await;
     let body = json!({ "content_yaml": ECHO_FLOW });
     for path in [
@@ -273,7 +273,7 @@ async fn hostile_flows_are_refused_within_bounds() {
     }
     let long = json!({ "slug": "x", "owner_ref": "team:a", "content_yaml": "x".repeat(10 << 20) });
     assert_bounded("ten megabytes", app.post("/v1/flows", long)).await.expect_refusal(413, "payload_too_large");
-    // JSON content is bounded as well, without the limit on the text.
+    // JSON content is bounded as well. The limit on the YAML text does not apply to it.
     let wide = json!({ "entry_step": "a", "steps": [{ "id": "a", "type": "return", "output": vec![0; 30_000] }] });
     let versions = format!("/v1/assets/{}/versions", flow.asset_id);
     let body = json!({ "content": wide });

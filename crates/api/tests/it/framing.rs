@@ -1,5 +1,5 @@
-//! T5: requests with ambiguous framing are refused and their connection is closed, so that no part of them is parsed as
-//! another request.
+//! T5: the server refuses requests with ambiguous framing and closes their connection, so that no part of them is
+//! parsed as another request.
 
 use fairway_testkit::TestApp;
 use serde_json::Value;
@@ -31,7 +31,7 @@ fn statuses(spoken: &str) -> Vec<&str> {
 async fn ambiguous_framing_is_refused_and_smuggles_no_request() {
     let app = TestApp::start().await;
     let head = format!("POST /v1/assets HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n", app.address());
-    // A server that frames the body differently would answer this request with 200.
+    // A server that determines the body's length differently would process this smuggled request and respond with 200.
     let smuggled = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", app.address());
     let chunked = "Transfer-Encoding: chunked\r\n";
     for (what, request) in [
@@ -71,17 +71,17 @@ async fn expect_headers_do_not_desynchronize_the_connection() {
     let head = format!("POST /v1/assets HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n", app.address());
     let last = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", app.address());
     let body = r#"{"slug":"expected","asset_kind":"skill","owner_ref":"team:a"}"#;
-    // Each request gets one final response; an interim 100 response can precede the first.
+    // Each request gets one final response. An interim 100 response may precede the first one.
     let length = body.len();
     let sound =
         send_raw(&app, &format!("{head}Expect: 100-continue\r\nContent-Length: {length}\r\n\r\n{body}{last}")).await;
     let final_statuses: Vec<&str> = statuses(&sound).into_iter().filter(|status| *status != "100").collect();
     assert_eq!(final_statuses, ["201", "200"], "{sound}");
-    // A request that its head disqualifies is refused before the client sends the body.
+    // A request with an invalid head is refused before the client sends the body.
     let long = send_raw(&app, &format!("{head}Expect: 100-continue\r\nContent-Length: 50000000\r\n\r\n")).await;
     let final_statuses: Vec<&str> = statuses(&long).into_iter().filter(|status| *status != "100").collect();
     assert_eq!(final_statuses, ["413"], "{long}");
-    // An unknown expectation is refused and closes the connection, although the request is otherwise acceptable.
+    // An unknown `Expect` value is refused, and the connection is closed, although the request is valid otherwise.
     let odd = send_raw(&app, &format!("{head}Expect: the-moon\r\nContent-Length: {length}\r\n\r\n{body}{last}")).await;
     assert_eq!(statuses(&odd), ["400"], "{odd}");
     assert!(odd.contains("no expectation except `100-continue`"), "{odd}");

@@ -1,4 +1,4 @@
-//! Generated bundle plans and refinements: the generator's output is untrusted data.
+//! Generated bundle plans and refinements. The generator's output is untrusted data.
 
 use crate::fixture::{WORKSPACE, WorkspaceFixture};
 use fairway_testkit::{
@@ -36,7 +36,7 @@ async fn draft(app: &TestApp) -> String {
     made["use_case_id"].as_str().unwrap().to_owned()
 }
 
-/// A fresh server has no model policy of its own; the built-in one suffices for `dev`.
+/// A new server has no model policy of a workspace. The built-in model policy suffices for `dev`.
 #[tokio::test]
 async fn ten_sentences_become_ten_workloads_that_run() {
     let app = TestApp::start().await;
@@ -156,7 +156,8 @@ async fn concurrent_refinements_with_one_key_have_one_successor() {
     let requests = (0..100).map(async |_| {
         loop {
             let answer = refine(&app, &first, &["Be brief."], "k").await;
-            // A busy machine makes a request wait too long for a connection. A client repeats it with the key.
+            // On a busy machine, a request may wait too long for a connection and get 503. The test repeats it with
+            // the same key.
             if answer.status != 503 {
                 return answer;
             }
@@ -208,7 +209,7 @@ async fn redacted_refinements_are_refused_without_values() {
     assert_eq!(query_count(&app, "SELECT count(*) FROM use_case").await, 1);
 }
 
-/// The stored plan of a use case, which no response shows in full.
+/// The stored plan of a use case, read from the database because no response contains all of it.
 async fn stored_plan(app: &TestApp, use_case: &str) -> Value {
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = format!("SELECT bundle FROM use_case WHERE use_case_id = '{use_case}'");
@@ -271,7 +272,7 @@ async fn changes_are_as_visible_as_the_bundle() {
     app.get(&path).as_actor(&outsider).await.expect_refusal(404, "not_found");
 }
 
-/// The generator gets the current plan of a refinement only if the caller may read it.
+/// For a refinement, the generator receives the current plan only if the caller may read that plan.
 #[tokio::test]
 async fn generator_learns_no_more_than_the_caller() {
     let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
@@ -299,7 +300,7 @@ async fn generator_learns_no_more_than_the_caller() {
     }
 }
 
-/// An author needs `asset.view` for a model policy that is not built in (T17).
+/// To use a model policy that is not built in, an author needs `asset.view` (T17).
 #[tokio::test]
 async fn model_policies_resolve_by_the_visibility_of_the_author() {
     let app = TestApp::builder().access(PermissionsByActorName::layer()).start().await;

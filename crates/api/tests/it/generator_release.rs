@@ -1,4 +1,5 @@
-//! The generator of bundle plans is a governed workload: its release, its policy and its mode decide whether it runs.
+//! The generator of bundle plans is a governed workload. Its release, its policy and its mode determine whether it
+//! runs.
 
 use crate::{
     access_tokens::WithToken as _,
@@ -19,14 +20,14 @@ fn generate(app: &Client) -> Request {
     app.post(format!("/v1/use-cases/generate?workspace_id={WORKSPACE}"), json!({ "description": DESCRIPTION }))
 }
 
-/// Refines a new draft of a workspace.
+/// Refines a new draft use case of a workspace.
 async fn refine(stage: &WorkspaceFixture<'_>) -> Response {
     let draft = stage.create_use_case(&[]).await;
     let body = json!({ "description": DESCRIPTION, "refinement_context": [], "idempotency_key": draft });
     stage.app.post(stage.use_case_path(&format!("/{draft}/refine")), body).await
 }
 
-/// Releases the generator anew, with another content of the asset of one kind, as platform operators do.
+/// Creates a new release of the generator, as platform operators do. The content of the asset of one kind is replaced.
 async fn release_generator(app: &TestApp, kind: &str, content: Value) {
     for operator in [OPERATOR, APPROVER] {
         app.fixtures().bind_role(operator, "platform_admin", "platform", None).await;
@@ -62,7 +63,8 @@ async fn release_generator(app: &TestApp, kind: &str, content: Value) {
     transition("active").await;
 }
 
-/// Where identities are verified, `production` serves real users, so the rules of `local` are refused there.
+/// With verified identities, `production` serves real users, so drafts of the built-in rule-based model are refused
+/// there.
 #[tokio::test]
 async fn verified_identities_need_a_generator_with_a_model() {
     let accounts = ProviderAccounts::start().await;
@@ -114,7 +116,7 @@ async fn queued_dispatch_and_missing_releases_refuse_generation() {
         let body = json!({ "description": DESCRIPTION, "refinement_context": [], "idempotency_key": "k" });
         let path = stage.use_case_path(&format!("/{draft}/refine"));
         app.post(&path, body.clone()).await.expect_refusal(status, code);
-        // Neither refusal uses up the key.
+        // A refused request does not consume its idempotency key.
         local.services().draft_generator.provision_generators().await.unwrap();
         local.post(&path, body).await.expect(201);
     }

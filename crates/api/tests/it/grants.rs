@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 const UNKNOWN_WORKSPACE: &str = "0190f000-0000-7000-8000-00000000dead";
 
-/// The slugs of a list, in its order.
+/// The slugs in a list response, in order.
 fn slugs(listed: &Value) -> Vec<&str> {
     listed.as_array().unwrap().iter().map(|row| row["slug"].as_str().unwrap()).collect()
 }
@@ -71,7 +71,7 @@ async fn principal_grant_reveals_only_its_asset_until_revoked() {
         app.get(path).as_actor(actor).await.expect(200);
         assert_eq!(slugs(&app.get("/v1/assets").as_actor(actor).await.expect(200)), ["shown"]);
         app.get(format!("/v1/assets/{asset}/blast-radius")).as_actor(actor).await.expect(200);
-        // A grant permits neither changes nor the list of grants.
+        // A grant allows neither changes of the asset nor listing its grants.
         for verb in ["retire", "archive", "activate", "grants"] {
             let path = format!("/v1/assets/{asset}/{verb}?workspace_id={there}");
             let body = if verb == "grants" { json!({ "principal": "user:x" }) } else { json!({}) };
@@ -184,7 +184,7 @@ async fn builtin_assets_are_visible_everywhere_and_changed_by_operators() {
     let builtin = given.prompt("builtin").await;
     let own = given.in_workspace(&elsewhere).prompt("own").await;
     let owner = app.database().connect_as_owner().await.unwrap();
-    // No request can set the tier, so the test does.
+    // No request can set the ownership tier, so the test sets it in the database.
     let set = format!("UPDATE asset SET ownership_tier = 'platform_builtin' WHERE asset_id = '{}'", builtin.asset_id);
     owner.batch_execute(&set).await.unwrap();
     let body = json!({

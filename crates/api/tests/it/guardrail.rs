@@ -58,7 +58,7 @@ impl GuardrailFixture {
         self.app.post(self.workload.execute_path(), body).idempotency_key("once").await
     }
 
-    /// Every conversation that the provider received.
+    /// Text of every conversation that the provider received.
     fn provider_input(&self) -> String {
         let calls = self.provider.calls();
         calls.iter().map(|call| format!("{:?}\n", call.conversation)).collect()
@@ -203,7 +203,7 @@ fn failing_branches(stage: &str) -> Value {
     json!([{ "id": "shape", "detector": "json_schema", "schema": schema, "stage": stage, "action": "block" }])
 }
 
-/// A list of the errors of all branches would take 280 MiB for 100 numbers, and exhaust memory for 1,000.
+/// A list of all branches' errors would occupy 280 MiB for 100 numbers, and exhaust memory for 1,000.
 #[tokio::test]
 async fn schema_guardrail_memory_is_bounded() {
     let fixture = GuardrailFixture::start(failing_branches("input")).await;
@@ -225,7 +225,7 @@ async fn schema_guardrail_memory_is_bounded() {
     assert_eq!(fixture.provider.call_count(), 0);
 }
 
-/// The text exceeds the size that serving threads scan themselves.
+/// The text is longer than the size that worker threads scan themselves, so it is checked on the blocking pool.
 #[tokio::test]
 async fn long_texts_are_checked() {
     let fixture =

@@ -1,4 +1,4 @@
-//! Runs the commands of the guide as a reader does.
+//! Runs the commands of the guide's chapters, as a reader does.
 
 use fairway_sandbox::EmbeddedGateway;
 use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
@@ -14,7 +14,7 @@ use std::{
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// The chapters in reading order, with texts that the output of each chapter contains.
+/// The chapters in reading order, each with texts that its output must contain.
 const CHAPTERS: [(&str, &[&str]); 4] = [
     (
         "http.md",
@@ -43,8 +43,8 @@ const CHAPTERS: [(&str, &[&str]); 4] = [
     ("tools.md", &["there is a porter\nsuccess a letter\nTrue missing\nrun ", "night-porter\ncross_site_request"]),
 ];
 
-/// The setting that names a Python interpreter with the official client of the Model Context Protocol. The model
-/// gateway's interpreter has the client.
+/// The environment variable with a Python interpreter that has the official MCP client. The environment of the model
+/// gateway contains this client.
 const MCP_PYTHON_VARIABLE: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
 
 /// The commands of the `sh` blocks of a chapter, in order.
@@ -67,20 +67,20 @@ fn extract_commands(chapter: &Path) -> String {
     script
 }
 
-/// `PATH` with the folders of the Python interpreter and of the command line in front. A version manager's shim starts more slowly than the
-/// interpreter itself, and a chapter starts it a hundred times.
+/// `PATH`, with the folders of the Python interpreter and of the command line first. A chapter starts Python a
+/// hundred times, and the interpreter itself starts faster than a version manager's shim.
 fn search_path() -> OsString {
     let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
     let python = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
     let inherited = env::var_os("PATH").unwrap_or_default();
-    // `cargo xtask test` builds the command line beside the server.
+    // `cargo xtask test` builds the command line `fairway` into the folder of the server.
     let programs = Path::new(env!("CARGO_BIN_EXE_fairway-server")).parent().unwrap().to_owned();
     let own = python.parent().map(Path::to_owned).into_iter().chain([programs]);
     let folders = own.chain(env::split_paths(&inherited));
     env::join_paths(folders).unwrap()
 }
 
-/// Runs a script in one shell in the repository's root, with the settings of the server as environment variables.
+/// Runs a script in one shell in the repository's root, with `settings` as environment variables.
 fn run_script(script: &str, settings: &[(&str, String)]) -> Output {
     let mut shell = Command::new("bash");
     shell.args(["-euc", script]).current_dir(ROOT).env("SERVER", env!("CARGO_BIN_EXE_fairway-server"));
@@ -95,7 +95,7 @@ async fn every_chapter_of_the_guide_runs() {
     let model = FaultyEndpoint::start().await;
     let message = json!({ "content": "A fairway is the mown part of a golf course." });
     model.respond_with(ScriptedResponse::json(&json!({ "choices": [{ "message": message }] })));
-    // The account of `connect-your-model.md`, whose key the shell has.
+    // The provider account of `connect-your-model.md`. The shell of the chapter has its key.
     let account =
         format!("[[providers]]\naccount_slot = \"my-model\"\nkind = \"openai\"\nbase_url = \"{}\"\n", model.url("/v1"));
     let app = TestApp::builder().gateway(Arc::new(gateway)).config_file(account).start().await;
@@ -112,7 +112,8 @@ async fn every_chapter_of_the_guide_runs() {
         ("MCP_PYTHON", env::var(MCP_PYTHON_VARIABLE).expect("run the tests by `cargo xtask test`")),
     ];
     let files = fs::read_dir(&guide).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    // `crates/cli/tests/it/guide.rs` runs the chapters on the command line, and the browser tests run that of the pages.
+    // Other tests run these chapters: `crates/cli/tests/it/guide.rs` those on the command line, and the browser
+    // tests those on pages.
     let run_elsewhere = [
         "cli.md",
         "console.md",

@@ -22,7 +22,7 @@ impl HookFixture {
         Self { app, provider, endpoint: FaultyEndpoint::start().await }
     }
 
-    /// A workload with a hook that calls the endpoint; `overrides` extends the content of the hook.
+    /// A workload with a hook that calls the endpoint. `overrides` extends the content of the hook.
     async fn workload_with_endpoint(&self, slug: &str, event: &str, overrides: Value) -> ActiveWorkload {
         let mut content =
             json!({ "event": event, "handler": { "type": "http", "ref": self.endpoint.url("/s3cret-path") } });
@@ -120,7 +120,7 @@ async fn hook_can_require_human_review() {
     assert_eq!(fixture.endpoint.requests()[0].json()["value"], "billing");
 }
 
-/// T35 to T37: whatever the endpoint does, the run continues or fails as `on_error` says.
+/// T35 to T37: whatever the hook endpoint responds, the run continues or fails as `on_error` specifies.
 #[tokio::test]
 async fn invalid_hook_responses_follow_on_error() {
     let fixture = HookFixture::start(LOOPBACK).await;

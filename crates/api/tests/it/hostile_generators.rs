@@ -1,4 +1,5 @@
-//! T17, T18: the generator of bundle plans answers as an attacker wants. Nothing of it is echoed, and nothing is kept.
+//! T17, T18: the generator's model returns bundle plans that an attacker could choose. The server neither echoes nor
+//! stores them.
 
 use crate::fixture::WorkspaceFixture;
 use fairway_testkit::{Behaviour, StubProvider, TestApp};
@@ -6,7 +7,7 @@ use serde_json::{Value, json};
 
 const DESCRIPTION: &str = "Sort tickets by their urgency.";
 
-/// A change of a valid bundle: the pointer, and the value there.
+/// A valid bundle with one change: the new value at a JSON pointer.
 fn with(bundle: &Value, pointer: &str, value: Value) -> String {
     let mut changed = bundle.clone();
     let (parent, name) = pointer.rsplit_once('/').unwrap();
@@ -22,7 +23,7 @@ fn with(bundle: &Value, pointer: &str, value: Value) -> String {
     changed.to_string()
 }
 
-/// The answers of a hostile model, by what they try. Each holds the word `canary`.
+/// Responses of a hostile model, each with a description of the attack. Each contains the word `canary`.
 fn hostile_answers(bundle: &Value, foreign_policy: &str) -> Vec<(&'static str, String)> {
     let text = bundle.to_string();
     let nested = |levels: usize| format!("{}\"canary\"{}", "{\"a\":".repeat(levels), "}".repeat(levels));
@@ -110,7 +111,7 @@ async fn refuses_hostile_plans_without_echo_and_keeps_nothing() {
     }
     let read = app.get(stage.use_case_path(&format!("/{draft}"))).await.expect(200);
     assert_eq!(read["status"], "draft");
-    // The key of a refused refinement is not used up.
+    // A refused refinement does not consume its key.
     provider.set_behaviour(Behaviour::Answers(bundle.to_string()));
     let refine = json!({
         "description": DESCRIPTION, "refinement_context": [{ "note": "Again." }], "idempotency_key": "5-MB",
@@ -118,7 +119,7 @@ async fn refuses_hostile_plans_without_echo_and_keeps_nothing() {
     app.post(stage.use_case_path(&format!("/{draft}/refine")), refine).await.expect(201);
 }
 
-/// What a description orders is data for the model, and reaches neither its instructions nor any other operation.
+/// Instructions in a description are data: they reach neither the model's instructions nor any other operation.
 #[tokio::test]
 async fn orders_in_descriptions_and_notes_are_data() {
     let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));

@@ -1,4 +1,4 @@
-//! Idempotency keys: a repeated request returns the first effect and causes no second one.
+//! Idempotency keys: a repeated request returns the effect of the first request and causes no second effect.
 
 use crate::{
     fixture::{WORKSPACE, WorkspaceFixture},
@@ -41,18 +41,19 @@ async fn every_keyed_request_has_one_effect() {
             assert_eq!(again.header("etag"), first.header("etag"), "{again}");
             let (mut once, mut twice) = (first.json(), again.json());
             if route.operation_id() == "create_share_link" {
-                // Only the first response shows the token.
+                // Only the first response contains the token.
                 assert!(once["token"].is_string() && twice["token"].is_null(), "{again}");
                 once["token"] = Value::Null;
             }
             if route.operation_id() == "retry_delivery" {
-                // The sender may have attempted it between the two responses.
+                // The sender may have attempted the delivery between the two responses, so only the identifier is
+                // compared.
                 (once, twice) = (once["delivery_id"].clone(), twice["delivery_id"].clone());
             }
             assert_eq!(once, twice, "{}", route.operation_id());
         }
         assert_eq!(row_count(&app, "fact").await, facts, "{}: a replay writes no fact", route.operation_id());
-        // The key belongs to one body.
+        // A key identifies one request body. These operations have an empty body, so they are excluded.
         const WITHOUT_MEMBERS: [&str; 12] = [
             "bind_version",
             "advance_rollout",
@@ -72,7 +73,7 @@ async fn every_keyed_request_has_one_effect() {
             match route.operation_id() {
                 "transition_release" => other["to_state"] = json!("draft"),
                 "activate_asset" | "retire_asset" | "archive_asset" => {
-                    // A different body with the same meaning.
+                    // A differently spelled body with the same meaning.
                     other["workspace_id"] = json!(stage.workspace.to_uppercase());
                 }
                 "roll_back_release" => other["reason"] = json!("another"),
@@ -115,7 +116,7 @@ async fn replayed_transition_returns_its_own_time() {
     for field in ["transitioned_at", "transitioned_by", "previous_state"] {
         assert_eq!(again[field], first[field], "{field}");
     }
-    // The release itself is returned in its current state.
+    // A replay returns the release in its current state.
     assert_eq!((&again["state"], &again["updated_at"]), (&json!("draft"), &reopened["updated_at"]));
 }
 
@@ -157,7 +158,7 @@ async fn keys_are_scoped_to_caller_tenant_route_and_resource() {
         .in_tenant(&tenant)
         .idempotency_key("shared");
     assert!(!is_replayed(&in_other_tenant.await));
-    // Keys are scoped to the resource.
+    // Keys are scoped to the resource in the path.
     let (a, b) = (
         given.asset_without_versions("prompt_template", "a").await,
         given.asset_without_versions("prompt_template", "b").await,
@@ -169,7 +170,7 @@ async fn keys_are_scoped_to_caller_tenant_route_and_resource() {
     }
 }
 
-/// The workspace is as much a part of a request in the query as in the body.
+/// A workspace in the query is part of the identified request, like a workspace in the body.
 #[tokio::test]
 async fn a_key_belongs_to_the_workspace_of_the_query() {
     let app = TestApp::start().await;
@@ -275,7 +276,7 @@ async fn replays_require_current_permissions() {
     let refused = post().as_actor("user:ada").idempotency_key("k").await;
     assert!([403, 404].contains(&refused.status), "{refused}");
     assert!(!refused.text().contains("asset_id"), "{refused}");
-    // Operations that are still permitted are replayed; the others are refused.
+    // A replay requires the current permission for the operation. Without it the request is refused.
     assert_eq!(run().await.expect(200), ran);
     let listed = app.get(format!("/v1/role-bindings?workspace_id={WORKSPACE}")).await.expect(200);
     for binding in listed.as_array().unwrap() {
@@ -324,10 +325,10 @@ async fn concurrent_duplicates_of_every_change_happen_once() {
         for answer in &answers {
             match answer.status {
                 200 | 201 => fresh += usize::from(!is_replayed(answer)),
-                // Concurrent duplicates of a script compete for permits like other scripts.
+                // Concurrent duplicates of a script compete for script permits, as other scripts do.
                 429 if route.operation_id() == "run_code" => drop(answer.expect_refusal(429, "too_many_scripts")),
                 _ => {
-                    // Operations with external effects reserve their key first.
+                    // Operations with external effects reserve their key before they start.
                     let reserving = [
                         "execute_workload",
                         "run_code",
@@ -345,7 +346,7 @@ async fn concurrent_duplicates_of_every_change_happen_once() {
             }
         }
         assert_eq!(fresh, 1, "{}: {answers:?}", route.operation_id());
-        // Acceptance of a script is a further fact.
+        // A script writes an additional fact about its acceptance.
         let facts = if route.operation_id() == "run_code" { 2 } else { 1 };
         assert_eq!(row_count(&app, "fact").await, before + facts, "{}", route.operation_id());
     }
@@ -372,7 +373,7 @@ async fn concurrent_duplicates_of_a_run_are_one_run() {
     }
     assert_eq!(provider.call_count(), 1);
     assert_eq!(row_count(&app, "execution").await, 1);
-    // With all requests concurrent, exactly one of them runs.
+    // Of many concurrent requests with one key, exactly one executes.
     let body = json!({ "environment": "dev", "inputs": { "ticket": "y" } });
     let all = (0..100).map(|_| app.post(workload.execute_path(), body.clone()).idempotency_key("other").into_future());
     let answers = join_all(all).await;
@@ -407,7 +408,7 @@ async fn refusals_that_name_a_run_are_replayed() {
         let again = run().await;
         assert_eq!(again.expect_refusal(status, code), detail);
         assert!(is_replayed(&again), "{again}");
-        // A suspended workload does not change replays.
+        // Suspending the workload does not affect replays.
         let path = format!("/v1/workloads/{}", workload.workload_id);
         app.patch(&path, json!({ "status": "suspended" })).await.expect(200);
         assert_eq!(run().await.expect_refusal(status, code), detail);

@@ -1,4 +1,4 @@
-//! Injection: model output and embedded schemas are data, returned unchanged and never interpreted (T12, T33).
+//! Injection (T12, T33): model output and embedded schemas are data. They are returned unchanged and never interpreted.
 
 use crate::{
     dispatch::async_run,
@@ -15,10 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time limit of a response, far below the time of any quadratic algorithm for these inputs.
+/// Time limit of a response. A quadratic algorithm would take much longer for these inputs.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 
-/// Model outputs that attack consumers which interpret them.
+/// Model outputs that attack consumers that interpret them, such as browsers and shells.
 fn hostile_outputs() -> Vec<String> {
     let mut all: Vec<String> = [
         "<script>alert(1)</script><img src=x onerror=alert(1)><svg/onload=alert(1)>",
@@ -54,7 +54,7 @@ async fn start_app(obligations: &[&str]) -> (TestApp, ActiveWorkload, Arc<StubPr
     (app, workload, provider)
 }
 
-/// Asserts the headers that make a browser treat the response as JSON and run nothing.
+/// Asserts that the headers make a browser treat the response as JSON and execute nothing.
 #[track_caller]
 fn assert_inert_json(answer: &Response) {
     assert_eq!(answer.header("content-type"), Some("application/json"), "{answer}");
@@ -84,7 +84,7 @@ async fn model_output_is_returned_unchanged() {
         assert_inert_json(&evidence);
         assert_eq!(evidence.expect(200)["execution"]["status"], "completed");
 
-        // As events: line breaks in the output create no further events.
+        // In an event stream, line breaks in the output create no additional events.
         let stream = run(&app, &workload).header("accept", "text/event-stream").await;
         assert_eq!(stream.header("x-content-type-options"), Some("nosniff"));
         let stream = parse_event_stream(&stream);
@@ -174,7 +174,7 @@ async fn schema_references_are_never_fetched() {
             json!({ "$id": "http://example.org/", "allOf": [{ "$ref": target }] }),
             json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": target } } }),
         ];
-        // `$schema` and `$id` are identifiers and are not fetched.
+        // `$schema` and `$id` are only identifiers, so the server does not fetch them.
         let names = [json!({ "$schema": target, "type": "object" }), json!({ "$id": target, "type": "object" })];
         let schemas = refused.iter().map(|schema| (schema, true)).chain(names.iter().map(|schema| (schema, false)));
         for (number, (schema, is_refused)) in schemas.enumerate() {
@@ -200,7 +200,7 @@ async fn schema_references_are_never_fetched() {
     assert_eq!(endpoint.request_count(), 0, "{:?}", endpoint.requests());
 }
 
-/// Nested input and nested output of a flow: every stored result can be read.
+/// A flow with deeply nested input and output: every stored result can be read.
 #[tokio::test]
 async fn deeply_nested_results_are_readable() {
     let app = TestApp::start().await;

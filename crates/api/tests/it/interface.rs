@@ -1,4 +1,4 @@
-//! Interfaces of workloads: replacement, validation with every error and its path, and validation of run inputs.
+//! Interfaces of workloads: replacement, validation with the path of every error, and validation of run inputs.
 
 use fairway_testkit::{
     TestApp,
@@ -65,10 +65,10 @@ async fn interface_is_replaced_as_a_whole_and_removed_by_null() {
     assert_eq!(first.expect(200)["interface_config"], full_interface());
     assert_eq!(first.header("etag"), Some("\"2\""));
     assert_eq!(app.get(&path).await.expect(200)["interface_config"], full_interface());
-    // The update replaces the whole interface.
+    // An update replaces the whole interface.
     let small = json!({ "presentation_mode": "chat" });
     assert_eq!(set(small.clone()).await.expect(200)["interface_config"], small);
-    // An identical update changes nothing.
+    // An update that repeats the interface changes nothing.
     let same = set(small.clone()).await;
     assert_eq!((same.status, same.header("etag")), (200, Some("\"3\"")));
     // Fields that the request omits stay unchanged.
@@ -166,7 +166,7 @@ async fn themes_accept_only_colours_fonts_and_lengths() {
     ];
     for value in corpus {
         for property in ["accent_color", "background_color", "font_family", "border_radius"] {
-            // The limit on font names is tested below.
+            // Font names have a separate limit, which is tested below.
             if property == "font_family" && value == long {
                 continue;
             }
@@ -203,7 +203,7 @@ async fn changing_access_requires_workload_expose() {
         app.patch(workload_path(&workload), json!({ "interface_config": config })).as_actor(actor)
     };
     let with = |mode: &str| json!({ "presentation_mode": "form", "access_mode": mode });
-    // An author can edit the interface but cannot open access.
+    // An author can edit the interface but cannot change the access mode.
     set("user:ada", full_interface()).await.expect(200);
     set("user:ada", with("authenticated")).await.expect(200);
     for mode in ["public", "link_shared"] {
@@ -212,7 +212,7 @@ async fn changing_access_requires_workload_expose() {
     }
     set("user:otto", with("public")).await.expect(200);
     set("user:ada", json!({ "presentation_mode": "chat", "access_mode": "public" })).await.expect(200);
-    // Removing the mode or the interface closes access, which needs the same permission.
+    // Removing the access mode or the interface restricts access, which needs the same permission as opening it.
     for config in [json!({ "presentation_mode": "form" }), Value::Null, with("authenticated")] {
         set("user:ada", config).await.expect_refusal(403, "forbidden");
     }
@@ -244,7 +244,7 @@ async fn link_shared_workload_requires_a_share_link() {
     app.post(workload.execute_path(), body.clone()).await.expect(200);
     let shared = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared" } });
     app.patch(workload_path(&workload), shared).await.expect(200);
-    // The cached decision is validated by revision, so the change takes effect at once.
+    // The server validates cached decisions by revision, so the change applies to the next request.
     let refused = app.post(workload.execute_path(), body).await;
     refused.expect_refusal(401, "share_token_required");
     assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
@@ -300,7 +300,7 @@ async fn inputs_are_validated_against_the_form() {
     let owner = app.database().connect_as_owner().await.unwrap();
     let runs: i64 = owner.query_one("SELECT count(*) FROM execution", &[]).await.unwrap().get(0);
     assert_eq!(runs, 1, "refused requests must not run");
-    // A changed form applies to the next run despite caches.
+    // Cached plans do not delay a changed form: it applies to the next run.
     let mut strict = full_interface();
     strict["input_fields"][1]["options"] = json!(["dry"]);
     run(json!({ "ticket": "x", "tone": "warm" })).await.expect(200);

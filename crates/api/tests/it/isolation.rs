@@ -1,7 +1,8 @@
-//! Isolation: every identifier in every operation of the API document, with the value of another tenant and of another
-//! workspace. The response must be that of an unknown identifier.
+//! Isolation of tenants and workspaces. For every identifier in every documented operation, a request contains the
+//! identifier of a foreign resource, in another tenant or workspace. The response must equal the response to an
+//! unknown identifier.
 //!
-//! The walk derives its cases from the document. A new operation or identifier without a case fails it.
+//! The cases are derived from the OpenAPI document. A new operation or identifier without a case fails the test.
 
 use crate::{
     fixture::WorkspaceFixture,
@@ -16,23 +17,23 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
-/// Administers the default tenant.
+/// An administrator of the default tenant.
 const TENANT_ADMIN: &str = "user:boss";
-/// Administers one workspace of the default tenant.
+/// An administrator of one workspace in the default tenant.
 const WORKSPACE_ADMIN: &str = "user:neighbour";
-/// Names that identify no resource: kinds, tools and tiles are alike for all tenants, any word names an environment, a
-/// session or a principal, and contracts have names within their knowledge base.
+/// Names that do not identify a resource of a tenant. Kinds, tools and tiles are the same for all tenants. Any word
+/// can name an environment, a session or a principal. Contract names are scoped to a knowledge base.
 const NO_IDENTIFIERS: [&str; 8] =
     ["kind", "tool", "environment", "session_id", "principal", "level", "index", "contract_id"];
-/// Identifiers that the document describes as plain text.
+/// Identifiers that the document describes as text instead of a UUID.
 const SLUGS: [&str; 2] = ["slug", "workload_slug"];
-/// Every member of a tenant sees its workspaces, so those are not hidden but forbidden.
+/// Identifiers of workspaces. Members of a tenant see all its workspaces, so their requests get 403 instead of 404.
 const KNOWN_TO_MEMBERS: [&str; 3] = ["workspace_id", "grantee_workspace_id", "audience"];
-/// Operations that every member may use with every workspace of its tenant.
+/// Operations that every member may perform with any workspace of its tenant.
 const OPEN_TO_MEMBERS: [&str; 3] = ["read_workspace", "read_effective_preferences", "create_asset_grant"];
 const UNKNOWN_SLUG: &str = "no-such-slug";
 
-/// Where a request has an identifier.
+/// The part of a request that contains an identifier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     Path,
@@ -40,14 +41,14 @@ enum Part {
     Body,
 }
 
-/// An identifier in a request of a route.
+/// An identifier in the requests of a route.
 #[derive(Clone, Debug)]
 struct Identifier {
     part: Part,
     name: String,
 }
 
-/// A path, a query and a body that can be changed apart.
+/// Path, query and body of a request, which the test can change separately.
 #[derive(Clone)]
 struct Parts {
     segments: Vec<String>,
@@ -74,13 +75,14 @@ impl Parts {
         }
     }
 
-    /// The same request with another value of an identifier.
+    /// Replaces the value of an identifier.
     fn with(mut self, route: &Route, identifier: &Identifier, value: &str) -> Self {
         let name = identifier.name.as_str();
         if identifier.part == Part::Path {
             self.segments[position(route, name)] = value.to_owned();
         } else {
-            // A workspace can be in the query or in the body, and contradictions are refused first.
+            // A workspace may be in the query or in the body. A contradiction would be refused before the identifier
+            // is checked.
             self.query.remove(name);
             self.body.iter_mut().for_each(|body| drop(body.remove(name)));
         }
@@ -97,7 +99,7 @@ impl Parts {
         self
     }
 
-    /// Adjusts what a request must repeat or add beside an identifier.
+    /// Adjusts other members that must agree with the changed identifier.
     fn complete(&mut self, route: &Route, name: &str, value: &str) {
         match (route.operation_id(), name) {
             ("review_release", "release_id") => {
@@ -105,7 +107,7 @@ impl Parts {
             }
             ("review_release", "subject_ref") => self.segments[position(route, "release_id")] = value.to_owned(),
             ("explain_access", "scope_ref") => drop(self.query.insert("scope_kind".to_owned(), "workload".to_owned())),
-            // A grant names a workspace or a principal.
+            // A grant names either a workspace or a principal.
             ("create_asset_grant", "grantee_workspace_id") => {
                 self.body.iter_mut().for_each(|body| drop(body.remove("principal")));
             }
@@ -116,7 +118,7 @@ impl Parts {
         }
     }
 
-    /// The request with these parts.
+    /// Creates a request from these parts. Method and headers are those of `like`.
     fn request(&self, like: &Request) -> Request {
         let pairs: Vec<String> = self.query.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let query = if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) };
@@ -128,7 +130,7 @@ impl Parts {
     }
 }
 
-/// The segment of a path parameter.
+/// The index of a path parameter's segment.
 fn position(route: &Route, name: &str) -> usize {
     route.path.split('/').position(|segment| segment == format!("{{{name}}}")).unwrap()
 }
@@ -151,7 +153,7 @@ fn is_identifier(document: &Value, name: &str, schema: &Value) -> bool {
     !NO_IDENTIFIERS.contains(&name) && (is_named || has_uuid(document, schema))
 }
 
-/// Every identifier that the document describes in the requests of a route.
+/// All identifiers that the document describes in the requests of a route.
 fn identifiers(document: &Value, route: &Route) -> Vec<Identifier> {
     let mut found = Vec::new();
     let mut add = |part, name: &str| found.push(Identifier { part, name: name.to_owned() });
@@ -174,7 +176,7 @@ fn identifiers(document: &Value, route: &Route) -> Vec<Identifier> {
     if route.takes_body() {
         let schema = route.body_schema(document);
         for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-            // A new workload or asset brings its own slug.
+            // A slug is skipped, because a new workload or asset defines its own slug.
             if name != "slug" && is_identifier(document, name, field) {
                 assert!(!route.takes_list(), "{}: no case for an identifier in a list", route.operation_id());
                 add(Part::Body, name);
@@ -189,7 +191,7 @@ fn is_required(route: &Route, name: &str) -> bool {
     parameters.into_iter().flatten().any(|parameter| parameter["name"] == name && parameter["required"] == true)
 }
 
-/// A caller, the resources that it may use, and those that it cannot see.
+/// A caller with its own resources, and the foreign resources that it must not see.
 struct View<'a> {
     actor: &'static str,
     own: &'a WorkspaceFixture<'a>,
@@ -201,7 +203,7 @@ impl View<'_> {
         self.own.tenant == self.foreign.tenant
     }
 
-    /// The foreign value of an identifier: from a successful request of the other side, or its fixture.
+    /// The foreign value of an identifier, from a successful request for the foreign resources or from their fixture.
     async fn foreign_value(&self, route: &Route, identifier: &Identifier, request: &Parts) -> String {
         let theirs = self.foreign;
         match identifier.name.as_str() {
@@ -229,9 +231,9 @@ impl View<'_> {
         }
     }
 
-    /// Whether the answer to a foreign identifier is that to an unknown one, and shows nothing.
+    /// Whether the response to a foreign identifier equals the response to an unknown identifier, and reveals nothing.
     fn verdict(&self, operation: &str, foreign: &Response, unknown: &Response) -> bool {
-        // An announcement to an unknown workspace is invalid.
+        // For an announcement, an unknown workspace is a validation error.
         let is_refused = foreign.status == 404
             || (foreign.status == 403 && self.shares_tenant())
             || (foreign.status == 422 && operation == "make_announcement");
@@ -239,11 +241,11 @@ impl View<'_> {
         (is_refused || is_empty) && comparable_response(foreign) == comparable_response(unknown)
     }
 
-    /// Sends the requests of a route with each foreign identifier, and returns the number of cases.
+    /// Sends the requests of a route with each foreign identifier. Returns the number of identifiers.
     async fn check_route(&self, document: &Value, route: &Route, wrong: &mut Vec<String>) -> usize {
         let operation = route.operation_id();
         let mut identifiers = identifiers(document, route);
-        // A tenant of one's own is not foreign.
+        // Within one tenant, the tenant's identifier is not foreign.
         identifiers.retain(|identifier| !(self.shares_tenant() && identifier.name == "tenant_id"));
         if identifiers.is_empty() {
             return 0;
@@ -256,7 +258,8 @@ impl View<'_> {
             assert_ne!(own_parts.value(route, identifier), Some(foreign.clone()), "{operation}: {identifier:?}");
             let nothing = if Uuid::try_parse(&foreign).is_ok() { UNKNOWN_ID } else { UNKNOWN_SLUG };
             let is_known = self.shares_tenant() && KNOWN_TO_MEMBERS.contains(&identifier.name.as_str());
-            // The identifier alone, and below everything else of the other side.
+            // First replaces only the identifier in the caller's own request, then uses the complete request for the
+            // foreign resources.
             for (parts, like) in [(&own_parts, &own), (&their_parts, &theirs)] {
                 let send =
                     |value: &str| parts.clone().with(route, identifier, value).request(like).as_actor(self.actor);
@@ -274,7 +277,7 @@ impl View<'_> {
         identifiers.len()
     }
 
-    /// Identifiers that the document does not describe: arguments of tools.
+    /// Checks identifiers in the arguments of tools, which the OpenAPI document does not describe.
     async fn check_arguments_of_tools(&self, wrong: &mut Vec<String>) {
         let app = self.own.app;
         let theirs = self.foreign;
@@ -300,7 +303,8 @@ impl View<'_> {
         }
     }
 
-    /// Identifiers of the other side. Within a tenant, everybody sees its workspaces.
+    /// Identifiers of foreign resources that responses must not contain. Within a tenant, everybody sees its
+    /// workspaces.
     fn hidden_identifiers(&self) -> BTreeSet<&str> {
         let theirs = self.foreign;
         let versions = theirs.workload.versions.iter().chain([&theirs.flow, &theirs.knowledge]);
@@ -310,8 +314,8 @@ impl View<'_> {
         assets.chain(others).chain([&theirs.grant]).chain(tenant).map(String::as_str).collect()
     }
 
-    /// Reads one's own resources, with and without optional filters, and searches the answers for identifiers of the other
-    /// side. Returns the number of answers.
+    /// Reads the caller's own resources, with and without optional filters. Searches the responses for foreign
+    /// identifiers, and returns the number of successful responses.
     async fn check_read(&self, route: &Route, wrong: &mut Vec<String>) -> usize {
         if route.method != "get" {
             return 0;
@@ -319,7 +323,7 @@ impl View<'_> {
         let filtered = self.own.successful_request(route.operation_id()).await;
         let mut parts = Parts::of(&filtered);
         parts.query.retain(|name, _| is_required(route, name));
-        // The log of the tenant in which a platform operator worked records the tenants that the operator created.
+        // The audit log may name the foreign tenant, because a platform operator created that tenant from here.
         let recorded = (route.operation_id() == "list_audit_events").then_some(self.foreign.tenant.as_str());
         let hidden: Vec<&str> = self.hidden_identifiers().into_iter().filter(|id| Some(*id) != recorded).collect();
         let mut answers = 0;

@@ -30,7 +30,7 @@ fn default_workspace() -> WorkspaceId {
     WORKSPACE.parse::<Uuid>().unwrap().into()
 }
 
-/// Retrieves for a principal, with the settings in `content`.
+/// Retrieves documents as a principal, with the knowledge base settings in `content`.
 async fn retrieve_as(
     app: &TestApp,
     base: &Version,
@@ -96,7 +96,7 @@ async fn retrieves_added_documents() {
     let rows: Vec<Value> =
         listed.as_array().unwrap().iter().map(|row| json!([row["document_id"], row["current"]])).collect();
     assert_eq!(json!(rows), json!([["leave", true], ["hr/travel.md", true], ["leave", false]]));
-    // The audit log records the ingest and its size without names and texts.
+    // The audit log records the ingest and its size, but no names and no texts.
     let facts = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_added'
         AND convert_from(body, 'UTF8') NOT SIMILAR TO '%(leave|Holidays|travel|language)%'";
     assert_eq!(crate::share_link::query_number(&app, facts).await, 2);
@@ -108,7 +108,7 @@ async fn retrieves_added_documents() {
     assert!(chunk.tokens >= 4 && chunk.score > 0.0 && chunk.score < 1.0);
     assert!(found.decision.is_allowed());
     assert_eq!(found.decision.contract_id.as_deref(), Some("handbook"));
-    // Retrieval at an earlier index revision, as for a release that pins its documents.
+    // Retrieves at an earlier index revision, as a release with pinned documents does.
     let principals = [ActorRef::local()];
     let parsed = KnowledgeBase::parse(&content).unwrap();
     let request = RetrievalRequest {
@@ -183,7 +183,7 @@ async fn rejects_invalid_documents_with_the_path_of_the_field() {
     assert_eq!(crate::share_link::query_number(&app, counts).await, 0, "rejected ingests leave no rows");
 }
 
-/// An ingest that loses the race decides again on the new revision.
+/// Of two concurrent ingests, the one that commits later decides again on the new revision.
 #[tokio::test]
 async fn concurrent_ingests_each_create_a_revision() {
     let app = TestApp::start().await;
@@ -202,7 +202,7 @@ async fn concurrent_ingests_each_create_a_revision() {
     assert_eq!(crate::share_link::query_number(&app, counted).await, 8, "the word count includes every ingest");
 }
 
-/// T19: the server reads a source with the permissions of the caller.
+/// T19: the server reads a source asset with the caller's permissions.
 #[tokio::test]
 async fn reads_only_sources_that_the_caller_may_read() {
     let app = TestApp::start().await;
@@ -242,7 +242,7 @@ async fn reads_only_sources_that_the_caller_may_read() {
         assert_eq!(detail["fields"][0]["code"], "source_not_found", "{bad}");
         assert!(!answer.text().contains(&bad), "{answer}");
     }
-    // Fetching from addresses requires the permission to manage connections.
+    // Fetching documents from a URL requires the permission to manage connections.
     let address = by_source("https://example.org/handbook");
     let answer = app.post(documents_path(&outside), address.clone()).as_actor("user:ada").await;
     assert_eq!(answer.expect_refusal(403, "forbidden")["permission"], "connection.manage");
@@ -257,13 +257,13 @@ async fn fetches_documents_only_from_allowed_addresses() {
     let mut content = knowledge_content("handbook");
     content["source_type"] = json!("http");
     content["source_ref"] = json!("https://example.org/handbook");
-    // Loopback addresses are refused unless a setting allows them.
+    // Without a setting that allows them, loopback addresses are refused.
     let base = closed.fixtures().asset_with_version("knowledge_base", "handbook", content.clone()).await;
     let detail = closed.post(documents_path(&base), source.clone()).await.expect_refusal(422, "validation_error");
     assert_eq!(detail["fields"][0]["code"], "source_not_fetched");
     assert_eq!(endpoint.request_count(), 0, "the endpoint gets no request");
     let base = allowed.fixtures().asset_with_version("knowledge_base", "handbook", content.clone()).await;
-    // Errors and redirects are not documents.
+    // Error responses and redirects are not stored as documents.
     for script in [ScriptedResponse::status(404, "no"), ScriptedResponse::status(302, "elsewhere")] {
         endpoint.respond_with(script);
         let detail = allowed.post(documents_path(&base), source.clone()).await.expect_refusal(422, "validation_error");
@@ -300,7 +300,7 @@ async fn revokes_a_contract_once_and_permanently() {
         first,
         "the second request returns the first revocation"
     );
-    // The revocation applies although the bound version is unchanged.
+    // The revocation applies although the release binds the version from before.
     match retrieve(&app, &base, &content, "leave").await {
         Err(RetrievalFailure::Refused(decision)) => {
             assert!(decision.reasons.iter().any(|reason| reason.as_str() == "contract_revoked"), "{decision:?}");
@@ -324,7 +324,7 @@ async fn revokes_a_contract_once_and_permanently() {
     assert_eq!(crate::share_link::query_number(&app, facts).await, 1);
 }
 
-/// R16: retrieval validates the stored contract again, so content that bypassed the schema allows nothing.
+/// R16: retrieval validates the stored contract again. Content that bypassed the schema therefore permits nothing.
 #[tokio::test]
 async fn refuses_retrieval_unless_the_contract_allows_it() {
     let app = TestApp::start().await;
@@ -378,8 +378,8 @@ async fn limits_the_total_size_of_fetched_sources() {
     assert_eq!(endpoint.request_count(), 9, "the server stops fetching at the limit");
 }
 
-/// A release keeps the index revisions of its approval. The setting `pin_documents` of the environment decides
-/// whether runs read them.
+/// A release records the index revisions of its approval. The environment setting `pin_documents` determines whether
+/// runs read these revisions.
 #[tokio::test]
 async fn releases_record_the_document_revisions_of_their_approval() {
     use fairway_domain::{id::ReleaseId, knowledge::IndexRevision, slug::Slug};
@@ -420,7 +420,7 @@ async fn releases_record_the_document_revisions_of_their_approval() {
     assert_eq!(served().await, (Some(IndexRevision::new(1)), Some(IndexRevision::new(0))));
 }
 
-/// R3: an ingest that commits but cannot be read back reports that it may have happened.
+/// R3: if an ingest commits but cannot be read back, the response reports `may_have_happened`.
 #[tokio::test]
 async fn ingest_that_cannot_be_read_back_reports_an_unknown_outcome() {
     let calm = TestApp::start().await;

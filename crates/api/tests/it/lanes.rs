@@ -1,5 +1,5 @@
-//! Lane selection: the lane that the caller chooses, else that of its binding, else `standard`. If no release holds the
-//! lane, the next more general lane that is held serves the run.
+//! Lane selection: the caller's chosen lane, else the lane of its binding, else `standard`. If no release holds the
+//! selected lane, the next more general lane with a holder serves the run.
 
 use crate::fixture::WORKSPACE;
 use fairway_domain::{access::ActorRef, slug::Slug};
@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 const LANES: [&str; 3] = ["restricted", "guided", "standard"];
 
-/// A workload with some lanes held, each by a release of its own.
+/// A workload on which some lanes have a holder, each a different release.
 struct LanedWorkload {
     workload_id: String,
     slug: String,
@@ -68,7 +68,7 @@ impl LanedWorkload {
     }
 }
 
-/// The versions that a release binds. The policy reports the lane as its reason code.
+/// The versions that a release binds. Their policy returns the lane as its reason code.
 async fn lane_reporting_versions(app: &TestApp) -> Vec<Version> {
     let given = app.fixtures();
     let rule = |lane: &str| json!({ "id": lane, "condition": format!("lane == '{lane}'"), "outcome": "allow", "reason_code": lane });
@@ -80,7 +80,7 @@ async fn lane_reporting_versions(app: &TestApp) -> Vec<Version> {
 async fn routes_a_run_to_the_next_more_general_lane_only() {
     let app = TestApp::start().await;
     let versions = lane_reporting_versions(&app).await;
-    // Every non-empty subset of held lanes, one bit for each lane.
+    // Iterates over every non-empty subset of lanes with a holder; each bit of the number stands for one lane.
     for held in 1_u8..8 {
         let lanes: Vec<&str> =
             LANES.into_iter().enumerate().filter(|(at, _)| held & (1 << at) != 0).map(|(_, lane)| lane).collect();
@@ -121,7 +121,7 @@ async fn choosing_a_lane_requires_a_permission_on_the_workload() {
     given.bind_role("user:runner", "runtime_user", "workspace", Some(WORKSPACE)).await;
     given.bind_role("user:runner", "operator", "workload", Some(&other.workload_id)).await;
     workload.bind(&app, "user:runner", Some("guided")).await;
-    // Without the permission, a caller may not choose the lane that its binding selects either.
+    // Without the lane permission, a caller may not even choose the lane that its binding selects.
     for lane in LANES {
         let refused = workload.execute(&app, "user:runner", Some(lane)).await.expect_refusal(403, "forbidden");
         assert_eq!(refused["permission"], "release.transition", "{lane}");
@@ -133,11 +133,11 @@ async fn choosing_a_lane_requires_a_permission_on_the_workload() {
     assert_eq!(owner.query_one(runs, &[]).await.unwrap().get::<_, i64>(0), 0);
     let ran = workload.execute(&app, "user:runner", None).await;
     assert_eq!(workload.assert_serving_lane(&app, &ran).await, "guided");
-    // A chosen lane precedes the binding.
+    // A lane that the caller chooses overrides the lane of its binding.
     workload.bind(&app, "user:local", Some("restricted")).await;
     let ran = workload.execute(&app, "user:local", Some("standard")).await;
     assert_eq!(workload.assert_serving_lane(&app, &ran).await, "standard");
-    // A caller that may not see the workload learns nothing about its lanes.
+    // For a caller that may not see the workload, the response reveals nothing about its lanes.
     app.fixtures().bind_role("user:stranger", "runtime_user", "workload", Some(&other.workload_id)).await;
     workload.execute(&app, "user:stranger", Some("guided")).await.expect_refusal(404, "not_found");
     workload.execute(&app, "anonymous", Some("guided")).await.expect_refusal(404, "not_found");
@@ -159,7 +159,7 @@ async fn rejects_unknown_lanes_and_ignores_null() {
     assert_eq!((&fields[0]["path"], &fields[1]["path"]), (&json!("environment"), &json!("lane")), "{fields}");
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" }, "lane": null });
     assert_eq!(workload.assert_serving_lane(&app, &app.post(&path, body.clone()).await).await, "restricted");
-    // The lane is part of the request that an idempotency key identifies.
+    // An idempotency key covers the whole request, including the lane.
     let first = app.post(&path, body.clone()).idempotency_key("once").await;
     assert_eq!(app.post(&path, body).idempotency_key("once").await.expect(200), first.expect(200));
     let chosen = json!({ "environment": "dev", "inputs": { "ticket": "a refund" }, "lane": "standard" });
@@ -172,7 +172,8 @@ async fn binding_changes_apply_to_the_next_request_on_every_server() {
     let beside = TestApp::builder().sharing_storage_of(&app).start().await;
     let workload = LanedWorkload::create(&app, &lane_reporting_versions(&app).await, "main", &LANES).await;
     let next = async |expected: &str| {
-        // Two runs on each server: the second one is decided on the caches that the first one filled.
+        // Two runs on each server, alternating. The second decision on a server uses the caches that the first one
+        // filled.
         for server in [&app, &beside, &app, &beside] {
             let ran = workload.execute(server, "user:ada", None).await;
             assert_eq!(workload.assert_serving_lane(server, &ran).await, expected);
@@ -221,7 +222,7 @@ async fn bindings_apply_to_their_workload_only() {
 async fn actor_binding_precedes_groups_and_the_narrowest_group_lane_wins() {
     let app = TestApp::start().await;
     let workload = LanedWorkload::create(&app, &lane_reporting_versions(&app).await, "main", &LANES).await;
-    // Local mode has no groups, so the test calls the operation with the claims of a token.
+    // Local mode has no groups, so the test calls the operation directly with the claims of a token.
     let served = async |actor: &str, groups: &[&str]| {
         let reference = |text: &str| ActorRef::parse(text).unwrap();
         let claims = Claims {
@@ -259,7 +260,7 @@ async fn actor_binding_precedes_groups_and_the_narrowest_group_lane_wins() {
         ("user:grace", &["group:calm", "group:bold", "group:open"], "guided"),
         ("user:grace", &["group:open"], "standard"),
         ("user:grace", &["group:others"], "standard"),
-        // A binding without a lane leaves the choice to the groups.
+        // For an actor whose binding has no lane, the bindings of its groups select the lane.
         ("user:open", &["group:calm"], "guided"),
     ] {
         assert_eq!(served(actor, groups).await.unwrap(), expected, "{actor} {groups:?}");

@@ -1,4 +1,4 @@
-//! Many clients change lanes concurrently while an observer checks the lanes.
+//! Many clients change lanes concurrently while an observer checks the invariants of lanes.
 
 use fairway_testkit::{
     TestApp,
@@ -22,7 +22,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Number of newest releases that clients choose from. Each round adds two releases.
 const CANDIDATE_RELEASES: usize = 6;
 
-/// Number of concurrent clients and of rounds.
+/// Numbers of concurrent clients and of rounds.
 struct Load {
     clients: usize,
     rounds: usize,
@@ -34,7 +34,7 @@ impl Load {
     }
 }
 
-/// Random numbers of one client in one round, derived from the seed, the round and the client's index.
+/// Random numbers of one client in one round, derived from the seed and from the client's index over all rounds.
 struct RandomSource(u64);
 
 impl RandomSource {
@@ -54,7 +54,8 @@ impl RandomSource {
     }
 }
 
-/// Sends random requests of one client in sequence, and returns each response with the name of the request.
+/// Sends one random kind of change as one client: a single request, or a sequence. Returns each response with the
+/// name of its request.
 async fn send_random_request(
     app: &Client,
     workload: &str,
@@ -68,7 +69,7 @@ async fn send_random_request(
         0..6 => vec![("activate", activate(json!({ "to_state": "active", "lane": draw.lane() })).await)],
         6 => vec![("activate all", activate(json!({ "to_state": "active" })).await)],
         7..13 => {
-            // The client advances its rollout until another client stops it.
+            // The client starts a rollout and advances it. Concurrent changes of other clients may stop the rollout.
             let mut responses = vec![(
                 "roll out",
                 activate(json!({ "to_state": "active", "rollout_plan": draw.rollout_plan() })).await,
@@ -89,7 +90,8 @@ async fn send_random_request(
             vec![("roll back", app.post(path, body).await)]
         }
         _ => {
-            // Retire only releases without a lane, guarded by `If-Match`: a holder that retires leaves its lanes empty.
+            // Retires only a release without a lane, guarded by `If-Match`. Retiring a holder would leave its lanes
+            // without a holder.
             let seen = app.get(&path).await;
             if seen.expect(200)["state"] == "active" {
                 return Vec::new();
@@ -100,7 +102,8 @@ async fn send_random_request(
     }
 }
 
-/// Classifies a response by its status or code. A refusal must name the release's current state and valid transitions.
+/// Returns the status or the error code of a response. Asserts that a refusal names the release's current state and
+/// its valid transitions.
 #[track_caller]
 fn classify_response(request: &str, answer: &Response) -> String {
     if answer.status == 200 {
@@ -129,7 +132,7 @@ fn classify_response(request: &str, answer: &Response) -> String {
     code
 }
 
-/// Checks until `over` is set that each lane has one holder and that exactly the holders are active.
+/// Checks repeatedly, until `over` is set, that each lane has one holder and that exactly the holders are active.
 /// Returns the number of checks.
 async fn watch_lanes(app: Client, owner: tokio_postgres::Client, workload: String, over: Arc<AtomicBool>) -> usize {
     let holders = "SELECT ARRAY[restricted_release_id, guided_release_id, standard_release_id]::text[],
@@ -174,7 +177,7 @@ struct LaneHistoryRow {
     reason: String,
 }
 
-/// The history of all lanes, oldest change first. Within one change the narrowest lane comes first.
+/// The history of all lanes, oldest change first. Within one change, the narrowest lane comes first.
 async fn lane_history(app: &TestApp, workload: &str) -> Vec<LaneHistoryRow> {
     let sql = "SELECT lane, from_release_id::text, to_release_id::text, reason FROM deployment_history
         WHERE workload_id = $1::text::uuid
@@ -189,15 +192,15 @@ async fn lane_history(app: &TestApp, workload: &str) -> Vec<LaneHistoryRow> {
     rows.iter().map(moved).collect()
 }
 
-/// The release that each release superseded.
+/// For each release, the release that it superseded.
 async fn superseded_releases(app: &TestApp, workload: &str) -> BTreeMap<String, Option<String>> {
     let sql = "SELECT release_id::text, supersedes_release_id::text FROM release WHERE workload_id = $1::text::uuid";
     let rows = app.database().connect_as_owner().await.unwrap().query(sql, &[&workload]).await.unwrap();
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// Asserts that each lane's history is one path that ends at its holder, and that each release names the holder that
-/// it replaced first. Returns the number of history rows.
+/// Asserts that each lane's history is one path that ends at the lane's holder, and that each release names the
+/// first holder that it replaced. Returns the number of history rows.
 async fn assert_consistent_history(app: &TestApp, workload: &str) -> usize {
     let moves = lane_history(app, workload).await;
     let mut last: BTreeMap<&str, Option<&String>> = BTreeMap::new();
@@ -226,8 +229,8 @@ async fn assert_consistent_history(app: &TestApp, workload: &str) -> usize {
     moves.len()
 }
 
-/// Creates a workload with a release on all lanes. Returns the workload, the versions that each release binds, and the
-/// release.
+/// Creates a workload with a release on all lanes. Returns the workload, the versions that each release binds, and
+/// that release.
 async fn active_workload(app: &TestApp) -> (String, Vec<Version>, String) {
     let given = app.fixtures();
     let (workload, versions) = (given.workload("main").await, vec![given.policy("policy").await]);
@@ -251,7 +254,7 @@ async fn each_lane_has_one_holder_under_concurrent_changes() {
     let mut releases = vec![first];
     let mut answers: BTreeMap<(&str, String), usize> = BTreeMap::new();
     let started = Instant::now();
-    // Each kind of change must succeed at least once, so rounds follow until it did.
+    // Each kind of change must succeed at least once. If one has not, additional rounds follow.
     let succeeded = |answers: &BTreeMap<(&str, String), usize>| {
         let kinds = ["activate", "roll out", "advance", "roll back"];
         kinds.into_iter().all(|kind| answers.contains_key(&(kind, "200".to_owned())))
@@ -291,7 +294,8 @@ async fn each_lane_has_one_holder_under_concurrent_changes() {
     assert!(succeeded(&answers), "a kind of change never succeeded under load: {answers:#?}");
 }
 
-/// Releases that take all lanes at once supersede each other in one chain, regardless of concurrent repetitions.
+/// Releases that are activated on all lanes at once supersede each other in one chain, even if requests are repeated
+/// concurrently.
 #[tokio::test]
 async fn releases_activated_on_all_lanes_form_one_chain() {
     const CLIENTS: usize = 4;

@@ -1,4 +1,4 @@
-//! Resource usage of creating, reading and comparing large content within the limits.
+//! Resource usage when clients create, read and compare large content within the limits.
 
 use crate::{fixture::WORKSPACE, resource_usage::assert_bounded};
 use fairway_testkit::TestApp;
@@ -9,8 +9,8 @@ use tokio::{
     net::TcpStream,
 };
 
-/// The status and the first 2,000 bytes of a response. The memory count covers the whole process, so the client keeps
-/// neither the rest of the response nor a copy of the request.
+/// The status and the first 2,000 bytes of a response. The measured memory is that of the whole process, so the
+/// client stores neither the rest of the response nor a copy of the request.
 struct PartialResponse {
     status: u16,
     beginning: String,
@@ -46,8 +46,8 @@ async fn send(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Par
     PartialResponse { status, beginning }
 }
 
-/// A request body for a version with a list of items. It is built in one buffer, because the server could reuse freed
-/// memory of temporary buffers without an increase of the count.
+/// A request body for a version with a list of items. It is built in one buffer: otherwise the server could reuse
+/// memory that temporary buffers freed, and the measured memory would not increase.
 fn version_with_items(items: impl Iterator<Item = usize>, item: impl Fn(usize) -> String) -> String {
     let mut body = String::with_capacity(4 << 20);
     body.push_str(r#"{"content":{"provider":"stub","model":"echo","params":{"l":["#);
@@ -59,7 +59,7 @@ fn version_with_items(items: impl Iterator<Item = usize>, item: impl Fn(usize) -
     body
 }
 
-/// The maximum number of short texts in one content.
+/// Content with the maximum number of short texts.
 fn version_with_texts(order: impl Iterator<Item = usize>) -> String {
     version_with_items(order, |number| format!("\"{number:070}\""))
 }

@@ -1,4 +1,4 @@
-//! A year of runs, inserted by SQL for the benchmark, reads like runs that the API created.
+//! SQL inserts a year of runs for the benchmark. These runs must read like runs that the API created.
 
 use crate::{
     execution::run,
@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 const FILL_SQL: &str = include_str!("../../../bench/src/fill.sql");
 const RUNS: i64 = 8_000;
 
-/// A workload with one real run, and `RUNS` inserted runs of one year for this and other workloads.
+/// A workload with one run from the API, and `RUNS` inserted runs of one year for this workload and others.
 async fn fill_history(app: &TestApp) -> (ActiveWorkload, Client) {
     let workload = app.active_workload("main").await;
     run(app, &workload).await.expect(200);
@@ -39,7 +39,7 @@ async fn lists_a_year_of_runs_and_reads_their_evidence() {
         let list = app.get(format!("/v1/executions?limit=5&status={status}")).as_actor("user:fill").await.expect(200);
         let list = list.as_array().unwrap();
         assert!(list.len() > 1, "{status}");
-        // The run that came through the API has another submitter.
+        // The run from the API has another submitter, so it is excluded.
         for row in list.iter().filter(|row| row["submitted_by"] == "user:fill") {
             assert_eq!(row["status"], status);
             let path = format!("/v1/executions/{}", row["execution_id"].as_str().unwrap());
@@ -62,7 +62,7 @@ async fn lists_a_year_of_runs_and_reads_their_evidence() {
             assert_eq!(items >= 2, status != "denied", "{items}");
         }
     }
-    // Runs beyond retention are complete except for their payloads.
+    // Runs that are older than the retention time are complete except for their payloads.
     let until = "SELECT to_char((now() - interval '300 days') AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
     let until: String = owner.query_one(until, &[]).await.unwrap().get(0);
     let old = app.get(format!("/v1/executions?limit=3&status=completed&until={until}")).await.expect(200);
@@ -102,7 +102,7 @@ async fn audit_log_of_a_year_is_consistent_and_continues() {
     }
     run(&app, &workload).await.expect(200);
     let mut newest = app.get("/v1/audit/events?limit=200").await.expect(200);
-    // The sequencer assigns the last run's index after a short delay.
+    // The sequencer runs in the background, so it assigns the index of the last run's fact after a short delay.
     let size = format!("SELECT size FROM fact_log WHERE tenant_id = '{TENANT}'");
     while query_count(&owner, "SELECT count(*) FROM fact_pending").await > 0 {
         tokio::task::yield_now().await;
@@ -143,7 +143,7 @@ async fn inserted_versions_count_like_created_ones() {
 
 const CHUNKS_SQL: &str = include_str!("../../../bench/src/million.sql");
 
-/// A flow that searches for the ticket and returns the found chunks.
+/// A flow that searches documents with the ticket as the query, and returns the found chunks.
 const SEARCH_FLOW: &str = "\
 name: Look up
 description: Returns what it finds.

@@ -1,4 +1,4 @@
-//! Runs with large inputs and values: a process executes a few of them at a time, and the others wait.
+//! Large runs (with large inputs or values). A process executes only a few of them at a time, and the others wait.
 
 use crate::execution::{model_call_flow, run, wait_until_ended};
 use fairway_testkit::{
@@ -7,7 +7,7 @@ use fairway_testkit::{
 };
 use serde_json::{Value, json};
 
-/// Maximum of concurrent large runs of one tenant, and of all tenants.
+/// Maximum number of concurrent large runs of one tenant, and of all tenants.
 const PER_TENANT: usize = 5;
 const TOTAL: usize = PER_TENANT + 1;
 
@@ -16,7 +16,7 @@ fn large_run_request(app: &TestApp, workload: &ActiveWorkload) -> Request {
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": ticket } }))
 }
 
-/// Number of provider calls with large conversations.
+/// Number of provider calls whose conversation is large.
 fn large_calls(provider: &StubProvider) -> usize {
     provider.calls().iter().filter(|call| format!("{:?}", call.conversation).len() > 100_000).count()
 }
@@ -39,10 +39,10 @@ async fn queued_large_runs_wait_without_delaying_small_runs_or_other_tenants() {
         runs.push(accept_queued(large_run_request(&app, &here)).await);
     }
     provider.wait_for_calls(PER_TENANT).await;
-    // Small runs of the same tenant overtake the waiting runs.
+    // Small runs of the same tenant are executed before the waiting large runs.
     let small = accept_queued(run(&app, &here)).await;
     provider.wait_for_calls(PER_TENANT + 1).await;
-    // So does a large run of another tenant.
+    // A large run of another tenant is also executed before them.
     let abroad = accept_queued(large_run_request(&app, &there).in_tenant(&tenant)).await;
     provider.wait_for_calls(TOTAL + 1).await;
     assert_eq!(large_calls(&provider), TOTAL, "no further large run has started");
@@ -86,7 +86,7 @@ async fn synchronous_large_runs_wait_for_a_reservation() {
     }
     provider.wait_for_calls(PER_TENANT).await;
     let small = async {
-        // Small runs overtake the waiting large run.
+        // Small runs are executed before the waiting large run.
         for number in 1..=5 {
             run(&app, &here).header("prefer", "wait=0").await.expect(202);
             provider.wait_for_calls(PER_TENANT + number).await;
@@ -101,7 +101,7 @@ async fn synchronous_large_runs_wait_for_a_reservation() {
     }
 }
 
-/// A flow multiplies a small input: the run waits before it produces the large value.
+/// A flow expands a small input. The run waits for a memory reservation before it produces the large value.
 #[tokio::test]
 async fn run_waits_for_a_reservation_before_it_produces_large_values() {
     let provider = StubProvider::new(Behaviour::Blocks);
@@ -125,7 +125,7 @@ async fn run_waits_for_a_reservation_before_it_produces_large_values() {
     let run = || app.post(multiplies.execute_path(), body.clone());
     let waiting = run().header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     let path = format!("/v1/executions/{}", waiting.as_str().unwrap());
-    // The run stays paused while five small runs complete.
+    // The large run stays paused while five small runs complete.
     let one = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     for _ in 0..5 {
         app.post(multiplies.execute_path(), one.clone()).await.expect(200);
@@ -167,7 +167,7 @@ async fn flow_with_a_large_prompt_counts_as_large() {
     provider.wait_for_calls(TOTAL + 1).await;
 }
 
-/// A workload whose flow produces a large value of a 10,000-byte input, and a small value of a small input.
+/// A workload whose flow produces a large value from an input of 10,000 bytes, and a small value from a small input.
 async fn active_multiplying_workload(given: &Fixtures, slug: &str) -> ActiveWorkload {
     let copies = "{{trigger.ticket}}".repeat(14);
     let flow = format!(
@@ -179,10 +179,10 @@ async fn active_multiplying_workload(given: &Fixtures, slug: &str) -> ActiveWork
     given.active_workload_with(slug, versions).await
 }
 
-/// Paused runs of four tenants do not block the runs of a fifth tenant.
+/// Paused runs of some tenants do not block the runs of other tenants.
 #[tokio::test]
 async fn paused_runs_leave_worker_slots_to_other_tenants() {
-    /// More runs than a worker with 128 slots takes of one tenant.
+    /// Number of runs of one tenant. It exceeds the number that a worker with 128 slots executes for one tenant.
     const MANY: usize = 48;
     let provider = StubProvider::new(Behaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
@@ -192,7 +192,7 @@ async fn paused_runs_leave_worker_slots_to_other_tenants() {
         let workspace = app.fixtures().in_tenant(&tenant, "").workspace(name, name).await;
         tenants.push((app.fixtures().in_tenant(&tenant, &workspace), tenant));
     }
-    // All reservations are taken.
+    // Large runs occupy all memory reservations.
     for ((given, tenant), count) in tenants.iter().zip([PER_TENANT, TOTAL - PER_TENANT]) {
         let asks = given.active_workload("asks").await;
         for _ in 0..count {
@@ -222,14 +222,14 @@ async fn paused_runs_leave_worker_slots_to_other_tenants() {
     for _ in 0..10 {
         completes(4, &ask(4, "x").await).await;
     }
-    // The paused runs resume, and the queued runs follow.
+    // After the model responds, the paused runs resume, and the queued runs follow.
     provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
     for (index, id) in &last {
         completes(*index, id).await;
     }
 }
 
-/// A memory limit of one byte after the run is stored prevents all reads of large outputs.
+/// After the run is stored, a memory limit of one byte makes every read of a large output fail.
 #[tokio::test]
 async fn reads_large_output_only_for_callers_who_may_see_it() {
     let app = TestApp::start().await;
@@ -248,6 +248,6 @@ async fn reads_large_output_only_for_callers_who_may_see_it() {
     app.get(&path).as_actor("anonymous").await.expect_refusal(404, "not_found");
     let cancel = app.post(format!("{path}/cancel"), json!({})).as_actor("user:operator");
     cancel.await.expect_refusal(409, "execution_not_cancellable");
-    // Its submitter too gets the refusal, which shows no output.
+    // The submitter gets the same refusal. It contains no output, so the server does not read the output.
     app.post(format!("{path}/cancel"), json!({})).await.expect_refusal(409, "execution_not_cancellable");
 }

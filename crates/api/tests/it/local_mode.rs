@@ -7,7 +7,7 @@ use fairway_testkit::{
 };
 use serde_json::json;
 
-/// Headers that show that a request on loopback comes from another machine.
+/// Headers which show that a request on loopback was forwarded from another machine.
 const FORWARDED: [(&str, &str); 11] = [
     ("Host", "forms.example"),
     ("X-Forwarded-For", "203.0.113.7"),
@@ -28,7 +28,7 @@ pub(crate) fn exposed_server() -> Builder {
         .setting("FAIRWAY_ALLOWED_HOSTS", "forms.example")
 }
 
-/// T21, T48.
+/// T21, T48: whatever actor a forwarded request claims, the server treats it as anonymous.
 #[tokio::test]
 async fn serves_forwarded_requests_as_anonymous_for_every_claimed_actor() {
     let app = exposed_server().setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").start().await;
@@ -44,7 +44,7 @@ async fn serves_forwarded_requests_as_anonymous_for_every_claimed_actor() {
     app.get("/v1/tenants").header("Host", "other.example").await.expect_refusal(421, "misdirected_request");
 }
 
-/// Forwarding headers are sufficient, without any setting, also if the proxy keeps the loopback host.
+/// Forwarding headers suffice, without any setting, even if the proxy preserves the loopback host.
 #[tokio::test]
 async fn serves_forwarded_requests_as_anonymous_without_any_setting() {
     let app = TestApp::start().await;
@@ -95,7 +95,7 @@ async fn serves_public_workloads_and_share_links_through_a_proxy() {
     }
 }
 
-/// Metrics and readiness details are for the operator on this machine.
+/// Metrics and readiness details are only for requests from this machine, which count as the operator's.
 #[tokio::test]
 async fn hides_metrics_and_readiness_details_from_forwarded_requests() {
     let app = exposed_server().start().await;

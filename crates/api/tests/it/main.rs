@@ -1,4 +1,4 @@
-//! API tests over real HTTP against a real PostgreSQL, with one database per test.
+//! Tests of the API over real HTTP with a real PostgreSQL. Each test has its own database.
 
 #![expect(
     clippy::unwrap_used,

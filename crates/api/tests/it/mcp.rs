@@ -1,4 +1,4 @@
-//! The Model Context Protocol: both revisions with hand-written messages and with third-party clients.
+//! The Model Context Protocol: both supported revisions, with handwritten messages and with third-party clients.
 
 use crate::{
     fixture::{TENANT, WORKSPACE, WorkspaceFixture},
@@ -12,11 +12,13 @@ use serde_json::{Value, json};
 use std::{collections::BTreeSet, env, process::Command};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-/// Environment variable with the Python that has the official client, which the model gateway's environment contains.
+/// The environment variable with a Python interpreter that has the official client. The model gateway's environment
+/// contains this client.
 const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
-/// Environment variables with the Node executable and the path of the inspector.
+/// The environment variables with the Node executable and with the path of the MCP inspector.
 const INSPECTOR_VARIABLES: [&str; 2] = ["FAIRWAY_TEST_NODE", "FAIRWAY_TEST_INSPECTOR"];
-/// The last revision with a handshake, and the revision without one, in which each request names its revision.
+/// The supported protocol revisions: the last one with a handshake, and the one in which each request names its
+/// revision instead.
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
 async fn start_with_form() -> (TestApp, ActiveWorkload) {
@@ -79,7 +81,7 @@ async fn lists_and_calls_tools_in_both_revisions() {
         // The text content equals the structured content.
         let text: Value = serde_json::from_str(ran["content"][0]["text"].as_str().unwrap()).unwrap();
         assert_eq!(&text, content);
-        // The evidence names the caller as submitter, and one fact records the end of the run.
+        // The evidence names the caller as the submitter. One fact records the end of the run.
         let execution = content["result"]["execution_id"].as_str().unwrap();
         let evidence = app.get(format!("/v1/executions/{execution}/evidence-graph")).await.expect(200);
         assert_eq!(evidence["workload"]["slug"], json!(workload.slug));
@@ -140,7 +142,7 @@ async fn rejects_cursors_that_the_list_did_not_issue() {
     let abroad = WorkspaceFixture::in_other_tenant(&app).await;
     let refused = list(Some(&cursor)).in_tenant(&abroad.tenant).await.expect(200);
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
-    // Without a role the list has only the built-in tools, on one page.
+    // A caller without a role sees only the built-in tools, which fit on one page, so the cursor is invalid for it.
     let refused = list(Some(&cursor)).as_actor("anonymous").await.expect(200);
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "cursor": cursor } });
@@ -149,7 +151,7 @@ async fn rejects_cursors_that_the_list_did_not_issue() {
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
 }
 
-/// The protocol's schema has `cursor?: string`: the cursor is absent or a string.
+/// The protocol's schema declares `cursor?: string`, so a cursor is either absent or a string.
 #[tokio::test]
 async fn rejects_cursors_that_are_not_strings() {
     let app = TestApp::start().await;
@@ -163,7 +165,7 @@ async fn rejects_cursors_that_are_not_strings() {
     }
 }
 
-/// As on every other route, the host selects the tenant of an anonymous caller.
+/// The host selects the tenant of an anonymous caller, as on every other route.
 #[tokio::test]
 async fn serves_anonymous_callers_in_the_tenant_of_their_host() {
     let app = crate::local_mode::exposed_server().start().await;
@@ -219,7 +221,7 @@ async fn rejects_invalid_messages_without_echoing_them() {
     let answer = request("tools/SEKRET", json!({})).await;
     assert_eq!(answer.expect(200)["error"]["code"], -32601);
     assert!(!answer.text().contains("SEKRET"), "{answer}");
-    // A caller that sees no workloads has the built-in tools.
+    // A caller that sees no workloads gets only the built-in tools.
     let listed = request("tools/list", json!({})).as_actor("anonymous").await;
     assert_eq!(result_of(&listed)["tools"].as_array().unwrap().len(), 3);
 }
@@ -249,7 +251,7 @@ async fn refusals_carry_their_code_and_no_input() {
         assert!(!refused.to_string().contains("canary"), "{refused}");
     }
     assert_eq!(call_tool(&app, old, "canary", json!({})).await.json()["error"]["code"], -32602);
-    // The permissions are those of the actor that the request names. No session or handle carries permissions.
+    // Permissions are those of the actor in the request. No session or handle carries permissions.
     app.fixtures().bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
     let viewer = |request: Request| request.as_actor("user:viewer");
     let listed = result_of(&viewer(mcp_request(&app, new, "tools/list", json!({}))).await);
@@ -260,11 +262,11 @@ async fn refusals_carry_their_code_and_no_input() {
         .header("Mcp-Session-Id", "somebody-elses")
         .await
         .expect_refusal(404, "not_found");
-    // The server refuses cross-site pages, rebound DNS names and malformed messages.
+    // The server refuses cross-site requests, host names of DNS rebinding, and malformed messages.
     let list = || mcp_request(&app, new, "tools/list", json!({}));
     list().header("Origin", "https://evil.example").await.expect_refusal(403, "cross_site_request");
     list().header("Host", "evil.example").await.expect_refusal(421, "misdirected_request");
-    // The server offers neither a standing event stream nor sessions to delete.
+    // The server offers no permanent event stream to open, and no sessions to delete.
     for method in ["GET", "DELETE"] {
         let refused = app.raw_path(method, "/mcp").await;
         refused.expect_refusal(405, "method_not_allowed");
@@ -274,7 +276,7 @@ async fn refusals_carry_their_code_and_no_input() {
     list().with_body("application/json", twice).await.expect_refusal(400, "malformed_json");
 }
 
-/// Exactly the listed tools can be called: a workload without a form is not a tool.
+/// Only listed tools can be called. A workload without a form is not listed.
 #[tokio::test]
 async fn workload_without_a_form_is_not_a_tool() {
     let (app, workload) = start_with_form().await;
@@ -291,7 +293,7 @@ async fn workload_without_a_form_is_not_a_tool() {
             (&json!(true), &json!("not_found")),
             "{refused}"
         );
-        // `execute_flow` still runs it by its slug.
+        // `execute_flow` still executes this workload by its slug.
         let named = json!({ "workload_slug": "ticket-sorter", "environment": "dev", "inputs": { "ticket": "x" } });
         assert_eq!(result_of(&call_tool(&app, revision, "execute_flow", named).await)["isError"], json!(false));
         app.patch(&path, json!({ "interface_config": interface_form() })).await.expect(200);
@@ -299,7 +301,7 @@ async fn workload_without_a_form_is_not_a_tool() {
     assert_eq!(query_number(&app, "SELECT count(*) FROM execution").await, 4);
 }
 
-/// A field error names the path at which the client sent the field, with the same message on every route.
+/// A field error names the path at which the client sent the field. The message is the same on every route.
 #[tokio::test]
 async fn reports_field_errors_at_the_paths_of_the_call() {
     let (app, workload) = start_with_form().await;
@@ -328,7 +330,7 @@ async fn reports_field_errors_at_the_paths_of_the_call() {
             assert_eq!(field_errors(&refused["structuredContent"]["fields"], prefix), plain, "{name}");
         }
     }
-    // Unknown arguments of a tool have the same error as unknown fields of a form.
+    // Unknown arguments of a tool cause the same error as unknown fields of a form.
     let unknown = json!({ "execution_id": WORKSPACE, "x": 1 });
     let refused = app.post("/v1/runtime/tools/inspect_evidence", json!({ "arguments": unknown })).await;
     let fields = refused.expect_refusal(422, "validation_error")["fields"].clone();
@@ -367,19 +369,19 @@ async fn rejects_unsupported_protocol_revisions() {
             assert!(!answer.text().contains("S3CRET"), "{error_body}");
         }
     }
-    // Notifications of an unsupported revision are refused as well.
+    // Notifications with an unsupported revision are refused as well.
     let notification = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     let notification = |named: &'static str| {
         app.post("/mcp", notification.clone()).header("Accept", both).header("MCP-Protocol-Version", named)
     };
     assert_eq!(notification("2025-06-18").await.status, 400);
     assert_eq!(notification(REVISIONS[0]).await.status, 202);
-    // A request without a revision uses the revision that allows it.
+    // A request that names no revision uses the revision that permits this omission.
     let unnamed = app.post("/mcp", list("tools/list")).header("Accept", both).await;
     assert!(result_of(&unnamed)["tools"].is_array());
 }
 
-/// The server answers every offered revision with the revision that it supports.
+/// Whatever revision a client offers, the server responds with the handshake revision that it supports.
 #[tokio::test]
 async fn handshake_negotiates_a_supported_revision() {
     let (app, _) = start_with_form().await;

@@ -1,4 +1,5 @@
-//! Agents that call tools of MCP servers. The server in these tests is another Fairway, which the official SDK calls.
+//! Agents that call tools of MCP servers. The MCP server in these tests is another Fairway server. The official SDK
+//! makes the calls.
 
 use crate::{fixture::WORKSPACE, guardrail::evidence_documents, share_link::query_number};
 use fairway_domain::asset::content::mcp_server::ToolPin;
@@ -24,7 +25,7 @@ steps:
 
 const TOOL: &str = "run_ticket_sorter";
 
-/// A remote server with tools, and a local server whose agents call them.
+/// A remote server whose workload is an MCP tool, and a local server whose agents call that tool.
 struct ServerPair {
     remote: TestApp,
     workload: ActiveWorkload,
@@ -49,7 +50,7 @@ impl ServerPair {
         self.remote.patch(path, json!({ "interface_config": form })).await.expect(200);
     }
 
-    /// The definition of the remote tool, from the manifest of its server.
+    /// The definition of the remote tool, taken from the manifest of the remote server.
     async fn tool_definition(&self, server: &str) -> Value {
         let path = format!("/v1/runtime/mcp-manifest?workspace_id={WORKSPACE}");
         let manifest = self.remote.get(path).await.expect(200);
@@ -61,7 +62,7 @@ impl ServerPair {
         })
     }
 
-    /// The versions of a release whose agents call the tool. `more` extends the definition of the server.
+    /// The versions of a release whose agents call the tool. `more` extends the content of the MCP server asset.
     async fn versions(&self, slug: &str, more: &Value) -> Vec<Version> {
         let given = self.local.fixtures();
         let route = json!({
@@ -93,7 +94,7 @@ impl ServerPair {
         self.local.fixtures().active_workload_with("desk", self.versions("tickets", more).await).await
     }
 
-    /// Executes a run whose model requests `calls` tool calls in one response. Returns the evidence of each call.
+    /// Executes a run whose model requests `calls` tool calls in one response. Returns the evidence of each tool call.
     async fn execute_with_calls(&self, workload: &ActiveWorkload, calls: usize) -> Vec<Value> {
         let ticket = vec![format!("Call: {TOOL} {{\"ticket\": \"a refund\"}}"); calls].join("\n");
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
@@ -118,7 +119,7 @@ fn call_results(calls: &[Value]) -> Vec<&str> {
 #[tokio::test]
 async fn calls_a_tool_only_while_its_definition_matches_the_pin() {
     let set = ServerPair::new().await;
-    // The server supports both revisions.
+    // The remote server supports both protocol revisions.
     let workload = set.active_workload(&json!({ "protocol_versions": ["2025-11-25", "2026-07-28"] })).await;
     let calls = set.execute_with_calls(&workload, 1).await;
     assert_eq!((call_results(&calls), calls[0]["version"].as_str()), (vec!["answered"], Some("tickets-sorter@v1")));
@@ -136,11 +137,11 @@ async fn calls_a_tool_only_while_its_definition_matches_the_pin() {
     let facts = "SELECT count(*) FROM fact WHERE kind = 'tool.drifted'
         AND convert_from(body, 'UTF8') LIKE '%tickets@v1%' AND convert_from(body, 'UTF8') NOT LIKE '%everything%'";
     assert_eq!(query_number(&set.local, facts).await, 2, "each refused call records a fact without the server's texts");
-    // The tool has its pinned definition again.
+    // After its description is restored, the tool matches its pinned definition again.
     set.set_description("Sorts tickets.").await;
     assert_eq!(call_results(&set.execute_with_calls(&workload, 1).await), ["answered"]);
     assert_eq!(set.remote_run_count().await, 2);
-    // A tool that no longer exists has no digest.
+    // A tool that no longer exists has no digest in the evidence.
     let path = format!("/v1/workloads/{}", set.workload.workload_id);
     set.remote.patch(path, json!({ "interface_config": null })).await.expect(200);
     let calls = set.execute_with_calls(&workload, 1).await;

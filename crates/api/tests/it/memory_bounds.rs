@@ -1,4 +1,5 @@
-//! Bounds on memory that callers influence: pages of lists, manifests, large bodies, and slowly read responses.
+//! Bounds on server memory that callers influence: pages of lists, manifests, large bodies, and responses that are
+//! read slowly.
 
 use crate::fixture::WORKSPACE;
 use fairway_testkit::{TestApp, app::Response};
@@ -15,7 +16,7 @@ use tokio::{
     time::timeout,
 };
 
-/// Longer than any step of these tests, and much shorter than the body timeout.
+/// A time longer than any step of these tests, and much shorter than the timeout of a body.
 const DEADLINE: Duration = Duration::from_secs(15);
 
 /// An interface of about 50 KiB as JSON.
@@ -98,7 +99,7 @@ async fn rejects_interface_config_beyond_64_kib() {
     assert_eq!((&fields[0]["path"], &fields[0]["code"]), (&json!("interface_config"), &json!("too_long")));
 }
 
-/// The response status of a request that announces a body of `bytes` bytes and sends none of it.
+/// Sends a request that announces a body of `bytes` bytes but contains none of it. Returns the response status.
 async fn status_of_announced_body(app: &TestApp, path: &str, actor: &str, bytes: usize) -> Option<u16> {
     let mut stream = tokio::net::TcpStream::connect(app.address()).await.unwrap();
     let head = format!(
@@ -136,14 +137,14 @@ async fn authorizes_caller_before_reading_a_large_body() {
     }
 }
 
-/// Sends a body without its last byte, and returns the status that the server sends nevertheless.
+/// Sends a body without its last byte. Returns the status that the server sends before the body is complete.
 async fn status_of_withheld_body(address: SocketAddr, actor: &'static str, bytes: usize) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
         "POST /v1/workloads HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
          X-Actor-Ref: {actor}\r\nContent-Length: {bytes}\r\n\r\n"
     );
-    // The server reads nothing while the body waits for memory, and may refuse it before its end.
+    // While the body waits for memory, the server reads nothing. It may refuse the body before its end.
     let _ = stream.write_all(&[head.as_bytes(), &vec![b' '; bytes - 1]].concat()).await;
     let mut received = Vec::new();
     let _ = stream.read_to_end(&mut received).await;
@@ -157,7 +158,8 @@ async fn serves_named_callers_while_anonymous_ones_at_the_same_address_withhold_
     for _ in 0..40 {
         withheld.spawn(status_of_withheld_body(app.address(), "anonymous", 900_000));
     }
-    // A refusal shows that the sender's memory is exhausted. The accepted bodies hold it until the body timeout.
+    // A refusal shows that the sender's share of memory is exhausted. The accepted bodies occupy it until their
+    // timeout.
     let refused = timeout(DEADLINE, withheld.join_next()).await.expect("the server accepted every body");
     assert_eq!(refused.unwrap().unwrap(), "503");
     for bytes in [200_000, 700_000] {
@@ -182,8 +184,8 @@ async fn disconnects_a_client_that_reads_below_the_minimum_throughput() {
     let mut stream = socket.connect(strict_server.address()).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", strict_server.address());
     stream.write_all(request.as_bytes()).await.unwrap();
-    // The client reads 5 KiB a second without a pause, and at full speed after the deadline. Data in the kernel's
-    // buffers still arrives then.
+    // The client reads 5 KiB per second, and at full speed after the deadline. Data in the kernel's buffers still
+    // arrives after the server has closed the connection.
     let (began, mut received, mut portion) = (Instant::now(), 0, vec![0; 16 << 10]);
     loop {
         let slow = began.elapsed() < DEADLINE;
@@ -201,7 +203,7 @@ async fn disconnects_a_client_that_reads_below_the_minimum_throughput() {
     assert!(app.get(path).await.expect(200).to_string().len() > 3_000_000);
 }
 
-/// A draft with `count` verdicts of different reviewers, each with a note of maximum length.
+/// A draft release with `count` verdicts of different reviewers, each with a note of maximum length.
 async fn reviewed_draft(app: &TestApp, count: i32) -> String {
     let (workload, policy) = (app.fixtures().workload("main").await, app.fixtures().policy("policy").await);
     let release = app.fixtures().draft(&workload, &[policy]).await;
@@ -258,7 +260,7 @@ async fn release_has_at_most_500_verdicts_and_replays_show_the_note() {
     assert_eq!(replayed.header("idempotency-replayed"), Some("true"));
     assert_eq!(replayed.expect(201), last);
     assert_eq!(last["note"], "not like this");
-    // A reviewer without a rejection may still reject.
+    // A reviewer without an earlier rejection may still reject.
     app.post(&path, verdict.clone()).as_actor("user:eve").await.expect(201);
     app.post(&path, verdict).as_actor("user:eve").await.expect_refusal(409, "too_many_verdicts");
 }

@@ -1,4 +1,5 @@
-//! Notifications over HTTP: from a fact to an inbox, preferences and their scopes, records of opt-outs, and settings.
+//! Notifications over HTTP: from a fact to an inbox, preferences by scope, records of suppressed notifications, and
+//! settings.
 
 use crate::fixture::{TENANT, WorkspaceFixture};
 use fairway_testkit::{
@@ -26,13 +27,13 @@ async fn set_tenant(app: &Client, settings: Value) {
     app.patch(format!("/v1/tenants/{TENANT}/settings"), settings).await.expect(200);
 }
 
-/// Suspends or resumes the workload of the stage. Only a suspension is an incident.
+/// Sets the status of the fixture's workload. Only the status `suspended` counts as an incident.
 async fn set_status(stage: &WorkspaceFixture<'_>, status: &str) {
     let path = stage.fill_path("/v1/workloads/{workload_id}");
     stage.app.patch(path, json!({ "status": status })).await.expect(200);
 }
 
-/// Causes a suspension, and waits until a witness was notified, so that the projector has passed the fact.
+/// Suspends the workload, and waits until the local user is notified. The projector has then processed the fact.
 async fn suspend(stage: &WorkspaceFixture<'_>) -> Value {
     set_status(stage, "registered").await;
     let known = inbox(stage.app, "user:local").await;
@@ -78,7 +79,7 @@ async fn suspension_reaches_those_who_act_in_its_workspace_once() {
     for other in ["user:viewer", "user:auditor", "user:neighbour", "user:stranger"] {
         assert_eq!(about(&inbox(&app, other).await, &seen).len(), 0, "{other}");
     }
-    // The event of the notification is the fact in the audit log.
+    // The source event of the notification is the fact in the audit log.
     let events = app.get("/v1/audit/events?limit=200").await.expect(200);
     let event = events.as_array().unwrap().iter().find(|event| event["event_id"] == seen["source_event"]["id"]);
     assert_eq!(event.unwrap()["kind"], "workload.changed");
@@ -153,7 +154,7 @@ async fn preferences_of_four_scopes_decide_the_deepest_first() {
     assert_eq!(explain().await, (false, "global".to_owned()));
     app.put(format!("{workspace}/preferences"), prefer("incidents", "email", true)).await.expect(200);
     assert_eq!(explain().await, (true, "workspace".to_owned()));
-    // Deeper scopes require the advanced tier.
+    // Preferences of workloads and environments require the advanced tier.
     let (project, deepest) = (format!("{workload}/preferences"), format!("{environment}/preferences"));
     for path in [&project, &deepest] {
         for request in [app.get(path), app.put(path, prefer("incidents", "email", false))] {
@@ -175,10 +176,10 @@ async fn preferences_of_four_scopes_decide_the_deepest_first() {
     }
     assert_eq!(explain().await, (true, "environment".to_owned()));
     assert_eq!(app.get(format!("{workload}/environments")).await.expect(200), json!(["dev"]));
-    // Without the tier, stored overrides do not count.
+    // Without the advanced tier, stored preferences of these scopes are ignored.
     set_tenant(&app, json!({ "advanced_notifications_enabled": false })).await;
     assert_eq!(explain().await, (true, "workspace".to_owned()));
-    // Nobody else's preferences count.
+    // Preferences of other people have no effect.
     assert_eq!(explained(&app.get(&effective).as_actor("user:ada").await, "email"), (false, "fallback".to_owned()));
 }
 
@@ -218,7 +219,7 @@ async fn preferences_are_upserted_under_a_revision() {
     assert_eq!(refused["fields"][0]["path"], "[0].profile_ref");
 }
 
-/// RFC 8785 of a value whose texts are ASCII and whose numbers are integers, as `docs/operations/audit.md` describes it.
+/// Canonical JSON (RFC 8785) of a value with ASCII texts and integers only, as `docs/operations/audit.md` describes it.
 fn canonical(value: &Value) -> String {
     let Value::Object(members) = value else { return value.to_string() };
     let mut members: Vec<String> =
@@ -231,7 +232,7 @@ fn sha256_hex(bytes: impl AsRef<[u8]>) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// The digest of a record of a suppressed notification, from the answer that shows it.
+/// The digest of a suppression record, computed from the response that contains the record.
 fn digest_of(record: &Value) -> Value {
     let mut shown = record.clone();
     for member in ["record_digest", "audit_event_id"] {
@@ -240,7 +241,7 @@ fn digest_of(record: &Value) -> Value {
     json!(format!("sha256:{}", sha256_hex(canonical(&shown))))
 }
 
-/// The leaf hash of an event without categories, from the answer that shows it.
+/// The leaf hash of an event without categories, computed from the response that contains the event.
 fn leaf_of(event: &Value) -> Value {
     let mut entry = json!({ "fact_id": event["event_id"], "tenant_id": TENANT });
     for member in ["actor", "detail", "kind", "occurred_at", "request_id", "subject", "workspace_id"] {
@@ -249,7 +250,7 @@ fn leaf_of(event: &Value) -> Value {
     json!(sha256_hex(format!("\0{}", canonical(&entry))))
 }
 
-/// Waits for the audit event of a suppressed notification, read as the auditor of the workspace.
+/// Waits for the audit event about a suppressed notification. Reads as an auditor of the workspace.
 async fn suppression_event(app: &Client, record: &Value) -> Value {
     let subject = record["suppressed_decision_id"].as_str().unwrap();
     let query = format!("subject_id={subject}&workspace_id={}", record["workspace_id"].as_str().unwrap());
@@ -350,7 +351,7 @@ async fn opt_out_leaves_one_record_whose_digest_is_in_the_audit_log() {
     }
     let refused = app.get(format!("{list}&recipient=operator")).await.expect_refusal(422, "validation_error");
     assert_eq!(refused["fields"][0]["path"], "recipient");
-    // Those who may not audit notifications get no record.
+    // Callers that may not audit notifications get no records.
     for other in ["user:operator", "user:viewer", "user:neighbour"] {
         app.get(&list).as_actor(other).await.expect_refusal(403, "forbidden");
     }
@@ -372,7 +373,7 @@ async fn only_channel_without_a_receiver_leaves_one_record() {
         let found = app.get(list).as_actor("user:auditor").await.expect(200);
         found.as_array().unwrap().clone()
     };
-    // The operator never signed in, so nobody verified an address.
+    // The operator has never signed in, so there is no verified e-mail address.
     let seen = suspend(&stage).await;
     let found = records(&seen).await;
     let [record] = &found[..] else { panic!("{found:?}") };
@@ -382,13 +383,13 @@ async fn only_channel_without_a_receiver_leaves_one_record() {
     );
     let event = suppression_event(&app, record).await;
     assert_eq!((&event["detail"]["digest"], &record["record_digest"]), (&digest_of(record), &digest_of(record)));
-    // Delivery health shows the same, at once and for good.
+    // The list of deliveries shows the same failure, which is final without an attempt.
     let failed = app.get("/v1/notifications/deliveries?status=failed").await.expect(200);
     let about = |one: &&Value| one["source_event"] == seen["source_event"] && one["recipient"] == "user:operator";
     let failed: Vec<&Value> = failed.as_array().unwrap().iter().filter(about).collect();
     let [failed] = failed[..] else { panic!("{failed:?}") };
     assert_eq!((&failed["last_error"], &failed["attempt_count"]), (&json!("no_address"), &json!(0)));
-    // With a verified address there is a delivery and no record.
+    // With a verified address, the event causes a delivery and no suppression record.
     let owner = app.database().connect_as_owner().await.unwrap();
     let verified = format!(
         "INSERT INTO identity (tenant_id, identity_id, issuer, subject, actor, groups, email, first_seen_at,
@@ -420,7 +421,7 @@ async fn disabled_notifications_are_refused_recorded_and_never_made_up_for() {
     app.get(format!("{PREFERENCES}/effective?category=incidents")).await.expect(200);
     set_status(&stage, "registered").await;
     set_status(&stage, "suspended").await;
-    // The projector reads the log in order, so it has passed the suspension once it has passed a later fact.
+    // The projector processes the log in order. Once a later fact is processed, the suspension is processed too.
     let owner = app.database().connect_as_owner().await.unwrap();
     let passed = "SELECT count(*) FROM suppressed_decision
         WHERE reason_code = 'notifications_disabled' AND recipient = 'user:operator' AND event_kind = 'workload.changed'";

@@ -1,4 +1,4 @@
-//! Facts that a projector reads late: it starts after them, in another server.
+//! Facts that the projector processes late, because it starts after them in another server.
 
 use crate::fixture::{ECHO_FLOW, TENANT, WORKSPACE, WorkspaceFixture};
 use fairway_testkit::{TestApp, app::Client};
@@ -22,7 +22,7 @@ fn is_suspension(one: &Value) -> bool {
     one["source_event"]["kind"] == "workload.changed"
 }
 
-/// A public workload whose policy denies every run.
+/// Sends anonymous runs to a public workload whose policy denies every run.
 async fn deny_guests(app: &Client, runs: usize) {
     let given = app.fixtures();
     let rules = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "never" }]);
@@ -63,7 +63,8 @@ async fn facts_of_a_time_without_notifications_are_recorded_and_not_made_up_for(
     app.fixtures().bind_role("user:operator", "operator", "workspace", Some(WORKSPACE)).await;
     set_enabled(&app, false).await;
     set_status(&stage, "suspended").await;
-    // The denials of guests collapse into one event, so all of them share one record for each recipient and category.
+    // Denials of guests are aggregated into one event, so they share one suppression record for each recipient and
+    // category.
     deny_guests(&app, 3).await;
     set_enabled(&app, true).await;
     set_status(&stage, "registered").await;

@@ -1,4 +1,4 @@
-//! The OpenAPI document: current, consistent, and served by the server.
+//! The OpenAPI document: it is current and consistent, and the server returns it.
 
 use crate::openapi_routes::{openapi_document, routes};
 use fairway_testkit::TestApp;
@@ -106,7 +106,7 @@ fn document_is_consistent() {
             assert!(responses.contains_key(status), "{place} lacks {status}");
         }
         for (status, expected) in [
-            // The evidence of a run that has not ended is not complete.
+            // `read_evidence_bundle` is the only read with 409, because the evidence of an active run is incomplete.
             ("409", route.method != "get" || route.operation_id() == "read_evidence_bundle"),
             ("412", route.has_parameter("If-Match")),
             ("413", route.takes_body()),
@@ -118,8 +118,8 @@ fn document_is_consistent() {
             let schema = route.body_schema(&document);
             assert_eq!(schema["additionalProperties"], false, "{place}: the schema does not forbid unknown fields");
         }
-        // Dry runs need no idempotency key, and a repeated sign-out has no session left to end. A refinement has its key in
-        // the body. A repeated test of a destination is another test.
+        // These operations and dry runs need no idempotency key. A repeated sign-out finds no session to end. A
+        // refinement has its key in the body. A repeated test of a destination is a new test.
         let keyless = ["end_session", "refine_use_case", "test_organization_destination", "test_workspace_destination"];
         if route.method == "post" && !route.is_dry_run() && !keyless.contains(&route.operation_id()) {
             assert!(route.has_parameter("Idempotency-Key"), "{place} takes no key");
@@ -127,7 +127,7 @@ fn document_is_consistent() {
     }
 }
 
-/// The default of a text field is a text, and the result of a run can be any value.
+/// The default of a form field and the result of a run can be any JSON value.
 #[test]
 fn values_of_any_type_have_an_unrestricted_schema() {
     let document = openapi_document();

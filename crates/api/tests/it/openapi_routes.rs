@@ -1,9 +1,9 @@
-//! The routes of the OpenAPI document, for tests that cover every route.
+//! Routes of the OpenAPI document, for tests that cover every route.
 
 use fairway_api::openapi;
 use serde_json::Value;
 
-/// One method of one path.
+/// A route: one method of one path in the OpenAPI document.
 pub(crate) struct Route {
     pub(crate) method: String,
     /// The path template, such as `/v1/assets/{asset_id}`.
@@ -22,7 +22,7 @@ impl Route {
         self.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}')).collect()
     }
 
-    /// Whether the route answers what a change would do, and stores nothing.
+    /// Whether the route only reports the effect of a change, and stores nothing.
     pub(crate) fn is_dry_run(&self) -> bool {
         ["validate_flow", "preview_prompt", "try_policy"].contains(&self.operation_id())
     }
@@ -31,13 +31,13 @@ impl Route {
         self.operation.get("requestBody").is_some()
     }
 
-    /// Whether the request body is a list.
+    /// Whether the request body is a JSON list.
     pub(crate) fn takes_list(&self) -> bool {
         self.operation["requestBody"]["content"]["application/json"]["schema"]["type"] == "array"
     }
 
-    /// The object in a request body whose fields the schema describes, and the prefix of their paths: the body, or the
-    /// first item of a list.
+    /// The object in a request body whose fields the schema describes: the body, or the first item of a list. Also
+    /// returns the prefix of the field paths.
     pub(crate) fn described_object<'b>(&self, body: &'b mut Value) -> (&'b mut Value, &'static str) {
         if self.takes_list() { (&mut body[0], "[0].") } else { (body, "") }
     }
@@ -50,7 +50,7 @@ impl Route {
         document.pointer(reference.unwrap().strip_prefix('#').unwrap()).unwrap()
     }
 
-    /// A query string of those `parameters` that the route accepts.
+    /// A query string with those of the given `parameters` that the route accepts.
     pub(crate) fn query(&self, parameters: &[(&str, &str)]) -> String {
         let known = parameters.iter().filter(|(name, _)| self.has_query_parameter(name));
         known.fold("?".to_owned(), |query, (name, value)| format!("{query}{name}={value}&"))
@@ -75,11 +75,11 @@ pub(crate) fn openapi_document() -> Value {
     serde_json::from_str(&openapi::as_json().unwrap()).unwrap()
 }
 
-/// Operations of sign-in. In local mode they read and write no row, so no fault of the database reaches them; `sign_in`
-/// tests them with an identity provider.
+/// Operations of sign-in. In local mode they access no row, so database faults do not affect them. The module
+/// `sign_in` tests them with an identity provider.
 pub(crate) const SIGN_IN_OPERATIONS: [&str; 2] = ["read_sign_in_settings", "end_session"];
 
-/// Every route of the OpenAPI document. The schema of a body that is a list is part of its operation.
+/// Every route of the OpenAPI document. If a body is a list, its schema is stored in the operation.
 pub(crate) fn routes() -> Vec<Route> {
     let mut routes = Vec::new();
     let document = openapi_document();

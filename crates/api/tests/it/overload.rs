@@ -30,7 +30,7 @@ async fn sheds_load_when_the_admission_queue_stalls() {
     let run = app.active_workload("main").await.execute_path();
     app.get("/v1/assets").await.expect(200);
     let owner = app.database().connect_as_owner().await.unwrap();
-    // Reads of assets block on this lock, for less than the statement timeout.
+    // This lock blocks reads of assets, for less time than the statement timeout.
     owner.batch_execute("BEGIN; LOCK TABLE asset IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let mut flood = JoinSet::new();
     for _ in 0..200 {
@@ -41,16 +41,17 @@ async fn sheds_load_when_the_admission_queue_stalls() {
         answer.expect_refusal(503, "unavailable");
         assert_eq!(answer.header("retry-after"), Some("1"), "{answer}");
     }
-    // These refusals are immediate. Queued requests are refused by their timeout after a second and not counted here.
+    // Load shedding refuses these requests at once. Queued requests that time out after a second are not counted here.
     assert!(refused_for_load(&app).await >= 40);
-    // A burst of refusals exceeds their rate. It is repeated, because a slow machine may spread one burst over time.
+    // A burst of refusals exceeds the rate of immediate refusals, so some are delayed. A slow machine may spread a
+    // burst over time, so the burst is repeated.
     let since = Instant::now();
     while counter(&app, "fairway_http_delayed_refusals_total").await == 0 {
         assert!(since.elapsed() < Duration::from_secs(60), "no refusal was delayed");
         let burst: JoinSet<_> = (0..100).map(|_| app.get("/v1/assets").into_future()).collect();
         burst.join_all().await;
     }
-    // The load continues as long as the lock is held, regardless of the speed of this machine.
+    // The load continues until the lock is released, whatever the speed of the machine.
     let is_over = Arc::new(AtomicBool::new(false));
     let mut steady_clients = JoinSet::new();
     for _ in 0..12 {
@@ -62,7 +63,7 @@ async fn sheds_load_when_the_admission_queue_stalls() {
             }
         });
     }
-    // Another tenant sends few requests, which do not need the locked table.
+    // Another tenant sends few requests, which do not access the locked table. They are served.
     let theirs = format!("/v1/tenants/{abroad}/settings");
     for _ in 0..10 {
         app.get(&theirs).in_tenant(&abroad).await.expect(200);
@@ -83,10 +84,10 @@ async fn sheds_load_when_the_admission_queue_stalls() {
     is_over.store(true, Ordering::Relaxed);
     steady_clients.join_all().await;
     while let Some(answer) = flood.join_next().await {
-        // Served, or refused by the timeout.
+        // Each request is served, or refused by its timeout.
         assert!([200, 503].contains(&answer.unwrap().status));
     }
-    // After the lock ends, the server recovers within seconds.
+    // After the lock is released, the server recovers within seconds.
     let since = Instant::now();
     while app.get("/v1/assets").await.status != 200 {
         assert!(since.elapsed() < Duration::from_secs(10));

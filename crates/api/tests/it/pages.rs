@@ -1,4 +1,4 @@
-//! Pagination: the cursors of every list visit each row once.
+//! Pagination: following the cursors of any list returns each row exactly once.
 
 use crate::{
     fixture::{WORKSPACE, WorkspaceFixture},
@@ -59,12 +59,12 @@ async fn cursors_visit_every_row_of_every_list_once() {
     }
     let mut lists = 0;
     for route in routes().into_iter().filter(|route| route.has_parameter("cursor")) {
-        // A release is rolled back at most once from each lane, so it has at most three artifacts (see `rollback`).
-        // The manifest wraps its page in an object (see `memory_bounds`).
+        // These two lists have tests of their own. A release has at most three artifacts, because it is rolled back at
+        // most once from each lane (see `rollback`). The manifest wraps its page in an object (see `memory_bounds`).
         if matches!(route.operation_id(), "list_release_artifacts" | "read_runtime_mcp_manifest") {
             continue;
         }
-        // Only the knowledge base has documents.
+        // Only the knowledge base of the fixture has documents.
         let place = if route.operation_id() == "list_documents" {
             stage.documents_path()
         } else {
@@ -125,7 +125,7 @@ async fn asset_filters_apply_alone_and_combined() {
         }
     }
     expected.reverse();
-    // One actor views everything, the other one views one of the two workspaces.
+    // One actor may view everything. The other may view one of the two workspaces.
     given.bind_role("user:ada", "viewer", "workspace", Some(WORKSPACE)).await;
     for actor in ["user:local", "user:ada"] {
         for workspace in [None, Some(WORKSPACE), Some(other.as_str())] {
@@ -194,7 +194,7 @@ async fn a_cursor_is_valid_only_for_its_own_list() {
     let linked = next_page_path(&first).unwrap();
     let cursor = linked.split("cursor=").nth(1).unwrap();
     app.get(&linked).await.expect(200);
-    // A cursor holds a position and no permissions: each page is authorized.
+    // A cursor contains a position but no permissions, so each page is authorized anew.
     app.get(&linked).as_actor("anonymous").await.expect_refusal(403, "forbidden");
     for path in [
         format!("/v1/assets?cursor={cursor}"),

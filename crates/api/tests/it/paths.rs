@@ -1,4 +1,4 @@
-//! Paths: an invalid identifier is not found on every route, with the same message as an unknown one.
+//! Paths: on every route, an invalid identifier gets 404 with the same message as an unknown identifier.
 
 use crate::{fixture::WorkspaceFixture, openapi_routes::routes};
 use fairway_domain::{memory::SessionId, slug::Slug};
@@ -40,7 +40,7 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
         "null".to_owned(),
         "x".repeat(2_000),
     ];
-    // Without it, announcements are refused before they are looked for.
+    // Without the advanced tier, the server refuses announcements before it looks them up.
     stage.enable_advanced_tier().await;
     let mut checked = 0;
     for route in routes() {
@@ -50,11 +50,11 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
                 if name == "slug" && segment.eq_ignore_ascii_case(&stage.workload.slug) {
                     continue;
                 }
-                // Every slug is a valid environment.
+                // Every valid slug is an environment, so this case cannot be unknown.
                 if name == "environment" && Slug::parse(segment).is_ok() {
                     continue;
                 }
-                // Every valid session identifier names a session.
+                // Every valid session identifier is a session, so this case cannot be unknown.
                 if name == "session_id" && SessionId::parse(segment).is_ok() {
                     continue;
                 }
@@ -63,7 +63,8 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
                 let (target, body) = if route.takes_body() {
                     let mut body = stage.successful_body(route.operation_id());
                     if route.operation_id() == "review_release" {
-                        // Without the same release in the body, the request is refused for the mismatch.
+                        // The body must name the same release as the path. Otherwise the server refuses the request
+                        // for the mismatch.
                         body["subject_ref"] = ID.into();
                     }
                     (path, body.to_string())
@@ -79,7 +80,7 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
                         body.len()
                     ))
                     .await;
-                // The HTTP layer may reject the target itself.
+                // The HTTP layer may already reject the request target.
                 if answer.status == 400 {
                     answer.expect_refusal(400, "bad_request");
                     assert!(segment.contains(['{', '}']), "{answer}");
@@ -96,7 +97,7 @@ async fn invalid_identifiers_are_not_found_on_every_route() {
     assert!(checked > 400, "only {checked} paths");
 }
 
-/// A fixed segment is not an identifier, also for methods that only the route with the identifier has.
+/// A fixed segment is not parsed as an identifier, even for methods that only the route with the identifier supports.
 #[tokio::test]
 async fn fixed_segment_beside_identifiers_reports_its_allowed_methods() {
     let app = TestApp::start().await;
@@ -134,7 +135,7 @@ async fn only_documented_paths_exist() {
     ] {
         app.raw_path("GET", path).await.expect_refusal(404, "not_found");
     }
-    // Percent-encoded spellings are the same path for middleware as well.
+    // Middleware treats percent-encoded spellings as the same path.
     for path in ["/v1/%61ssets", "/%76%31/assets", "/%761/as%73ets"] {
         app.raw_path("GET", path).await.expect(200);
         app.raw_path("GET", &format!("{path}?workspace_idd=x")).await.expect_refusal(422, "validation_error");

@@ -1,5 +1,5 @@
-//! R14: every operation requires exactly the permissions that the contract names. Callers with single permissions, and
-//! callers with all permissions but one, send a request that succeeds with all permissions.
+//! R14: every operation requires exactly the permissions that the contract lists. The test sends a request that
+//! succeeds with all permissions. The callers have single permissions, or all permissions but one.
 
 use crate::fixture::WorkspaceFixture;
 use fairway_operations::access::Operation;
@@ -9,32 +9,32 @@ use fairway_testkit::{
 };
 use std::collections::BTreeSet;
 
-/// The permissions that the contract requires for an operation.
+/// The permissions that the contract requires for an operation, and the refusal without them.
 #[derive(Clone, Copy)]
 enum RequiredPermissions {
     /// No permission.
     Nothing,
     /// Any role in the tenant.
     Membership,
-    /// A permission; without it the response is 403 and names it.
+    /// A permission. Without it, the response is 403 and names the permission.
     Permission(&'static str),
-    /// Each of these; without one of them the response is 403 and names it.
+    /// All of these permissions. Without one of them, the response is 403 and names the missing one.
     AllOf(&'static [&'static str]),
-    /// One of the two; without both the response is 403 and names the first.
+    /// One of these two permissions. Without both, the response is 403 and names the first.
     OneOf(&'static str, &'static str),
-    /// A permission that makes the resource visible; without it the response is 404.
+    /// A permission that makes the resource visible. Without it, the response is 404.
     Visibility(&'static str),
-    /// Below a visible resource: without the first the response is 404.
-    /// Without one of the others it is 403 and names it.
+    /// Below a visible resource. Without the first permission, the response is 404.
+    /// Without one of the other permissions, the response is 403 and names the missing one.
     Below(&'static str, &'static [&'static str]),
-    /// On a release, which lies below its workload: `release.view` and these. Without one of them the response is 403
-    /// and names it. Without `release.view` and `workload.view` it is 404.
+    /// On a release, which is below its workload: `release.view` and these permissions. Without one of them, the
+    /// response is 403 and names the missing one. Without both `release.view` and `workload.view`, it is 404.
     Release(&'static [&'static str]),
 }
 
 use RequiredPermissions::{AllOf, Below, Membership, Nothing, OneOf, Permission, Release, Visibility};
 
-/// The permissions of the contract.
+/// All permissions of the contract.
 const PERMISSIONS: [&str; 31] = [
     "asset.create",
     "asset.edit",
@@ -69,7 +69,7 @@ const PERMISSIONS: [&str; 31] = [
     "platform.manage",
 ];
 
-/// Tenants, workspaces and bindings. A workspace is visible to every caller with a role in its tenant.
+/// Operations on tenants, workspaces and bindings. A workspace is visible to every caller with a role in its tenant.
 const TENANCY: &[(&str, RequiredPermissions)] = &[
     ("list_tenants", Permission("platform.manage")),
     ("create_tenant", Permission("platform.manage")),
@@ -109,7 +109,7 @@ const TENANCY: &[(&str, RequiredPermissions)] = &[
     ("metrics", Nothing),
 ];
 
-/// Assets and flows.
+/// Operations on assets and flows.
 const ASSETS: &[(&str, RequiredPermissions)] = &[
     ("list_assets", Permission("asset.view")),
     ("create_asset", Permission("asset.create")),
@@ -142,7 +142,7 @@ const ASSETS: &[(&str, RequiredPermissions)] = &[
     ("validate_flow", Visibility("asset.view")),
 ];
 
-/// Workloads, share links and releases.
+/// Operations on workloads, share links and releases.
 const WORKLOADS: &[(&str, RequiredPermissions)] = &[
     ("list_workloads", Permission("workload.view")),
     ("create_workload", Permission("workload.create")),
@@ -179,7 +179,7 @@ const WORKLOADS: &[(&str, RequiredPermissions)] = &[
     ("read_release_bundle", Release(&["asset.view"])),
 ];
 
-/// Runs, sessions and runtime information. The callers did not submit the runs that they request.
+/// Operations on runs, sessions and runtime information. The callers are not the submitters of the requested runs.
 const RUNS: &[(&str, RequiredPermissions)] = &[
     ("execute_workload", Below("workload.view", &["execution.run"])),
     ("execute_workload_on_lane", Below("workload.view", &["execution.run", "release.transition"])),
@@ -205,7 +205,7 @@ const RUNS: &[(&str, RequiredPermissions)] = &[
     ("read_runtime_mcp_manifest", Permission("workload.view")),
 ];
 
-/// Notifications. A workload is visible by `workload.view`.
+/// Operations on notifications. A workload is visible with `workload.view`.
 const NOTIFICATIONS: &[(&str, RequiredPermissions)] = &[
     ("list_inbox", Permission("notification.read")),
     ("change_inbox_status", Permission("notification.read")),
@@ -244,7 +244,7 @@ const NOTIFICATIONS: &[(&str, RequiredPermissions)] = &[
     ("list_suppressed_decisions", Permission("notification.audit.view")),
 ];
 
-/// Use cases, connections and access requests.
+/// Operations on use cases, connections and access requests.
 const USE_CASES: &[(&str, RequiredPermissions)] = &[
     ("list_connections", Permission("connection.read")),
     ("create_connection", Permission("connection.manage")),
@@ -271,7 +271,7 @@ const USE_CASES: &[(&str, RequiredPermissions)] = &[
 /// The permission that makes releases visible.
 const RELEASE_VISIBILITY: &str = "release.view";
 
-/// This operation also requires every permission of the granted role, which a separate test below covers.
+/// This operation also requires every permission of the granted role. A separate test below covers this.
 const GRANT_OPERATION: &str = "create_role_binding";
 
 impl RequiredPermissions {
@@ -319,9 +319,9 @@ impl Outcome {
     fn of_response(operation: &str, answer: &Response) -> Self {
         match answer.status {
             200 | 201 | 204 => Self::Success,
-            // The request passed authorization; the server does not fetch from its address.
+            // Authorization succeeded. The server then refuses to fetch from the address.
             422 if operation == "fetch_documents" && answer.text().contains("source_not_fetched") => Self::Success,
-            // The request passed authorization; the notification belongs to another recipient.
+            // Authorization succeeded. The notification belongs to another recipient.
             404 if operation == "change_inbox_status" => Self::Success,
             403 => Self::MissingPermission(
                 answer.expect_refusal(403, "forbidden")["permission"].as_str().unwrap().to_owned(),
@@ -335,7 +335,7 @@ impl Outcome {
     }
 }
 
-/// Names of callers and the permissions that they hold.
+/// Callers as pairs of an actor name and the permissions of that actor.
 fn callers(needs: RequiredPermissions) -> Vec<(String, BTreeSet<&'static str>)> {
     let exactly = |held: &[&'static str]| (PermissionsByActorName::holding(held), held.iter().copied().collect());
     let mut callers = vec![exactly(&[]), exactly(&needs.all_permissions())];
@@ -364,8 +364,9 @@ async fn assert_table(table: &[(&str, RequiredPermissions)]) {
             };
             let is_read = prepared.method() == "GET";
             if expected == Outcome::Success && !is_read {
-                // A change needs a target of its own. The short form makes it with the exact permissions and a few
-                // wider sets; the long form makes it for each permission that is not required.
+                // Each successful change needs its own target resource, which is slow to create. The short form
+                // makes the change with the exact permissions and a few larger sets. The long form makes it for each
+                // permission that is not required.
                 changes += 1;
                 if changes > 3 && !fairway_testkit::is_long() {
                     request = Some(prepared);
@@ -373,7 +374,7 @@ async fn assert_table(table: &[(&str, RequiredPermissions)]) {
                 }
             }
             if bound.insert(caller.clone()) {
-                // The role creates a binding of the actor; the actor's name determines its permissions.
+                // The role binding makes the actor known. Its permissions come from its name, not from the role.
                 stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
             }
             let answer = prepared.clone().as_actor(&caller).await;
@@ -390,7 +391,7 @@ async fn assert_table(table: &[(&str, RequiredPermissions)]) {
     assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Whether the operation is a read, or the sweep made its change at least once.
+/// Whether the operation is a read, or was executed successfully as a change at least once.
 fn has_success(operation: &str, needs: RequiredPermissions, changes: usize) -> bool {
     let reads = ["read_", "list_", "diff_", "healthz", "readyz", "metrics"];
     changes > 0 || reads.iter().any(|read| operation.starts_with(read)) || matches!(needs, Nothing)
@@ -435,7 +436,7 @@ fn every_operation_has_a_row() {
     assert_eq!(names, all);
 }
 
-/// `viewer` has six permissions. Granting it requires each of them and `workspace.manage`.
+/// `viewer` has six permissions. Granting this role requires each of them and `workspace.manage`.
 #[tokio::test]
 async fn granting_a_role_requires_its_permissions_and_workspace_manage() {
     const VIEWER: [&str; 6] = [

@@ -1,4 +1,4 @@
-//! Principal bindings of a workload: one for each principal, listed newest first, for callers with `workspace.manage`.
+//! Principal bindings of a workload: one for each principal, listed newest first to callers with `workspace.manage`.
 
 use crate::fixture::{TENANT, WORKSPACE, WorkspaceFixture};
 use fairway_testkit::{
@@ -40,7 +40,7 @@ async fn binding_a_principal_again_updates_its_binding() {
         })
     );
     let (revision, facts) = (access_revision(&app).await, query_number(&app, COUNT_FACTS).await);
-    // A repetition changes nothing.
+    // A request that repeats the binding changes nothing.
     assert_eq!(app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200), first);
     assert_eq!((access_revision(&app).await, query_number(&app, COUNT_FACTS).await), (revision, facts));
     let body = json!({ "principal": "user:ada", "lane": "restricted" });
@@ -68,7 +68,7 @@ async fn binding_a_principal_again_updates_its_binding() {
         ]
     );
     assert_eq!(listed[2], second);
-    // An omitted lane clears the lane.
+    // Omitting the lane removes the lane of the binding.
     let open = app.put(&bindings, json!({ "principal": "user:ada" })).await.expect(200);
     assert_eq!(open["lane"], Value::Null);
 }
@@ -82,7 +82,7 @@ async fn deletes_a_binding_and_creates_a_new_one() {
     let first = bind().await;
     app.put(&bindings, json!({ "principal": "user:adam" })).await.expect(200);
     let (revision, facts) = (access_revision(&app).await, query_number(&app, COUNT_FACTS).await);
-    // The colon may be percent-encoded.
+    // The colon of the principal may be percent-encoded in the path.
     app.delete(format!("{bindings}/user%3Aada")).await.expect(204);
     assert_eq!((access_revision(&app).await, query_number(&app, COUNT_FACTS).await), (revision + 1, facts + 1));
     for gone in ["user:ada", "user%3aada", "group:ada", "user:nobody", "ada", "user", "system:x", "anonymous"] {
@@ -93,7 +93,7 @@ async fn deletes_a_binding_and_creates_a_new_one() {
     let second = bind().await;
     assert_ne!(first["principal_binding_id"], second["principal_binding_id"]);
     app.delete(format!("{bindings}/user:ada")).await.expect(204);
-    // The audit log records each step with the fields of the binding only.
+    // The audit log records each change, with the fields of the binding only.
     let sql = "SELECT kind, convert_from(body, 'UTF8') FROM fact WHERE kind LIKE 'principal\\_binding.%'
         AND convert_from(body, 'UTF8') LIKE '%user:ada\"%' ORDER BY fact_id";
     let rows = app.database().connect_as_owner().await.unwrap().query(sql, &[]).await.unwrap();
@@ -133,7 +133,7 @@ async fn rejects_invalid_principals_and_lanes_with_their_field() {
     ] {
         app.put(&bindings, body).await.expect_refusal(422, "validation_error");
     }
-    // The response reports both errors.
+    // The response reports the errors of both fields.
     let refused =
         app.put(&bindings, json!({ "principal": "ada", "lane": "x" })).await.expect_refusal(422, "validation_error");
     assert_eq!(refused["fields"].as_array().unwrap().len(), 2, "{refused}");
@@ -179,7 +179,7 @@ async fn bindings_require_workspace_manage() {
     read.as_actor("user:boss").await.expect(200);
     bound.as_actor("user:boss").await.expect(200);
     ended.as_actor("user:boss").await.expect(204);
-    // The same principal in another tenant has no binding.
+    // The binding does not apply to the principal of the same name in another tenant.
     let there = bindings_path(&abroad.workload.workload_id);
     assert_eq!(app.get(&there).in_tenant(&abroad.tenant).await.expect(200), json!([]));
 }
@@ -191,7 +191,7 @@ async fn replays_a_keyed_request_without_repeating_the_change() {
     let wanted = |lane: &str| json!({ "principal": "user:ada", "lane": lane });
     let first = app.put(&bindings, wanted("guided")).idempotency_key("once").await.expect(200);
     app.put(&bindings, wanted("restricted")).await.expect(200);
-    // A replay does not restore the earlier lane, and returns the current binding.
+    // A replay returns the current binding, and does not restore the lane of the original request.
     let again = app.put(&bindings, wanted("guided")).idempotency_key("once").await;
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     let again = again.expect(200);
@@ -199,7 +199,7 @@ async fn replays_a_keyed_request_without_repeating_the_change() {
         (&again["lane"], &again["principal_binding_id"]),
         (&json!("restricted"), &first["principal_binding_id"])
     );
-    // A request without effect also stores its key.
+    // A request that changes nothing also stores its idempotency key.
     app.put(&bindings, wanted("restricted")).idempotency_key("same").await.expect(200);
     app.put(&bindings, wanted("standard"))
         .idempotency_key("same")
@@ -208,11 +208,11 @@ async fn replays_a_keyed_request_without_repeating_the_change() {
     app.delete(format!("{bindings}/user:ada")).await.expect(204);
     app.put(&bindings, wanted("guided")).idempotency_key("once").await.expect_refusal(404, "not_found");
     app.put(&bindings, wanted("standard")).await.expect(200);
-    // A later binding of the same principal is a different resource.
+    // A new binding of the same principal is a different resource, so the old key does not find it.
     app.put(&bindings, wanted("guided")).idempotency_key("once").await.expect_refusal(404, "not_found");
 }
 
-/// Sends the requests concurrently. A table lock blocks every write until all requests have decided.
+/// Sends the requests concurrently. A table lock blocks all writes until all requests have decided.
 async fn send_concurrently(app: &TestApp, requests: Vec<Request>) -> Vec<Response> {
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.batch_execute("BEGIN; LOCK TABLE principal_binding IN SHARE MODE").await.unwrap();

@@ -1,4 +1,4 @@
-//! Projections that fail: a batch that is too large for its statement.
+//! Failing projections: a batch of facts causes too many rows for one statement.
 
 use crate::{
     delivery::suspend,
@@ -7,9 +7,9 @@ use crate::{
 use fairway_testkit::TestApp;
 use std::time::{Duration, Instant};
 
-/// Facts that a projector finds at once.
+/// Number of facts in the projector's first batch.
 const FACTS: usize = 12;
-/// Notifications that one commit may write; those of all facts are more.
+/// Maximum number of notifications that one commit may write; fewer than all facts cause.
 const MAX_WRITTEN: usize = 8;
 
 #[tokio::test]
@@ -17,7 +17,7 @@ async fn failed_batch_is_tried_again_with_fewer_facts() {
     let app = TestApp::builder().without_notifications().start().await;
     let stage = WorkspaceFixture::create(&app).await;
     let owner = app.database().connect_as_owner().await.unwrap();
-    // As a statement that takes too long: it depends on the number of rows whether the commit succeeds.
+    // A trigger simulates a statement that takes too long: the commit fails if it writes too many rows.
     let limit = format!(
         "CREATE FUNCTION refuse_many() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             IF (SELECT count(*) FROM added) > {MAX_WRITTEN} THEN RAISE EXCEPTION 'too many rows'; END IF;

@@ -1,4 +1,4 @@
-//! Prompts: tokens, references to other assets, and the versions that a release runs.
+//! Prompts: tokens, references to other assets, and the versions that a release executes.
 
 use crate::{fixture::WORKSPACE, resource_usage::assert_bounded};
 use fairway_testkit::{
@@ -54,7 +54,7 @@ async fn release_runs_the_newest_references_of_its_submission() {
     };
     assert_eq!(frozen, json!([reference(&second, "v2", false), reference(&tone.asset_version_id, "v1", true)]));
 
-    // The release runs the approved versions, regardless of later versions of the asset.
+    // Later versions of the asset do not affect the release, which executes the approved versions.
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": id });
     app.post(format!("/v1/releases/{id}/approvals"), verdict.clone()).await.expect(201);
     given.transition(&id, "approved").await;
@@ -63,7 +63,7 @@ async fn release_runs_the_newest_references_of_its_submission() {
     assert_eq!(rendered_prompt(&app, &provider, "sorter", json!({ "ticket": "it broke" })).await, expected);
     assert_eq!(read_release(&app, &id).await["references"], frozen);
 
-    // The same bindings now resolve to a newer version.
+    // A new release with the same bindings resolves the reference to the newer version.
     let later = given.approved_release(&workload, &bound).await;
     assert_eq!(read_release(&app, &later).await["references"][0]["asset_version_id"], third);
     given.transition(&later, "active").await;
@@ -91,7 +91,7 @@ async fn returning_to_draft_reopens_references_and_voids_verdicts() {
     let digest = approve().await;
     given.transition(&id, "draft").await;
     assert_eq!(references().await, json!([]));
-    // The resolved references are unchanged, so the verdict still counts.
+    // The references resolve to the same versions as before, so the approval still counts.
     given.transition(&id, "review_ready").await;
     assert_eq!(references().await, first);
     assert_eq!(approve().await, digest);
@@ -119,7 +119,7 @@ async fn rejects_invalid_references_when_a_prompt_is_created() {
     prompt_version(&given, "outer", "see @asset-ref:tone").await;
     given.asset_without_versions("prompt_template", "empty").await;
     given.policy("policy").await;
-    // A workspace of another namespace, in which one of the callers has a role.
+    // A workspace of another namespace. One of the callers has a role there.
     let far = given.workspace("far", "far").await;
     let distant = prompt_version(&given.in_workspace(&far), "distant", "from afar").await;
     for (who, scopes) in [("user:both", &[WORKSPACE, far.as_str()][..]), ("user:here", &[WORKSPACE][..])] {
@@ -138,7 +138,7 @@ async fn rejects_invalid_references_when_a_prompt_is_created() {
         ("@asset-ref:outer", "user:both", "prompt_nested_reference", 0),
         ("@asset-ref:mine", "user:both", "prompt_nested_reference", 0),
         ("@asset-ref:mine@v1", "user:both", "prompt_nested_reference", 0),
-        // Only a caller that may see the asset in its workspace learns that it exists there.
+        // The refusal reveals that the asset exists in another workspace only to a caller that may see the asset there.
         ("@asset-ref:distant", "user:both", "prompt_cross_workspace", 0),
         ("@asset-ref:distant", "user:here", "prompt_unknown_asset", 0),
         ("@asset-ref:to\u{200b}ne", "user:both", "prompt_malformed_token", 0),
@@ -213,7 +213,7 @@ async fn submission_checks_references_again() {
     assert_eq!(read_release(&app, &id).await["state"], "draft");
     given.next_version(&tone.asset_id, json!({ "system_prompt": "be kind again" })).await;
     given.transition(&id, "review_ready").await;
-    // References resolve from the release's workspace, which does not see assets of other namespaces.
+    // References resolve from the release's workspace. It does not see assets of other namespaces.
     let far = given.workspace("far", "far").await;
     let there = given.in_workspace(&far);
     let distant = prompt_version(&there, "distant", "from afar").await;
@@ -256,7 +256,7 @@ async fn input_values_are_inserted_as_plain_text() {
     for (topic, code) in [(json!(7), "prompt_argument_type"), (Value::Null, "prompt_argument_missing")] {
         let body = json!({ "environment": "dev", "inputs": inputs(topic) });
         let refused = app.post(path, body).await.expect_refusal(422, code);
-        // The first token that requires the value is the reference to the other prompt.
+        // The reference to the other prompt is the first token that requires the value.
         assert_eq!(refused["offset"], 0);
         assert!(refused["execution_id"].is_string());
     }

@@ -1,4 +1,4 @@
-//! Provider adapters end to end, against a loopback endpoint that speaks their protocols and injects faults.
+//! Provider adapters end to end, with loopback endpoints that implement the providers' protocols and inject faults.
 
 use crate::{
     captured_telemetry::CapturedServer,
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::fs;
 use tempfile::TempDir;
 
-/// A unique value in the format of a key.
+/// A unique value in the format of an API key.
 const KEY: &str = "sk-live-CANARYqxzw7781";
 
 pub(crate) fn chat_response(text: &str) -> ScriptedResponse {
@@ -31,7 +31,7 @@ fn message_response(text: &str) -> ScriptedResponse {
     }))
 }
 
-/// Two accounts with different protocols, and their key in a file.
+/// Two provider accounts with different protocols. A file contains their common key.
 pub(crate) struct ProviderAccounts {
     pub(crate) openai: FaultyEndpoint,
     anthropic: FaultyEndpoint,
@@ -60,12 +60,12 @@ impl ProviderAccounts {
     }
 }
 
-/// A workload whose model policy routes to the first account, with the second one as fallback.
+/// A workload whose model policy routes to the first account, with the second account as fallback.
 async fn active_workload(given: &Fixtures, slug: &str) -> ActiveWorkload {
     active_workload_under(given, slug, None).await
 }
 
-/// Like `active_workload`, with a sovereignty profile.
+/// Like `active_workload`, but with a sovereignty profile.
 async fn active_workload_under(given: &Fixtures, slug: &str, profile: Option<Value>) -> ActiveWorkload {
     let route = |id: &str, model: &str, slot: &str| {
         json!({
@@ -88,7 +88,7 @@ async fn active_workload_under(given: &Fixtures, slug: &str, profile: Option<Val
     given.active_workload_with(slug, versions).await
 }
 
-/// The evidence of the only provider call of a run.
+/// The evidence of a run's only provider call.
 async fn call_evidence(client: &Client, execution_id: &Value) -> Value {
     let id = execution_id.as_str().unwrap();
     let graph = client.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
@@ -114,7 +114,7 @@ async fn records_route_tokens_and_cost_of_a_provider_call() {
     let call = call_evidence(&app, &answer["execution_id"]).await;
     assert_eq!(route_attempts(&call), [("main", "answered")]);
     assert_eq!((&call["account_slot"], &call["model"]), (&json!("first"), &json!("small")));
-    // 40 tokens at 0.15 and 2 tokens at 0.60 for a million tokens.
+    // 40 input tokens at 0.15 and 2 output tokens at 0.60, each price per million tokens.
     assert_eq!((&call["tokens_in"], &call["tokens_out"], &call["cost_micros"]), (&json!(40), &json!(2), &json!(8)));
     let request = &accounts.openai.requests()[0];
     assert_eq!(request.header("authorization"), Some(&*format!("Bearer {KEY}")));
@@ -242,7 +242,7 @@ async fn falls_back_when_the_account_is_at_its_concurrency_limit() {
     app.post(path, json!({})).await.expect(200);
 }
 
-/// A delta event in the protocol of the first account.
+/// A streamed delta event in the protocol of the first account.
 fn delta_event(text: &str) -> String {
     format!("data: {}\n\n", json!({ "choices": [{ "index": 0, "delta": { "content": text } }] }))
 }
@@ -265,7 +265,7 @@ async fn streams_deltas_while_the_provider_sends_them() {
         let (kind, data) = stream.next_event().await;
         if kind == "output.delta" {
             deltas.push(data["delta"].as_str().unwrap().to_owned());
-            // The endpoint pauses before the next delta until this one has arrived.
+            // The endpoint sends the next delta only after the client has received this one.
             accounts.openai.release_pauses(1);
         }
     }

@@ -1,4 +1,4 @@
-//! `fairway-server providers test`, the default settings file, and the reports about accounts that cannot be called.
+//! `fairway-server providers test`, the default settings file, and reports about accounts that cannot be called.
 
 use crate::captured_telemetry::CapturedServer;
 use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
@@ -11,10 +11,10 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A value that must appear in no output.
+/// A secret that no output may contain.
 const KEY: &str = "sk-live-CANARYqxzw7782";
 
-/// Runs the server's command line in a folder with this settings file and these variables.
+/// Runs `fairway-server` in a folder with this settings file and these environment variables.
 pub(crate) async fn server(settings: Option<&str>, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let folder = TempDir::new().unwrap();
     if let Some(settings) = settings {
@@ -33,7 +33,7 @@ pub(crate) async fn server(settings: Option<&str>, arguments: &[&str], variables
     output
 }
 
-/// Runs `providers test` and returns its success with its output, which never contains a key.
+/// Runs `providers test`. Returns its success and its output. Asserts that the output contains no key.
 async fn check(settings: &str, arguments: &[&str], variables: &[(&str, &str)]) -> (bool, String) {
     let output = server(Some(settings), &[&["providers", "test"], arguments].concat(), variables).await;
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -45,7 +45,7 @@ fn account(slot: &str, kind: &str, base_url: &str, more: &str) -> String {
     format!("[[providers]]\naccount_slot = \"{slot}\"\nkind = \"{kind}\"\nbase_url = \"{base_url}\"\n{more}\n")
 }
 
-/// A server that answers a TLS handshake in plain HTTP.
+/// Starts a server that responds to a TLS handshake in plain HTTP.
 fn server_without_tls() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -53,7 +53,7 @@ fn server_without_tls() -> SocketAddr {
         let (mut stream, _) = listener.accept().unwrap();
         let _ = stream.read(&mut [0; 4096]);
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
-        // The client closes first, so that no reset discards the answer.
+        // Waits for the client to close, because a reset would discard the response.
         let _ = stream.read(&mut [0; 4096]);
     });
     address
@@ -133,7 +133,7 @@ async fn reports_keys_models_and_addresses_before_the_provider_is_asked() {
         ]
     );
     assert!(lines[5].starts_with("good: model `small` answered in "), "{text}");
-    // One account alone, with another model.
+    // Tests a single account, with another model.
     let (passed, text) = check(&settings, &["good", "--model", "large"], &[]).await;
     assert!(passed && text.starts_with("good: model `large` answered in "), "{text}");
     assert_eq!(endpoint.requests().pop().unwrap().json()["model"], "large");
@@ -167,7 +167,7 @@ async fn reads_the_default_file_and_refuses_a_missing_named_one() {
     );
 }
 
-/// A model policy over the accounts `first` and `second`.
+/// A model policy with routes to the accounts `first` and, if set, `second`.
 fn model_policy(primary: &str, fallback: Option<&str>) -> Value {
     let route = |account: &str| {
         json!({ "route_id": format!("to-{account}"), "provider": "acme", "model": "small", "account_slot": account,

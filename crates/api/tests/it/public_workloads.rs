@@ -50,7 +50,7 @@ async fn anonymous_callers_use_public_workloads_only() {
     let body = json!({ "environment": "dev", "inputs": {}, "lane": "restricted" });
     let lane = app.post(workload.execute_path(), body).as_actor("anonymous").await;
     assert_eq!(lane.expect_refusal(403, "forbidden")["permission"], "release.transition");
-    // The change applies to the next request.
+    // The changed access mode applies to the next request.
     set_access_mode(&app, &workload, "authenticated").await;
     run_request(&app, &workload).as_actor("anonymous").await.expect_refusal(404, "not_found");
     run_request(&app, &workload).as_actor("user:nobody").await.expect_refusal(403, "forbidden");
@@ -79,7 +79,7 @@ async fn result_token_is_shown_once_and_reads_only_its_run() {
         token(&one)[1..].to_owned(),
     ] {
         let answer = read(&one, &wrong).await;
-        // Whitespace around a header value is not part of the value.
+        // Surrounding whitespace is not part of a header value, so this token is still valid.
         if wrong.trim() == token(&one) {
             answer.expect(200)
         } else {
@@ -89,9 +89,10 @@ async fn result_token_is_shown_once_and_reads_only_its_run() {
     app.get(path(&one)).as_actor("anonymous").await.expect_refusal(404, "not_found");
     let twice = read(&one, &token(&one)).header("X-Result-Token", token(&one)).await;
     twice.expect_refusal(422, "validation_error");
-    // A caller that may view runs sees the run without its result.
+    // A caller that may view runs reads the run, without its result.
     assert_eq!(app.get(path(&one)).await.expect(200)["queued_result"], Value::Null);
-    // Another caller may have sent the same key, so the replay returns only the run's identifier and state.
+    // Another anonymous caller may have sent the same key. The replay therefore returns only identifier and state of
+    // the run.
     let again = run_request(&app, &workload).as_actor("anonymous").idempotency_key("k").await;
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     assert_eq!(again.expect(200), json!({ "execution_id": one["execution_id"], "state": "completed" }));
@@ -112,7 +113,7 @@ fn assert_rate_limited(answer: &Response, per_minute: u32) {
     assert_eq!(number("ratelimit-reset"), number("retry-after"));
 }
 
-/// T43: all servers count a client together, regardless of its claimed actor and its headers.
+/// T43: all servers count requests of a client together, whatever its claimed actor and headers are.
 #[tokio::test]
 async fn rate_limit_counts_each_client_and_workload_across_servers() {
     let app = server_with_rate_limit(1, 4).start().await;
@@ -134,13 +135,13 @@ async fn rate_limit_counts_each_client_and_workload_across_servers() {
         assert_rate_limited(&server.get("/v1/workloads/by-slug/main").await, 1);
     }
     assert_eq!(owner.query_one(runs, &[]).await.unwrap().get::<_, i64>(0), before);
-    // The other workload has its own counter, and workloads that are not public have none.
+    // The other workload has its own counter. Workloads that are not public have no counter.
     run_request(&app, &other).as_actor("anonymous").await.expect(200);
     set_access_mode(&app, &other, "authenticated").await;
     for _ in 0..6 {
         run_request(&app, &other).await.expect(200);
     }
-    // The cached counter of a workload does not limit it after it stops being public.
+    // After a workload stops being public, its cached counter no longer limits requests.
     set_access_mode(&twin, &workload, "authenticated").await;
     let opened = async {
         while run_request(&app, &workload).await.status != 200 {
@@ -154,12 +155,12 @@ async fn rate_limit_counts_each_client_and_workload_across_servers() {
     let later = server_with_rate_limit(1, 4).sharing_storage_of(&app).start().await;
     run_request(&later, &workload).as_actor("anonymous").await.expect(200);
     assert_rate_limited(&run_request(&later, &workload).as_actor("anonymous").await, 1);
-    // The sweep deletes expired counters.
+    // The scheduled sweep deletes expired counters.
     app.database().move_clock(3600).await.unwrap();
     let counters = "INSERT INTO throttle SELECT '00000000-0000-7000-8000-000000000001', sha256(number::text::bytea),
         fairway_now() + interval '1 minute' * sign(number - 20000) FROM generate_series(1, 20001) AS number";
     owner.execute(counters, &[]).await.unwrap();
-    // The servers sweep in the background too, so that the remaining counters are compared.
+    // The servers also sweep in the background, so only the remaining counters are compared.
     app.services().rate_limits.sweep_rate_limits().await.unwrap();
     assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 1);
     app.database().move_clock(7200).await.unwrap();
@@ -167,7 +168,7 @@ async fn rate_limit_counts_each_client_and_workload_across_servers() {
     assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 0);
 }
 
-/// Anonymous reads of a run count against the rate limit of its workload.
+/// Anonymous reads of a run count in the rate limit of the run's workload.
 #[tokio::test]
 async fn rate_limit_counts_anonymous_reads_of_a_run() {
     let app = server_with_rate_limit(1, 5).start().await;
@@ -175,7 +176,7 @@ async fn rate_limit_counts_anonymous_reads_of_a_run() {
     let ran = run_request(&app, &workload).as_actor("anonymous").await.expect(200);
     let (id, token) = (ran["execution_id"].as_str().unwrap(), ran["result_token"].as_str().unwrap().to_owned());
     let get = |rest: &str| app.get(format!("/v1/executions/{id}{rest}")).as_actor("anonymous");
-    // Refused reads return 404 and never 429, so they reveal nothing about the counter.
+    // Refused reads get 404, and never 429, so that they reveal nothing about the counter.
     for _ in 0..6 {
         get("").await.expect_refusal(404, "not_found");
     }
@@ -191,12 +192,12 @@ async fn rate_limit_counts_anonymous_reads_of_a_run() {
     assert_rate_limited(&get("/events").header("X-Result-Token", &token).await, 1);
     assert_rate_limited(&cancel().await, 1);
     assert_rate_limited(&run_request(&app, &workload).as_actor("anonymous").await, 1);
-    // Identified callers are not counted here, and the other workload has its own counter.
+    // Identified callers are not counted. The other workload has its own counter.
     app.get(format!("/v1/executions/{id}")).await.expect(200);
     run_request(&app, &other).as_actor("anonymous").await.expect(200);
 }
 
-/// A stored public host has no effect if the operator uses its name, as if it could not be stored.
+/// A stored public host has no effect if the operator uses this host name for the server itself.
 #[tokio::test]
 async fn stored_public_host_that_the_operator_uses_selects_no_tenant() {
     let hosts = ["vault.house.example", "models.example", "forms.example"];
@@ -221,7 +222,7 @@ async fn stored_public_host_that_the_operator_uses_selects_no_tenant() {
     }
 }
 
-/// An anonymous request belongs to the tenant that has its host as a public host.
+/// An anonymous request belongs to the tenant that lists the request's host as a public host.
 #[tokio::test]
 async fn host_selects_the_tenant_of_anonymous_callers() {
     let hosts = "forms.example, other.example";
@@ -237,7 +238,7 @@ async fn host_selects_the_tenant_of_anonymous_callers() {
     let answers_to =
         |hosts: Value| app.patch(settings.clone(), json!({ "public_hosts": hosts })).in_tenant(&abroad.tenant);
     answers_to(json!(["forms.example"])).await.expect(200);
-    // Runs at a host, and returns the workload that ran, the path of the run and its token.
+    // Executes a run at a host. Returns the workload that ran, the path of the run and its result token.
     let ran = async |host: &'static str| {
         let at = |request: Request| request.as_actor("anonymous").header("Host", host);
         let ran = at(run_request(&app, &here)).await.expect(200);
@@ -253,7 +254,7 @@ async fn host_selects_the_tenant_of_anonymous_callers() {
     elsewhere.await.expect_refusal(404, "not_found");
     assert_eq!(ran("other.example").await.0, here.workload_id);
     assert_eq!(ran("localhost").await.0, here.workload_id);
-    // An anonymous caller cannot choose a tenant, and an identified caller is in its own tenant.
+    // An anonymous caller cannot choose a tenant. An identified caller always belongs to its own tenant.
     for tenant in [&abroad.tenant, TENANT] {
         run_request(&app, &here).as_actor("anonymous").in_tenant(tenant).await.expect_refusal(404, "not_found");
         app.get("/v1/workloads").as_actor("anonymous").in_tenant(tenant).await.expect_refusal(404, "not_found");
@@ -261,11 +262,12 @@ async fn host_selects_the_tenant_of_anonymous_callers() {
     let named = run_request(&app, &here).as_actor("user:ada").await.expect(200);
     let read = app.get(format!("/v1/executions/{}", named["execution_id"].as_str().unwrap())).await.expect(200);
     assert_eq!(read["workload_id"], here.workload_id);
-    // The server treats a request at a non-loopback host as anonymous, so the host selects the tenant.
+    // At a host that is not loopback, the server treats the request as anonymous. The host therefore selects the
+    // tenant.
     let unnamed = run_request(&app, &here).as_actor("user:ada").header("Host", "forms.example").await.expect(200);
     let read = app.get(format!("/v1/executions/{}", unnamed["execution_id"].as_str().unwrap()));
     assert_eq!(read.in_tenant(&abroad.tenant).await.expect(200)["workload_id"], theirs.workload_id);
-    // The tenant of a share token precedes the host.
+    // With a share token, the tenant of the token is used, whatever the host is.
     let links = format!("/v1/workloads/{}/share-links", theirs.workload_id);
     let link = app.post(links, json!({})).in_tenant(&abroad.tenant).await.expect(201);
     let by_link =
@@ -273,7 +275,7 @@ async fn host_selects_the_tenant_of_anonymous_callers() {
     let by_link = by_link.header("Host", "other.example").await.expect(200)["execution_id"].clone();
     let read = app.get(format!("/v1/executions/{}", by_link.as_str().unwrap())).in_tenant(&abroad.tenant);
     assert_eq!(read.await.expect(200)["workload_id"], theirs.workload_id);
-    // The removal applies to the next request.
+    // The removal of the host applies to the next request.
     answers_to(json!([])).await.expect(200);
     assert_eq!(ran("forms.example").await.0, here.workload_id);
 }
@@ -288,7 +290,7 @@ async fn rate_limit_uses_the_rightmost_untrusted_forwarded_address() {
     let workload = create_public_workload(&app, "main").await;
     let from = |chain: &str| run_request(&app, &workload).as_actor("anonymous").header("X-Forwarded-For", chain);
     from("192.0.2.1").await.expect(200);
-    // Addresses to the left come from the client.
+    // Entries to the left of the trusted proxy's entry come from the client, so they are not trusted.
     from("203.0.113.5, 192.0.2.1").await.expect(200);
     for chain in ["192.0.2.1", "203.0.113.6, 192.0.2.1", "198.51.100.1, 192.0.2.1, 10.1.2.3", "::ffff:192.0.2.1"] {
         assert_rate_limited(&from(chain).await, 1);

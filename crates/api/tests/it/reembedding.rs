@@ -1,4 +1,4 @@
-//! Re-embedding and ingest that run concurrently: the index may change while the embedding model works.
+//! Concurrent re-embedding and ingest: the index may change while the embedding model computes vectors.
 
 use crate::{
     embedding_models::{
@@ -31,7 +31,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Counts revisions whose chunks have vectors of several models.
+/// SQL that counts revisions whose chunks have vectors of more than one model.
 const COUNT_MIXED_REVISIONS: &str = "SELECT count(*) FROM (
         SELECT FROM knowledge_ingest AS ingest JOIN knowledge_chunk AS chunk
             ON chunk.from_revision <= ingest.revision
@@ -41,15 +41,15 @@ const COUNT_MIXED_REVISIONS: &str = "SELECT count(*) FROM (
 const COUNT_REEMBEDDINGS: &str = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
 const COUNT_INGESTS: &str = "SELECT count(*) FROM knowledge_ingest";
 
-/// An embedding model that answers a call when the test adds a permit.
+/// An embedding provider that responds to one call for each permit that the test adds.
 struct GatedEmbedder {
-    /// The account and the texts of each call.
+    /// The account and the texts of each received call.
     calls: Mutex<Vec<(String, Vec<String>)>>,
     count: watch::Sender<usize>,
     permits: Semaphore,
-    /// Whether permitted calls fail.
+    /// Whether calls with a permit fail.
     fails: AtomicBool,
-    /// Number of checks whether an account is configured.
+    /// How often the server has checked whether an account is configured.
     account_checks: AtomicUsize,
 }
 
@@ -110,7 +110,8 @@ impl Provider for GatedEmbedder {
 
 const ACCOUNTS: &[&str] = &["old", "new"];
 
-/// Starts a server that embeds by `account` through `gate`, on the database of another server if given.
+/// Starts a server that embeds through `gate` with the account `account`. If `beside` is given, the server uses its
+/// database.
 async fn start_gated_server(gate: &Arc<GatedEmbedder>, account: &str, beside: Option<&TestApp>) -> TestApp {
     let builder = server_with_accounts(ACCOUNTS, account).provider(Arc::clone(gate) as Arc<dyn Provider>);
     match beside {
@@ -155,7 +156,7 @@ async fn ingest_embeds_at_most_three_times() {
         other.post(documents_path(&base, "/reembed"), json!({})).await.expect(200);
         gate.permits.add_permits(1);
     }
-    // A permit for a fourth call, which must not happen.
+    // Adds a permit for a fourth call, so that the test would detect one.
     gate.permits.add_permits(1);
     ingest.await.unwrap().expect_refusal(409, "concurrent_change");
     assert_eq!(gate.accounts(), ["old", "old", "new", "old"]);
@@ -187,7 +188,7 @@ async fn concurrent_reembeddings_create_one_revision() {
     assert_eq!((query_number(&app, COUNT_INGESTS).await, query_number(&app, COUNT_REEMBEDDINGS).await), (2, 1));
 }
 
-/// A server that embeds by account `new`, and a keyed request to it: an ingest or a re-embedding.
+/// A request with an idempotency key (an ingest or a re-embedding), to a server that embeds with the account `new`.
 struct KeyedRequest {
     gate: Arc<GatedEmbedder>,
     server: TestApp,
@@ -195,12 +196,13 @@ struct KeyedRequest {
     status: u16,
     path_suffix: &'static str,
     body: Value,
-    /// A different body for the same key.
+    /// A different request body, for a request with the same key.
     other_body: Value,
 }
 
 impl KeyedRequest {
-    /// Both operations, each on a server whose embedder has no permits. Leases expire after an hour.
+    /// An ingest and a re-embedding, each on a server whose embedding provider has no permits. Leases expire after
+    /// an hour.
     async fn ingest_and_reembedding(app: &TestApp) -> Vec<Self> {
         let mut all = Vec::new();
         for (name, rest, status, body, other) in [
@@ -322,7 +324,7 @@ async fn reembedding_decides_at_most_three_times_and_embeds_chunks_once() {
             .expect(201);
         gate.permits.add_permits(1);
     }
-    // A permit for a fourth decision, which must not happen.
+    // Adds a permit for a fourth attempt, so that the test would detect one.
     gate.permits.add_permits(1);
     again.await.unwrap().expect_refusal(409, "concurrent_change");
     assert_eq!(gate.texts(), [["text 0"], ["text 1"], ["text 2"]]);
@@ -342,7 +344,7 @@ async fn chunk_limit_is_the_same_in_code_messages_and_openapi() {
     let document = app.get("/openapi.json").await.expect(200);
     let limit = &document["components"]["schemas"]["NewReembedding"]["properties"]["max_chunks"];
     assert_eq!((&limit["minimum"], &limit["maximum"]), (&json!(1), &json!(MAX_CHUNKS)));
-    // Each paragraph is one chunk, because two do not fit into a chunk.
+    // Two paragraphs do not fit into one chunk, so each paragraph becomes one chunk.
     let mut content = crate::fixture::knowledge_content("many");
     content["retrieval"] = json!({ "strategy": "lexical", "chunk_size_tokens": 16 });
     let many = app.fixtures().asset_with_version("knowledge_base", "many", content).await;

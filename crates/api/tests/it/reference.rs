@@ -1,4 +1,4 @@
-//! References between assets of every kind: submission of a release resolves and freezes them transitively.
+//! References between assets of every kind. Submitting a release resolves and freezes them transitively.
 
 use crate::fixture::WORKSPACE;
 use fairway_testkit::{Behaviour, StubProvider, TestApp};
@@ -32,7 +32,7 @@ async fn freezes_transitive_references() {
     let mut skill = json!({ "name": "triage", "description": "Sorts.", "body": "Read it.", "license": "MIT" });
     skill["sandbox_profile_ref"] = json!({ "slug": "sandbox" });
     let triage = given.asset_with_version("skill", "triage", skill.clone()).await;
-    // The skill exists; the reference of the skill does not resolve.
+    // The skill now exists, but a reference in the skill does not resolve.
     let refused = submit().await.expect_refusal(422, "reference_unresolved");
     assert_eq!(refused["missing"].as_array().unwrap().len(), 1, "{refused}");
     let open = &refused["missing"][0];
@@ -81,7 +81,7 @@ async fn transition_returns_the_release_as_it_is_read() {
     }
 }
 
-/// A referenced asset may be visible and active and still have the wrong kind.
+/// A referenced asset can be visible and active but still have the wrong kind.
 #[tokio::test]
 async fn reference_to_a_wrong_kind_blocks_submission() {
     let app = TestApp::start().await;
@@ -106,21 +106,21 @@ async fn reference_to_a_wrong_kind_blocks_submission() {
     assert!(!blocked.is_empty());
     assert!(blocked.iter().all(|gate| gate["code"] == "reference_unresolved"), "{blocked:?}");
 
-    // A reference to the right kind does not block.
+    // A reference to an asset of the right kind does not block the submission.
     let agent = json!({ "name": "Short", "prompt_ref": text });
     let agent = given.asset_with_version("agent", "short", agent).await;
     let release = given.draft(&given.workload("hall").await, &[agent]).await;
     given.transition(&release, "review_ready").await;
 }
 
-/// One content has the same reference twice, and a new version appears between the two resolutions.
+/// The same reference occurs twice in a content. A new version appears between the two resolutions.
 #[tokio::test]
 async fn equal_references_resolve_to_one_version_under_concurrent_changes() {
     let app = TestApp::start().await;
     let given = app.fixtures();
     let agent = |name: &str| json!({ "name": name, "instructions": "Solve it." });
     let helper = given.asset_with_version("agent", "helper", agent("Helper")).await;
-    // Resolution of an asset from another workspace reads its grants, where the test blocks it.
+    // To resolve an asset of another workspace, the server reads its grants. The test blocks this read with a lock.
     let elsewhere = given.workspace("elsewhere", "elsewhere").await;
     let far = given.in_workspace(&elsewhere).asset_with_version("agent", "far", agent("Far")).await;
     let grants = format!("/v1/assets/{}/grants?workspace_id={elsewhere}", far.asset_id);
@@ -154,7 +154,7 @@ async fn equal_references_resolve_to_one_version_under_concurrent_changes() {
     let resolved: Vec<_> = resolved.filter(|reference| reference["asset_slug"] == "helper").collect();
     assert_eq!(resolved.len(), 1, "{references}");
     assert_eq!(resolved[0]["asset_version_id"], json!(helper.asset_version_id));
-    // One approval is sufficient, because the approved content equals the submitted content.
+    // One approval is sufficient, because the content is the same at approval and at submission.
     app.post(
         format!("{path}/approvals"),
         json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release }),

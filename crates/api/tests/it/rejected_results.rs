@@ -1,4 +1,4 @@
-//! A rejected answer is absent from every route, table, log line and span.
+//! A rejected answer appears in no response, table, log line or span.
 
 use crate::{
     captured_telemetry::{CapturedServer, CapturedTelemetry},
@@ -17,7 +17,7 @@ use std::time::Duration;
 const CANARY: &str = "CANARYqxzw7781";
 const SUBMITTER: &str = "user:ada";
 const REVIEWER: &str = "user:reviewer";
-/// The submitter, the reviewer, and an operator with all read permissions.
+/// Callers that try to read the answer: the submitter, the reviewer, and an operator with all read permissions.
 const READERS: [&str; 3] = [SUBMITTER, REVIEWER, "user:local"];
 const SESSION: &str = "session-1";
 
@@ -40,7 +40,7 @@ steps:
     output: '{{steps.work.output}}'
 ";
 
-/// A server whose model searches for the canary and then answers with it.
+/// A server with human review. Its model searches documents for the canary, and then answers with the canary.
 struct ReviewedServer {
     server: CapturedServer,
     model: FaultyEndpoint,
@@ -60,7 +60,7 @@ impl ReviewedServer {
         Self { server, model, workload }
     }
 
-    /// A request for a run in a session.
+    /// A request that executes a run in a session.
     fn run_request(&self) -> Request {
         let call = json!({ "id": "1", "type": "function",
             "function": { "name": "search", "arguments": json!({ "query": CANARY }).to_string() } });
@@ -96,12 +96,13 @@ impl ReviewedServer {
             .as_actor(REVIEWER)
     }
 
-    /// The responses of all routes about the run to every reader. With `everything`, the other read routes as well.
+    /// The responses of all routes about the run, to every reader. With `everything`, the other read routes are
+    /// included.
     async fn responses_about(&self, id: &Value, everything: bool) -> Vec<(String, String)> {
         self.responses_about_artifacts(id, everything, 6).await
     }
 
-    /// Like `responses_about`, for a run with at least `least` artifacts.
+    /// Like `responses_about`, but asserts that the run has at least `least` artifacts.
     async fn responses_about_artifacts(&self, id: &Value, everything: bool, least: usize) -> Vec<(String, String)> {
         let client = &self.server.client;
         let graph = client.get(execution_path(id, "/evidence-graph")).await.expect(200);
@@ -141,7 +142,7 @@ impl ReviewedServer {
         responses
     }
 
-    /// The path of a route about the run, with its required query; `None` if the route is about another resource.
+    /// The path of a route for the run, with its required query. `None` if the route is about another resource.
     fn path_about(&self, route: &Route, id: &Value, artifact: &str) -> Option<String> {
         let mut path = route.path.clone();
         for name in route.placeholders() {
@@ -169,7 +170,7 @@ fn completion_response(message: Value, reason: &str) -> ScriptedResponse {
     }))
 }
 
-/// The versions of a release with transcripts, memory, search and human review.
+/// The versions that a release binds: it records transcripts, uses memory and search, and requires human review.
 async fn reviewed_versions(client: &Client) -> Vec<Version> {
     let given = client.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
@@ -198,7 +199,7 @@ async fn tables_with_canary(database: &TestDatabase) -> Vec<String> {
     tables_with(database, CANARY).await
 }
 
-/// The tables that hold a text, as text or as bytes.
+/// The tables that contain a text, either as text or as bytes.
 pub(crate) async fn tables_with(database: &TestDatabase, canary: &str) -> Vec<String> {
     let owner = database.connect_as_owner().await.unwrap();
     let tables = "SELECT quote_ident(relname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
@@ -229,7 +230,7 @@ async fn rejected_answer_is_absent_from_responses_tables_and_telemetry() {
     let kept = desk.run_request().idempotency_key("k").await.expect(202)["execution_id"].clone();
     let cancelled = desk.run_request().await.expect(202)["execution_id"].clone();
     let runs = [queued, json!(streamed), kept.clone()];
-    // The canary is stored before the review, so its absence below is meaningful.
+    // Before the review, the canary is stored, so its absence afterwards is meaningful.
     let before = tables_with_canary(&desk.server.database).await;
     assert_eq!(before, ["evidence_payload", "execution_progress", "execution_result"]);
     for id in &runs {
@@ -250,13 +251,13 @@ async fn rejected_answer_is_absent_from_responses_tables_and_telemetry() {
     let replayed = desk.run_request().idempotency_key("k").await;
     assert_eq!(replayed.expect_refusal(403, "review_rejected")["execution_id"], kept);
     responses.push(("the repeated request".to_owned(), replayed.text()));
-    // The next turn of the session does not replay it.
+    // The next run of the session does not replay the rejected answer.
     desk.run_request().await.expect(202);
     let model_request = desk.model.requests().pop().unwrap();
     responses.push(("the session in the model's request".to_owned(), model_request.json()["messages"][1].to_string()));
     assert_no_canary(&responses);
     let (telemetry, database) = desk.server.shut_down().await;
-    // The last run still awaits its review.
+    // The last run still awaits its review, so its rows are excluded.
     let owner = database.connect_as_owner().await.unwrap();
     let pending: Vec<uuid::Uuid> = owner
         .query("SELECT execution_id FROM execution_review", &[])
@@ -274,7 +275,7 @@ async fn rejected_answer_is_absent_from_responses_tables_and_telemetry() {
     assert_no_canary_in_telemetry(&telemetry);
 }
 
-/// Covers output, result and error of scripts. No script text contains the whole canary.
+/// Covers the output, result and error of scripts. The script itself never contains the whole canary.
 #[tokio::test]
 async fn rejected_script_is_absent_from_responses_tables_and_telemetry() {
     let desk = ReviewedServer::start().await;
@@ -297,7 +298,7 @@ async fn rejected_script_is_absent_from_responses_tables_and_telemetry() {
     let replayed = desk.script_request("starlark", code).idempotency_key("script").await;
     assert_eq!(replayed.expect_refusal(403, "review_rejected")["execution_id"], rejected);
     responses.push(("the repeated request".to_owned(), replayed.text()));
-    // A failed script gets no review, so its output and error are shown to no caller.
+    // A failed script is not reviewed, so no caller may see its output and error.
     for (language, code) in [
         ("starlark", "print('CANARYqxz' + 'w7781')\nfail('CANARYqxz' + 'w7781')"),
         ("javascript", "console.log('CANARYqxz' + 'w7781'); throw new Error('CANARYqxz' + 'w7781')"),

@@ -11,7 +11,7 @@ async fn read_gates(app: &TestApp, release: &str) -> Vec<Value> {
     gates.as_array().unwrap().clone()
 }
 
-/// One line for each gate: `to_state lane gate verdict code`.
+/// Each gate as one line: `to_state lane gate verdict code`.
 fn gate_summaries(gates: &[Value]) -> Vec<String> {
     let word = |gate: &Value, name: &str| gate[name].as_str().unwrap_or("*").to_owned();
     let names = ["to_state", "lane", "gate", "verdict", "code"];
@@ -45,7 +45,7 @@ async fn bindings_change_in_drafts_only() {
     let second = bind(&app, &release, &policy).await.expect(201)["binding_id"].clone();
     assert_ne!(first, second);
 
-    // An approval does not cover a later change of the bindings.
+    // An approval does not cover bindings that were changed afterwards.
     let approval = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     transition_to(&app, &release, "review_ready").await.expect(200);
     app.post(format!("/v1/releases/{release}/approvals"), approval).await.expect(201);
@@ -56,7 +56,7 @@ async fn bindings_change_in_drafts_only() {
     transition_to(&app, &release, "review_ready").await.expect(200);
     transition_to(&app, &release, "approved").await.expect_refusal(422, "approval_required");
 
-    // A binding of another release cannot be deleted through this release.
+    // The binding belongs to another release, so it cannot be deleted through this release.
     let other = given.draft(&workload, &[policy]).await;
     let other_binding = app.get(format!("/v1/releases/{other}")).await.expect(200)["bindings"][0]["binding_id"].clone();
     unbind(&app, &release, &other_binding).await.expect_refusal(404, "not_found");
@@ -159,14 +159,14 @@ async fn lanes_list_their_holders_with_times() {
     assert_eq!((&later["release_id"], &later["to"]), (&json!(two), &json!(null)));
     assert_eq!((&earlier["release_id"], &earlier["to"]), (&json!(one), &later["from"]));
     assert_eq!(later["reason"], "activation");
-    // No release held `standard` after `one` retired.
+    // After `one` retired, no release held `standard`.
     let [only] = lanes[2]["history"].as_array().unwrap().as_slice() else { panic!("{lanes}") };
     assert_eq!(only["release_id"], json!(one));
     assert!(only["to"].as_str().unwrap() > only["from"].as_str().unwrap());
     app.get(format!("/v1/workloads/{workload}/lanes")).await.expect_refusal(422, "validation_error");
 }
 
-/// A verdict that waits for a concurrent change of the bindings is refused, because its subject has changed.
+/// A verdict that waits for a concurrent change of the bindings is refused, because the reviewed bindings have changed.
 #[tokio::test]
 async fn verdict_on_changed_bindings_is_refused() {
     let app = TestApp::start().await;
@@ -177,7 +177,7 @@ async fn verdict_on_changed_bindings_is_refused() {
     let (other, owner) =
         (app.database().connect_as_owner().await.unwrap(), app.database().connect_as_owner().await.unwrap());
     other.batch_execute("BEGIN").await.unwrap();
-    // An uncommitted transaction returns the release to draft and unbinds the prompt.
+    // A transaction that is not yet committed returns the release to draft and removes the prompt's binding.
     let changed = format!(
         "UPDATE release SET state = 'draft', bindings_digest = NULL, revision = revision + 2
             WHERE release_id = '{release}';
@@ -227,15 +227,15 @@ async fn retired_workload_refuses_releases_activations_and_links() {
     let gates = app.get(format!("/v1/releases/{approved}/gates")).await.expect(200);
     let gate = gates.as_array().unwrap().iter().find(|gate| gate["gate"] == "workload").unwrap();
     assert_eq!((&gate["verdict"], &gate["code"]), (&json!("blocked"), &json!("workload_retired")));
-    // Its releases can still be retired.
+    // Releases of the retired workload can still be retired.
     for release in [&approved, &rolling, &older] {
         transition(release, json!({ "to_state": "retired" })).await.expect(200);
     }
 }
 
-/// Maximum of bindings of a release.
+/// Maximum number of bindings of a release.
 const MAX_BINDINGS: usize = 100;
-/// Guardrail patterns that fit into the 32 MiB compile limit of a release. Each counts as 768 KiB.
+/// Maximum number of guardrail patterns within the 32 MiB compile limit of a release. Each pattern counts as 768 KiB.
 const MAX_PATTERNS: usize = 42;
 
 /// A guardrail configuration with `count` short patterns.
@@ -266,7 +266,7 @@ async fn release_has_at_most_a_hundred_bindings() {
     bind(&app, &release, &rail).await.expect(201);
 }
 
-/// The patterns of all bound contents count together. A refused release stays an editable draft.
+/// The patterns of all bound contents are added up. A refused release remains an editable draft.
 #[tokio::test]
 async fn refuses_release_whose_patterns_compile_too_large() {
     let app = TestApp::start().await;
@@ -282,7 +282,7 @@ async fn refuses_release_whose_patterns_compile_too_large() {
     transition_to(&app, &release, "review_ready").await.expect(200);
 }
 
-/// The schemas of a tool count for each binding of the tool. Each pattern of a schema counts as 512 KiB.
+/// The schemas of a tool are counted for each binding of the tool. Each pattern of a schema counts as 512 KiB.
 #[tokio::test]
 async fn refuses_release_whose_schemas_compile_too_large() {
     let app = TestApp::start().await;
@@ -305,7 +305,7 @@ async fn refuses_release_whose_plan_exceeds_plan_cache() {
     let app = TestApp::start().await;
     let given = app.fixtures();
     let workload = given.workload("main").await;
-    // Half a megabyte of text with a negligible compiled size. A plan counts as four times its text.
+    // Half a megabyte of text, with a negligible compiled size. A run plan counts as four times its text.
     let schema = json!({ "type": "object", "description": "x".repeat(250 << 10) });
     let content = json!({
         "name": "wordy", "input_schema": schema, "output_schema": schema,
@@ -320,7 +320,7 @@ async fn refuses_release_whose_plan_exceeds_plan_cache() {
     transition_to(&app, &large, "review_ready").await.expect_refusal(409, "release_too_large");
     assert_eq!(app.get(format!("/v1/releases/{large}")).await.expect(200)["state"], "draft");
 
-    // The policies of hooks count as well: 16 MiB for 50 patterns.
+    // The policies of hooks are counted as well: 16 MiB for 50 patterns.
     let rule = |number: usize| {
         let condition = format!("lane.matches('^x{number}$')");
         json!({ "id": format!("r{number}"), "condition": condition, "outcome": "deny", "reason_code": "no" })
@@ -375,6 +375,6 @@ async fn gates_warn_about_policy_inputs_that_nothing_declares() {
         (&json!("approved"), &json!("warn")),
         "reviewers are told too"
     );
-    // A warning does not stop the activation.
+    // A gate with a warning does not prevent the activation.
     transition_to(&app, &release, "active").await.expect(200);
 }

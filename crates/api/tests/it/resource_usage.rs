@@ -1,19 +1,19 @@
-//! Resource usage of a request: CPU time and peak memory of the process, as the kernel counts them.
+//! Resource usage of a request: CPU time and peak memory of the process, from the kernel's counters.
 //!
-//! Each test is a process of its own, with its server in it. CPU time does not depend on the load of the machine.
-//! Memory includes that of the client, so it exceeds the server's share.
+//! Each test is a separate process that also contains its server. CPU time does not depend on the load of the
+//! machine. The measured memory includes that of the client, so it exceeds the server's share.
 
 use std::{fs, time::Duration};
 
-/// The CPU limit for bad input: 1 s. Debug builds get 5 s, because unoptimized code is about ten times slower and
-/// processor speed varies.
+/// The limit of CPU time for bad input: 1 s. Debug builds have 5 s, because unoptimized code is about ten times
+/// slower and processor speeds vary.
 const MAX_CPU_TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
 /// The memory limit for bad input: 32 MiB.
 const MAX_KIBIBYTES: u64 = 32 << 10;
 /// `USER_HZ`, the unit of process times on every platform of Linux.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Awaits `work`, and panics if it exceeds the limits for bad input. `what` names the work in the message.
+/// Awaits `work`, and panics if it exceeds the limits for bad input. `what` describes the work in the panic message.
 pub(crate) async fn assert_bounded<T>(what: &str, work: impl IntoFuture<Output = T>) -> T {
     // Resets the peak to the current usage (proc(5), clear_refs).
     fs::write("/proc/self/clear_refs", "5").unwrap();
@@ -33,7 +33,7 @@ pub(crate) async fn measure_polls<T>(work: impl Future<Output = T>) -> (T, Durat
         let done = tokio::select! {
             biased;
             done = &mut work => Some(done),
-            // Forces another poll of `work`.
+            // Yields once, so that `work` is polled again.
             () = tokio::task::yield_now() => None,
         };
         let now = thread_cpu_time();
@@ -62,7 +62,8 @@ fn thread_cpu_time() -> Duration {
 
 fn cpu_time(stat: &str) -> Duration {
     let text = fs::read_to_string(stat).unwrap();
-    // The program's name can hold any character, so fields are counted after its closing bracket (proc(5), stat).
+    // The program's name may contain any character, so fields are counted after the closing parenthesis (proc(5),
+    // stat).
     let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
     Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND)

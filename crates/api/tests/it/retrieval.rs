@@ -1,4 +1,4 @@
-//! Runs that retrieve documents: their answers, their evidence, and refusals by access contracts.
+//! Runs that retrieve documents: answers, evidence, and refusals by access contracts.
 
 mod records;
 
@@ -14,7 +14,7 @@ use fairway_testkit::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// A flow that retrieves documents and asks a model about them.
+/// A flow that retrieves documents and calls a model with them.
 pub(crate) const RETRIEVAL_FLOW: &str = "\
 name: Answer from documents
 description: Looks documents up and asks a model about them.
@@ -48,7 +48,7 @@ struct RetrievalWorkload {
 }
 
 impl RetrievalWorkload {
-    /// Starts a server with a workload that answers from a handbook, under a policy with these obligations.
+    /// Starts a server with a workload that answers from a handbook. `obligations` are those that its policy imposes.
     async fn start(content: Value, obligations: &[&str]) -> Self {
         let provider = StubProvider::new(Behaviour::Answers("Thirty days [leave].".to_owned()));
         let app = TestApp::builder().provider(provider.clone()).start().await;
@@ -106,7 +106,8 @@ impl RetrievalWorkload {
     }
 }
 
-/// A heading without documents would ask the model to cite documents that do not exist.
+/// If no documents are found, the prompt must not contain the heading for documents. Otherwise the model would be
+/// told to cite documents that do not exist.
 #[tokio::test]
 async fn sends_no_heading_for_documents_when_retrieval_has_no_hit() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
@@ -123,7 +124,7 @@ async fn records_evidence_of_the_documents_behind_an_answer() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &["require_citation"]).await;
     let answer = desk.execute("How many days of leave?").await.expect(200);
     assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("Thirty days [leave].")));
-    // The document is a message before the question, and not part of the system prompt.
+    // The documents are a message before the question. They are not part of the system prompt.
     let call = &desk.provider.calls()[0].conversation;
     assert!(!call.system_prompt.contains("thirty days of leave"));
     let texts: Vec<&str> = call.messages.iter().map(|message| message.content.as_str()).collect();
@@ -171,7 +172,7 @@ async fn withholds_query_text_from_callers_that_may_not_cancel_runs() {
     assert_eq!(event["retrieved_chunk_count"], 1);
 }
 
-/// Title and passages are read when the result is read, so a revocation withholds them.
+/// Titles and passages are read together with the result, so a later revocation of the contract withholds them.
 #[tokio::test]
 async fn shows_titles_and_passages_of_cited_documents_while_the_contract_allows() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
@@ -179,7 +180,7 @@ async fn shows_titles_and_passages_of_cited_documents_while_the_contract_allows(
     let path = format!("/v1/executions/{}", answer["execution_id"].as_str().unwrap());
     assert_eq!(desk.app.get(&path).await.expect(200).get("citations"), None, "only on request");
     let cited = format!("{path}?include=citations");
-    // The run retrieved `travel` too, and its answer does not cite it.
+    // The run also retrieved `travel`, but the answer does not cite this document.
     let passage = "Everybody has thirty days of leave a year.";
     let leave = json!({ "document_id": "leave", "title": "Holidays", "passages": [passage], "withheld": false });
     assert_eq!(desk.app.get(&cited).await.expect(200)["citations"], json!([leave]));
@@ -192,7 +193,7 @@ async fn shows_titles_and_passages_of_cited_documents_while_the_contract_allows(
     desk.app.get(format!("{path}?include=everything")).await.expect_refusal(422, "validation_error");
 }
 
-/// A stored passage would show the personal data that the run masked.
+/// The stored passage would reveal personal data that the run has masked.
 #[tokio::test]
 async fn withholds_passages_of_runs_that_masked_texts() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &["redact_output"]).await;
@@ -202,7 +203,7 @@ async fn withholds_passages_of_runs_that_masked_texts() {
     assert_eq!(desk.app.get(path).await.expect(200)["citations"], json!([withheld]));
 }
 
-/// T42: only the submitter reads a queued result that contains documents, until its retention ends.
+/// T42: if a queued result contains documents, only the submitter reads it, and only until its retention ends.
 #[tokio::test]
 async fn only_the_submitter_reads_a_queued_result_and_its_query() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
@@ -240,7 +241,7 @@ async fn only_the_submitter_reads_a_queued_result_and_its_query() {
 async fn withholds_answers_without_required_citations() {
     let mut content = knowledge_content("handbook");
     content["access_contract"]["citation_required"] = json!(true);
-    // Required by the contract, and by the policy.
+    // Citations are required by the contract in the first case, and by the policy in the second.
     for desk in [
         RetrievalWorkload::start(content, &[]).await,
         RetrievalWorkload::start(knowledge_content("handbook"), &["require_citation"]).await,
@@ -270,11 +271,11 @@ async fn revoked_contract_refuses_the_next_run_before_its_first_step() {
     let decision = &desk.evidence_documents(id, "contract_decision").await[0]["content"];
     assert_eq!(decision["decision"], "deny");
     assert!(decision["reasons"].as_array().unwrap().contains(&json!("contract_revoked")), "{decision}");
-    // `on_failure` does not catch a refusal.
+    // An `on_failure` step does not catch a refusal.
     assert_eq!(read["queued_result"], Value::Null);
 }
 
-/// R16: a contract whose state cannot be read counts as not in force.
+/// R16: if the state of a contract cannot be read, the contract counts as not in force.
 #[tokio::test]
 async fn refuses_retrieval_when_the_contract_cannot_be_read() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
@@ -311,7 +312,7 @@ async fn refuses_principals_that_the_contract_does_not_name() {
     assert_eq!(desk.provider.call_count(), 0);
 }
 
-/// The embedding provider receives the query, so the sovereignty profile applies to it.
+/// The query is sent to the embedding provider, so the sovereignty profile also applies to this call.
 #[tokio::test]
 async fn sends_queries_only_to_jurisdictions_that_the_profile_allows() {
     let endpoint = FaultyEndpoint::start().await;

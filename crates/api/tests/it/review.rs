@@ -1,4 +1,4 @@
-//! Human review: a reviewer must approve an answer before its submitter sees it.
+//! Human review: a reviewer must approve an answer before the submitter sees it.
 
 use crate::{
     dispatch::{async_run, execution_path},
@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 
 const ANSWER: &str = "write to ada@example.com";
 
-/// A workload with the obligation `human_review` and further obligations.
+/// A workload with the obligation `human_review`, and with the obligations `more`.
 async fn active_reviewed_workload(given: &Fixtures, slug: &str, more: &[&str]) -> ActiveWorkload {
     let obligations: Vec<&str> = ["human_review"].into_iter().chain(more.iter().copied()).collect();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": obligations }]);
     let policy = given.policy_with_rules(&format!("{slug}-policy"), rules).await;
-    // The route streams, so only the policy can withhold the answer.
+    // The route supports streaming, so only the policy can withhold the answer.
     let route = json!({
         "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
     });
@@ -35,7 +35,7 @@ async fn start_server() -> TestApp {
     TestApp::builder().provider(StubProvider::new(Behaviour::Answers(ANSWER.to_owned()))).start().await
 }
 
-/// Executes a run that then awaits review. Returns its identifier and the response.
+/// Executes a run that ends up awaiting review. Returns its identifier and the response.
 async fn run_until_review(app: &TestApp, workload: &ActiveWorkload) -> (Value, Response) {
     let answer = run(app, workload).await;
     let body = answer.expect(202);
@@ -77,7 +77,7 @@ async fn answer_is_hidden_until_approved_and_then_shown_to_its_submitter() {
             assert!(!shown.text().contains("example.com") && !shown.text().contains("[email]"), "{shown}");
         }
     }
-    // Only the reviewer sees the answer, redacted in the same way as for the submitter.
+    // Only the reviewer sees the answer. It is redacted as it will be for the submitter.
     let asked = || app.get(execution_path(&id, "/review"));
     let shown = asked().as_actor("user:reviewer").await.expect(200);
     assert_eq!((&shown["execution_id"], &shown["output"]), (&id, &json!("write to [email]")));
@@ -144,7 +144,7 @@ async fn rejection_erases_the_answer_and_refuses_a_second_verdict() {
     assert_eq!(app.get(execution_path(&id, "")).await.expect(200), own);
     let denied = app.get("/v1/executions?status=denied").await.expect(200);
     assert_eq!(denied[0]["execution_id"], id);
-    // The artifact records reviewer, outcome and time. Only operators read the note, which can be erased.
+    // The evidence records reviewer, outcome and time. Only operators read the note, which can be erased.
     let evidence = app.get(execution_path(&id, "/evidence-graph")).await.expect(200);
     let kept = evidence["evidence_artifacts"].as_array().unwrap();
     let document = kept.iter().find(|kept| kept["artifact_kind"] == "review").unwrap();
@@ -207,7 +207,7 @@ async fn review_requires_the_approve_permission_and_another_submitter() {
     }
 }
 
-/// Neither the delegating service nor the user that it acts for may review the run.
+/// Neither the delegating service nor the subject that it acts for may review the run.
 #[tokio::test]
 async fn service_may_not_review_runs_that_it_delegated() {
     let provider = StubProvider::new(Behaviour::Answers(ANSWER.to_owned()));
@@ -258,7 +258,7 @@ async fn runs_awaiting_review_are_listed_and_streamed() {
         let refused = app.get(format!("/v1/executions?{query}")).await.expect_refusal(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], "review", "{query}");
     }
-    // The stream reports that the answer awaits review, and closes. A reader gets the other events after the verdict.
+    // The stream reports that the answer awaits review, and ends. A reader gets the remaining events after the verdict.
     let steps = ["execution.started", "step.started", "step.completed", "step.started", "step.completed"];
     for id in [&queued_run["execution_id"], &sync] {
         let events_so_far = parse_event_stream(&app.get(execution_path(id, "/events")).await);
@@ -282,7 +282,7 @@ async fn runs_awaiting_review_are_listed_and_streamed() {
             "events keep their identifiers"
         );
     }
-    // A new reader of a rejected run also reads its end.
+    // The event stream of a rejected run also contains its end, for readers that connect later.
     let (rejected, _) = run_until_review(&app, &workload).await;
     review_request(&app, &rejected, json!({ "outcome": "rejected" })).await.expect(200);
     for reader in ["user:local", "user:reviewer"] {
@@ -318,7 +318,7 @@ async fn pending_review_ends_by_cancel_suspension_or_timeout() {
     let (switched_off, _) = run_until_review(&app, &suspended).await;
     let path_of = |workload: &ActiveWorkload| format!("/v1/workloads/{}", workload.workload_id);
     app.patch(path_of(&suspended), json!({ "status": "suspended" })).await.expect(200);
-    // The verdict is refused also before the sweep ends the run.
+    // The workload is suspended: the verdict is refused at once, even before the sweep has ended the run.
     review_request(&app, &switched_off, json!({ "outcome": "approved" }))
         .await
         .expect_refusal(409, "review_not_pending");
@@ -361,7 +361,8 @@ async fn one_of_many_concurrent_verdicts_counts() {
     assert_eq!(kept, i64::from(status == "completed"));
 }
 
-/// A waiting caller gets its response when the review starts, in every dispatch mode. Its key finds the run.
+/// In every dispatch mode, a waiting caller gets its response when the review starts. Its idempotency key then finds
+/// the run.
 #[tokio::test]
 async fn idempotency_key_finds_a_run_that_awaits_review() {
     for dispatch in ["hybrid", "queued"] {

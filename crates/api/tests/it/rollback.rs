@@ -1,4 +1,4 @@
-//! Rollback: the release that a lane returns to, the record of a rollback, and its recommendation.
+//! Rollback: the release to which a lane returns, the record of a rollback, and the rollback recommendation.
 
 use crate::{fixture::WORKSPACE, pages::all_rows};
 use fairway_testkit::{
@@ -79,7 +79,7 @@ async fn rollback_restores_the_previous_release() {
     let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
     assert_eq!(app.get(path).await.expect(200)["release_id"], json!(one));
 
-    // A lane never returns to a release that was rolled back.
+    // A lane never returns to a release that was itself rolled back.
     roll_back(&app, one, rollback_body()).await.expect_refusal(409, "no_previous_release");
     roll_back(&app, two, rollback_body()).await.expect_refusal(409, "invalid_transition");
 
@@ -91,7 +91,7 @@ async fn rollback_restores_the_previous_release() {
     assert_eq!(document.expect(200)["reason"], "It answers in riddles.");
     assert_eq!(listed[0]["checksum"], format!("blake3:{}", blake3::hash(&document.body).to_hex()));
     app.get(format!("/v1/releases/{one}/evidence-artifacts/{artifact}")).await.expect_refusal(404, "not_found");
-    // Facts do not contain the reason.
+    // Facts never contain the reason of a rollback.
     let owner = app.database().connect_as_owner().await.unwrap();
     let count = "SELECT count(*) FROM fact WHERE position('riddles'::bytea IN body) > 0";
     assert_eq!(owner.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 0);
@@ -173,7 +173,8 @@ async fn rejects_invalid_rollback_bodies() {
     assert_eq!(lane_holders(&app, &workload).await, vec![json!(releases[1]); 3]);
 }
 
-/// A late rollback is refused: the lane has no previous release, or the release is not active.
+/// The later of two concurrent rollbacks is refused: the lane has no previous release, or the release is no longer
+/// active.
 #[tokio::test]
 async fn concurrent_rollbacks_roll_each_lane_back_once() {
     let app = TestApp::start().await;
@@ -224,17 +225,18 @@ async fn failures_above_the_threshold_recommend_a_rollback() {
     for _ in 0..3 {
         assert_eq!(run(json!({})).await, 422);
     }
-    // All three runs failed, but the sample is too small.
+    // All three runs failed, but the sample is too small for a recommendation.
     let advice = app.get(&path).await.expect(200);
     assert_eq!((&advice["recommended"], &advice["sample_size"]), (&json!(false), &json!(3)));
     assert_eq!(run(json!({ "ticket": "a refund" })).await, 200);
     let advice = app.get(&path).await.expect(200);
     assert_eq!(advice, json!({ "recommended": true, "error_rate": 0.75, "sample_size": 4, "threshold": 0.5 }));
-    // The rollback advisor records a recommendation once, as an incident, and records its end.
+    // The rollback advisor records a recommendation once, as an incident. It also records the end of the
+    // recommendation.
     for _ in 0..2 {
         app.services().releases.advise_rollbacks().await.unwrap();
     }
-    // A rate equal to the threshold is tolerated.
+    // An error rate equal to the threshold causes no recommendation.
     assert_eq!(run(json!({ "ticket": "a refund" })).await, 200);
     let advice = app.get(&path).await.expect(200);
     assert_eq!((&advice["recommended"], &advice["error_rate"]), (&json!(false), &json!(0.5)));
@@ -263,7 +265,7 @@ async fn release_that_cannot_be_evaluated_stops_no_other() {
         "rollout_config": { "sample_size": 1, "error_threshold": 0.5 },
     } });
     app.patch(format!("/v1/workloads/{}", failing.workload_id), config).await.expect(200);
-    // A release that no version can read, and that comes first.
+    // Corrupts the release that the advisor evaluates first, so that no server version can read it.
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.batch_execute("SET session_replication_role = replica").await.unwrap();
     let id: uuid::Uuid = broken.release_id.parse().unwrap();
@@ -298,7 +300,7 @@ async fn withholds_damaged_rollback_records_and_records_an_incident() {
         UPDATE release_artifact SET content = replace(content, '\"reason\"', '\"canary\"');
         ALTER TABLE release_artifact ENABLE TRIGGER ALL";
     owner.batch_execute(damage).await.unwrap();
-    // A server records a mismatch once an hour.
+    // A server records an integrity mismatch at most once an hour.
     for (hour, request) in [(0, app.get(path)), (1, roll_back())] {
         clock.set_offset(hour * 60 * 60);
         let refused = request.await;

@@ -62,7 +62,7 @@ async fn execute_status(app: &TestApp, inputs: Value) -> u16 {
     app.post("/v1/workloads/by-slug/main/execute", body).await.status
 }
 
-/// The facts of a kind, oldest first.
+/// The details of all facts of this kind, oldest first.
 async fn facts_of_kind(app: &TestApp, kind: &str) -> Vec<Value> {
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = $1 ORDER BY fact_id";
@@ -114,7 +114,7 @@ async fn manual_advances_roll_a_release_out_to_three_lanes() {
     let seen = read_rollout(&app, new).await;
     assert_eq!((&seen["next_lane"], &seen["observed"]), (&Value::Null, &Value::Null));
 
-    // Facts record the remaining soak time and the superseded release.
+    // The facts record the remaining soak time and the superseded release.
     let facts = facts_of_kind(&app, "rollout.advanced").await;
     assert_eq!(facts.len(), 3);
     for fact in &facts {
@@ -155,7 +155,7 @@ async fn invalid_rollout_plans_change_no_lane() {
         .await
         .expect_refusal(422, "validation_error");
     assert_eq!(lane_holders(&app, &workload).await, vec![Value::Null; 3]);
-    // The request may name the first lane of its plan.
+    // The activation request may name the first lane of its own rollout plan.
     let body = json!({ "rollout_plan": rollout_plan(&["guided", "standard"], 43_200, false), "lane": "guided" });
     activate(&app, &releases[0], body).await.expect(200);
     app.post(format!("/v1/releases/{}/rollout/advance", releases[0]), json!({ "to": "standard" }))
@@ -185,18 +185,19 @@ async fn losing_the_current_lane_ends_a_rollout() {
     activate(&app, base, json!({})).await.expect(200);
     start_rollout(&app, one, rollout_plan(&["restricted", "guided", "standard"], 0, false)).await;
     advance(&app, one).await.expect(200);
-    // `two` takes a lane that `one` has already passed: the rollout of `one` continues and does not take the lane back.
+    // `two` takes a lane that the rollout of `one` has already passed. The rollout of `one` continues, and does not
+    // take that lane again.
     start_rollout(&app, two, rollout_plan(&["restricted", "standard"], 0, false)).await;
     assert_eq!(
         (rollout_status(&app, one).await, rollout_status(&app, two).await),
         (json!("in_progress"), json!("in_progress"))
     );
-    // `three` takes the current lane of `one`.
+    // `three` takes the lane at which the rollout of `one` currently is, so that rollout ends.
     activate(&app, three, json!({ "lane": "guided" })).await.expect(200);
     assert_eq!(rollout_status(&app, one).await, "rolled_back");
     assert_eq!(app.get(format!("/v1/releases/{one}")).await.expect(200)["state"], "superseded");
     advance(&app, one).await.expect_refusal(409, "rollout_not_in_progress");
-    // A rollback ends the rollout of its release, and so does a retirement.
+    // A rollback of a release ends its rollout. Retiring a release does so as well.
     app.post(format!("/v1/releases/{two}/rollback"), json!({ "reason": "x" })).await.expect(200);
     assert_eq!(rollout_status(&app, two).await, "rolled_back");
     advance(&app, two).await.expect_refusal(409, "rollout_not_in_progress");
@@ -205,13 +206,13 @@ async fn losing_the_current_lane_ends_a_rollout() {
     assert_eq!(rollout_status(&app, four).await, "rolled_back");
     assert_eq!(read_rollout(&app, four).await["hold_reason"], Value::Null);
     assert_eq!(lane_holders(&app, &workload).await, [json!(one), json!(three), Value::Null]);
-    // `one` holds a lane again, so it may start a new rollout.
+    // After the rollback, `one` holds a lane again, so it may start a new rollout.
     start_rollout(&app, one, rollout_plan(&["standard"], 0, false)).await;
     assert_eq!(rollout_status(&app, one).await, "in_progress");
     assert_eq!(advance(&app, one).await.expect(200)["rollout_state"]["status"], "completed");
 }
 
-/// Both requests read the rollout before either advances it: one succeeds, and the other one is refused.
+/// Both requests read the rollout before either advances it. One request succeeds, and the other is refused.
 #[tokio::test]
 async fn one_of_two_concurrent_advances_succeeds() {
     let app = TestApp::start().await;
@@ -265,7 +266,7 @@ async fn stale_if_match_refuses_lane_changes() {
     app.post(&back, json!({ "reason": "x" })).header("If-Match", &now).await.expect(200);
 }
 
-/// The controller does not advance a suspended workload on the evidence of earlier runs.
+/// The controller does not advance the rollout of a suspended workload, although its earlier runs meet the criteria.
 #[tokio::test]
 async fn controller_holds_rollouts_of_suspended_workloads() {
     let app = TestApp::start().await;
@@ -278,7 +279,7 @@ async fn controller_holds_rollouts_of_suspended_workloads() {
     app.patch(format!("/v1/workloads/{workload}"), json!({ "status": "suspended" })).await.expect(200);
     assert_eq!(app.services().rollouts.control_rollouts().await.unwrap().held, 1);
     assert_eq!(read_rollout(&app, &releases[0]).await["hold_reason"], "workload_stopped");
-    // Recording a hold does not change the entity tag of the release.
+    // Recording a hold reason does not change the entity tag of the release.
     let read = app.get(format!("/v1/releases/{}", releases[0])).await;
     app.patch(format!("/v1/workloads/{workload}"), json!({ "status": "registered" })).await.expect(200);
     let advanced = app.post(format!("/v1/releases/{}/rollout/advance", releases[0]), json!({}));
@@ -309,7 +310,7 @@ async fn idempotency_key_replays_an_advance() {
     assert_eq!(facts_of_kind(&app, "rollout.advanced").await.len(), 1);
 }
 
-/// The database's clock measures the soak, regardless of the servers' clocks.
+/// The soak is measured by the database's clock, whatever the servers' clocks show.
 #[tokio::test]
 async fn controller_advances_after_the_soak_with_enough_good_runs() {
     let clock = Arc::new(MovableClock::default());
@@ -344,7 +345,7 @@ async fn controller_advances_after_the_soak_with_enough_good_runs() {
     for _ in 0..2 {
         assert_eq!(execute_status(&app, json!({})).await, 422);
     }
-    // Two of the newest four failed.
+    // Two of the newest four runs failed.
     let seen = read_rollout(&app, release).await;
     assert_eq!((&seen["hold_reason"], &seen["observed"]["error_rate"]), (&json!("rollback_recommended"), &json!(0.5)));
     assert_eq!(pilot().await, (0, 1));
@@ -359,7 +360,7 @@ async fn controller_advances_after_the_soak_with_enough_good_runs() {
     let fact = &facts_of_kind(&app, "rollout.advanced").await[0];
     assert_eq!((&fact["actor"], &fact["detail"]["to_lane"]), (&json!("system:rollout-pilot"), &json!("guided")));
     assert_eq!(fact["detail"]["soak_left_seconds"], 0);
-    // The soak of the next lane starts now, without runs.
+    // The soak of the next lane starts now, and this lane has no runs yet.
     assert_eq!(pilot().await, (0, 0));
     let seen = read_rollout(&app, release).await;
     assert_eq!((&seen["observed"]["runs_ended"], &seen["next_lane"]), (&json!(0), &Value::Null));

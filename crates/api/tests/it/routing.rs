@@ -1,4 +1,4 @@
-//! Model routes: fallback order, and routes that a sovereignty profile excludes.
+//! Model routes: their order, and routes that a sovereignty profile excludes.
 
 use fairway_domain::execution::provider::{
     Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
@@ -7,7 +7,7 @@ use fairway_testkit::app::{ActiveWorkload, Response, TestApp, Version};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
-/// A provider that answers for account `good` only. The residency of account `posing` is `US`.
+/// A provider that responds only for the account `good`. Data of the account `posing` resides in `US`.
 #[derive(Default)]
 struct AccountProvider {
     called_routes: Mutex<Vec<String>>,
@@ -123,7 +123,7 @@ async fn skipped_routes_outside_the_jurisdictions_are_evidence() {
         refused.iter().map(|one| (one["route_id"].as_str().unwrap(), &one["reasons"])).collect();
     let (elsewhere, account) = (json!(["jurisdiction_not_allowed"]), json!(["account_jurisdiction_not_allowed"]));
     assert_eq!(why, [("there", &elsewhere), ("posing", &account), ("nowhere", &elsewhere)]);
-    // Without the profile, the fallback route answers.
+    // Without the sovereignty profile, the fallback route is permitted and answers.
     let open = active_workload(&app, "open", &routes, None).await;
     assert_eq!(execute(&app, &open).await.expect(200)["output"], "by there");
 }
@@ -163,7 +163,7 @@ async fn no_compliant_route_refuses_the_run_and_warns_in_the_gates() {
     assert!(provider.called_routes.lock().unwrap().is_empty());
     let refusals = evidence_documents(&app, &refused["execution_id"], "route_refused").await;
     assert_eq!((refusals.len(), &refusals[0]["route_id"]), (1, &json!("there")));
-    // One compliant route is sufficient for the gate.
+    // The gate requires only one route that complies with the profile.
     let models = json!({ "provider_route": route("here", "good", Some("DE")), "fallback_routes": [] });
     let versions: Vec<Version> = {
         let mut versions = versions;

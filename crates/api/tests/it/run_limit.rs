@@ -1,13 +1,13 @@
-//! A process executes a bounded number of inline runs. It queues further runs, or refuses them without a queue.
+//! A process executes a bounded number of inline runs. Further runs are queued, or refused when there is no queue.
 
 use crate::execution::{run, wait_until_ended};
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
 use serde_json::Value;
 
-/// Maximum number of inline runs of one tenant in a process.
+/// Maximum number of inline runs that a process executes for one tenant.
 const PER_TENANT: usize = 192;
 
-/// Starts as many runs as the process executes. Each run waits for its model.
+/// Starts the maximum number of runs. Each run waits for its model.
 async fn fill_process(app: &TestApp, workload: &ActiveWorkload, provider: &StubProvider) -> Vec<Value> {
     let begin = |_| async { run(app, workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone() };
     let runs = futures_util::future::join_all((0..PER_TENANT).map(begin)).await;
@@ -27,7 +27,7 @@ async fn queues_runs_beyond_the_limit_of_a_process() {
     for id in &begun {
         assert_eq!(app.get(path(id)).await.expect(200)["status"], "running");
     }
-    // A run that ends releases its slot.
+    // The end of a run releases its slot.
     app.post(format!("{}/cancel", path(&begun[0])), serde_json::json!({})).await.expect(200);
     loop {
         let run = run(&app, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
@@ -54,13 +54,13 @@ async fn refuses_runs_beyond_the_limit_of_a_process_without_a_queue() {
         begun.push(answer.expect(202)["execution_id"].clone());
     }
     assert_eq!(begun.len(), PER_TENANT);
-    // A replay of an accepted run needs no slot.
+    // A replay of an accepted run occupies no slot.
     assert_eq!(keyed().await.expect(409)["detail"]["error"], "request_in_progress");
     provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
     for id in &begun {
         assert_eq!(wait_until_ended(&app, id).await["status"], "completed");
     }
     assert_eq!(keyed().await.expect(200)["execution_id"], keyed_run);
-    // The slot of a run is released soon after its end is stored.
+    // The slot is released shortly after the end of the run is stored, so the request is repeated.
     while run(&app, &workload).await.status == 503 {}
 }

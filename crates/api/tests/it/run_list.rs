@@ -1,4 +1,4 @@
-//! The list of runs: visibility, filters, and pagination while runs arrive.
+//! The list of runs: visibility, filters, and pagination while new runs arrive.
 
 use crate::{
     execution::run,
@@ -62,10 +62,10 @@ async fn callers_see_the_runs_of_their_scopes_without_results() {
         let apart = format!("?workload_id={}&release_id={}", one.workload_id, two.release_id);
         assert!(ids_visible_to(&app, actor, &apart).await.is_empty(), "the release belongs to another workload");
     }
-    // A runtime user reads its own runs one by one and may not list runs.
+    // A runtime user may read its own runs individually, but may not list runs.
     app.get("/v1/executions").as_actor("user:runs").await.expect_refusal(403, "forbidden");
     app.get("/v1/executions").as_actor("anonymous").await.expect_refusal(403, "forbidden");
-    // Another tenant sees its own runs only.
+    // Another tenant sees only its own runs.
     let theirs = app.get("/v1/executions").in_tenant(&abroad.tenant).await.expect(200);
     assert_eq!(execution_ids(theirs.as_array().unwrap()), [&abroad.execution]);
     let foreign = format!("/v1/executions?release_id={}", one.release_id);
@@ -144,7 +144,7 @@ async fn filters_runs_by_status_and_time() {
     assert_eq!(both["fields"].as_array().unwrap().len(), 3, "the refusal reports all errors");
 }
 
-/// One instant ends a window and begins the next one: each run is in exactly one window.
+/// The end of one time window is the start of the next. Each run is in exactly one of them.
 #[tokio::test]
 async fn adjacent_time_windows_neither_overlap_nor_miss_runs() {
     let app = TestApp::start().await;

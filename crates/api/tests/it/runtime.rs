@@ -1,4 +1,4 @@
-//! The list of runtime workloads, and reading one by its slug.
+//! The list of runtime workloads, and reading a workload by its slug.
 
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ async fn listed_slugs(app: &TestApp, query: &str) -> Vec<String> {
     list.as_array().unwrap().iter().map(|entry| entry["slug"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The text as a query value with every byte percent-encoded.
+/// The text as a query value in which every byte is percent-encoded.
 fn percent_encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02x}")).collect()
 }
@@ -120,7 +120,7 @@ async fn searches_by_words_only() {
         ("100%", vec!["one"]),
         ("e-mail", vec!["one"]),
         ("o'brien", vec!["two"]),
-        // Operators of query languages and patterns have no meaning in a search.
+        // Operators of SQL patterns and query languages have no special meaning in a search.
         ("%", vec![]),
         ("_", vec![]),
         ("*", vec![]),
@@ -151,7 +151,7 @@ async fn searches_by_words_only() {
         assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!("q"), &json!("too_long")));
     }
     app.get("/v1/workloads/runtime-enabled?q=%00").await.expect_refusal(422, "validation_error");
-    // A changed text no longer matches its old words.
+    // After the texts of a workload change, its old words no longer match.
     let two = app.get("/v1/workloads/by-slug/two").await.expect(200)["workload_id"].as_str().unwrap().to_owned();
     app.patch(format!("/v1/workloads/{two}"), json!({ "name": "Meals", "description": "" })).await.expect(200);
     assert_eq!(listed_slugs(&app, "q=ticket").await, ["one"]);
@@ -214,7 +214,7 @@ async fn reads_a_runtime_workload_by_its_slug() {
             "environments": [],
         })
     );
-    // A suspended workload stays readable, so that a page can report it.
+    // A suspended workload can still be read, so that a page can report the suspension.
     app.patch(format!("/v1/workloads/{id}"), json!({ "status": "suspended" })).await.expect(200);
     app.get("/v1/workloads/by-slug/sorter").await.expect(200);
     app.fixtures().workload("plain").await;

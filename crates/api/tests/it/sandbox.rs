@@ -1,4 +1,5 @@
-//! The embedded sandbox as the server starts it: permitted scripts, and escape attempts that end in a defined failure.
+//! The embedded sandbox as the server starts it: permitted scripts, and escape attempts that must end in a defined
+//! failure.
 
 use fairway_domain::execution::script::{
     GatewayFailure, Language, MAX_DURATION, MAX_OUTPUT_BYTES, Script,
@@ -58,7 +59,7 @@ async fn scripts_return_results_and_output() {
     }
 }
 
-/// Scripts that attempt access or exceed a limit: each one ends with an allowed failure.
+/// Scripts that attempt forbidden access or exceed a limit. Each must end with one of the listed failures.
 #[tokio::test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn scripts_cannot_escape_the_sandbox() {
@@ -68,7 +69,7 @@ async fn scripts_cannot_escape_the_sandbox() {
     let calls = format!("{}1{}", "f(".repeat(100_000), ")".repeat(100_000));
     let any_limit: &[ScriptFailure] = &[Memory, TimedOut];
     let cases: Vec<(Language, &str, &[ScriptFailure])> = vec![
-        // Files, sockets, programs, modules, clocks and randomness.
+        // Access to files, sockets, programs, modules, clocks and randomness.
         (SL, "open('/etc/passwd')", &[Error]),
         (SL, "load('/etc/passwd', 'root')", &[Error]),
         (SL, "load('//x:y.bzl', 'z')", &[Error]),
@@ -105,7 +106,7 @@ async fn scripts_cannot_escape_the_sandbox() {
         (JS, "throw 1", &[Error]),
         (JS, "throw undefined", &[Error]),
         (JS, "throw null", &[Error]),
-        // Scripts that imitate messages of the engine.
+        // Scripts that throw errors with the texts of the engine's own errors.
         (JS, "throw new Error('out of memory')", &[Error]),
         (JS, "throw new InternalError('out of memory')", &[Error]),
         (JS, "try { 'x'.padEnd(1e9) } catch (e) { throw new e.constructor(e.message) }", &[Error]),
@@ -114,7 +115,7 @@ async fn scripts_cannot_escape_the_sandbox() {
         (JS, "{", &[Error]),
         (JS, "Promise.reject(new Error('no'))", &[Error]),
         (JS, "new Promise(() => {})", &[Error]),
-        // Prototypes.
+        // Changes of built-in prototypes.
         (JS, "Object.prototype.toJSON = () => { throw new Error('no') }; ({})", &[Error]),
         (
             JS,
@@ -124,7 +125,7 @@ async fn scripts_cannot_escape_the_sandbox() {
         (JS, "String = () => { throw 1 }; console.log(1)", &[Error]),
         (JS, "({ get a() { throw new Error('no') } })", &[Error]),
         (JS, "Object.defineProperty(Error.prototype, 'name', { get() { throw 1 } }); null.x", &[Error]),
-        // Memory.
+        // Excessive memory.
         (SL, "result = 'a' * (1 << 40)", &[Error]),
         (SL, "result = 'a' * 2000000000", any_limit),
         (SL, "x = ['a']\nfor i in range(100): x = x + x", any_limit),
@@ -138,7 +139,7 @@ async fn scripts_cannot_escape_the_sandbox() {
         (JS, "'x'.padEnd(1e9)", any_limit),
         (JS, "2n ** 100000000n", &[Error, Memory, TimedOut]),
         (JS, "let m = new Map(); for (let i = 0; ; i++) m.set(i, 'x' + i)", any_limit),
-        // Depth.
+        // Excessive recursion depth and nesting.
         (SL, "def f(): return f()\nf()", &[Memory, Error]),
         (SL, &lists, &[Memory, Error, TimedOut]),
         (SL, &negations, &[Memory, Error, TimedOut]),
@@ -152,7 +153,7 @@ async fn scripts_cannot_escape_the_sandbox() {
         (JS, "let o = {}; o.o = o; o", &[ResultNotJson]),
         (JS, "JSON.parse('['.repeat(1000000))", &[Memory, Error]),
         (JS, "new RegExp('('.repeat(100000))", &[Memory, Error]),
-        // Values without a JSON form.
+        // Results that have no JSON form or are too large.
         (SL, "result = lambda x: x", &[ResultNotJson]),
         (SL, "result = 'a' * 70000", &[TooMuchOutput]),
         (JS, "() => 1", &[ResultNotJson]),
@@ -161,7 +162,7 @@ async fn scripts_cannot_escape_the_sandbox() {
         (JS, "({ deep: [1n] })", &[ResultNotJson]),
         (JS, "'a\\u0000b'", &[ResultNotJson]),
         (JS, "'x'.repeat(70000)", &[TooMuchOutput]),
-        // Output.
+        // Excessive output.
         (SL, "[print('x' * 1000) for i in range(1000)]", &[TooMuchOutput]),
         (JS, "while (true) console.log('x'.repeat(1000))", &[TooMuchOutput]),
         (JS, "try { while (true) print('x'.repeat(1000)) } catch (e) {} 1", &[TooMuchOutput]),
@@ -177,7 +178,8 @@ async fn scripts_cannot_escape_the_sandbox() {
     assert!(escapes.is_empty(), "{escapes:#?}");
 }
 
-/// An interpreter may quote a long source line in its error. The quote does not count as output of the script.
+/// An interpreter may quote a long source line in its error message. The quotation does not count as output of the
+/// script.
 #[tokio::test]
 async fn errors_about_long_lines_are_truncated() {
     let word = "x".repeat(70_000);
@@ -192,13 +194,14 @@ async fn errors_about_long_lines_are_truncated() {
         assert_eq!(result, Err(Error), "{code:.30}");
         assert!((20..8 << 10).contains(&stdout.len()), "{code:.30}: {} bytes", stdout.len());
     }
-    // Earlier output stays, and the error is cut at the output limit.
+    // Earlier output is preserved, and the error message is truncated at the output limit.
     let full = format!("print('y'.repeat({})); throw new Error('{word}')", MAX_OUTPUT_BYTES - 5);
     let ScriptResult { result, stdout } = run_script(JS, &full).await;
     assert_eq!((result, stdout.len()), (Err(Error), MAX_OUTPUT_BYTES - 4));
 }
 
-/// A thrown value that is not an error is printed as JavaScript prints it, because the engine's text has addresses.
+/// If a script throws a value that is no error object, the failure shows the value as JavaScript prints it. The
+/// engine's own text would contain memory addresses.
 #[tokio::test]
 async fn reports_thrown_values_that_are_not_errors() {
     for (code, printed) in [
@@ -229,7 +232,8 @@ async fn scripts_end_at_the_time_limit() {
     }
 }
 
-/// The children of this process. nextest runs one test in a process, so the children belong to the test.
+/// The process ids of this process's children. nextest runs each test in a separate process, so all children belong
+/// to this test.
 fn child_pids() -> Vec<i32> {
     let own = std::process::id().to_string();
     let all = std::fs::read_dir("/proc").unwrap().flatten();
@@ -252,13 +256,14 @@ async fn wait_until_gone(child: i32) {
     tokio::time::timeout(MAX_DURATION, gone).await.unwrap();
 }
 
-/// A prepared child waits for its script. Dropping the handle ends the child, and a new child replaces one that died.
+/// A prepared child waits for its script. Dropping the handle ends the child. A child that died is replaced by a new
+/// one.
 #[tokio::test]
 async fn ends_prepared_children_that_get_no_script() {
     let is_waiting = |pid: i32| {
         let state = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        // Before it waits, a child lowers its priority and closes inherited descriptors.
+        // Before a child waits, it lowers its priority and closes inherited descriptors.
         let open = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
         let is_asleep = state.contains("poll") || status.contains("State:\tS");
         is_asleep && open == 3
@@ -283,14 +288,14 @@ async fn ends_prepared_children_that_get_no_script() {
     let script = Script { language: SL, code: "result = 1".to_owned() };
     let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::MAXIMUM };
     assert_eq!(prepared.run(request).await.unwrap().result, Ok(json!(1)), "a new child runs the script");
-    // A child that was prepared for another language is replaced as well.
+    // A child that was prepared for another language is replaced too.
     let (prepared, child) = ready(JS).await;
     assert_eq!(prepared.run(request).await.unwrap().result, Ok(json!(1)));
     wait_until_gone(child).await;
     assert_eq!(child_pids(), Vec::<i32>::new());
 }
 
-/// A child has no environment and no descriptors of the server, and it ends when its caller drops it.
+/// A child has no environment variables and no descriptors of the server. It ends when its caller drops it.
 #[tokio::test]
 async fn child_is_confined_and_ends_with_its_caller() {
     assert_eq!(child_pids(), Vec::<i32>::new());
@@ -336,7 +341,7 @@ async fn child_is_confined_and_ends_with_its_caller() {
     ] {
         assert_eq!(soft_limit(limit), value, "{limit}");
     }
-    // The program's initial memory, the engine's 64 MiB, and a reserve.
+    // The limit is the program's initial memory, the engine's 64 MiB, and a reserve.
     let data: u64 = soft_limit("Max data size").parse().unwrap();
     assert!((64 << 20..160 << 20).contains(&data), "{limits}");
     let first_to_go = std::fs::read_to_string(format!("/proc/{child}/oom_score_adj")).unwrap();

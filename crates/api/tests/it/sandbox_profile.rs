@@ -1,4 +1,4 @@
-//! Scripts under a `sandbox_profile` that their release binds.
+//! Scripts whose limits come from a `sandbox_profile` that the release binds.
 
 use crate::{fixture::WORKSPACE, guardrail::evidence_documents};
 use fairway_domain::execution::script::{
@@ -14,7 +14,7 @@ fn embedded_gateway() -> EmbeddedGateway {
     EmbeddedGateway::with_program(env!("CARGO_BIN_EXE_fairway-server").into())
 }
 
-/// Starts a server whose workload binds a profile with these changes.
+/// Starts a server whose workload binds a sandbox profile. `changes` overrides members of the profile.
 async fn start_with_profile(gateway: Arc<dyn ScriptGateway>, changes: Value) -> TestApp {
     let app = TestApp::builder().gateway(gateway).start().await;
     let given = app.fixtures();
@@ -51,7 +51,7 @@ async fn passes_the_limits_of_the_profile_to_the_gateway() {
     assert_eq!(gateway.received_limits(), [lower]);
     let evidence = evidence_documents(&app, &answer["execution_id"], "code_run").await;
     assert_eq!(evidence[0]["limits"], lower.as_json());
-    // Without a profile the greatest limits apply.
+    // Without a profile, the maximum limits apply.
     app.active_workload("main").await;
     let body = json!({ "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev",
         "language": "javascript", "code": "1" });
@@ -93,7 +93,7 @@ async fn scripts_end_at_the_limits_of_their_profile() {
         let failed = run_script(&app, language, code).await.expect(200);
         assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!(expected)), "{code}");
     }
-    // The same scripts stay below the greatest limits.
+    // The same scripts succeed under the maximum limits.
     let app = start_with_profile(Arc::new(embedded_gateway()), json!({})).await;
     for (language, code) in [("javascript", "new Uint8Array(8 << 20).length"), ("starlark", "result = 'x' * 30")] {
         let answer = run_script(&app, language, code).await.expect(200);
@@ -101,7 +101,7 @@ async fn scripts_end_at_the_limits_of_their_profile() {
     }
 }
 
-/// Two minutes of wall time and 100 ms of CPU time.
+/// A script with a limit of two minutes of wall time and 100 ms of CPU time.
 #[tokio::test]
 async fn cpu_limit_ends_a_script_before_the_wall_limit() {
     let limits = ScriptLimits {

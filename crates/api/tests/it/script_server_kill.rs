@@ -1,4 +1,4 @@
-//! A server that is killed after it committed a script and before it dispatched it.
+//! A server is killed after it has committed a script and before it dispatches the script.
 
 use crate::{
     dispatch::{execution_path, expire_leases},
@@ -18,11 +18,11 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The time limit for the server to become ready and to commit a script.
+/// Time limit for the server to become ready and to commit a script.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A server in a process of its own.
+/// A server in a separate process.
 struct ServerProcess {
     client: Client,
     child: Child,
@@ -63,7 +63,7 @@ async fn query_count(app: &TestApp, sql: &str) -> i64 {
     app.database().connect_as_owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// R4: the row is committed, the script is never dispatched, and the run ends unknown.
+/// R4: the row is committed, the script is never dispatched, and the outcome of the run is unknown.
 #[tokio::test]
 async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
     let (gateway, idle_gateway) = (FaultyEndpoint::start().await, StubGateway::succeeding());

@@ -1,4 +1,4 @@
-//! Code mode: scripts are admitted like runs and dispatched to the gateway at most once.
+//! Code mode: scripts are admitted like runs, and dispatched to the script gateway at most once.
 
 mod fields;
 mod unknown_outcome;
@@ -113,7 +113,7 @@ async fn scripts_pass_the_same_checks_as_runs() {
     let denied = of("strict").await.expect_refusal(403, "policy_denied");
     assert_eq!(denied["reason_code"], "no_starlark");
     assert_eq!(wait_until_ended(&app, &denied["execution_id"]).await["status"], "denied");
-    // Public access to a workload does not cover scripts.
+    // Public access to a workload does not include scripts.
     given.bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
     given.bind_role("user:nobody", "viewer", "workspace", Some(&other_workspace)).await;
     let public = given.active_workload("public").await;
@@ -155,7 +155,7 @@ async fn limits_concurrent_scripts_per_tenant() {
     assert_eq!(gateway.script_count(), MAX_CONCURRENT_PER_TENANT + 2);
 }
 
-/// Concurrent requests with one key are one script: it takes one permit, and the duplicates get 409.
+/// Concurrent requests with one key are one script. It occupies one permit, and the duplicates get 409.
 #[tokio::test]
 async fn concurrent_duplicates_of_a_key_take_one_permit() {
     let gateway = StubGateway::new(GatewayBehaviour::Blocks);
@@ -230,7 +230,7 @@ async fn disconnected_clients_leave_no_unfinished_run() {
     );
     for millis in (0..10).cycle().take(100) {
         let mut stream = TcpStream::connect(app.address()).await.unwrap();
-        // Closing the socket sends a reset, which the server detects while it works.
+        // With zero linger, closing the socket sends a reset. The server detects the reset while it works.
         stream.set_zero_linger().unwrap();
         stream.write_all(format!("{head}{sent}").as_bytes()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(millis)).await;
@@ -251,7 +251,7 @@ async fn disconnected_clients_leave_no_unfinished_run() {
     assert_eq!((completed, usize::try_from(all).unwrap()), (all, gateway.script_count()));
 }
 
-/// The output of a failed script must not bypass human review.
+/// The output of a failed script must not be shown without human review.
 #[tokio::test]
 async fn withholds_the_output_of_a_failed_script_under_review() {
     let failed = Err(ScriptFailure::Error);
@@ -271,7 +271,7 @@ async fn withholds_the_output_of_a_failed_script_under_review() {
     assert!(!answer.text().contains("canary") && !read.text().contains("canary"), "{answer} {read}");
 }
 
-/// A replay returns the stored result and needs neither a permit nor a prepared sandbox.
+/// A replay returns the stored result. It occupies neither a permit nor a prepared sandbox.
 #[tokio::test]
 async fn replay_takes_no_permit() {
     let gateway = StubGateway::new(succeeding(json!(2), ""));

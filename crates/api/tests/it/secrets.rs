@@ -1,5 +1,5 @@
-//! R18 and T46: texts of callers do not leak into errors, logs, spans, metrics or facts. Callers cannot forge log lines
-//! or create metric series.
+//! R18 and T46: texts that callers send do not leak into errors, logs, spans, metrics or facts. Callers can neither
+//! forge log lines nor create metric series.
 
 use crate::{
     captured_telemetry::{CapturedServer, CapturedTelemetry},
@@ -11,13 +11,13 @@ use fairway_testkit::app::{Client, Request, Response};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A unique value in the format of a secret that is no valid name or identifier.
+/// A unique value in the format of a secret. It is not a valid name or identifier.
 const CANARY: &str = "sk_live_CANARYqxzw~7781";
-/// The same value with JSON escapes.
+/// The canary with JSON escapes.
 const ESCAPED_CANARY: &str = "sk\\u005flive_CANARY\\u0071xzw~7781";
-/// A number that no clock or counter reaches.
+/// A number that no clock or counter of the server reaches.
 const SECRET_NUMBER: u64 = 8_412_973_650_417_239;
-/// Parts of the secrets that must not appear.
+/// Parts of the secrets. None of them may appear in the searched outputs.
 const TRACES: [&str; 4] = ["CANARY", "qxzw", "u0071xzw", "8412973650417239"];
 
 #[track_caller]
@@ -28,12 +28,12 @@ fn assert_no_trace(what: &str, text: &str) {
     }
 }
 
-/// A body, or the first item of a list.
+/// The body, or its first item if it is a list.
 fn first_item(body: &mut Value) -> &mut Value {
     if body.is_array() { &mut body[0] } else { body }
 }
 
-/// The members of a body, or of each item of a list.
+/// JSON pointers of the members of a body, or of each item of a list.
 fn member_pointers(body: &Value) -> Vec<String> {
     let members = |place: &str, item: &Value| -> Vec<String> {
         item.as_object().unwrap().keys().map(|name| format!("{place}/{name}")).collect()
@@ -44,7 +44,7 @@ fn member_pointers(body: &Value) -> Vec<String> {
     }
 }
 
-/// Bodies with a secret in place of each member, in several forms.
+/// Bodies in which a secret, in several forms, replaces one member.
 fn bodies_with_misplaced_secrets(body: &Value) -> Vec<Vec<u8>> {
     let mut bodies = Vec::new();
     let values = [
@@ -64,7 +64,7 @@ fn bodies_with_misplaced_secrets(body: &Value) -> Vec<Vec<u8>> {
     bodies
 }
 
-/// Valid bodies with secrets in every free text.
+/// Valid bodies with secrets in all free-text fields.
 fn valid_bodies_with_secrets(stage: &WorkspaceFixture<'_>, operation: &str) -> Vec<Value> {
     let body = stage.successful_body(operation);
     let with = |members: &[(&str, Value)]| {
@@ -106,10 +106,10 @@ fn valid_bodies_with_secrets(stage: &WorkspaceFixture<'_>, operation: &str) -> V
     }
 }
 
-/// The error of a response, without the field names that the caller sent.
+/// The error of a response, without the field names that the caller sent itself.
 fn error_text(answer: &Response) -> String {
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    // Errors may repeat the caller's own field names as paths.
+    // Errors may repeat the caller's own field names as paths, so these are removed before the search.
     let paths = ["fields", "errors"].map(|list| body["detail"][list].clone());
     let named: BTreeSet<&str> =
         paths.iter().filter_map(Value::as_array).flatten().filter_map(|field| field["path"].as_str()).collect();
@@ -118,12 +118,12 @@ fn error_text(answer: &Response) -> String {
     named.iter().fold(text, |text, path| text.replace(&shown(path), ""))
 }
 
-/// The same request with another JSON body.
+/// The same request with other bytes as its JSON body.
 fn with_json_bytes(request: &Request, bytes: Vec<u8>) -> Request {
     request.clone().with_body("application/json", bytes)
 }
 
-/// Runs in which policies read secrets, flows forward them, and steps fail on them.
+/// Executes runs whose policies read secrets, whose flows forward secrets, and whose steps fail on secrets.
 async fn execute_runs_with_secrets(stage: &WorkspaceFixture<'_>, responses: &mut Vec<Response>) {
     let given = &stage.fixtures;
     for (slug, condition, template) in [
@@ -230,14 +230,14 @@ async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
     assert_no_trace("spans", &telemetry.spans);
 }
 
-/// A text that ends a log line, starts a forged line and contains terminal escapes.
+/// A text that ends a log line, starts a forged line, and contains terminal escape sequences.
 const FORGED_LINE: &str = "a\r\n{\"level\":\"ERROR\",\"message\":\"forged\"}\u{1b}[31m\u{9b}31m\u{7f}\0b";
-/// The same text, percent-encoded for a path.
+/// [`FORGED_LINE`], percent-encoded for a path.
 const FORGED_PATH: &str = "a%0d%0a%7B%22level%22:%22ERROR%22,%22message%22:%22forged%22%7D%1b%5b31m%c2%9b31m%7f%00b";
-/// Number of unknown names in requests.
+/// Number of requests with unknown names.
 const UNKNOWN_NAMES: usize = 300;
 
-/// The values of each label in the metrics.
+/// The values of each label in the metrics, by label name.
 fn label_values(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in metrics.lines().filter(|line| !line.starts_with('#')) {
@@ -251,7 +251,7 @@ fn label_values(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
     labels
 }
 
-/// Asserts that every label value belongs to a closed set.
+/// Asserts that every label has only values of a fixed set.
 #[track_caller]
 fn assert_closed_labels(metrics: &str) {
     let mut known: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
@@ -268,7 +268,7 @@ fn assert_closed_labels(metrics: &str) {
     let mut seen = label_values(metrics);
     let buckets = seen.remove("le").unwrap();
     assert_eq!(buckets.len(), 17, "{buckets:?}");
-    // Slugs of workloads, which the server validated, and one label for all others.
+    // The label `workload` contains validated slugs of workloads, up to a limit, and one value for all other workloads.
     let workloads = seen.remove("workload").unwrap();
     assert!(workloads.len() <= 101, "{workloads:?}");
     let is_slug = |label: &String| fairway_domain::slug::Slug::parse(label).is_ok() || label == "(other)";
@@ -368,8 +368,8 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
     assert_untouched_telemetry(&telemetry);
 }
 
-/// Asserts that each log line is genuine, that spans contain no name from a request, and that the log has no control
-/// characters.
+/// Asserts that all log lines are genuine, that spans contain no name from a request, and that the log contains no
+/// control characters.
 fn assert_untouched_telemetry(telemetry: &CapturedTelemetry) {
     let lines = telemetry.log_lines();
     assert!(lines.len() > UNKNOWN_NAMES, "{}", lines.len());

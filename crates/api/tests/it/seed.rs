@@ -1,4 +1,4 @@
-//! `fairway-server seed`: seeds the demo, and changes nothing when repeated.
+//! `fairway-server seed` creates the demo data. A repeated call changes nothing.
 
 use crate::fixture::WORKSPACE;
 use fairway_testkit::{TestApp, TestDatabase};
@@ -73,7 +73,7 @@ async fn seeds_next_to_a_running_server_and_keeps_changes() {
     let evidence = app.get(format!("/v1/executions/{}/evidence-graph", ran["execution_id"].as_str().unwrap()));
     let evidence = evidence.await.expect(200);
     assert_eq!(evidence["approvals"][0]["approved_by"], "user:demo-approver");
-    // The workload gets another release and another name.
+    // Changes the workload's release and name, which the next seed must preserve.
     let bindings = evidence["bindings"].as_array().unwrap().clone();
     let workload = app.get("/v1/workloads/by-slug/ticket-classifier").await.expect(200);
     let workload = workload["workload_id"].as_str().unwrap();

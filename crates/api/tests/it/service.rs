@@ -1,4 +1,4 @@
-//! The service itself: health, readiness, metrics, logs and request identifiers.
+//! Routes and output of the service itself: health, readiness, metrics, logs and request identifiers.
 
 use crate::{fixture::WorkspaceFixture, openapi_routes::routes};
 use fairway_testkit::TestApp;
@@ -20,7 +20,7 @@ async fn reports_health_and_readiness() {
     for path in ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs/"] {
         assert_eq!(app.get(path).as_actor("nonsense").await.status, 200, "{path}");
     }
-    // The server is unready when partitions end within a week.
+    // The server is not ready if the last partition ends within a week.
     app.database().move_clock(60 * 60 * 24 * 200).await.unwrap();
     let unready = app.get("/readyz").await.expect(503);
     assert_eq!((&unready["status"], &unready["partitions"]), (&json!("unready"), &json!("unavailable")));
@@ -53,7 +53,7 @@ async fn metric_labels_are_a_closed_set() {
     assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4"));
     let text = answer.text();
     let mut patterns: BTreeSet<String> = routes().iter().map(|route| route.path.clone()).collect();
-    // The index of a tile has several segments.
+    // The tile route has an index of several path segments.
     let others =
         ["unmatched", "/docs", "/docs/{_:.*}", "/openapi.json", "/{slug}", "/v1/audit/tile/{level}/{index:.+}"];
     patterns.extend(others.map(str::to_owned));
@@ -99,7 +99,7 @@ async fn assigns_unique_request_ids() {
     assert_ne!(one.header("x-request-id"), two.header("x-request-id"));
 }
 
-/// Collects the log output.
+/// A buffer that collects the log output.
 #[derive(Clone, Default)]
 struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
@@ -124,7 +124,8 @@ async fn log_contains_neither_queries_nor_texts() {
         .with_span_list(false)
         .with_max_level(tracing::Level::TRACE)
         .with_writer(move || writer.clone());
-    // Only one test of a process installs the subscriber. Other tests in the process only add lines.
+    // The subscriber is global to the process, so only this test installs one. Other tests in the process may add
+    // lines.
     subscriber.try_init().unwrap();
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
@@ -155,7 +156,7 @@ async fn log_contains_neither_queries_nor_texts() {
     assert_eq!(one["trace_id"], trace);
 }
 
-/// The dashboard and the chapter on metrics cover exactly the series of `/metrics`.
+/// Dashboard and metrics chapter document exactly the series of `/metrics`.
 #[tokio::test]
 async fn dashboard_and_chapter_cover_every_metric() {
     let app = TestApp::start().await;
@@ -200,7 +201,7 @@ async fn responses_to_identified_callers_have_server_timing() {
     }
 }
 
-/// The database time would reveal whether a resource exists (R15).
+/// R15: the database time of a refusal would reveal whether a resource exists, so the header is omitted.
 #[tokio::test]
 async fn omits_server_timing_for_refusals_and_guests() {
     let app = TestApp::start().await;
@@ -247,7 +248,7 @@ async fn documentation_routes_allow_reads_only() {
     }
 }
 
-/// A browser on an unknown path gets a page, and other clients get the usual error body.
+/// For an unknown path, a browser gets an HTML page, and other clients get the usual error body.
 #[tokio::test]
 async fn not_found_is_an_html_page_for_browsers() {
     let app = TestApp::start().await;
@@ -260,7 +261,7 @@ async fn not_found_is_an_html_page_for_browsers() {
             app.get(path).header("accept", accept).await.expect_refusal(404, "not_found");
         }
     }
-    // A known route returns the usual error body to browsers as well.
+    // On a known route, browsers also get the usual error body.
     let known = app.get("/v1/workloads/0190f000-0000-7000-8000-00000000abcd").header("accept", browser).await;
     known.expect_refusal(404, "not_found");
     app.raw_path("DELETE", "/healthz").await.expect_refusal(405, "method_not_allowed");

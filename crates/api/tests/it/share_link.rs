@@ -1,4 +1,4 @@
-//! Share links: creation, use limits and revocation. `share_token` covers the access that tokens give.
+//! Share links: creation, use limits and revocation. The module `share_token` covers the access that tokens give.
 
 use crate::fixture::{ECHO_FLOW, TENANT};
 use fairway_testkit::{
@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, future::IntoFuture as _};
 
-/// A created link and its token.
+/// A created share link with its token.
 pub(crate) struct CreatedLink {
     pub(crate) id: String,
     pub(crate) token: String,
@@ -96,12 +96,12 @@ async fn creates_lists_and_revokes_a_link() {
     expected.as_object_mut().unwrap().remove("token");
     assert_eq!(listed.expect(200)[1], expected);
     assert_eq!(listed.json()[0]["share_link_id"], second["share_link_id"]);
-    // `Location` names the same fields, and the link belongs to this workload only.
+    // The resource at `Location` has the same fields. The link is not found under another workload.
     let other = app.fixtures().workload("other").await;
     let read = app.get(format!("{links}/{id}")).await;
     assert_eq!(read.expect(200), expected);
     app.get(format!("/v1/workloads/{other}/share-links/{id}")).await.expect_refusal(404, "not_found");
-    // A link is revoked once, under its own workload.
+    // A link can be revoked once, and only under its own workload.
     app.delete(format!("/v1/workloads/{other}/share-links/{id}")).await.expect_refusal(404, "not_found");
     app.delete(format!("{links}/{id}")).await.expect(204);
     app.delete(format!("{links}/{id}")).await.expect_refusal(404, "not_found");
@@ -163,11 +163,11 @@ async fn refused_tokens_report_the_first_applicable_reason() {
     let link = create_link(&app, &workload, json!({ "ttl_hours": 1 })).await;
     let ran = run_request(&app, &workload, &link.token).await.expect(200);
     let read = format!("/v1/executions/{}?token={}", ran["execution_id"].as_str().unwrap(), link.token);
-    // A used-up link starts no further run; the workload and the run stay readable.
+    // An exhausted link starts no further run. The workload's page and the existing run remain readable.
     run_request(&app, &workload, &link.token).await.expect_refusal(401, "share_token_exhausted");
     page(&link.token).await.expect(200);
     app.get(&read).await.expect(200);
-    // The token is checked before the inputs.
+    // The token is checked before the inputs, so the refusal is about the token.
     let wrong = json!({ "environment": "dev", "inputs": { "tocket": 1 } });
     let wrong = app.post(format!("{}?token={}", workload.execute_path(), link.token), wrong).await;
     wrong.expect_refusal(401, "share_token_exhausted");
@@ -185,7 +185,7 @@ async fn refused_tokens_report_the_first_applicable_reason() {
     all("share_token_revoked").await;
     app.database().move_clock(0).await.unwrap();
     all("share_token_revoked").await;
-    // A caller that may view runs still reads the run.
+    // A caller that may view runs can still read the run.
     app.get(read.split('?').next().unwrap()).await.expect(200);
 }
 
@@ -229,7 +229,7 @@ async fn refused_runs_consume_no_use() {
     ask(json!({ "ticket": "yes" })).idempotency_key("other").await.expect_refusal(401, "share_token_exhausted");
     ask(json!({ "ticket": "yeah" })).idempotency_key("k").await.expect_refusal(409, "idempotency_key_conflict");
     assert_eq!(use_count(&app, &workload, &link).await, 1);
-    // A refused request releases its key.
+    // A refused request does not consume its idempotency key.
     let keys = "SELECT count(*) FROM idempotency_key WHERE caller LIKE 'share_link:%'";
     assert_eq!(query_number(&app, keys).await, 2);
 }
@@ -242,7 +242,7 @@ fn count_outcomes(answers: &[Response]) -> BTreeMap<(u16, String), usize> {
     all
 }
 
-/// R12, short form: two servers on one database.
+/// R12, short form: two servers on one database respect the limit and the revocation.
 #[tokio::test]
 async fn uses_stay_within_the_cap_and_revocations_apply_to_all_servers() {
     const MANY: usize = 50;
@@ -266,7 +266,7 @@ async fn uses_stay_within_the_cap_and_revocations_apply_to_all_servers() {
             assert_eq!(query_number(&app, &sql).await, i64::try_from(cap).unwrap());
         }
     }
-    // Requests continue during the revocation: no request is accepted after its response.
+    // Requests continue during the revocation. After its response, no further request is accepted.
     let link = create_link(&app, &workload, json!({ "max_uses": 10_000 })).await;
     let during =
         join_all((0..MANY).map(|number| run_request(servers[number % 2], &workload, &link.token).into_future()));
@@ -282,7 +282,7 @@ async fn uses_stay_within_the_cap_and_revocations_apply_to_all_servers() {
     assert_eq!(use_count(&app, &workload, &link).await, accepted);
 }
 
-/// A run that waited can check whether its link was revoked meanwhile.
+/// A run that waited, for example in the queue, can check whether its link was revoked in the meantime.
 #[tokio::test]
 async fn run_reports_the_revocation_of_its_link() {
     use fairway_domain::{id::ExecutionId, share_link::ShareLinkStore as _, tenant::TenantScope};
@@ -299,7 +299,7 @@ async fn run_reports_the_revocation_of_its_link() {
     };
     let store = fairway_postgres::Database::new(&options).unwrap();
     assert!(!store.is_run_revoked(scope, id).await.unwrap());
-    // An expired or used-up link is not revoked.
+    // A link that is expired or exhausted does not count as revoked.
     app.database().move_clock(25 * 60 * 60).await.unwrap();
     assert!(!store.is_run_revoked(scope, id).await.unwrap());
     app.delete(format!("{}/{}", links_path(&workload), link.id)).await.expect(204);

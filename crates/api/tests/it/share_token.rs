@@ -1,4 +1,4 @@
-//! Tokens of share links: each one gives access to one workload, cannot be guessed, and is not stored in plain text.
+//! Tokens of share links. A token gives access to one workload, cannot be guessed, and is not stored in plain text.
 
 use crate::{
     captured_telemetry::CapturedServer,
@@ -43,22 +43,22 @@ async fn token_reads_its_workload_and_starts_runs() {
         (&seen["queued_result"]["result"], &seen["lane"], &seen["steps"]),
         (&json!("a refund"), &json!("restricted"), &Value::Null)
     );
-    // The token of another link, and a caller without a token, cannot read the run.
+    // Neither the token of another link nor a caller without a token can read the run.
     app.get(format!("{path}?token={}", other.token)).await.expect_refusal(404, "not_found");
     app.get(&path).as_actor("anonymous").await.expect_refusal(404, "not_found");
     assert_eq!(app.get(&path).await.expect(200)["queued_result"], Value::Null);
-    // An actor with a token: the run belongs to the actor and consumes a use as well.
+    // If an identified actor sends a token, the run belongs to the actor, and also consumes a use of the link.
     let named = run_request(&app, &workload, &link.token).as_actor("user:ada").await.expect(200);
     let path = format!("/v1/executions/{}", named["execution_id"].as_str().unwrap());
     assert_eq!(app.get(&path).as_actor("user:ada").await.expect(200)["submitted_by"], "user:ada");
     app.get(format!("{path}?token={}", link.token)).await.expect_refusal(404, "not_found");
     assert_eq!(use_count(&app, &workload, &link).await, 2);
-    // Choosing a lane requires a permission that no link gives.
+    // To choose a lane, a caller needs a permission that no link gives.
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" }, "lane": "standard" });
     let chosen = app.post(format!("{}?token={}", workload.execute_path(), link.token), body).await;
     assert_eq!(chosen.expect_refusal(403, "forbidden")["permission"], "release.transition");
     assert_eq!(use_count(&app, &workload, &link).await, 2);
-    // The run records its link.
+    // The run records the link through which it was started.
     let sql = format!("SELECT count(*) FROM execution WHERE share_link_id = '{}'", link.id);
     assert_eq!(query_number(&app, &sql).await, 2);
 }
@@ -82,7 +82,7 @@ async fn lane_of_a_link_serves_its_runs() {
     }
 }
 
-/// T29: a token gives access to one workload, on the routes of that workload only.
+/// T29: a token gives access to one workload only, on the routes of that workload.
 #[tokio::test]
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn token_gives_access_to_its_workload_only() {
@@ -95,13 +95,14 @@ async fn token_gives_access_to_its_workload_only() {
     let token = &link.token;
     run_request(&app, &other, token).await.expect_refusal(401, "share_token_invalid");
     app.get(format!("/v1/workloads/by-slug/other?token={token}")).await.expect_refusal(401, "share_token_invalid");
-    // An unknown slug gets the same response as a workload of another link.
+    // With the token, an unknown slug and another link's workload cause the same response.
     app.get(format!("/v1/workloads/by-slug/nobodys?token={token}")).await.expect_refusal(401, "share_token_invalid");
     let nobodys = ActiveWorkload { slug: "nobodys".to_owned(), ..other.clone() };
     run_request(&app, &nobodys, token).await.expect_refusal(401, "share_token_invalid");
-    // An actor with access to the other workload is refused as well when it sends the token.
+    // An actor that may run the other workload is also refused if it sends this token.
     run_request(&app, &other, token).as_actor("user:local").await.expect_refusal(401, "share_token_invalid");
-    // Other routes refuse the token, and use the permissions of a named actor.
+    // Other routes ignore the token's access. They refuse the token without an actor, and use the actor's
+    // permissions otherwise.
     let tokened = |request: Request| request.header("X-Share-Token", token);
     for operation in [
         "list_workloads",
@@ -124,7 +125,7 @@ async fn token_gives_access_to_its_workload_only() {
         .await
         .expect_refusal(401, "share_token_invalid");
     tokened(app.get(format!("/v1/executions/{}", stage.execution))).await.expect_refusal(404, "not_found");
-    // Another spelling of the path.
+    // Percent-encoded spellings of the same path.
     for respelled in ["%73hared", "share%64"] {
         let page = format!("/v1/workloads/by-slug/{respelled}");
         app.get(format!("{page}?token={token}")).await.expect_refusal(401, "share_token_invalid");
@@ -132,12 +133,12 @@ async fn token_gives_access_to_its_workload_only() {
         let run = app.post(format!("{page}/execute"), body).header("X-Share-Token", token);
         run.await.expect_refusal(401, "share_token_invalid");
     }
-    // A token with another tenant in it, and a request to another tenant.
+    // A token that names another tenant, and a request that names another tenant.
     let abroad = app.fixtures().tenant("abroad").await;
     let moved = token.replace(&TENANT.replace('-', ""), &abroad.replace('-', ""));
     run_request(&app, &workload, &moved).await.expect_refusal(401, "share_token_invalid");
     run_request(&app, &workload, token).in_tenant(&abroad).await.expect_refusal(404, "not_found");
-    // Variants of the token are invalid.
+    // Altered variants of the token are invalid.
     let last = &token[token.len() - 1..];
     let variants = [
         String::new(),
@@ -177,7 +178,7 @@ async fn link_selects_its_tenant_without_a_session() {
     let path = format!("/v1/workloads/{}/share-links", abroad.workload.workload_id);
     let link = app.post(path, json!({})).in_tenant(&abroad.tenant).await.expect(201);
     let token = link["token"].as_str().unwrap();
-    // The token selects its tenant for every caller.
+    // For every caller, the token determines the tenant of the request.
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let run = app.post(format!("{}?token={token}", abroad.workload.execute_path()), body.clone()).await.expect(200);
     let read = app.get(format!("/v1/executions/{}?token={token}", run["execution_id"].as_str().unwrap()));
@@ -185,7 +186,7 @@ async fn link_selects_its_tenant_without_a_session() {
     app.post(abroad.workload.execute_path(), body).as_actor("anonymous").await.expect_refusal(404, "not_found");
 }
 
-/// T30: all servers rate limit a client that guesses tokens, and serve clients with a valid token at other addresses.
+/// T30: all servers rate limit a client that guesses tokens. Clients with a valid token at other addresses are served.
 #[tokio::test]
 async fn rate_limits_guesses_of_tokens() {
     let rate = |builder: fairway_testkit::app::Builder| {
@@ -210,7 +211,7 @@ async fn rate_limits_guesses_of_tokens() {
         assert!(
             refused.header("retry-after").is_some_and(|seconds| (1..=12).contains(&seconds.parse::<u64>().unwrap()))
         );
-        // A valid token of the same client is refused as well.
+        // A client that exceeded the limit is refused even with a valid token.
         run_request(server, &workload, &link.token)
             .header("X-Forwarded-For", "192.0.2.1")
             .await
@@ -218,7 +219,7 @@ async fn rate_limits_guesses_of_tokens() {
     }
     guess(&app, "192.0.2.2").await.expect_refusal(401, "share_token_invalid");
     run_request(&app, &workload, &link.token).header("X-Forwarded-For", "192.0.2.2").await.expect(200);
-    // A used-up token does not count as a guess.
+    // A request with an exhausted token does not count as a guess.
     for _ in 0..10 {
         run_request(&app, &workload, &link.token)
             .header("X-Forwarded-For", "192.0.2.3")
@@ -227,12 +228,12 @@ async fn rate_limits_guesses_of_tokens() {
     }
 }
 
-/// Number of created links, and how many of them are sent with every kind of request.
+/// Number of created links, and the number of links whose tokens are sent with every kind of request.
 fn link_counts() -> (usize, usize) {
     if fairway_testkit::is_long() { (1_000, 50) } else { (20, 20) }
 }
 
-/// Creates a workload that records transcripts, so that artifacts hold the inputs of callers.
+/// Creates a workload that records transcripts, so that artifacts contain the inputs of callers.
 async fn create_recorded_workload(app: &Client) -> ActiveWorkload {
     let given = app.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "recorded",
@@ -247,7 +248,7 @@ async fn create_recorded_workload(app: &Client) -> ActiveWorkload {
     workload
 }
 
-/// R13 and T28: a token appears only in the response that creates it.
+/// R13 and T28: a token appears only in the response of the request that creates it.
 #[tokio::test]
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
@@ -308,12 +309,12 @@ async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
     let (telemetry, database) = server.shut_down().await;
     let rows = dump_database(&database).await;
     assert!(rows.contains("share_link") && telemetry.log.contains("by-slug") && telemetry.spans.len() > 1_000);
-    // The search covers artifacts and transcripts of runs that tokens started.
+    // The search includes artifacts and transcripts of runs that were started with tokens.
     let contents = telemetry.files.values().filter(|bytes| String::from_utf8_lossy(bytes).contains("Sort the ticket"));
     assert!(contents.count() > 0 && telemetry.files.len() > 5, "{} artifacts", telemetry.files.len());
     assert!(rows.matches("Ticket: a refund").count() >= sent_count, "no transcripts in the database");
     let scanner = TokenScanner::new(&tokens);
-    // Control: the scanner finds each spelling within other bytes.
+    // Control: the scanner finds each spelling of a token when it is surrounded by other bytes.
     for token in [&tokens[0], &tokens[tokens.len() - 1]] {
         for spelling in token_spellings(token) {
             let hidden = [b"some bytes before it".as_slice(), &spelling, b"and behind it"].concat();

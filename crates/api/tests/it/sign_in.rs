@@ -1,4 +1,4 @@
-//! Sign-in of people in browsers, their sessions, and the ways in which a session ends.
+//! Sign-in of people in browsers, their sessions, and the events that end a session.
 
 use fairway_testkit::{
     PORTAL, TestApp, TestIssuer,
@@ -19,7 +19,7 @@ pub(crate) fn cookie(response: &Response, name: &str) -> Option<String> {
     values.find_map(|(key, value)| (key == name).then(|| value.to_owned()))
 }
 
-/// The text with another last character.
+/// The text with a different last character.
 fn with_other_end(text: &str) -> String {
     let (rest, last) = text.split_at(text.len() - 1);
     format!("{rest}{}", if last == "A" { "Q" } else { "A" })
@@ -36,7 +36,7 @@ impl Scene {
         Self::start_with(|builder| builder).await
     }
 
-    /// A scene whose server has other settings.
+    /// Starts a scene whose server has changed settings.
     pub(crate) async fn start_with(change: impl FnOnce(Builder) -> Builder) -> Self {
         let issuer = TestIssuer::start().await.unwrap();
         let local = TestApp::builder().start().await;
@@ -46,13 +46,14 @@ impl Scene {
         Self { issuer, local, app }
     }
 
-    /// Another server of the same installation.
+    /// Another server on the same database.
     pub(crate) async fn another_server(&self) -> TestApp {
         let builder = TestApp::builder().sharing_storage_of(&self.local).oidc(&self.issuer);
         builder.setting("FAIRWAY_OIDC_CLIENT_ID", PORTAL).start().await
     }
 
-    /// Begins a sign-in: the callback that the provider sends the browser to, and the cookie of the attempt.
+    /// Begins a sign-in. Returns the callback to which the provider redirects the browser, and the cookie of the
+    /// attempt.
     pub(crate) async fn begin(&self, query: &str) -> (String, String) {
         let response = self.app.get(format!("/sign-in{query}")).await;
         assert_eq!(response.status, 303, "{}", response.text());
@@ -109,7 +110,8 @@ async fn person_signs_in_and_acts_with_the_roles_of_its_groups() {
     browser.send(scene.app.get(&workspace)).await.expect_refusal(403, "forbidden");
     scene.local.fixtures().bind_role("group:ops", "viewer", "workspace", Some(WORKSPACE)).await;
     browser.send(scene.app.get(&workspace)).await.expect(200);
-    // An explanation for an administrator counts the groups of the last sign-in; without an identity there is none.
+    // An access explanation for an administrator uses the groups of the person's last sign-in. Without an identity,
+    // it is refused.
     let local = &scene.local;
     local.fixtures().bind_role("user:root", "tenant_admin", "tenant", Some(&default_tenant())).await;
     let question = format!("/v1/session/can?operation=list_workloads&scope_kind=workspace&scope_ref={WORKSPACE}");
@@ -119,13 +121,14 @@ async fn person_signs_in_and_acts_with_the_roles_of_its_groups() {
     assert_eq!((&explained["allowed"], &explained["by"][0]["role"]), (&json!(true), &json!("viewer")));
     assert!(explained["by"][0]["role_binding_id"].is_string(), "{explained}");
     scene.app.get(&question).await.expect_refusal(401, "unauthenticated");
-    // A bearer token counts instead of the cookie, and an invalid one is never ignored.
+    // If a request contains both, the bearer token takes precedence over the cookie. An invalid token is refused,
+    // and the cookie is not used instead.
     let token = scene.issuer.person("bob", &[]);
     let both = browser.send(scene.app.get("/v1/session")).header("Authorization", format!("Bearer {token}"));
     assert_eq!(both.await.expect(200)["actor"], "user:bob");
     let garbage = browser.send(scene.app.get("/v1/session")).header("Authorization", "Bearer x");
     garbage.await.expect_refusal(401, "unauthenticated");
-    // The same person has the same name by token and by session.
+    // The same person has the same actor name with a token and with a session.
     let again = scene.issuer.token(json!({"sub": "1", "preferred_username": "other"}));
     let session = scene.app.get("/v1/session").header("Authorization", format!("Bearer {again}")).await.expect(200);
     assert_eq!(session["actor"], "user:ada");
@@ -181,11 +184,11 @@ async fn sign_out_ends_the_session_here_and_at_the_provider() {
     assert!(location.contains("post_logout_redirect_uri=") && location.contains("signed_out"), "{location}");
     assert_eq!(cookie(&response, SESSION).as_deref(), Some(""));
     browser.session().await.expect_refusal(401, "unauthenticated");
-    // The page after it does not sign in again.
+    // The page after the sign-out does not start a new sign-in.
     scene.app.get("/sign-in?signed_out=1").await;
     let page = scene.app.get("/sign-in?signed_out=1").await;
     assert!(page.status == 200 && page.text().contains("You are signed out"));
-    // The cookie of an ended session refuses nothing that needs no identity.
+    // Requests that need no identity succeed even with the cookie of an ended session.
     browser.send(scene.app.get("/v1/sign-in")).await.expect(200);
     assert_eq!(browser.send(scene.app.post("/v1/session/logout", json!({}))).await.status, 204);
     let other = scene.sign_in().await;
@@ -224,7 +227,7 @@ async fn provider_ends_sessions() {
     }
 }
 
-/// Moves a session's times into the past, as if no request had come since.
+/// Moves a time of all sessions into the past, to simulate a period without requests.
 pub(crate) async fn age(scene: &Scene, column: &str, interval: &str) {
     let database = connect(scene.app.database_url()).await.unwrap();
     let sql = format!("UPDATE session SET {column} = {column} - interval '{interval}'");
@@ -235,12 +238,12 @@ pub(crate) async fn age(scene: &Scene, column: &str, interval: &str) {
 async fn sessions_expire_and_read_their_groups_again() {
     let scene = Scene::start().await;
     let browser = scene.sign_in().await;
-    // Groups older than the limit come from the provider again.
+    // If a session's groups are older than the limit, the server reads them from the provider again.
     scene.issuer.set_person(json!({"preferred_username": "ada"}), json!({"groups": ["dev"]}));
     assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:ops"]));
     age(&scene, "groups_read_at", "10 minutes").await;
     assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:dev"]));
-    // A provider that refuses ends the session.
+    // If the provider refuses the refresh token, the session ends.
     scene.issuer.refuse_refresh();
     browser.session().await.expect(200);
     age(&scene, "groups_read_at", "10 minutes").await;
@@ -293,7 +296,7 @@ async fn servers_spend_a_refresh_token_once() {
     let after_the_first = async {
         scene.issuer.wait_for_held().await;
         let release = async {
-            // The other server reads the session meanwhile.
+            // Gives the other server time to read the session while the first renewal is in flight.
             for _ in 0..5 {
                 other.get("/healthz").await;
             }
@@ -315,7 +318,7 @@ async fn a_renewal_keeps_the_new_refresh_token_when_the_provider_fails_after_it(
     scene.issuer.fail_userinfo(true);
     browser.session().await.expect_refusal(503, "unavailable");
     scene.issuer.fail_userinfo(false);
-    // The first server remembers the failure for some seconds.
+    // A second server is used, because the first remembers the failure for some seconds.
     let other = scene.another_server().await;
     Browser { app: &other, session: browser.session.clone() }.session().await.expect(200);
     assert_eq!(scene.issuer.renewals(), 2);
@@ -342,7 +345,7 @@ async fn access_tokens_replace_no_address_and_no_groups_that_they_leave_out() {
     let other = json!({"sub": "1", "groups": ["dev"], "email": "eve@example.org", "email_verified": true});
     assert_eq!(call(other).await["groups"], json!(["group:dev"]));
     assert_eq!(stored().await, (address, vec!["group:dev".to_owned()]));
-    // A token gives no address to the name that it pins either.
+    // The e-mail address in an access token is not stored, not even for a name that the token pins.
     let bob = json!({"sub": "9", "preferred_username": "bob", "email": "bob@example.org", "email_verified": true});
     call(bob).await;
     let database = connect(scene.app.database_url()).await.unwrap();
@@ -356,12 +359,12 @@ async fn renewal_takes_nothing_from_the_first_token() {
     scene.issuer.set_person(json!({"preferred_username": "ada", "groups": ["ops"]}), json!({}));
     let browser = scene.sign_in().await;
     assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:ops"]));
-    // The provider renews only the access token, and userinfo lists other groups.
+    // The provider renews only the access token. Userinfo lists other groups than before.
     scene.issuer.omit_id_tokens();
     scene.issuer.set_person(json!({}), json!({"groups": ["dev"]}));
     age(&scene, "groups_read_at", "10 minutes").await;
     assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:dev"]));
-    // Groups that nobody can read again end the session.
+    // If the groups can no longer be read from any source, the session ends.
     scene.issuer.set_person(json!({}), json!({}));
     age(&scene, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
@@ -433,7 +436,7 @@ async fn a_sign_out_ends_the_session_before_it_asks_the_provider() {
     let scene = Scene::start().await;
     let browser = scene.sign_in().await;
     let csrf = browser.csrf_token().await;
-    // This server has not read the addresses of the provider yet.
+    // This server has not yet read the provider's discovery document, so it must request it during the sign-out.
     let other = scene.another_server().await;
     scene.issuer.hold();
     tokio::select! {
@@ -451,7 +454,8 @@ async fn a_new_sign_in_ends_the_earlier_session_of_the_browser() {
     let cookies = format!("{ATTEMPT}={attempt}; {SESSION}={}", browser.session);
     assert_eq!(scene.app.get(callback).header("Cookie", cookies).await.status, 303);
     browser.session().await.expect_refusal(401, "unauthenticated");
-    // Also where an anonymous caller would see nothing: the page must learn that its session has ended.
+    // For the cookie of an ended session, these routes return 401, although they return 404 to anonymous callers.
+    // The page can then report the end of the session.
     for path in [format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings"), format!("/v1/releases/{WORKSPACE}")] {
         browser.send(scene.app.get(path)).await.expect_refusal(401, "unauthenticated");
     }
@@ -461,7 +465,7 @@ async fn a_new_sign_in_ends_the_earlier_session_of_the_browser() {
 async fn a_refused_sign_in_keeps_the_earlier_session() {
     let scene = Scene::start().await;
     let browser = scene.sign_in().await;
-    // Another person with the name of the first.
+    // A different subject with the name of the first person.
     scene.issuer.set_person(json!({"sub": "2", "preferred_username": "ada"}), json!({"sub": "2"}));
     let (callback, attempt) = scene.begin("").await;
     let cookies = format!("{ATTEMPT}={attempt}; {SESSION}={}", browser.session);
@@ -502,14 +506,14 @@ async fn refuses_callbacks_of_other_sign_ins() {
     let refused = scene.callback("/sign-in/callback?error=access_denied&state=x", &attempt).await;
     assert_eq!(refused.status, 400);
     assert_eq!(scene.callback(&callback, &attempt).await.status, 303);
-    // A code works once.
+    // An authorization code can be used once.
     let again = scene.callback(&callback, &attempt).await;
     assert!(again.status == 403 && again.text().contains("/sign-in/callback"), "{}", again.text());
-    // An ID token with another nonce belongs to another sign-in.
+    // An ID token with a different nonce belongs to another sign-in, so it is refused.
     scene.issuer.set_person(json!({"nonce": "other"}), json!({}));
     let (callback, attempt) = scene.begin("").await;
     assert_eq!(scene.callback(&callback, &attempt).await.status, 403);
-    // Userinfo of another subject does not count.
+    // A userinfo response about a different subject is refused.
     scene.issuer.set_person(json!({"preferred_username": "ada"}), json!({"sub": "2", "groups": ["ops"]}));
     let (callback, attempt) = scene.begin("").await;
     assert_eq!(scene.callback(&callback, &attempt).await.status, 403);
@@ -517,7 +521,7 @@ async fn refuses_callbacks_of_other_sign_ins() {
     scene.issuer.set_person(json!({"preferred_username": "ada"}), json!({}));
     let response = scene.callback(&elsewhere.0, &elsewhere.1).await;
     assert_eq!((response.status, response.header("location")), (303, Some("/")));
-    // Browsers drop cookies of more than 4 KiB.
+    // Browsers drop cookies of more than 4 KiB, so a longer return path is not stored.
     for (length, is_kept) in [(2_048, true), (2_049, false)] {
         let path = format!("/{}", "a".repeat(length - 1));
         let (callback, attempt) = scene.begin(&format!("?return_to={path}")).await;
@@ -535,7 +539,7 @@ async fn cookies_are_worth_nothing_at_rest_and_elsewhere() {
     let sql = "SELECT to_jsonb(session)::text, secret_hash, sealed_tokens FROM session";
     let row = database.query_one(sql, &[]).await.unwrap();
     let (texts, hash, sealed): (String, Vec<u8>, Vec<u8>) = (row.get(0), row.get(1), row.get(2));
-    // Two tokens, so that their absence below means something.
+    // The row contains two sealed tokens, so their absence in plain text below is meaningful.
     assert!(sealed.len() > 200, "{}", sealed.len());
     let secret = browser.session.split_once('_').unwrap().1;
     let csrf = browser.csrf_token().await;
@@ -554,7 +558,7 @@ async fn cookies_are_worth_nothing_at_rest_and_elsewhere() {
         let request = scene.app.get("/v1/session").header("Cookie", format!("{SESSION}={changed}"));
         request.await.expect_refusal(401, "unauthenticated");
     }
-    // Only the API has sessions.
+    // Session cookies are accepted by API routes only, and not by `/mcp`.
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
     browser.send(scene.app.post("/mcp", call)).await.expect_refusal(401, "unauthenticated");
     let facts: Vec<Value> = {
@@ -581,7 +585,7 @@ async fn a_server_without_portal_client_or_provider_says_so() {
     assert_eq!(local.get("/v1/sign-in").await.expect(200)["mode"], "local");
 }
 
-/// A test sign-in of the person that the provider signs in now, by the browser's session.
+/// A test sign-in with the browser's session. It signs in the person that is set at the provider.
 async fn test_sign_in(scene: &Scene, browser: &Browser<'_>) -> Response {
     let response = browser.send(scene.app.get("/sign-in/test?issuer=0")).await;
     let location = response.header("location").unwrap();
@@ -590,7 +594,7 @@ async fn test_sign_in(scene: &Scene, browser: &Browser<'_>) -> Response {
     let cookies = format!("{ATTEMPT}={attempt}; {SESSION}={}", browser.session);
     let report = scene.app.get(&callback).header("Cookie", cookies).await;
     assert_eq!(cookie(&report, SESSION), None, "a test makes no session");
-    // The same callback without the administrator's session shows nothing.
+    // Without the administrator's session, the same callback shows no result.
     let response = browser.send(scene.app.get("/sign-in/test?issuer=0")).await;
     let callback = scene.issuer.authorize(response.header("location").unwrap());
     let stranger = scene.callback(&callback, &cookie(&response, ATTEMPT).unwrap()).await;
@@ -633,7 +637,8 @@ async fn test_sign_in_shows_claims_rules_and_roles_to_administrators_only() {
     }
     assert!(!text.contains("<b>"), "{text}");
     assert_eq!(browser.session().await.expect(200)["actor"], "user:ada", "the session continues");
-    // Nothing was pinned, so that another subject still gets the name. From then on the first one would not.
+    // The test sign-in pinned no name, so another subject can still get the name. After that, the name is taken for
+    // the first subject.
     let token = scene.issuer.token(json!({"sub": "3", "preferred_username": "eve"}));
     let other = scene.app.get("/v1/session").header("Authorization", format!("Bearer {token}"));
     assert_eq!(other.await.expect(200)["actor"], "user:eve");
@@ -642,7 +647,7 @@ async fn test_sign_in_shows_claims_rules_and_roles_to_administrators_only() {
     assert!(!text.contains("<h2>Roles</h2>"), "{text}");
 }
 
-/// A token that announces groups without listing them never means that there are none.
+/// If a token refers to its groups without listing them, the server must not treat the person as having no groups.
 #[tokio::test]
 async fn groups_come_from_the_link_that_a_token_announces() {
     let scene = Scene::start().await;
@@ -670,20 +675,20 @@ async fn groups_come_from_the_link_that_a_token_announces() {
         let page = scene.callback(&callback, &attempt).await;
         assert!(page.status == refusal.0 && page.text().contains(refusal.1), "{status}: {}", page.text());
     }
-    // A renewal without an ID token has no link, so the groups cannot be read again.
+    // A renewal without an ID token contains no claim source, so the groups cannot be read again.
     scene.issuer.omit_id_tokens();
     age(&scene, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
 }
 
-/// The number between two texts.
+/// The number between the texts `before` and `after`.
 #[track_caller]
 fn seconds(text: &str, before: &str, after: &str) -> u64 {
     let number = text.split_once(before).and_then(|(_, rest)| rest.split_once(after)).map(|(number, _)| number);
     number.unwrap_or_else(|| panic!("{before}: {text}")).parse().unwrap()
 }
 
-/// Clocks that differ are a usual cause of refused tokens, and no business of a person who signs in.
+/// Different clocks often cause refused tokens. Only administrators see the difference, not the people who sign in.
 #[tokio::test]
 async fn test_sign_in_tells_administrators_how_far_clocks_differ() {
     let scene = Scene::start().await;
@@ -694,7 +699,7 @@ async fn test_sign_in_tells_administrators_how_far_clocks_differ() {
         test_sign_in(&scene, &browser).await
     };
     let now = TestIssuer::now();
-    // Fewer seconds if the clock passed a second, or the machine was busy.
+    // The difference is a few seconds smaller if time has passed since `now` was read.
     let text = report(json!({"sub": "2", "iat": now + 9_000})).await.text();
     let ahead = seconds(&text, "the provider's clock is ", " s ahead of this server's");
     assert!((8_000..=9_000).contains(&ahead) && text.contains("A sign-in would succeed."), "{text}");
@@ -707,7 +712,7 @@ async fn test_sign_in_tells_administrators_how_far_clocks_differ() {
     assert!(page.text().contains("token_expired") && !page.text().contains("Claims"), "{}", page.text());
     let text = report(json!({"sub": "2", "nbf": now + 9_000})).await.text();
     assert!((8_000..=9_000).contains(&seconds(&text, "the token is valid in ", " s only")), "{text}");
-    // A person who signs in gets the code alone.
+    // In an ordinary sign-in, the person sees only the error code.
     scene.issuer.set_person(expired, json!({"sub": "2"}));
     let (callback, attempt) = scene.begin("").await;
     let page = scene.callback(&callback, &attempt).await;

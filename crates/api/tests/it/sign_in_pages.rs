@@ -1,4 +1,4 @@
-//! What the pages of sign-in and sign-out say, and what they do while the provider is gone.
+//! Texts of the sign-in and sign-out pages, and their behaviour while the provider is unavailable.
 
 use crate::sign_in::{ATTEMPT, Browser, SESSION, Scene, age, cookie, sign_out_form};
 use fairway_testkit::MovableClock;
@@ -25,7 +25,7 @@ async fn a_tenant_refusal_names_its_claim_and_no_value() {
         assert!(text.contains(&sentence) && text.contains(code), "{text}");
         assert!(!text.contains("nowhere-at-all") && !text.contains("Slug"), "{text}");
     }
-    // Other refusals have no such sentence.
+    // Pages of other refusals do not contain this sentence.
     scene.issuer.set_person(json!({"https://x/<org>": "default", "hasgroups": true}), json!({}));
     let (callback, attempt) = scene.begin("").await;
     let text = scene.callback(&callback, &attempt).await.text();
@@ -50,19 +50,19 @@ async fn a_failed_test_sign_in_leads_to_another_test() {
         page.text()
     };
     let leads_to = |text: &str, path: &str| text.contains(&format!("<a href=\"{path}\">"));
-    // A token that breaks a rule.
+    // The ID token violates a rule: its nonce belongs to another sign-in.
     scene.issuer.set_person(json!({"nonce": "other"}), json!({}));
     let (callback, attempt) = begin().await;
     let text = finish(&callback, &attempt).await;
     assert!(leads_to(&text, "/sign-in/test?issuer=0") && !leads_to(&text, "/sign-in"), "{text}");
-    // The person refuses at the provider.
+    // The person refuses the sign-in at the provider.
     scene.issuer.set_person(json!({"preferred_username": "ada"}), json!({}));
     let (callback, attempt) = begin().await;
     let (_, state) = callback.split_once("&state=").unwrap();
     let denied = format!("/sign-in/callback?error=access_denied&state={state}");
     let text = finish(&denied, &attempt).await;
     assert!(text.contains("sign_in_refused_by_provider") && leads_to(&text, "/sign-in/test?issuer=0"), "{text}");
-    // A callback of another sign-in, and one that comes too late.
+    // A callback that belongs to another sign-in, and a callback after the time limit.
     let (callback, attempt) = begin().await;
     let text = finish(&callback.replace("state=", "state=x"), &attempt).await;
     assert!(leads_to(&text, "/sign-in/test?issuer=0"), "{text}");
@@ -70,14 +70,14 @@ async fn a_failed_test_sign_in_leads_to_another_test() {
     let text = finish(&callback, &attempt).await;
     assert!(text.contains("has expired") && leads_to(&text, "/sign-in/test?issuer=0"), "{text}");
     clock.set_offset(0);
-    // A failed sign-in leads to a sign-in.
+    // The page of a failed ordinary sign-in links to the ordinary sign-in, not to the test sign-in.
     scene.issuer.set_person(json!({"nonce": "other"}), json!({}));
     let (callback, attempt) = scene.begin("").await;
     let text = scene.callback(&callback, &attempt).await.text();
     assert!(leads_to(&text, "/sign-in") && !leads_to(&text, "/sign-in/test?issuer=0"), "{text}");
 }
 
-/// The age of a pending sign-in comes from the clock of the server, which a test can move.
+/// The age of a pending sign-in is measured with the server's clock, which a test can move.
 #[tokio::test]
 async fn a_sign_in_ends_ten_minutes_after_its_begin() {
     let clock = Arc::new(MovableClock::default());
@@ -87,10 +87,10 @@ async fn a_sign_in_ends_ten_minutes_after_its_begin() {
     let late = scene.callback(&callback, &attempt).await;
     assert!(late.status == 400 && late.text().contains("has expired"), "{}", late.text());
     assert_eq!(cookie(&late, SESSION), None);
-    // The machine's clock has not moved, so the same callback is still in time for it.
+    // By this clock, the same callback is still within the time limit.
     clock.set_offset(500);
     assert_eq!(scene.callback(&callback, &attempt).await.status, 303);
-    // A sign-in that begins by the moved clock ends by it.
+    // A sign-in that begins after the clock was moved is measured from that moment.
     let (callback, attempt) = scene.begin("").await;
     clock.set_offset(1_000);
     assert_eq!(scene.callback(&callback, &attempt).await.status, 303);
@@ -126,7 +126,7 @@ async fn sign_out_says_what_its_form_lacks() {
     assert!(text.contains("form") && !text.contains(&csrf), "{text}");
     message(413, "payload_too_large", form, long).await;
     browser.session().await.expect(200);
-    // Without a session there is nothing to protect.
+    // Without a session, the form needs no protection, so the sign-out succeeds.
     let request = scene.app.request(Method::POST, "/sign-out").with_body(form, "");
     assert_eq!(request.await.status, 303);
     let logout = scene.app.request(Method::POST, "/sign-out/backchannel").with_body(form, "other=1").await;
@@ -146,7 +146,7 @@ async fn the_page_of_a_wrong_nonce_says_that_the_token_belongs_to_another_sign_i
     }
 }
 
-/// A server that has read nothing of a provider ends sessions although the provider is gone.
+/// A server that has never contacted the provider can end sessions while the provider is unavailable.
 #[tokio::test]
 async fn sessions_end_while_the_provider_is_gone() {
     let scene = Scene::start().await;
@@ -154,7 +154,7 @@ async fn sessions_end_while_the_provider_is_gone() {
     let (one, two) = (scene.sign_in().await, scene.sign_in().await);
     let tokens = [one.csrf_token().await, two.csrf_token().await];
     let sessions = [one.session, two.session];
-    // Groups this old must be read again, except for the end of a session.
+    // Groups of this age must be read again from the provider before any request except the end of the session.
     age(&scene, "groups_read_at", "10 minutes").await;
     let Scene { issuer, local: _local, app } = scene;
     drop(issuer);

@@ -1,4 +1,5 @@
-//! Slow clients and malformed HTTP: the server disconnects them with the standard error body and serves others.
+//! Slow clients and malformed HTTP. The server disconnects such clients with the standard error body, and serves
+//! other clients.
 
 use fairway_testkit::TestApp;
 use serde_json::Value;
@@ -8,14 +9,15 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Well above the timeouts of these tests, and well below the defaults.
+/// A time limit that is well above the timeouts of these tests, and well below the default timeouts.
 const DEADLINE: Duration = Duration::from_secs(8);
 
 async fn start_with_short_timeouts() -> TestApp {
     TestApp::builder().setting("FAIRWAY_HEADER_TIMEOUT", "1s").setting("FAIRWAY_BODY_TIMEOUT", "1s").start().await
 }
 
-/// Sends `start`, then `more` every 50 ms, and reads until the server closes the connection.
+/// Sends `start`, then `more` every 50 ms, and reads until the server closes the connection. Returns the received
+/// text and the elapsed time.
 async fn trickle(app: &TestApp, start: &str, more: &str) -> (String, Duration) {
     let began = Instant::now();
     let stream = TcpStream::connect(app.address()).await.unwrap();
@@ -32,7 +34,7 @@ async fn trickle(app: &TestApp, start: &str, more: &str) -> (String, Duration) {
         }
     });
     let mut received = Vec::new();
-    // A connection that the server closes while data arrives ends in a reset.
+    // If the server closes the connection while data arrives, the read ends with a reset, which is ignored.
     let _ = tokio::time::timeout(DEADLINE, reading.read_to_end(&mut received)).await.unwrap();
     sending.abort();
     (String::from_utf8_lossy(&received).into_owned(), began.elapsed())
@@ -56,7 +58,7 @@ async fn disconnects_slow_clients_and_serves_others() {
         (&format!("{request}{post}"), " ", "a second request's body"),
     ];
     let others = async {
-        // Each request has its own connection, because the short timeouts close idle connections.
+        // Each request uses a new connection, because the short timeouts close idle connections.
         for _ in 0..100 {
             app.raw_path("GET", "/v1/workloads").await.expect(200);
         }
@@ -92,7 +94,7 @@ async fn idle_connections_do_not_block_other_clients() {
     assert_eq!(idle.len(), 300);
 }
 
-/// T5: the server must not see two requests where a proxy in front of it sees one.
+/// T5: the server must never see two requests where a proxy in front of it sees one.
 #[tokio::test]
 async fn refuses_bare_line_feeds_in_every_head_of_a_connection() {
     let app = TestApp::start().await;
@@ -139,7 +141,7 @@ async fn trace_closes_its_connection() {
     }
 }
 
-/// The statuses of all responses on one connection until the server closes it.
+/// The statuses of all responses on one connection, until the server closes it.
 async fn statuses(app: &TestApp, requests: &str) -> Vec<u16> {
     let mut stream = TcpStream::connect(app.address()).await.unwrap();
     stream.write_all(requests.as_bytes()).await.unwrap();
@@ -177,7 +179,7 @@ async fn malformed_http_gets_the_standard_error_body() {
         assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
         assert_eq!(answer.header("cache-control"), Some("no-store"));
     }
-    // The same holds after a valid request on the connection.
+    // Malformed data is also refused after a valid request on the same connection.
     let both = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\nnonsense\r\n\r\n");
     let text = app.raw(both).await;
     assert_eq!(text.status, 200);

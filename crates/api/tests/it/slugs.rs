@@ -73,7 +73,7 @@ async fn rejects_invalid_and_reserved_slugs_on_every_route() {
             let refused = app.post(path, create_body(path, slug)).await.expect_refusal(422, "validation_error");
             assert_eq!(refused["fields"][0]["code"], "reserved_slug", "{path} {slug}");
         }
-        // Flows are assets, so they share the slugs of assets.
+        // A flow is an asset, so its slug must be unique among all assets.
         let longest = "b".repeat(if path == "/v1/workspaces" { 43 } else { 62 });
         let end = if path == "/v1/flows" { "f" } else { "" };
         for slug in ["a", "0", "a--b", "x1-2", longest.as_str()] {

@@ -1,4 +1,4 @@
-//! Streaming: events with partial model output while the model still writes.
+//! Streaming: events with partial model output while the model still generates.
 
 use crate::{
     dispatch::{async_run, execution_path},
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc};
 
-/// The next action of a [`ScriptedProvider`].
+/// An action that the test sends to a [`ScriptedProvider`].
 enum ProviderAction {
     Send(&'static str),
     Fail(ProviderError),
     Complete,
 }
 
-/// A provider that streams the parts that the test sends it.
+/// A provider that streams parts at the moment when the test sends them.
 struct ScriptedProvider {
     script: Mutex<mpsc::UnboundedReceiver<ProviderAction>>,
 }
@@ -87,7 +87,7 @@ async fn open_event_stream(app: &TestApp, workload: &ActiveWorkload) -> (Value, 
     (id, stream)
 }
 
-/// The next `count` events, each as its kind and its `delta_event`.
+/// The next `count` events, each as its kind and its `delta`.
 async fn next_events(stream: &mut EventStream, count: usize) -> Vec<(String, Value)> {
     let mut events = Vec::new();
     for _ in 0..count {
@@ -112,7 +112,7 @@ async fn streams_output_live_and_replays_the_same_events() {
     let workload = workload(&app, true, &[]).await;
     let (id, mut stream) = open_event_stream(&app, &workload).await;
     assert_eq!(next_events(&mut stream, 2).await, [event_of_kind("execution.started"), event_of_kind("step.started")]);
-    // The client receives each part before the provider sends the next one.
+    // The provider sends a part only after the client has received the previous part.
     for part in ["bil", "li", "ng"] {
         actions.send(ProviderAction::Send(part)).unwrap();
         assert_eq!(next_events(&mut stream, 1).await, [delta_event(part)]);

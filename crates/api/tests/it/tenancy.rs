@@ -8,7 +8,7 @@ use fairway_testkit::{
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// An identifier of no resource.
+/// An identifier that no resource has.
 pub(crate) const UNKNOWN_ID: &str = "0190f000-0000-7000-8000-00000000dead";
 
 #[tokio::test]
@@ -28,7 +28,7 @@ async fn creates_and_configures_tenants() {
     assert_eq!(listed[1]["tenant_id"], TENANT);
 
     let path = format!("/v1/tenants/{id}/settings");
-    // The creator of the tenant may read `Location` without choosing the tenant.
+    // The creator can read the tenant at `Location` without selecting the tenant.
     assert_eq!(made.header("location"), Some(path.as_str()));
     assert_eq!(app.get(&path).await.expect(200)["tenant_id"], id);
     // Callers of other tenants get 404.
@@ -44,7 +44,7 @@ async fn creates_and_configures_tenants() {
     assert_eq!(changed.expect(200)["notifications_enabled"], true, "omitted fields stay unchanged");
     let stale = app.patch(&path, json!({ "notifications_enabled": false })).in_tenant(id);
     stale.header("If-Match", read.header("etag").unwrap()).await.expect_refusal(412, "precondition_failed");
-    // A host belongs to one tenant.
+    // A host can belong to only one tenant.
     let own = format!("/v1/tenants/{TENANT}/settings");
     app.patch(&own, hosts).await.expect_refusal(409, "host_taken");
     for host in ["Acme.example", "acme.example:80", "", "a b", "acme..example"] {
@@ -53,7 +53,7 @@ async fn creates_and_configures_tenants() {
     }
 }
 
-/// An omitted field stays unchanged, and `null` is not a valid value of a setting.
+/// An omitted field remains unchanged. `null` is not a valid value of a setting.
 #[tokio::test]
 async fn rejects_null_settings() {
     let app = TestApp::start().await;
@@ -69,7 +69,7 @@ async fn rejects_null_settings() {
     assert_eq!(app.get(&path).await.header("etag"), before.header("etag"));
 }
 
-/// A platform operator reads and changes settings of a tenant without choosing the tenant.
+/// Platform operators read and change settings of a tenant without selecting the tenant.
 #[tokio::test]
 async fn platform_operators_change_the_settings_that_they_read() {
     let app = TestApp::start().await;
@@ -81,19 +81,20 @@ async fn platform_operators_change_the_settings_that_they_read() {
     assert_eq!(changed.expect(200)["public_hosts"], json!(["acme.example"]));
     let there = app.get(&path).in_tenant(&id).await;
     assert_eq!((there.expect(200), there.header("etag")), (changed.expect(200), changed.header("etag")));
-    // The audit log of the changed tenant records the fact.
+    // The fact about the change is in the audit log of the changed tenant.
     let owner = app.database().connect_as_owner().await.unwrap();
     let logs = "SELECT tenant_id::text FROM fact WHERE kind = 'tenant.configured'";
     let logs: Vec<String> = owner.query(logs, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
     assert_eq!(logs, std::slice::from_ref(&id));
-    // Administrators of another tenant neither read nor change them.
+    // Administrators of another tenant can neither read nor change these settings.
     app.fixtures().bind_role("user:tenant-admin", "tenant_admin", "tenant", Some(TENANT)).await;
     app.patch(&path, change).as_actor("user:tenant-admin").await.expect_refusal(404, "not_found");
     let nowhere = format!("/v1/tenants/{UNKNOWN_ID}/settings");
     app.patch(nowhere, json!({ "notifications_enabled": false })).await.expect_refusal(404, "not_found");
 }
 
-/// A public host selects the tenant of anonymous callers, so only platform operators assign hosts, and only free ones.
+/// A public host determines the tenant of anonymous callers. Only platform operators assign hosts, and only hosts
+/// that no tenant has.
 #[tokio::test]
 async fn platform_operators_assign_public_hosts_within_bounds() {
     let app = TestApp::builder()
@@ -131,7 +132,7 @@ async fn platform_operators_assign_public_hosts_within_bounds() {
     refused(json!(hosts(51)), "too_many_hosts").await;
     refused(json!(["forms.example", "other.example", "forms.example"]), "duplicate_item").await;
     assert_eq!(set(json!(hosts(50))).await.expect(200)["public_hosts"], json!(hosts(50)));
-    // A host that was stored before this rule has no effect.
+    // A host that was stored before this rule existed has no effect.
     let owner = app.database().connect_as_owner().await.unwrap();
     let abroad = app.fixtures().tenant("abroad").await;
     let stolen = format!("INSERT INTO tenant_public_host (tenant_id, host) VALUES ('{abroad}', '127.0.0.1')");
@@ -163,7 +164,7 @@ async fn workspaces_share_a_namespace() {
     let refused = app.post("/v1/workspaces", long).await.expect_refusal(422, "validation_error");
     assert_eq!(refused["fields"][0]["path"], "slug");
 
-    // An asset is visible from every workspace of its namespace, and from no other one.
+    // An asset is visible from every workspace of its namespace, and from no workspace outside it.
     let (one, two) = (one["workspace_id"].as_str().unwrap(), two["workspace_id"].as_str().unwrap());
     let asset = app.fixtures().in_workspace(one).asset_without_versions("skill", "shared-skill").await;
     for (workspace, status) in [(one, 200), (two, 200), (WORKSPACE, 404), (UNKNOWN_ID, 404)] {
@@ -186,17 +187,17 @@ async fn requests_use_one_tenant() {
         let listed = request.await.expect(200);
         listed.as_array().unwrap().iter().map(|row| row["slug"].as_str().unwrap().to_owned()).collect()
     };
-    // An actor with roles in one tenant uses that tenant by default.
+    // For an actor with roles in only one tenant, this tenant is the default.
     abroad.bind_role("user:eve", "tenant_admin", "tenant", Some(&tenant)).await;
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:eve")).await, ["there"]);
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:eve").in_tenant(&tenant)).await, ["there"]);
-    // An actor with roles in several tenants chooses one. The default is the default tenant.
+    // An actor with roles in several tenants can select one of them. Without a selection, the tenant `default` is used.
     abroad.bind_role("user:both", "viewer", "workspace", Some(&there)).await;
     app.fixtures().bind_role("user:both", "viewer", "workspace", Some(WORKSPACE)).await;
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:both")).await, ["default"]);
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:both").in_tenant(TENANT)).await, ["default"]);
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:both").in_tenant(&tenant)).await, ["there"]);
-    // Foreign, unknown and invalid tenants get the same response.
+    // A foreign, an unknown and an invalid tenant cause the same response.
     app.fixtures().bind_role("user:home", "tenant_admin", "tenant", Some(TENANT)).await;
     for actor in ["user:home", "user:never-bound"] {
         for wanted in [tenant.as_str(), UNKNOWN_ID, "acme", ""] {
@@ -229,11 +230,11 @@ async fn tenants_have_separate_slugs_and_rows() {
             assert!(!there.as_array().unwrap().contains(row), "{path}: {row}");
         }
     }
-    // The list has the tenant's workload and the assistant of its workspace.
+    // The list contains the tenant's workload and the built-in assistant of its workspace.
     assert_eq!(app.get("/v1/workloads").in_tenant(&tenant).await.expect(200).as_array().unwrap().len(), 2);
 }
 
-/// Status, headers and body of a response without the parts that differ in each request.
+/// Status, headers and body of a response, without the parts that differ in every response.
 pub(crate) fn comparable_response(answer: &Response) -> (u16, BTreeMap<String, String>, Value) {
     let headers =
         answer.headers.iter().filter(|(name, _)| !["date", "x-request-id", "server-timing"].contains(&name.as_str()));
@@ -283,7 +284,7 @@ async fn foreign_identifiers_in_queries_and_bodies_look_unknown() {
         foreign.expect_refusal(404, "not_found");
         assert_eq!(comparable_response(&foreign), comparable_response(&nothing), "{foreign}");
     }
-    // Within the tenant, a workload of an invisible workspace looks unknown as well.
+    // Within a tenant, a workload in an invisible workspace is also indistinguishable from an unknown one.
     let grant = |id: &str| {
         let body = json!({ "principal": "user:x", "role": "viewer", "scope_kind": "workload", "scope_ref": id });
         app.post("/v1/role-bindings", body).as_actor("user:neighbour")

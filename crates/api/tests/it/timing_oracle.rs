@@ -1,5 +1,5 @@
-//! R15: a caller cannot learn whether a resource that it cannot see exists. A foreign and an unknown identifier get the
-//! same response, from the same SQL statements, in the same time.
+//! R15: a caller cannot learn whether a resource exists that it may not see. Requests with a foreign and with an
+//! unknown identifier must get the same response, execute the same SQL statements, and take the same time.
 
 use crate::{
     captured_telemetry::CapturedServer,
@@ -19,28 +19,30 @@ use std::{
 };
 use uuid::Uuid;
 
-/// Administers the default tenant and requests resources of another tenant.
+/// An administrator of the default tenant, which requests resources of another tenant.
 const TENANT_ADMIN: &str = "user:boss";
-/// Administers a workspace of the default tenant and requests resources of another workspace.
+/// An administrator of a workspace in the default tenant, which requests resources of another workspace.
 const OTHER_WORKSPACE_ADMIN: &str = "user:neighbour";
-/// Path parameters that identify no protected resource: kinds and tools are public, any word names an environment, and
-/// sessions are per caller.
+/// Path parameters that identify no protected resource. Kinds, tools and tiles are public. Any word can name an
+/// environment, and sessions are separate for each caller.
 const UNPROTECTED_PARAMETERS: [&str; 6] = ["kind", "tool", "environment", "session_id", "level", "index"];
 
-/// Two requests that differ in one identifier: the first names something that exists and the caller cannot see.
+/// Two requests that differ in one identifier. The first names an existing resource that the caller cannot see, the
+/// second an unknown one.
 struct RequestPair {
     description: String,
     template: Request,
-    /// The identifier that [`PLACEHOLDER`] replaces; each request gets a new one of the same form.
+    /// The identifier of the foreign resource, in place of [`PLACEHOLDER`]. Each request to an unknown resource gets
+    /// a new identifier of the same form.
     identifier: String,
 }
 
-/// The placeholder of the identifier in the template request.
+/// Stands for the identifier in the request template.
 const PLACEHOLDER: &str = "~nobodys~";
 
 impl RequestPair {
-    /// The same request for a resource that does not exist. The identifier is as recent as the foreign one, because its
-    /// timestamp selects the partition.
+    /// The request for a resource that does not exist. Its identifier is as recent as the foreign one, because the
+    /// timestamp in the identifier selects the partition.
     fn unknown_request(&self) -> Request {
         let fresh = Uuid::now_v7();
         let stand_in = match self.identifier.as_str() {
@@ -64,7 +66,7 @@ fn with_target(request: &Request, path: String, body: &str) -> Request {
     if body.is_empty() { request } else { request.with_body("application/json", body.to_owned()) }
 }
 
-/// A caller, the resources that it owns, and those that it cannot see.
+/// A caller, the resources that it owns, and foreign resources that it cannot see.
 struct CallerView<'a> {
     actor: &'static str,
     own: &'a WorkspaceFixture<'a>,
@@ -72,7 +74,7 @@ struct CallerView<'a> {
 }
 
 impl CallerView<'_> {
-    /// The value of a path parameter in a request of the route.
+    /// The value of a path parameter in a request for the route.
     fn path_parameter(route: &Route, request: &Request, name: &str) -> Option<String> {
         let path = request.path().split('?').next()?.to_owned();
         let at = route.path.split('/').position(|segment| segment == format!("{{{name}}}"))?;
@@ -86,9 +88,9 @@ impl CallerView<'_> {
         !is_known && !UNPROTECTED_PARAMETERS.contains(&name)
     }
 
-    /// A pair from a request that contains the identifier `place`.
+    /// Creates a pair from a request that contains the identifier `place`.
     fn request_pair(&self, what: String, request: Request, place: &str) -> RequestPair {
-        // The query names the caller's own workspace; other pairs cover the foreign workspace.
+        // The query names the caller's own workspace. Other pairs cover foreign workspaces.
         let here = |text: &str| text.replace(&self.foreign.workspace, &self.own.workspace);
         let mark = |text: &str| text.replace(place, PLACEHOLDER);
         let (path, body) = (request.path().to_owned(), request.body_text());
@@ -102,7 +104,7 @@ impl CallerView<'_> {
         }
     }
 
-    /// Pairs for every path parameter of every route.
+    /// Request pairs for every path parameter of every route.
     async fn pairs_of_paths(&self) -> Vec<RequestPair> {
         let mut pairs = Vec::new();
         for route in routes() {
@@ -116,7 +118,7 @@ impl CallerView<'_> {
                 let place = Self::path_parameter(&route, &request, name).unwrap();
                 pairs.push(self.request_pair(format!("{} {{{name}}}", route.operation_id()), request.clone(), &place));
             }
-            // A parent of the caller, with a foreign resource below it.
+            // Combines the caller's own parent resource with a foreign resource below it.
             if let [_, .., last] = names[..]
                 && self.is_hidden(last)
             {
@@ -135,7 +137,7 @@ impl CallerView<'_> {
         pairs
     }
 
-    /// Pairs for identifiers and slugs in queries and bodies.
+    /// Request pairs for identifiers and slugs in queries and bodies.
     async fn pairs_of_bodies(&self) -> Vec<RequestPair> {
         let (app, own, theirs) = (self.own.app, self.own, self.foreign);
         let policy = theirs.workload.versions.iter().find(|version| version.kind == "policy_bundle").unwrap();
@@ -196,7 +198,7 @@ impl CallerView<'_> {
     }
 }
 
-/// Every pair of one caller of another tenant or another workspace.
+/// All request pairs of one caller, which belongs to another tenant or to another workspace.
 async fn all_pairs(app: &Client, actor: &'static str) -> Vec<RequestPair> {
     let home = WorkspaceFixture::create(app).await;
     let other = match actor {
@@ -217,7 +219,7 @@ async fn all_pairs(app: &Client, actor: &'static str) -> Vec<RequestPair> {
     pairs
 }
 
-/// The spans of each trace, by trace identifier. Each span is its name and its `what` attributes, sorted.
+/// The spans of each trace, by trace identifier. A span is represented by its name and its sorted `what` attributes.
 fn spans_by_trace(spans: Vec<Span>) -> BTreeMap<String, Vec<String>> {
     let mut traces: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for span in spans {
@@ -250,7 +252,7 @@ async fn assert_same_responses_and_statements(actor: &'static str) {
         let send = async |request: Request, trace: String| {
             request.header("traceparent", format!("00-{trace}-00000000000000aa-01")).await
         };
-        // Both requests run once before, so that the caches are equally warm.
+        // Both requests are sent once in advance, so that the caches are equally warm.
         let (first, _) = (pair.foreign_request().await, pair.unknown_request().await);
         let foreign = send(pair.foreign_request(), traced(2 * number)).await;
         let unknown = send(pair.unknown_request(), traced(2 * number + 1)).await;
@@ -275,13 +277,13 @@ async fn assert_same_responses_and_statements(actor: &'static str) {
     assert!(wrong.is_empty(), "{} of {} pairs differ\n{}", wrong.len(), pairs.len(), wrong.join("\n"));
 }
 
-/// The requests per round, the maximum number of rounds, and the maximum relative difference of the medians.
+/// The number of requests in a round, the maximum number of rounds, and the maximum relative difference of the medians.
 fn sampling() -> (usize, usize, f64) {
     if fairway_testkit::is_long() { (2_000, 3, 0.1) } else { (10, 24, 0.35) }
 }
 
-/// The difference of the medians of a round, relative to the lower one. The order alternates, so that other load of the
-/// machine affects both requests alike.
+/// The difference between the two medians of a round, relative to the lower median. The order of the requests
+/// alternates, so that other load on the machine affects both alike.
 async fn relative_difference(pair: &RequestPair, count: usize) -> f64 {
     let mut times = [Vec::with_capacity(count), Vec::with_capacity(count)];
     for turn in 0..count {
@@ -309,7 +311,7 @@ async fn foreign_workspace_ids_take_the_time_of_unknown_ids() {
     assert_same_duration(OTHER_WORKSPACE_ADMIN).await;
 }
 
-/// Other load can disturb single rounds, so a pair fails only if its medians differ in every round.
+/// Other load can disturb single rounds, so a pair fails only if its medians differ too much in every round.
 async fn assert_same_duration(actor: &'static str) {
     let app = TestApp::start().await;
     let (count, rounds, limit) = sampling();

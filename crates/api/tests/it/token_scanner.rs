@@ -1,9 +1,9 @@
-//! Scans texts and bytes for many tokens in every encoding in which a token might be stored.
+//! Searches texts and bytes for many tokens, in every encoding in which the server might store a token.
 
 use fairway_testkit::TestDatabase;
 use std::collections::HashMap;
 
-/// All rows of the database as text. Bytes are in hexadecimal.
+/// All rows of the database as text. Binary values are in hexadecimal.
 pub(crate) async fn dump_database(database: &TestDatabase) -> String {
     let owner = database.connect_as_owner().await.unwrap();
     let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
@@ -17,14 +17,14 @@ pub(crate) async fn dump_database(database: &TestDatabase) -> String {
     all
 }
 
-/// Number of leading bytes that index the spellings.
+/// Number of leading bytes by which spellings are indexed.
 const PREFIX_LENGTH: usize = 16;
 /// Number of possible three-byte prefixes of a spelling.
 const PREFIX_COUNT: usize = 1 << 24;
 
-/// Finds any of many tokens in any spelling.
+/// Finds any of many tokens, in any of their spellings.
 pub(crate) struct TokenScanner<'t> {
-    /// Whether a spelling starts with a three-byte prefix. This check skips most positions of a text.
+    /// For each three-byte prefix, whether a spelling starts with it. This check skips most positions of a text.
     prefixes: Vec<bool>,
     spellings: HashMap<[u8; PREFIX_LENGTH], Vec<(Vec<u8>, &'t str)>>,
 }
@@ -46,7 +46,7 @@ impl<'t> TokenScanner<'t> {
         Self { prefixes, spellings }
     }
 
-    /// The first token in the bytes.
+    /// The first token that occurs in the bytes.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<&'t str> {
         (0..bytes.len()).find_map(|at| {
             let rest = &bytes[at..];
@@ -59,8 +59,8 @@ impl<'t> TokenScanner<'t> {
     }
 }
 
-/// The spellings in which a token might be stored: as text, as decoded bytes, and both in hexadecimal, in base64 of
-/// both alphabets and percent-encoded.
+/// The spellings in which a token might be stored. Both its text and its decoded bytes may occur directly, in
+/// hexadecimal, in base64 of both alphabets, and percent-encoded.
 pub(crate) fn token_spellings(token: &str) -> Vec<Vec<u8>> {
     let secret = &token[token.len() - 43..];
     let decoded = decode_base64url(secret);
@@ -69,7 +69,8 @@ pub(crate) fn token_spellings(token: &str) -> Vec<Vec<u8>> {
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let percent: String = bytes.iter().map(|byte| format!("%{byte:02x}")).collect();
         all.extend([hex.to_uppercase(), percent.to_uppercase(), hex, percent].map(String::into_bytes));
-        // The base64 form of bytes depends on their offset modulo three, and its edges depend on neighbouring bytes.
+        // Base64 of embedded bytes depends on their offset modulo three. Its first and last characters also depend
+        // on neighbouring bytes.
         for before in 0..3 {
             let encoded = encode_base64url(&[&vec![0; before], bytes].concat());
             let middle = &encoded[4..encoded.len() - 4];

@@ -25,11 +25,11 @@ async fn execute_flow_starts_an_ordinary_run() {
     let read = app.get(format!("/v1/executions/{}", result["execution_id"].as_str().unwrap())).await.expect(200);
     assert_eq!(read["queued_result"]["result"], result["output"]);
     assert_eq!(read["workload_id"], json!(workload.workload_id));
-    // The idempotency key applies to the run.
+    // The idempotency key of the tool call applies to the run.
     let again = app.post(EXECUTE_FLOW_PATH, execute_flow_body("main")).idempotency_key("once").await;
     assert_eq!((again.expect(200), again.header("idempotency-replayed")), (response.clone(), Some("true")));
     assert_eq!(query_number(&app, "SELECT count(*) FROM execution").await, 1);
-    // A replay whose stored result is unreadable starts no second run.
+    // If the stored result of a run is unreadable, its replay fails and starts no second run.
     let spoiled = "SET session_replication_role = replica; UPDATE execution_result SET body = '[]'";
     connect(&app.database().url()).await.unwrap().batch_execute(spoiled).await.unwrap();
     let lost = app
@@ -41,7 +41,8 @@ async fn execute_flow_starts_an_ordinary_run() {
     assert_eq!(query_number(&app, "SELECT count(*) FROM execution").await, 1);
 }
 
-/// If the outcome of the accept is unknown, the response says so with the run's identifier, and no second run starts.
+/// If it is unknown whether the run was accepted, the response reports this together with the run's identifier. No
+/// second run starts.
 #[tokio::test]
 async fn lost_response_is_reported_without_a_second_run() {
     let calm = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").start().await;
@@ -63,7 +64,7 @@ async fn lost_response_is_reported_without_a_second_run() {
         if runs == 0 {
             calm.get(format!("/v1/executions/{}", id.as_str().unwrap())).await.expect_refusal(404, "not_found");
         } else {
-            // No worker holds the run; its lease expires, and the run ends with an outcome.
+            // No worker has the run. After its lease has expired, the run ends with an outcome.
             assert!(wait_until_ended(&calm, &id).await["outcome"].is_string());
         }
     }
@@ -104,7 +105,7 @@ async fn validates_arguments_against_the_schema() {
         assert!(!refused.to_string().contains("asset"), "{refused}");
     }
     app.post("/v1/runtime/tools/canary", json!({})).await.expect_refusal(404, "not_found");
-    // Delegation fields are accepted only from internal clients.
+    // Only internal clients may send delegation fields.
     let mut sent = execute_flow_body("main");
     sent["actor_ref"] = json!("user:mia");
     app.post(EXECUTE_FLOW_PATH, sent).await.expect_refusal(422, "forbidden_field");
@@ -159,7 +160,8 @@ async fn knowledge_queries_follow_the_contract_and_record_facts() {
     assert_eq!((&response["status"], &found["contract_id"]), (&json!("success"), &json!("handbook")), "{response}");
     assert_eq!(found["chunks"][0]["text"], "Thirty days of leave a year.");
     assert_eq!(facts("knowledge.read").await, 1);
-    // A caller that the contract does not name is refused, and a caller that may not see the base gets 404.
+    // A caller that the access contract does not name is refused. A caller that may not see the knowledge base gets
+    // 404.
     app.fixtures().bind_role("user:ada", "author", "workspace", Some(WORKSPACE)).await;
     app.fixtures().bind_role("user:mia", "runtime_user", "workspace", Some(WORKSPACE)).await;
     app.fixtures().bind_role("user:vera", "viewer", "workspace", Some(WORKSPACE)).await;
@@ -172,7 +174,7 @@ async fn knowledge_queries_follow_the_contract_and_record_facts() {
     query().await.expect_refusal(422, "contract_refused");
 }
 
-/// A query that an embedding model receives leaves the server, so a fact records it before the call.
+/// The embedding model is external, so a fact records the query before the model receives it.
 #[tokio::test]
 async fn records_queries_before_sending_them_to_a_model() {
     let app = TestApp::start().await;
@@ -192,7 +194,7 @@ async fn records_queries_before_sending_them_to_a_model() {
     let documents = json!({ "documents": [{ "document_id": "leave", "text": "Thirty days of leave a year." }] });
     let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     app.post(path, documents).await.expect(201);
-    // A query that fails after the embedding is recorded as well.
+    // A query that fails after the embedding is recorded too.
     let owner = app.database().connect_as_owner().await.unwrap();
     owner.execute("UPDATE knowledge_index_model SET embedded_by = 'other/model'", &[]).await.unwrap();
     let refused = query().await;
@@ -222,7 +224,7 @@ async fn runtime_information_requires_a_role_and_lists_capabilities() {
     let read = async |what: &str| app.get(format!("/v1/runtime/{what}?workspace_id={WORKSPACE}")).await.expect(200);
     for what in ["plugins", "system-meta", "mcp-manifest"] {
         app.get(format!("/v1/runtime/{what}")).await.expect_refusal(422, "validation_error");
-        // An anonymous caller gets the same refusal for existing and unknown workspaces.
+        // For an anonymous caller, existing and unknown workspaces cause the same refusal.
         for workspace in [WORKSPACE, workload.workload_id.as_str()] {
             let path = format!("/v1/runtime/{what}?workspace_id={workspace}");
             let refused = app.get(&path).as_actor("anonymous").await.expect_refusal(403, "forbidden");
@@ -237,7 +239,7 @@ async fn runtime_information_requires_a_role_and_lists_capabilities() {
     let meta = read("system-meta").await;
     assert_eq!(meta["capabilities"]["mcp_protocol_versions"], json!(["2025-11-25", "2026-07-28"]));
     assert_eq!(meta["limits"]["request_body_bytes"], 1_048_576);
-    // A workload is a tool only with a form, and only for callers that may run it.
+    // A workload is a tool only if it has a form, and only for callers that may execute it.
     let names = |manifest: Value| -> Vec<String> {
         manifest["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     };

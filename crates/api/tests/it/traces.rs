@@ -1,4 +1,4 @@
-//! Distributed traces from the caller's span to each statement.
+//! Distributed traces, from the caller's span down to each database statement.
 
 use crate::{
     captured_telemetry::CapturedServer, fixture::WorkspaceFixture, guardrail::evidence_documents,
@@ -18,7 +18,7 @@ fn hex(bytes: &[u8]) -> String {
 
 #[tokio::test]
 async fn traces_a_request_from_its_caller_to_its_statements() {
-    // The log level is `warn`, because it must not affect the export of spans.
+    // The log level is `warn`, which must not affect the exported spans.
     let server = CapturedServer::start("warn").await;
     let stage = WorkspaceFixture::create(&server.client).await;
     let traceparent = format!("00-{TRACE}-{PARENT}-01");
@@ -38,7 +38,7 @@ async fn traces_a_request_from_its_caller_to_its_statements() {
         .filter(|span| hex(&span.trace_id) == TRACE)
         .collect();
     let names: BTreeMap<String, &Span> = spans.iter().map(|span| (hex(&span.span_id), span)).collect();
-    // The outermost ancestor of each span below the caller's span.
+    // For each span below the caller's span, its outermost ancestor.
     let roots: BTreeSet<&str> = spans
         .iter()
         .map(|span| {
@@ -63,10 +63,10 @@ async fn traces_a_request_from_its_caller_to_its_statements() {
     assert!(!telemetry.spans.contains("a word that nobody else says"));
 }
 
-/// A text that only the tool server sends, or that only a stored row holds.
+/// A text that only the tool server sends, or that only a stored row contains.
 const CANARY: &str = "canary-qxzw-7781";
 
-/// The MCP SDK logs whole messages; none of them reaches the log or the collector.
+/// The MCP SDK logs whole messages. None of them may reach the log or the trace collector.
 #[tokio::test]
 async fn exports_no_messages_of_a_tool_server() {
     let endpoint = FaultyEndpoint::start().await;
@@ -89,7 +89,7 @@ async fn exports_no_messages_of_a_tool_server() {
         given.asset_with_version("tool_definition", "sky", tool).await,
     ];
     let workload = given.active_workload_with("desk", versions).await;
-    // Each response includes unsolicited notifications.
+    // The tool server adds unsolicited notifications to each response.
     let chatter = |method: &str, params: Value| {
         let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
         format!("event: message\ndata: {message}\n\n")
@@ -127,7 +127,7 @@ async fn exports_no_messages_of_a_tool_server() {
     assert!(!telemetry.spans.contains(CANARY), "a message of a tool server reached the collector");
 }
 
-/// PostgreSQL quotes the row that it refuses. The server logs only the SQLSTATE and the constraint.
+/// PostgreSQL quotes a refused row in its error. The server logs only the SQLSTATE and the constraint.
 #[tokio::test]
 async fn logs_sqlstate_and_constraint_of_a_refused_statement_and_no_row() {
     let server = CapturedServer::start("trace").await;

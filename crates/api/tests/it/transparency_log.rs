@@ -12,7 +12,7 @@ const DEFAULT_TENANT: &str = "00000000-0000-7000-8000-000000000001";
 const KEY_A: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 const KEY_B: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
 
-/// Repeats a request until its response passes.
+/// Repeats a request until the check accepts its response.
 async fn wait_for<T>(request: Request, check: impl Fn(&fairway_testkit::app::Response) -> Option<T>) -> T {
     let passed = async {
         loop {
@@ -31,7 +31,7 @@ fn parse(response: &fairway_testkit::app::Response) -> Option<(SignedNote, Check
     Some((note, checkpoint))
 }
 
-/// The latest checkpoint, once it covers that many events.
+/// The latest checkpoint, as soon as it covers this number of events.
 async fn checkpoint(app: &TestApp, size: usize) -> (SignedNote, Checkpoint) {
     let size = u64::try_from(size).unwrap();
     wait_for(app.get("/v1/audit/checkpoint"), |response| {
@@ -58,7 +58,7 @@ fn hashes(value: &Value) -> Vec<TreeHash> {
     value.as_array().unwrap().iter().map(hash).collect()
 }
 
-/// Adds sequenced facts behind those of the fixture.
+/// Appends sequenced facts to the log of the fixture.
 async fn add_facts(app: &TestApp, count: u32) {
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = format!(
@@ -73,7 +73,7 @@ async fn add_facts(app: &TestApp, count: u32) {
     owner.batch_execute(&sql).await.unwrap();
 }
 
-/// The leaf hashes of the log, by SQL.
+/// The leaf hashes of the log, read with SQL.
 async fn leaves(app: &TestApp) -> Vec<TreeHash> {
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT sha256('\\x00'::bytea || body) AS leaf FROM fact_order JOIN fact USING (tenant_id, fact_id)
@@ -94,7 +94,7 @@ async fn signed_checkpoint_and_proofs_cover_every_event() {
     assert_eq!(keys.len(), 1);
     assert_eq!(keys[0].name(), checkpoint.origin);
     assert!(note.is_signed_by(&keys[0]));
-    // Published checkpoints are kept outside the database.
+    // Published checkpoints are archived outside the database.
     let folder = app.home().join(format!("facts/checkpoints/{DEFAULT_TENANT}/00000000000000/00000000000000000"));
     let archived = folder.join(format!("{:020}", checkpoint.size));
     assert_eq!(std::fs::read_to_string(archived).unwrap(), note.to_string());
@@ -118,7 +118,7 @@ async fn signed_checkpoint_and_proofs_cover_every_event() {
         assert_eq!(proof["root_hash"], checkpoint.root.to_string());
         assert!(claim.is_shown_by(&hashes(&proof["proof"])), "{proof}");
     }
-    // The proof against the tree of an earlier checkpoint.
+    // Requests an inclusion proof against the tree of an earlier checkpoint.
     let first = events.last().unwrap()["event_id"].as_str().unwrap();
     let proof = app.get(format!("/v1/audit/events/{first}/inclusion-proof?tree_size=3")).await.expect(200);
     let mut early = TreeEdge::default();
@@ -156,7 +156,8 @@ async fn later_checkpoints_extend_earlier_ones_across_tiles() {
         assert_eq!((hash(&proof["from_root_hash"]), hash(&proof["root_hash"])), (claim.from_root, claim.to_root));
         assert!(claim.is_shown_by(&hashes(&proof["proof"])), "{proof}");
     }
-    // Tiles hold the hashes of their level; full ones are in the artifact store, partial ones in the database.
+    // Tiles contain the hashes of their level. Complete tiles are in the artifact store, and partial ones in the
+    // database.
     let rest = usize::try_from(last.size).unwrap() % TILE_HASHES;
     let partial = last.size / 256;
     for (path, from, count) in [
@@ -234,7 +235,8 @@ async fn logs_and_proofs_stay_within_their_tenant_and_scope() {
     };
     let (mine, others, abroads) =
         (newest(&here, DEFAULT_TENANT).await, newest(&there, DEFAULT_TENANT).await, newest(&foreign, &abroad).await);
-    // An auditor of a workspace proves its events, and reads the checkpoint that the proof is for.
+    // An auditor of a workspace can request proofs of the workspace's events, and read the checkpoint that the
+    // proofs refer to.
     app.get(&mine).as_actor("user:auditor").await.expect(200);
     assert_eq!(app.get("/v1/audit/checkpoint").as_actor("user:auditor").await.status, 200);
     app.get(&others).as_actor("user:auditor").await.expect_refusal(404, "not_found");
@@ -242,7 +244,7 @@ async fn logs_and_proofs_stay_within_their_tenant_and_scope() {
         let refused = app.get(path).as_actor("user:viewer").await.expect_refusal(403, "forbidden");
         assert_eq!(refused["permission"], "audit.view", "{path}");
     }
-    // Another tenant has another log, under another name, which its keys sign.
+    // Another tenant has its own log. The log has another name and other signing keys.
     app.get(&abroads).await.expect_refusal(404, "not_found");
     let (foreign_note, foreign_checkpoint) = wait_for(app.get("/v1/audit/checkpoint").in_tenant(&abroad), |response| {
         parse(response).filter(|(_, checkpoint)| checkpoint.size > 0)
@@ -255,7 +257,7 @@ async fn logs_and_proofs_stay_within_their_tenant_and_scope() {
     app.get("/v1/audit/checkpoint").in_tenant(&abroad).as_actor("user:auditor").await.expect_refusal(404, "not_found");
 }
 
-/// Changed bytes of a fact and of a tile are withheld, not proven.
+/// The server withholds proofs and tiles if stored bytes were changed.
 #[tokio::test]
 async fn changed_facts_and_tiles_are_not_proven() {
     let app = TestApp::start().await;
@@ -279,7 +281,7 @@ async fn changed_facts_and_tiles_are_not_proven() {
     assert_eq!(bytes.len(), 256 * 32);
     bytes[7] ^= 1;
     std::fs::write(&tile, bytes).unwrap();
-    // This server has verified tiles in its memory; the next one reads them.
+    // This server has the verified tile in memory. The second server reads the changed tile.
     app.get("/v1/audit/tile/0/000").await;
     let second = TestApp::builder().sharing_storage_of(&app).start().await;
     second.get("/v1/audit/tile/0/000").await.expect_refusal(500, "internal");
@@ -330,14 +332,14 @@ async fn rotation_signs_with_both_keys_and_then_with_the_new_one() {
     .await;
 }
 
-/// A database that was restored from an older dump contradicts the checkpoints outside it.
+/// A database that was restored from an older dump contradicts the checkpoints that are archived outside it.
 #[tokio::test]
 async fn restored_log_publishes_no_checkpoint_and_others_do() {
     let app = TestApp::start().await;
     add_facts(&app, 40).await;
     let (_, published) = checkpoint(&app, 40).await;
     let owner = app.database().connect_as_owner().await.unwrap();
-    // The dump lacks the newest fact and the tree.
+    // The simulated dump lacks the newest fact and the tree.
     let restore = format!(
         "BEGIN;
          ALTER TABLE fact_order DISABLE TRIGGER append_only;
@@ -349,7 +351,7 @@ async fn restored_log_publishes_no_checkpoint_and_others_do() {
         last = published.size - 1
     );
     owner.batch_execute(&restore).await.unwrap();
-    // The log grows again, with another fact at that index. The log of a new tenant is not affected.
+    // The log grows again, with a different fact at the index of the lost one. Logs of new tenants are not affected.
     for slug in ["abroad", "elsewhere"] {
         let tenant = app.fixtures().tenant(slug).await;
         wait_for(app.get("/v1/audit/checkpoint").in_tenant(&tenant), parse).await;

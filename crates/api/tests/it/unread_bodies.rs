@@ -1,4 +1,5 @@
-//! Refusals before the server has read the body: a short body keeps the connection open, and a long one closes it.
+//! Refusals before the server has read the request body. After a short body the connection stays open, and a long
+//! body closes it.
 
 use fairway_testkit::TestApp;
 use std::time::Duration;
@@ -13,11 +14,11 @@ async fn send_two_requests(app: &TestApp, head: &str, body: &[u8]) -> (String, b
     let address = app.address();
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(format!("{head}\r\nHost: {address}\r\n\r\n").as_bytes()).await.unwrap();
-    // The server refuses the head before the body arrives.
+    // The pause lets the server refuse the head before the body arrives.
     sleep(Duration::from_millis(50)).await;
     stream.write_all(body).await.unwrap();
     sleep(Duration::from_millis(50)).await;
-    // The write fails if the server has closed the connection.
+    // The write fails if the server has already closed the connection, which is ignored.
     let _ = stream.write_all(format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).await;
     let mut seen = Vec::new();
     let mut part = [0; 4096];
@@ -36,7 +37,8 @@ async fn refusals_drain_short_bodies_and_close_on_long_ones() {
     let short = r#"{"slug":"a","asset_kind":"prompt"}"#;
     let length = short.len();
     let chunked = format!("{length:x}\r\n{short}\r\n0\r\n\r\n");
-    // Refused because of the path, the caller, the tenant, the media type, an unknown parameter, and the method.
+    // These heads are refused because of the path, the caller, the tenant, the media type, an unknown parameter, and
+    // the method.
     let heads = [
         (format!("POST /v1/nowhere HTTP/1.1\r\n{json}"), "404"),
         (format!("POST /v1/assets HTTP/1.1\r\n{json}\r\nX-Actor-Ref: nobody"), "422"),
@@ -55,7 +57,7 @@ async fn refusals_drain_short_bodies_and_close_on_long_ones() {
         assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{head}: {text}");
         assert!(second, "{head}: {text}");
     }
-    // The server waits neither for a long body nor for a body that does not arrive.
+    // The server waits neither for a long body, nor for a short body that never arrives.
     for length in [1 << 20, 500] {
         let head = format!("POST /v1/nowhere HTTP/1.1\r\n{json}\r\nContent-Length: {length}");
         let (text, second) = send_two_requests(&app, &head, b"{").await;

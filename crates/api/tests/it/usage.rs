@@ -1,4 +1,4 @@
-//! Usage of runs: tokens and cost in lists, filters of the list, totals, and the metrics of ended runs.
+//! Usage of runs: tokens and cost in the list of runs, its filters, totals, and metrics of ended runs.
 
 use crate::{
     dispatch::submit_queued_run,
@@ -15,7 +15,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// A provider that reports three input tokens, two output tokens and a cost of seven, or refuses.
+/// A provider that refuses, or answers with three input tokens, two output tokens and a cost of seven.
 #[derive(Default)]
 struct PricedProvider {
     refuses: AtomicBool,
@@ -53,7 +53,7 @@ async fn rows(app: &TestApp, path: &str) -> Vec<Value> {
     app.get(path).await.expect(200).as_array().unwrap().clone()
 }
 
-/// The value of a series of `/metrics`; zero for an absent one.
+/// The value of a series in `/metrics`, or zero if the series is absent.
 async fn metric(app: &TestApp, series: &str) -> u64 {
     let text = app.get("/metrics").await.text();
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
@@ -189,7 +189,7 @@ async fn usage_totals_the_ended_runs_by_workload_model_and_day() {
     }
 }
 
-/// Usage counts the runs of the caller's scopes only: of its workspace, its workload, and its tenant.
+/// Usage covers only runs in the caller's scopes: its workspace, its workload, or its tenant.
 #[tokio::test]
 async fn usage_counts_only_the_runs_that_the_caller_may_view() {
     let (app, _provider) = start().await;
@@ -229,7 +229,7 @@ async fn usage_counts_only_the_runs_that_the_caller_may_view() {
     app.get("/v1/usage").as_actor("anonymous").await.expect_refusal(403, "forbidden");
     let foreign = app.get(format!("/v1/usage?workspace_id={next_door}")).as_actor("user:here").await;
     assert!(matches!(foreign.status, 403 | 404), "{foreign}");
-    // Another tenant counts its own runs only, and its workspace is unknown here.
+    // Another tenant sees only its own usage. Its workspace is unknown to this tenant.
     let theirs = app.get("/v1/usage").in_tenant(&abroad.tenant).await.expect(200);
     assert_eq!(theirs.as_array().unwrap().len(), 1, "{theirs}");
     assert_eq!(theirs[0]["workload_id"], abroad.workload.workload_id);
@@ -238,7 +238,8 @@ async fn usage_counts_only_the_runs_that_the_caller_may_view() {
     app.get(format!("/v1/usage?workspace_id={}", abroad.workspace)).await.expect_refusal(404, "not_found");
 }
 
-/// A run that a worker ends after its caller has left, a synchronous one and a denied one count once each.
+/// Each run is counted once: a run that a worker ends after its caller has disconnected, a synchronous run, and a
+/// denied run.
 #[tokio::test]
 async fn metrics_count_each_ended_run_once_whoever_waits() {
     let (app, provider) = start().await;
@@ -260,7 +261,7 @@ async fn metrics_count_each_ended_run_once_whoever_waits() {
         (r#"fairway_execution_tokens_total{direction="output",workload="main"}"#, 4),
         (r#"fairway_execution_cost_micros_total{workload="main"}"#, 14),
     ] {
-        // The end is stored before it is counted.
+        // The end of a run is stored before it is counted, so the metrics are polled.
         let mut counted = 0;
         for _ in 0..100 {
             counted = metric(&app, series).await;

@@ -1,4 +1,4 @@
-//! The inputs of a use case become the form of its workload.
+//! The inputs of a use case become the input form of its workload.
 
 use crate::fixture::WorkspaceFixture;
 use fairway_testkit::{
@@ -18,7 +18,7 @@ async fn publish(stage: &WorkspaceFixture<'_>, made: &Value) -> Response {
     stage.app.post(path, json!({})).await
 }
 
-/// Brings the release of a published use case to `active`; returns its workload.
+/// Takes the release of a published use case to `active`. Returns its workload.
 async fn activate(stage: &WorkspaceFixture<'_>, published: &Value) -> Value {
     let release = published["release_id"].as_str().unwrap();
     stage.fixtures.transition(release, "review_ready").await;
@@ -29,7 +29,7 @@ async fn activate(stage: &WorkspaceFixture<'_>, published: &Value) -> Value {
     stage.app.get(format!("/v1/workloads/{}", published["workload_id"].as_str().unwrap())).await.expect(200)
 }
 
-/// A bundle whose flow declares these inputs.
+/// A bundle plan whose flow declares these inputs.
 fn declaring(stage: &WorkspaceFixture<'_>, inputs: Value) -> Value {
     let mut bundle = stage.bundle(&[]);
     bundle["flow"]["trigger"] = json!({ "type": "api_request", "inputs_schema": inputs });
@@ -97,7 +97,7 @@ async fn inputs_without_a_form_field_are_refused_at_creation() {
     assert_eq!(app.get(stage.use_case_path("")).await.expect(200), json!([]));
 }
 
-/// The built-in provider lets a description name values as it likes.
+/// The built-in provider copies names of inputs from the description, in any spelling.
 #[tokio::test]
 async fn generated_inputs_with_capitals_are_published_and_run() {
     let app = TestApp::start().await;
@@ -113,7 +113,7 @@ async fn generated_inputs_with_capitals_are_published_and_run() {
     assert_eq!(run.await.expect(200)["status"], "completed");
 }
 
-/// A bundle of earlier rules cannot be published, and says why.
+/// A stored bundle plan that current rules refuse cannot be published. The refusal names the cause.
 #[tokio::test]
 async fn stored_bundles_of_earlier_rules_name_the_cause() {
     let app = TestApp::start().await;

@@ -1,10 +1,10 @@
-//! What the release of a use case depends on: the access of the use case, and the policy bundle that publication reuses.
+//! Prerequisites of a use case's release: access to its connections, and the policy bundle that publication reuses.
 
 use crate::fixture::WorkspaceFixture;
 use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};
 
-/// Submits the release of a use case; returns its identifier.
+/// Submits the release of a use case. Returns the release's identifier.
 async fn submit(stage: &WorkspaceFixture<'_>, use_case: &str) -> String {
     let read = stage.app.get(stage.use_case_path(&format!("/{use_case}"))).await.expect(200);
     let release = read["release_id"].as_str().unwrap().to_owned();
@@ -22,7 +22,7 @@ async fn activate(stage: &WorkspaceFixture<'_>, release: &str) -> Response {
     stage.app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": "active" })).await
 }
 
-/// The gate of the use case.
+/// The gate of the release that concerns its use case.
 async fn gate(stage: &WorkspaceFixture<'_>, release: &str) -> Value {
     let gates = stage.app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
     gates.as_array().unwrap().iter().find(|gate| gate["gate"] == "use_case").unwrap().clone()
@@ -81,7 +81,7 @@ async fn releases_of_use_cases_that_become_active_later_take_lanes() {
     stage.create_connection(&name).await;
     app.post(stage.use_case_path(&format!("/{use_case}/activate")), json!({})).await.expect(200);
     activate(&stage, &release).await.expect(200);
-    // What is live stays live.
+    // Archiving the use case does not affect the active release.
     app.post(stage.use_case_path(&format!("/{use_case}/archive")), json!({})).await.expect(200);
     assert_eq!(app.get(format!("/v1/releases/{release}")).await.expect(200)["state"], "active");
 }

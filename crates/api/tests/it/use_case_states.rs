@@ -15,7 +15,7 @@ async fn act(stage: &WorkspaceFixture<'_>, use_case: &str, verb: &str) -> Respon
     stage.app.post(stage.use_case_path(&format!("/{use_case}/{verb}")), body).await
 }
 
-/// A new use case in a status.
+/// Creates a use case in this status.
 async fn in_status(stage: &WorkspaceFixture<'_>, status: &str) -> String {
     if status == "pending_access" {
         return stage.create_pending_use_case(&stage.unique_name()).await;
@@ -68,7 +68,7 @@ async fn each_status_allows_exactly_its_operations() {
     }
 }
 
-/// `If-Match` names the revision of the resource that the path names.
+/// `If-Match` refers to the revision of the resource in the path.
 #[tokio::test]
 async fn every_transition_checks_the_revision() {
     let app = TestApp::start().await;
@@ -83,7 +83,7 @@ async fn every_transition_checks_the_revision() {
         ("deny_access_request", 200),
     ] {
         let request = stage.successful_request(operation).await;
-        // A draft and a pending request have the first revision, a published use case the second.
+        // A draft and a pending access request have revision 1. A published use case has revision 2.
         let revision = if matches!(operation, "activate_use_case" | "reopen_use_case") { 2 } else { 1 };
         for stale in [revision - 1, revision + 1] {
             let refused = request.clone().header("If-Match", format!("\"{stale}\"")).await;
@@ -143,7 +143,7 @@ async fn list_filters_by_status_and_readiness() {
     }
 }
 
-/// A list costs as much for large bundles as for small ones.
+/// Listing use cases costs as much with large bundle plans as with small ones.
 #[tokio::test]
 async fn lists_do_not_read_the_bundles() {
     let app = TestApp::start().await;
@@ -155,7 +155,7 @@ async fn lists_do_not_read_the_bundles() {
     assert_eq!(app.get(stage.use_case_path("")).await.expect(200), json!([read]));
 }
 
-/// A policy whose routes have no account on this server cannot be reached.
+/// If no route of the model policy has an account on this server, the policy is unreachable.
 #[tokio::test]
 async fn publication_requires_a_reachable_model_policy() {
     let app = TestApp::start().await;

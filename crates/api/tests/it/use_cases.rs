@@ -1,4 +1,4 @@
-//! Use cases from draft to active, their connections and access requests.
+//! Use cases from draft to active, with their connections and access requests.
 
 use crate::fixture::{WORKSPACE, WorkspaceFixture};
 use fairway_testkit::TestApp;
@@ -38,9 +38,9 @@ async fn published_use_case_without_connections_is_active_and_runs() {
     assert_eq!(pieces.len(), 4);
     assert!(pieces.iter().all(|piece| piece["id"].is_string() && piece["ref"].is_string()), "{bundle}");
     assert_eq!(bundle["flow_steps"][0], json!({ "id": "answer", "type": "llm_call" }));
-    // The single policy bundle of the workspace is reused.
+    // Publication reuses the workspace's policy bundle, because there is only one.
     assert_eq!(pieces[3]["ref"], "main-policy");
-    // The release goes the same way as any other.
+    // From here on, the release is approved and activated like any other.
     stage.fixtures.transition(release, "review_ready").await;
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), verdict).await.expect(201);
@@ -65,7 +65,7 @@ async fn last_grant_activates_in_one_commit() {
     let app = TestApp::start().await;
     let stage = WorkspaceFixture::create(&app).await;
     let use_case = stage.create_use_case(&["crm", "mail"]).await;
-    // A caller that may create the connections gets their names.
+    // A caller that may create the connections gets the names of the missing ones.
     let refused = act(&stage, &use_case, "publish").await.expect_refusal(422, "connections_missing");
     assert_eq!(refused["connections"], json!(["crm", "mail"]));
     assert_eq!(status(&stage, &use_case).await, "draft");
@@ -128,7 +128,7 @@ async fn denial_keeps_the_use_case_pending_until_the_connection_exists() {
     assert_eq!(app.get(&ready).await.expect(200), json!([]));
     let connection = stage.create_connection("crm").await;
     assert_eq!(app.get(&ready).await.expect(200)[0]["use_case_id"], use_case.as_str());
-    // A disabled or an expired connection is not usable.
+    // A disabled connection and an expired connection are not usable.
     let change = |body: Value| app.patch(format!("/v1/connections/{connection}"), body);
     for unusable in
         [json!({ "status": "disabled" }), json!({ "status": "active", "expires_at": "2020-01-01T00:00:00Z" })]
@@ -222,7 +222,7 @@ async fn readers_without_connection_read_get_a_redacted_bundle() {
     assert_eq!(read, empty);
 }
 
-/// The slug of the policy bundle of a newly published use case.
+/// Publishes a new use case. Returns the slug of its policy bundle.
 async fn published_policy(stage: &WorkspaceFixture<'_>) -> String {
     let use_case = stage.create_use_case(&[]).await;
     act(stage, &use_case, "publish").await.expect(200);
@@ -234,7 +234,7 @@ async fn published_policy(stage: &WorkspaceFixture<'_>) -> String {
 async fn the_sole_policy_bundle_of_the_workspace_is_reused() {
     let app = TestApp::start().await;
     let stage = WorkspaceFixture::create(&app).await;
-    // Other workspaces of the namespace have more and newer bundles than a page of a list.
+    // Other workspaces of the namespace have more policy bundles than fit on a list page. All of them are newer.
     let owner = app.database().connect_as_owner().await.unwrap();
     let others = format!(
         "INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier, workspace_id,
@@ -245,7 +245,7 @@ async fn the_sole_policy_bundle_of_the_workspace_is_reused() {
     );
     assert_eq!(owner.execute(&others, &[]).await.unwrap(), 250);
     assert_eq!(published_policy(&stage).await, "main-policy");
-    // With a second own bundle none is the workspace's, so publication makes one.
+    // The workspace now has two bundles, so publication cannot select one and creates a new bundle.
     stage.fixtures.policy("second-policy").await;
     let minted = published_policy(&stage).await;
     assert!(minted.starts_with("ticket-triage-") && minted.ends_with("-policy"), "{minted}");

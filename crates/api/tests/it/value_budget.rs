@@ -1,4 +1,4 @@
-//! The byte budget for the values of a run.
+//! The byte budget for all values of a run.
 
 use crate::{
     execution::{model_call_flow, run, wait_until_ended},
@@ -7,9 +7,9 @@ use crate::{
 use fairway_testkit::{Behaviour, StubProvider, TestApp};
 use serde_json::{Value, json};
 
-/// A short flow in which every step repeats the output of the step before it (T14, T45).
+/// A short flow in which every step multiplies the output of the previous step (T14, T45).
 ///
-/// `output` is the step's output; `FIRST_EVENTS` stands for a reference to the previous output.
+/// `output` is a step's output. In it, `BEFORE` stands for a reference to the previous output.
 fn multiplying_flow(steps: usize, output: &str) -> String {
     let mut yaml = "entry_step: s0\nsteps:\n".to_owned();
     yaml.push_str("  - { id: s0, type: task, action: evaluate_policy }\n");
@@ -42,7 +42,7 @@ async fn flow_that_multiplies_its_values_fails_at_its_budget() {
         let read = wait_until_ended(&app, &failed["execution_id"]).await;
         assert_eq!(read["outcome"], "failure", "{slug}");
     }
-    // The responses of providers count against the budget as well.
+    // Responses of model providers also count against the budget.
     let flow = given.flow("asked", &model_call_flow("model_policy")).await;
     let model = given.model_policy("model").await;
     let versions = vec![policy.clone(), flow, model, given.prompt("prompt").await];
@@ -50,7 +50,7 @@ async fn flow_that_multiplies_its_values_fails_at_its_budget() {
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "x");
     provider.set_behaviour(Behaviour::Answers("x".repeat(17 << 20)));
     assert_eq!(run(&app, &workload).await.expect(200)["error"]["code"], "value_too_large");
-    // A flow below the budget completes.
+    // A flow whose values stay below the budget completes.
     let flow = given.flow("modest", &multiplying_flow(3, &format!("{{ a: '{}' }}", "BEFORE".repeat(30)))).await;
     let modest = given.active_workload_with("modest", vec![policy, flow]).await;
     assert!(run(&app, &modest).await.expect(200)["output"]["a"].as_str().is_some_and(|output| output.len() > 10_000));

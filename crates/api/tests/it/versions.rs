@@ -65,15 +65,15 @@ async fn versions_carry_labels_and_notes() {
     assert_eq!(field_errors(&hidden), [("change_note".to_owned(), "invalid_text".to_owned())]);
 }
 
-/// The paths and codes of the field errors of a refusal.
+/// The paths and codes of the field errors in a refusal.
 fn field_errors(answer: &Response) -> Vec<(String, String)> {
     let refused = answer.expect_refusal(422, "validation_error");
     let text = |problem: &Value, name: &str| problem[name].as_str().unwrap().to_owned();
     refused["fields"].as_array().unwrap().iter().map(|problem| (text(problem, "path"), text(problem, "code"))).collect()
 }
 
-/// The rules of a body report together, by path. Rules that compare the body with other parts of the request come after
-/// them.
+/// All violated rules of the body's fields are reported together, ordered by path. Rules that relate the body to
+/// other parts of the request are checked afterwards.
 #[tokio::test]
 async fn reports_every_invalid_field_of_a_body_at_once() {
     let app = TestApp::start().await;
@@ -137,7 +137,7 @@ async fn reports_every_invalid_field_of_a_body_at_once() {
     assert_eq!(field_errors(&listed).len(), 2, "{listed}");
 }
 
-/// A version is created from a workspace that sees its asset. The body or the query names the workspace, or neither.
+/// A version can be created from any workspace that sees its asset. The body or the query may name the workspace.
 #[tokio::test]
 async fn creates_versions_from_a_workspace() {
     let app = TestApp::start().await;
@@ -164,7 +164,7 @@ async fn creates_versions_from_a_workspace() {
     }
 }
 
-/// Errors truncate the member names that they repeat.
+/// Errors that repeat member names of the content truncate long names.
 #[tokio::test]
 async fn error_paths_truncate_long_member_names() {
     let app = TestApp::start().await;
@@ -190,7 +190,7 @@ async fn error_paths_truncate_long_member_names() {
     assert!(answer.status == 201 || answer.body.len() < 2_000, "{} bytes", answer.body.len());
 }
 
-/// A note is free text: facts do not contain it, and it can be erased without its version.
+/// A change note is free text. Facts do not contain it, and it can be erased without erasing the version.
 #[tokio::test]
 async fn change_notes_can_be_erased() {
     let app = TestApp::start().await;
@@ -245,7 +245,7 @@ async fn diffs_any_two_versions_of_an_asset() {
     }
 }
 
-/// The size of large versions bounds a page, and the remaining versions follow on further pages.
+/// The size of versions also limits a page. The remaining versions are on further pages.
 #[tokio::test]
 async fn pages_of_large_versions_are_bounded_by_size() {
     let app = TestApp::start().await;
@@ -271,8 +271,8 @@ async fn pages_of_large_versions_are_bounded_by_size() {
     assert_eq!(pages, 3, "five versions of 255 KiB on a page");
 }
 
-/// Policy tests run up to their time limit, and a flow is read value by value (T12, T13). The thread must serve other
-/// requests meanwhile.
+/// Policy tests run up to their time limit, and a flow is read value by value (T12, T13). The worker thread must
+/// serve other requests meanwhile.
 #[tokio::test]
 async fn validation_of_heavy_content_does_not_block_the_thread() {
     let app = TestApp::start().await;

@@ -1,4 +1,5 @@
-//! Webhooks as receivers read them: by the packages of Standard Webhooks and CloudEvents, in Python and JavaScript.
+//! Webhooks as their receivers process them, with the Standard Webhooks and CloudEvents packages in Python and
+//! JavaScript.
 
 use crate::{
     delivery::{KEY, NEXT_KEY, await_status, server, suspend, want, webhook},
@@ -14,15 +15,15 @@ use std::{
 };
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-/// A key that signed nothing.
+/// A valid key that was not used for any signature.
 const OTHER_KEY: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 
-/// What `cargo xtask test` installed.
+/// The path of a tool that `cargo xtask test` installed, from an environment variable.
 fn installed(variable: &str) -> std::ffi::OsString {
     env::var_os(variable).unwrap()
 }
 
-/// The verifiers by language.
+/// The commands of the verifiers, by language.
 fn verifiers() -> [(&'static str, Command); 2] {
     let mut python = Command::new(installed("FAIRWAY_TEST_RECEIVERS_PYTHON"));
     python.arg(format!("{ROOT}/tools/receivers/verify.py"));
@@ -31,7 +32,7 @@ fn verifiers() -> [(&'static str, Command); 2] {
     [("Python", python), ("JavaScript", javascript)]
 }
 
-/// The verdict of each key, and the event.
+/// Runs a verifier on a received request. Returns the verdict for each key, and the parsed event.
 fn read_by(mut verifier: Command, request: &RecordedRequest, keys: &[&str]) -> (Vec<String>, Value) {
     let headers: BTreeMap<_, _> = request.headers.iter().cloned().collect();
     let body = std::str::from_utf8(&request.body).unwrap();

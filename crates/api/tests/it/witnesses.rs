@@ -1,4 +1,4 @@
-//! A witness on loopback cosigns checkpoints, and `verify_bundle` asks for its cosignature.
+//! A witness on loopback cosigns checkpoints, and `verify_bundle` requires its cosignature.
 
 use actix_web::{App, HttpResponse, HttpServer, dev::ServerHandle, web};
 use fairway_domain::{
@@ -16,7 +16,7 @@ use std::{
 
 const SECONDS: u64 = 1_790_000_000;
 
-/// What the witness cosigned last.
+/// The state of the witness: its key, and the checkpoint that it cosigned last.
 struct WitnessState {
     key: WitnessKey,
     signing: NoteSigningKey,
@@ -49,7 +49,7 @@ impl LoopbackWitness {
         Self { state, address, server: handle }
     }
 
-    /// The setting of the server.
+    /// The value of the server setting that configures this witness.
     fn setting(&self) -> String {
         format!("{} {}", self.state.key, self.address)
     }
@@ -57,12 +57,12 @@ impl LoopbackWitness {
 
 impl Drop for LoopbackWitness {
     fn drop(&mut self) {
-        // The future of the stop needs no one to wait: the server received the command.
+        // The returned future need not be awaited, because the server has received the stop command.
         drop(self.server.stop(false));
     }
 }
 
-/// The protocol of witnesses, as far as a witness of one log needs it.
+/// The witness protocol (C2SP `tlog-witness`), reduced to what a witness of one log needs.
 async fn add_checkpoint(state: web::Data<WitnessState>, body: String) -> HttpResponse {
     if state.is_down.load(Ordering::SeqCst) {
         return HttpResponse::ServiceUnavailable().finish();
@@ -100,7 +100,7 @@ fn note_of(response: &Response) -> Option<(SignedNote, Checkpoint)> {
     Some((note, checkpoint))
 }
 
-/// The latest checkpoint that passes a check.
+/// The latest checkpoint, as soon as it passes the check.
 async fn checkpoint_where(app: &TestApp, check: impl Fn(&SignedNote, &Checkpoint) -> bool) -> Checkpoint {
     let passed = async {
         loop {
@@ -156,7 +156,7 @@ async fn witness_cosigns_checkpoints_and_verifiers_require_it() {
     let stranger = WitnessKey::new("witness.example/w", &NoteSigningKey::from_seed(&[42; 32]).public_key()).unwrap();
     assert!(!verify(&[stranger]).has_passed());
 
-    // Without its witness the log continues, with fewer signatures.
+    // While the witness is down, the log publishes checkpoints without its cosignature.
     witness.state.is_down.store(true, Ordering::SeqCst);
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "y" } })).await.expect(200);
     checkpoint_where(&app, |note, checkpoint| {

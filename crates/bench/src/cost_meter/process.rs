@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// A tick of processor accounting; Linux reports hundredths of a second on every machine.
+/// The duration of one tick. Linux reports processor times in hundredths of a second on every machine.
 const TICK: Duration = Duration::from_millis(10);
 
 /// The relevant fields of `/proc/<pid>/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     parent: u32,
-    /// User and system time in ticks.
+    /// User and system time of the process itself, in ticks.
     own: u32,
-    /// The same of children that ended and were waited for.
+    /// User and system time of its children that ended and were waited for, in ticks.
     ended_children: u32,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn time_with_children(process: u32) -> Result<Duration> {
     let main = stat(process).with_context(|| format!("process {process} does not exist"))?;
     let mut ticks = main.own.saturating_add(main.ended_children);
     for entry in fs::read_dir("/proc")? {
-        // Processes that end during the iteration count as ended children.
+        // A child that ends during the iteration is counted by its parent's `ended_children`.
         let Some(child) = entry?.file_name().to_str().and_then(|name| name.parse().ok()).and_then(stat) else {
             continue;
         };
@@ -63,7 +63,8 @@ fn stat(process: u32) -> Option<Stat> {
     parse_stat(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
-/// The program name is in parentheses and may contain anything, so fields are counted after the last one.
+/// Counts fields after the last closing parenthesis: the program name is in parentheses and may itself contain any
+/// character.
 fn parse_stat(line: &str) -> Option<Stat> {
     let (_, rest) = line.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
@@ -74,13 +75,14 @@ fn parse_stat(line: &str) -> Option<Stat> {
     Some(Stat { parent, own, ended_children })
 }
 
-/// Sums user, nice, system, and interrupt times. Excludes idle, I/O wait, and steal time, which no local process
-/// spent.
+/// Sums user, nice, system and interrupt times. Idle, I/O wait and steal times are excluded, because no local
+/// process used them.
 fn busy_ticks(text: &str) -> Option<u32> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let busy = line.split_whitespace().enumerate().filter(|(index, _)| matches!(index, 0..=2 | 5 | 6));
     let ticks: Option<Vec<u64>> = busy.map(|(_, field)| field.parse().ok()).collect();
-    // Only differences matter. At a hundred ticks per second and processor, the sum wraps after a year.
+    // Only differences of this sum are used, so wrapping is harmless. At a hundred ticks per second and processor,
+    // the sum wraps after a year.
     u32::try_from(ticks?.iter().sum::<u64>() % u64::from(u32::MAX)).ok()
 }
 

@@ -16,7 +16,8 @@ use crate::run::{Findings, Measurement, ScenarioMeasurement};
 use crate::statement_count::StatementCounts;
 use crate::thresholds::TargetResult;
 
-/// Durations are in milliseconds, memory and log in bytes, rates per second.
+/// Renders the results as JSON. Durations are in milliseconds, memory and write-ahead log in bytes, and rates per
+/// second.
 pub(super) fn to_json(findings: &Findings, judged: &[TargetResult]) -> Value {
     let machine = &findings.machine;
     let idle = &findings.idle;

@@ -15,12 +15,12 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     /// The major version of PostgreSQL.
     pub(crate) postgres: u32,
-    /// The load average of the preceding minute.
+    /// The load average of the minute before the benchmark.
     pub(crate) load: String,
 }
 
 impl Machine {
-    /// Describes this machine; called before the benchmark loads it.
+    /// Describes this machine. Must be called before the benchmark loads the machine.
     pub(crate) fn current(postgres: u32) -> Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let field = |text: String, name: &str| {

@@ -72,7 +72,7 @@ fn rates(out: &mut String, measured: &[ScenarioMeasurement]) {
     out.push('\n');
 }
 
-/// Each scenario on a small database, and with a year of runs.
+/// The table that compares each scenario on a small database and on a database with a year of runs.
 fn growth(out: &mut String, findings: &Findings) {
     if findings.interleaved.is_empty() {
         return;
@@ -138,7 +138,7 @@ fn baselines(out: &mut String, measured: &[ScenarioMeasurement]) {
     out.push('\n');
 }
 
-/// The database cost of a request, at the highest number of clients.
+/// The table of database costs for each request, at the highest number of clients.
 fn requests(out: &mut String, findings: &Findings) {
     out.push_str(
         "| per request | round trips | statements, background tasks included | commits of the request | commit records, background tasks \
@@ -206,7 +206,7 @@ fn process(out: &mut String, findings: &Findings) {
     out.push('\n');
 }
 
-/// Reads of hidden resources and of unused identifiers.
+/// The table of response times for hidden resources and for unused identifiers.
 fn timing_oracle(out: &mut String, findings: &Findings) {
     if findings.timing_oracle.is_empty() {
         return;
@@ -273,7 +273,7 @@ pub(super) mod tests {
     use crate::thresholds::judge;
     use crate::timing_oracle::{ResourceKind, tests::compared};
 
-    /// Findings with constant measurements.
+    /// Results with constant measurements, for unit tests.
     pub(in crate::report) fn findings() -> Findings {
         let stretch = |requests: u64| Measurement {
             tally: tally(requests),

@@ -1,4 +1,4 @@
-//! Benchmarks that start servers of their own over the measured database.
+//! Benchmarks that start separate servers over the measured database.
 
 use anyhow::{Context as _, Result};
 
@@ -15,7 +15,7 @@ use crate::proofs::{self, ProofFigures};
 use crate::verified_tokens;
 
 impl Bench<'_> {
-    /// Uses a separate server, which may reach a receiver on this machine.
+    /// Measures notifications. Uses a separate server, whose egress guard allows a receiver on this machine.
     pub(super) async fn measure_notifications(&self) -> Result<NotificationFigures> {
         let mut receiver = start_receiver(self.home).await?;
         let start = async || start_notifier(self.home, self.postgres, &self.plan.server).await;

@@ -1,4 +1,5 @@
-//! Runs every command against a real server. The test fails for a command known to clap that no scenario runs.
+//! Runs every command against a real server. The test fails if a command that clap defines is not covered by any
+//! scenario.
 
 use crate::{
     CommandOutput, Terminal,
@@ -14,7 +15,8 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// All leaf commands with their words joined by `-`, taken from the names of the generated manual pages.
+/// All leaf commands with their words joined by `-`. They are derived from the file names of the generated manual
+/// pages.
 fn known_commands() -> BTreeSet<String> {
     let terminal = Terminal::offline();
     let folder = terminal.home.path().join("man");
@@ -30,7 +32,7 @@ fn known_commands() -> BTreeSet<String> {
     pages.iter().filter(|page| !is_group(page)).cloned().collect()
 }
 
-/// A terminal that records its successful commands.
+/// A terminal that records which commands succeeded.
 struct CommandRecorder<'w> {
     terminal: Terminal,
     known: &'w BTreeSet<String>,
@@ -55,7 +57,7 @@ impl CommandRecorder<'_> {
         value
     }
 
-    /// A refused command does not count as covered.
+    /// Runs a command that must be refused. A refused command does not count as covered.
     fn run_refused(&self, words: &[&str], code: i32) -> CommandOutput {
         let output = self.terminal.run(words);
         assert_eq!(output.code, code, "{words:?}: {}{}", output.out, output.err);
@@ -65,7 +67,7 @@ impl CommandRecorder<'_> {
 
 #[tokio::test]
 async fn runs_every_command_against_a_server() {
-    // Without a worker, queued runs stay queued and can be cancelled.
+    // The server has no worker, so queued runs stay queued and can be cancelled.
     let smtp = SmtpServer::start().unwrap();
     let app = TestApp::builder()
         .without_worker()
@@ -89,7 +91,7 @@ async fn runs_every_command_against_a_server() {
     let (first, second) = releases(&ada, &grace);
     self_approval(&ada);
     runs(&ada);
-    // Rolling back the second release returns its lanes to the first.
+    // A rollback of the second release returns its lanes to the first release.
     let back = grace.run_json(&["releases", "rollback", &second, "--reason", "Too curt."]);
     assert_eq!(back["rolled_back_to"], first.as_str(), "{back}");
     let watched = grace.run_refused(&["releases", "watch", &second], 1);
@@ -108,7 +110,7 @@ async fn runs_every_command_against_a_server() {
     assert!(missed.is_empty(), "no scenario runs {missed:?}");
 }
 
-/// One administrator requests erasures, another decides.
+/// One administrator requests erasures, and another decides on them.
 fn erasures(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) {
     let request = || {
         let requested = ada.run_json(&["erasures", "request", "user:eve"]);
@@ -144,14 +146,14 @@ fn notifications(ada: &CommandRecorder<'_>) {
     let is_over = AtomicBool::new(false);
     let (terminal, over) = (&ada.terminal, &is_over);
     std::thread::scope(|scope| {
-        // A watch shows what happens after it began, so the incidents repeat until it ends.
+        // A watch shows only events after its start, so this thread repeats the incident until the watch ends.
         scope.spawn(move || {
             while !over.load(Ordering::Relaxed) {
                 terminal.run_ok(&["workloads", "suspend", "sorter"]);
                 terminal.run_ok(&["workloads", "resume", "sorter"]);
             }
         });
-        // The other thread ends before anything is asserted.
+        // The thread is stopped before any assertion, because a failed assertion would leave it running.
         let watched = ada.terminal.run(&["notifications", "watch", "--count", "1"]);
         over.store(true, Ordering::Relaxed);
         assert_eq!(watched.code, 0, "{}{}", watched.out, watched.err);
@@ -191,7 +193,7 @@ fn assets(ada: &CommandRecorder<'_>) {
     assert_eq!(ada.run_json(&["assets", "show", "style"])["asset_kind"], "skill");
     assert_eq!(ada.run_json(&["assets", "versions", "style"]).as_array().unwrap().len(), 2);
     assert_eq!(ada.run_json(&["assets", "content", "style"])["body"], "Be kind.");
-    // The role of skills takes several versions, so a replacement names the asset.
+    // A release may bind several skills, so `--replace` identifies the replaced binding by the asset.
     let draft = ada.run_json(&["releases", "create", "sorter", "--env", "dev", "--bind", "style@v1"]);
     let draft = draft["release_id"].as_str().unwrap();
     for attempt in ["the other version", "the bound version"] {
@@ -227,7 +229,7 @@ fn held_lanes(ada: &CommandRecorder<'_>, by: &str) -> Vec<String> {
     lanes.map(|lane| lane["lane"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Submits a release outside `dev`, whose author may not approve it.
+/// Submits a release outside `dev`. Its author may not approve it there.
 fn self_approval(ada: &CommandRecorder<'_>) {
     let create = ["releases", "create", "sorter", "--env", "staging", "--bind", "sort-policy"];
     let release = ada.run_json(&create)["release_id"].as_str().unwrap().to_owned();
@@ -237,14 +239,15 @@ fn self_approval(ada: &CommandRecorder<'_>) {
     assert!(refused.err.contains("`allow_self_approval`") && !refused.err.contains("PUT "), "{}", refused.err);
     let command = "`fairway environments set staging --allow-self-approval true`";
     assert!(refused.err.contains(command), "{}", refused.err);
-    // The server accepts an empty draft for review, which nobody could activate or change.
+    // The server accepts an empty draft for review, but then it can neither be activated nor changed. The command
+    // therefore refuses it.
     let empty = ada.run_json(&["releases", "create", "sorter", "--env", "staging"]);
     let empty = empty["release_id"].as_str().unwrap();
     let refused = ada.run_refused(&["releases", "submit", empty], 1);
     assert!(refused.err.contains("binds no version") && refused.err.contains("releases bind"), "{}", refused.err);
 }
 
-/// Creates two releases that serve one after the other, the second by a rollout.
+/// Creates two releases that are active one after the other. The second one is activated by a rollout.
 fn releases(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) -> (String, String) {
     let draft = |bound: &[&str]| {
         let words = [&["releases", "create", "sorter", "--env", "dev", "--policy", "sort-policy"], bound].concat();
@@ -332,9 +335,9 @@ fn runs(ada: &CommandRecorder<'_>) {
     proofs(ada, run);
 }
 
-/// The proof of a run, which an auditor checks without the server.
+/// Creates the evidence bundle of a run, which an auditor verifies without the server.
 fn proofs(ada: &CommandRecorder<'_>, run: &str) {
-    // The command waits for a checkpoint that covers the end of the run.
+    // The command waits until a checkpoint covers the end of the run.
     let bundle = ada.run_ok(&["evidence", "bundle", run]);
     let summary = ada.run_ok(&["releases", "summary", "sorter@dev"]);
     assert!(summary.contains("application/vnd.in-toto+json"), "{summary}");
@@ -365,7 +368,7 @@ fn directories(ada: &CommandRecorder<'_>) {
     assert!(fs::read_dir(pulled.path()).unwrap().count() > 0);
 }
 
-/// Workloads, share links, roles, environments, and the caller itself.
+/// Commands for workloads, share links, roles, environments, and the caller's own identity.
 fn administration(ada: &CommandRecorder<'_>) {
     assert!(ada.run_ok(&["logout"]).contains("has no token"));
     let me = ada.run_json(&["whoami"]);
@@ -432,7 +435,7 @@ fn administration(ada: &CommandRecorder<'_>) {
     ada.run_refused(&["environments", "show", "staging", "--env", "dev"], 2);
 }
 
-/// Documents are uploaded once, and again when their text has changed.
+/// Documents are uploaded once, and again only after their text has changed.
 fn knowledge(ada: &CommandRecorder<'_>) {
     let base = json!({ "source_type": "inline", "chunk_strategy": "sentence", "retrieval": { "strategy": "lexical", "top_k": 3 },
         "access_contract": { "contract_id": "handbook", "version": "1", "default_decision": "deny", "allowed_principals": ["user:ada"],
@@ -472,7 +475,7 @@ fn knowledge(ada: &CommandRecorder<'_>) {
     assert_eq!(ada.run_json(&["evidence", "documents", run]), json!([]), "the run retrieved nothing");
 }
 
-/// A policy with `human_review` holds the result back until a reviewer answers.
+/// A policy with `human_review` withholds the result until a reviewer decides.
 fn reviews(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) {
     let policy = "rules: [{id: all, condition: always, outcome: allow_with_obligations, obligations: [human_review], \
                   reason_code: reviewed}]\n";
@@ -501,7 +504,8 @@ fn reviews(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) {
     grace.run_refused(&["reviews", "answer", "latest"], 2);
 }
 
-/// An author without the permission to create connections publishes, and the platform team decides.
+/// An author publishes without the permission to create connections, and the platform team decides on the access
+/// requests.
 fn use_cases(ada: &CommandRecorder<'_>) {
     let asked = ada.run_refused(&["use-cases", "generate", "Complaints"], 1);
     assert!(asked.err.contains("the generator asks: "), "{}", asked.err);

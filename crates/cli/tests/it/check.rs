@@ -1,4 +1,4 @@
-//! `asset check` and `prompt render` on local files.
+//! `asset check` and `prompt render` for local files.
 
 use crate::{CommandOutput, Terminal, make_directory, path_text};
 use std::{
@@ -48,7 +48,7 @@ fn rejects_kind_option_that_differs_from_the_manifest() {
 fn run_with_stdin(words: &[&str], text: &str) -> CommandOutput {
     let mut command = Terminal::offline().command(words);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // A command that refuses its arguments ends before it reads.
+    // A command that refuses its arguments exits before it reads standard input, so the pipe may be broken.
     match child.stdin.take().unwrap().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => panic!("{error}"),
         Ok(()) | Err(_) => {}
@@ -69,7 +69,7 @@ fn reads_standard_input_as_dash_and_only_once() {
         run_with_stdin(&["flow", "validate", "-"], "entry_step: end\nsteps: [{id: end, type: return, output: {}}]\n");
     assert_eq!(output.code, 0, "{}", output.err);
     let run = ["run", "w", "--env", "dev", "--server", "http://127.0.0.1:9", "--inputs"];
-    // A pipe path is refused with a hint to `-`, and never opened.
+    // The command never opens the path of a pipe. It refuses the path and suggests `-`.
     let output = run_with_stdin(&[&run[..], &["/dev/stdin"]].concat(), "a: 1\n");
     assert!(
         output.code == 1 && output.err.contains("file_not_regular") && output.err.contains("`-`"),
@@ -89,7 +89,7 @@ fn inlines_sidecar_texts_into_content() {
     assert_eq!(terminal.run_ok(&["asset", "check", manifest]), "valid\n");
     let printed = terminal.run_ok(&["prompt", "render", manifest, "--arg", "letter=Where is my parcel?"]);
     assert!(printed.contains("Where is my parcel?"), "{printed}");
-    // Arguments have the same syntax as the inputs of a run.
+    // Arguments have the syntax of run inputs.
     let letter = make_directory(&[("letter.txt", "Where are my\ntwo parcels?\n")]);
     let read = format!("letter=@{}", path_text(&letter.path().join("letter.txt")));
     for (argument, input, expected) in [
@@ -132,7 +132,7 @@ fn inlines_sidecar_texts_into_content() {
             assert!(output.code == 1 && output.err.contains(&format!("{name}:{code}: ")), "{words:?}: {}", output.err);
         }
     }
-    // The manifest's path has no folder part.
+    // The path of the manifest contains no folder.
     let mut command = terminal.command(&["prompt", "render", "main.yaml"]);
     let output = CommandOutput::of(command.current_dir(files.path().join("here")).output().unwrap());
     assert_eq!((output.code, output.out.as_str()), (0, "Hello from beside.\n"), "{}", output.err);

@@ -1,12 +1,12 @@
-//! Compares the list of codes in `docs/errors.md` with the sources of the command line.
+//! Compares the error codes in `docs/errors.md` with those in the sources of the command line.
 
 use crate::root;
 use std::{collections::BTreeSet, fs, path::Path};
 
-/// The expressions that precede the code of a finding.
+/// Source texts that precede the code of a finding.
 const CODE_PREFIXES: [&str; 6] = ["Finding::whole(", ".finding(", "wrong(", "Fault::new(", "Self::new(", "code: "];
 
-/// The sources of the command line without tests.
+/// The source texts of the command line, without tests.
 fn sources() -> String {
     fn collect_sources(folder: &Path, text: &mut String) {
         for entry in fs::read_dir(folder).unwrap().flatten() {
@@ -28,14 +28,15 @@ fn is_code(text: &str) -> bool {
     text.contains('_') && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
-/// The first code-like string after each finding expression, and code prefixes of failure messages.
+/// The error codes in the sources: the first code-like string after each prefix, and the code at the start of
+/// failure messages.
 fn codes_in_sources(sources: &str) -> BTreeSet<&str> {
     let mut codes = BTreeSet::new();
     for maker in CODE_PREFIXES {
         for (at, _) in sources.match_indices(maker) {
             let rest = &sources[at + maker.len()..];
             let end = (0..=rest.len().min(160)).rev().find(|end| rest.is_char_boundary(*end)).unwrap();
-            // A later statement does not belong to the call.
+            // A string after the end of the statement does not belong to the call.
             let call = rest[..end].split(';').next().unwrap();
             codes.extend(call.split('"').skip(1).step_by(2).find(|text| is_code(text)));
         }

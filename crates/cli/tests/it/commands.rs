@@ -1,4 +1,4 @@
-//! Commands against a server: profiles, exit codes and each resource.
+//! Commands with a server: profiles, exit codes, and the commands of each resource.
 
 use crate::{CommandOutput, Terminal, make_directory, path_text};
 use fairway_testkit::TestApp;
@@ -14,7 +14,7 @@ const PROMPT: &str = r#"{"system_prompt": "Sort this.\nOne of: praise (thanks, g
 const MODEL: &str = r#"{"provider_route": {"route_id": "local-rules", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved"}}"#;
 const POLICY: &str = "rules:\n  - {id: in-dev, condition: environment == \"dev\", outcome: allow, reason_code: dev}\n  - {id: loud, condition: 'inputs.text.contains(\"!!!\")', outcome: deny, reason_code: too_loud}\n";
 
-/// Creates a prompt, a model policy and a policy by commands.
+/// Creates a prompt, a model policy and a policy with commands. Returns the terminals of two people.
 pub(crate) fn create_contents(app: &TestApp) -> (Terminal, Terminal) {
     let (ada, grace) =
         (Terminal::connected(app).acting_as("user:ada"), Terminal::connected(app).acting_as("user:grace"));
@@ -99,7 +99,7 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     for shown in ["sort-policy v1", ">Models<", "sorter in dev", "tokens "] {
         assert!(page.contains(shown), "{shown}: {page}");
     }
-    // Every box except the first has an incoming edge; three dashed edges lead to bindings.
+    // The graph has an incoming edge for every box except the first. The three edges to bindings are dashed.
     let lines = page.matches("<path").count();
     assert_eq!((page.matches("<rect").count(), page.matches("class=\"dashed\"").count()), (lines + 1, 3), "{page}");
     let page = ada.run_json(&["evidence", "graph", run, "--format", "graph"]);
@@ -120,12 +120,14 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     grace.run_ok(&["workloads", "resume", "sorter"]);
 }
 
-/// Erases the texts of a run's submitter: every form of the evidence says so, and its bundle verifies.
+/// Erases the texts of a run's submitter. Every form of the evidence must report the erasure, and the bundle must
+/// verify.
 async fn erased_run(app: &TestApp, ada: &Terminal, grace: &Terminal, run: &str) {
     let requested = grace.run_json(&["erasures", "request", "user:ada"]);
     let erasure = requested["erasure_id"].as_str().unwrap();
     ada.run_ok(&["erasures", "approve", erasure]);
-    // The server repeats its scans 180 s after the approval, when all that was in progress has ended.
+    // The server completes an erasure 180 s after its approval, when all runs and requests that were active at the
+    // approval have ended.
     carry_out_erasures(app).await;
     assert_eq!(ada.run_json(&["erasures", "show", erasure])["status"], "approved");
     app.database().move_clock(200).await.unwrap();
@@ -143,12 +145,12 @@ async fn erased_run(app: &TestApp, ada: &Terminal, grace: &Terminal, run: &str) 
     assert!(report.contains(&format!("pass  erasure in the log ({erasure})")), "{report}");
 }
 
-/// Carries out what can be erased now.
+/// Executes approved erasures as far as possible now.
 async fn carry_out_erasures(app: &TestApp) {
     while app.services().erasures.carry_out_approved().await.unwrap() {}
 }
 
-/// Lists, explains and totals the runs of the scenario: two completed ones and a denied one.
+/// Lists, explains and totals the scenario's runs: two completed runs and one denied run.
 fn runs_for_people(ada: &Terminal, completed: &str) {
     let list = |words: &[&str]| ada.run_ok(&[&["executions", "list"], words].concat());
     let all = list(&["--workload", "sorter", "--env", "dev", "--since", "2h", "--by", "user:ada"]);
@@ -163,7 +165,7 @@ fn runs_for_people(ada: &Terminal, completed: &str) {
     assert_eq!(list(&["--env", "production"]), "no items\n");
     assert_eq!(ada.run(&["executions", "list", "--since", "yesterday"]).code, 2);
 
-    // The reported command reads the next page, also with a relative time.
+    // The output reports the command for the next page, which works even with a relative time.
     let first = ada.run(&["executions", "list", "--limit", "2", "--since", "2h", "--output", "json"]);
     let note: Value = serde_json::from_str(first.err.trim()).unwrap();
     let (_, next) = note["message"].as_str().unwrap().split_once("more executions follow: fairway ").unwrap();
@@ -294,14 +296,15 @@ async fn profile_file_is_readable_by_its_owner_only() {
     assert_eq!(terminal.run(&["workloads", "list"]).code, 2);
 }
 
-/// A login makes its profile the default; a login with only a server overwrites no named profile.
+/// A login makes its profile the default. A login that names no profile but another server does not overwrite a
+/// named profile.
 #[tokio::test]
 async fn login_sets_the_default_profile() {
     let app = TestApp::start().await;
     let (address, terminal) = (format!("http://{}", app.address()), Terminal::offline());
     let files = make_directory(&[("style.yaml", "{name: style, description: How, body: Be brief.}\n")]);
     let style = files.path().join("style.yaml");
-    // The actor that created an asset.
+    // Creates an asset, and returns the actor that created its version.
     let made_by = |slug: &str| {
         terminal.run_ok(&["assets", "create", slug, "--kind", "skill", "--owner", "team:sorting", path_text(&style)]);
         terminal.run_json(&["assets", "versions", slug])[0]["created_by"].as_str().unwrap().to_owned()
@@ -356,7 +359,7 @@ fn generates_help_completions_and_manual_pages() {
     terminal.run_ok(&["man", path_text(&folder)]);
     let page = std::fs::read_to_string(folder.join("fairway-run.1")).unwrap();
     assert!(page.contains("Ctrl") && folder.join("fairway-sync-plan.1").exists(), "{page}");
-    // A shell loads the script without errors.
+    // A shell can load the completion script without errors.
     let script = terminal.home.path().join("fairway.bash");
     std::fs::write(&script, terminal.run_ok(&["completions", "bash"])).unwrap();
     let read = "source \"$0\" && complete -p fairway";
@@ -364,7 +367,7 @@ fn generates_help_completions_and_manual_pages() {
     assert!(read.status.success() && read.stderr.is_empty(), "{}", String::from_utf8_lossy(&read.stderr));
 }
 
-/// The same bound holds for all builds. The best of several runs reduces the influence of other load.
+/// The time bound is the same for all builds. Using the best of several runs reduces the influence of other load.
 #[test]
 fn help_prints_within_the_time_bound() {
     let terminal = Terminal::offline();
@@ -377,7 +380,7 @@ fn help_prints_within_the_time_bound() {
     assert!(best < Duration::from_millis(20), "{best:?}");
 }
 
-/// An asset and its first version are two requests, and the server may refuse the second.
+/// Creating an asset with its first version takes two requests. The server may refuse the second one.
 #[tokio::test]
 async fn create_continues_after_a_refused_version() {
     let app = TestApp::start().await;
@@ -404,7 +407,7 @@ async fn create_continues_after_a_refused_version() {
     assert_eq!(ada.run_json(&["assets", "versions", "outer"]).as_array().unwrap().len(), 1);
     let again = ada.run(&create);
     assert!(again.code == 1 && again.err.contains("duplicate_slug"), "{}", again.err);
-    // Errors that the client can detect create nothing.
+    // If the client itself detects an error, nothing is created.
     for (more, code) in [(vec![], 1), (vec!["--label", "v 1"], 2), (vec!["--note", "\u{7}"], 2)] {
         let mut words =
             vec!["assets", "create", "rules", "--kind", "policy_bundle", "--owner", "team:x", path_text(&wrong)];

@@ -4,7 +4,7 @@ use crate::{CommandOutput, Terminal, commands::create_contents};
 use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
 use std::time::{Duration, Instant};
 
-/// What the script of bash gets for a command line whose last word is being completed.
+/// The completions that the bash script receives for a command line whose last word is incomplete.
 fn complete(terminal: &Terminal, words: &[&str]) -> CommandOutput {
     let line: Vec<&str> = ["--", "fairway"].iter().chain(words).copied().collect();
     let mut command = terminal.command(&line);
@@ -31,7 +31,7 @@ async fn completes_names_and_identifiers_from_the_server() {
     for expected in ["latest", "sorting@dev", active.release_id.as_str()] {
         assert!(releases.iter().any(|value| value == expected), "{expected}: {releases:?}");
     }
-    // The options of the incomplete command line count.
+    // Options in the incomplete command line, such as the server, are respected.
     let nowhere = ["--server", "http://127.0.0.1:9", "workloads", "show", "sor"];
     assert_eq!(values(&ada, &nowhere), [""; 0]);
     assert!(values(&ada, &["work"]).contains(&"workloads".to_owned()));

@@ -1,4 +1,4 @@
-//! Names that people type: aliases, references, suggestions, defaults and failures for programs.
+//! Everyday use of names: aliases, references, suggestions, defaults, and machine-readable failures.
 
 use crate::{
     Terminal,
@@ -51,7 +51,8 @@ async fn finds_releases_by_short_references() {
     assert_eq!(shown(&first), first);
     ada.run_ok(&["releases", "retire", &second]);
     assert_eq!(shown("sorter@dev"), first, "a retired release does not count");
-    // The releases were created within a moment, so a short beginning of their ids is ambiguous.
+    // The releases were created within a short time. Their identifiers have a common prefix, which is ambiguous as a
+    // reference.
     let common = first.bytes().zip(second.bytes()).take_while(|(one, other)| one == other).count();
     assert!(common >= 4, "{first} {second}");
     let ambiguous = ada.run(&["releases", "show", &first[..4]]);
@@ -74,7 +75,7 @@ async fn finds_releases_by_short_references() {
     ada.run_ok(&["releases", "retire", "sorter@dev"]);
     let over = ada.run(&["releases", "show", "sorter@dev"]);
     assert!(over.err.contains("are superseded or retired") && over.err.contains("`sorter@staging`"), "{}", over.err);
-    // References work in every command, and changes name the next one.
+    // Every command accepts references. A command that changes something suggests the next command.
     let submitted = ada.run(&["releases", "submit", "sorter@staging"]);
     assert!(
         submitted.code == 0 && submitted.err.contains(&format!("fairway releases approve {other}")),
@@ -111,7 +112,7 @@ async fn suggests_names_and_values() {
         let output = ada.run(&words);
         assert!(output.code == code && output.err.contains(expected), "{words:?} {}: {}", output.code, output.err);
     }
-    // A name may be long, and may contain characters that a terminal would interpret.
+    // A given name may be long, and may contain characters that a terminal would interpret.
     let long = format!("sorter\u{1b}[31m{}", "x".repeat(10_000));
     let output = ada.run(&["workloads", "show", &long]);
     assert!(output.code == 1 && output.err.len() < 2_000 && !output.err.contains('\u{1b}'), "{}", output.err);
@@ -143,7 +144,7 @@ async fn failures_are_json_for_programs() {
     assert_eq!((&nowhere["detail"]["error"], &nowhere["exit_code"]), (&json!("unreachable"), &json!(3)), "{nowhere}");
     let message = nowhere["detail"]["message"].as_str().unwrap();
     assert!(message.contains("the address is from `--server`"), "{message}");
-    // The profile's format applies too, and progress is JSON as well.
+    // The output format of the profile also applies to failures, and progress is JSON too.
     ada.run_ok(&["login", "-o", "json"]);
     assert_eq!(failure(&["workloads", "show", "sortr"])["detail"]["error"], "not_found");
     let run = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=x"]);
@@ -192,7 +193,7 @@ async fn run_refusals_name_similar_slugs_environments_and_the_next_command() {
     let json: Value = serde_json::from_str(json.err.lines().last().unwrap()).unwrap();
     assert_eq!(json["detail"]["candidates"][0]["name"], "letter-box");
     assert_eq!(json["detail"]["next_command"], "fairway run letter-box --env dev");
-    // A caller that may not see the workload gets no suggestion, whether the slug is right or nearly right.
+    // A caller that may not see the workload gets no suggestion, whether its slug is correct or similar.
     ada.run_ok(&["role-bindings", "create", "user:bea", "runtime_user", "--workload", "sorter"]);
     let bea = Terminal::connected(&app).acting_as("user:bea");
     for slug in ["letter-bix", "letter-box"] {

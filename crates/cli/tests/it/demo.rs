@@ -1,4 +1,4 @@
-//! The demo: applied, approved, activated and run as in `cargo xtask up`; applied twice.
+//! The demo: applied, approved, activated and run as in `cargo xtask up`. Applying it a second time succeeds.
 
 use crate::{Terminal, root};
 use fairway_testkit::TestApp;

@@ -1,4 +1,4 @@
-//! Runs the commands of the guide's chapters on the command line.
+//! Runs the commands of the guide's chapters about the command line.
 
 use crate::{Terminal, root};
 use fairway_testkit::{FaultyEndpoint, ScriptedResponse, SmtpServer, TestApp};
@@ -8,10 +8,11 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Maximum number of lines of a chapter.
+/// Maximum number of lines of a guide chapter.
 const MAX_LINES: usize = 150;
 
-/// The chapters in reading order, each with texts that its output contains. Chapters with one shell are listed together.
+/// The chapters in reading order, each with texts that its output must contain. Chapters that share a shell are
+/// listed together.
 const CHAPTERS: [(&[&str], &[&str]); 11] = [
     (
         &["first-answer.md"],
@@ -95,7 +96,7 @@ fn read(chapter: &str) -> String {
     std::fs::read_to_string(root().join("docs/guide").join(chapter)).unwrap()
 }
 
-/// All commands of the chapters in order.
+/// The commands of all given chapters, in order.
 fn commands(chapters: &[&str]) -> String {
     let text: String = chapters.iter().map(|chapter| read(chapter)).collect();
     let mut script = String::new();
@@ -114,7 +115,7 @@ fn commands(chapters: &[&str]) -> String {
     script
 }
 
-// The receiver answers on another thread while this one waits for the shell.
+// The test is multi-threaded: the webhook receiver must respond while the test waits for the shell.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guide_commands_succeed() {
     let receiver = FaultyEndpoint::start().await;
@@ -157,7 +158,8 @@ fn chapters_can_be_pasted_into_a_terminal() {
     for chapter in CHAPTERS.iter().flat_map(|(chapters, _)| *chapters) {
         let (text, script) = (read(chapter), commands(&[chapter]));
         assert!(text.lines().count() <= MAX_LINES, "{chapter} has more than {MAX_LINES} lines");
-        // A failure must not end the reader's terminal, and a function or a program in another language hides commands.
+        // The commands must suit the reader's terminal: a failure must not end it, and nothing may hide commands,
+        // such as a function or a script in another language.
         for never in ["set -e", "() {", "curl", "python3", "exit "] {
             assert!(!script.contains(never), "{chapter} contains `{never}`");
         }

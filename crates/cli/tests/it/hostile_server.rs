@@ -1,4 +1,4 @@
-//! Hostile servers: lost responses, foreign links, and text that a terminal would interpret.
+//! Hostile servers: lost responses, links to foreign hosts, and text that a terminal would interpret.
 
 use crate::{CommandOutput, Terminal, path_text};
 use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
@@ -23,7 +23,7 @@ pub(crate) fn delta(id: u32, text: &str) -> String {
     event(id, "output.delta", &json!({ "step_id": "ask", "delta": text }))
 }
 
-/// The event stream of an execute response, which names its run in a header.
+/// The event stream of an execute response. A header of the response contains the run's identifier.
 pub(crate) fn execute_events(events: impl IntoIterator<Item = String>) -> ScriptedResponse {
     ScriptedResponse::events(events).header("Content-Location", &format!("/v1/executions/{RUN}/events"))
 }
@@ -63,7 +63,7 @@ async fn refuses_redirects_and_foreign_next_links() {
         assert_eq!((output.code, output.out.as_str()), (3, ""), "a partial list is not returned: {}", output.err);
     }
     assert_eq!((home.request_count(), other.request_count()), (2, 0), "no request goes to another origin");
-    // A link to the same origin is followed.
+    // The client follows a link to the same origin.
     let page = |link: &str| ScriptedResponse::json(&json!([{ "index": 1 }])).header("Link", link);
     home.respond_in_sequence([
         page("</v1/audit/events?cursor=y>; rel=\"next\""),
@@ -122,7 +122,7 @@ async fn retries_once_under_the_same_key_after_a_lost_response() {
     assert_eq!((output.code, endpoint.request_count() - before), (3, 2), "exactly one retry: {}", output.err);
 }
 
-/// A proxy's response has only a meaningful status.
+/// Of a proxy's response, the command reports only the status, because the body is not from Fairway.
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_status_of_foreign_responses() {
     let endpoint = FaultyEndpoint::start().await;
@@ -156,7 +156,7 @@ async fn watch_exit_code_reflects_the_release_outcome() {
         assert_eq!(output.code, code, "{state}: {}", output.err);
         assert!(output.err.contains(why), "{state}: {}", output.err);
     }
-    // A failed poll ends the watch only when it is the first.
+    // A failed first poll ends the watch. Later failed polls are retried.
     endpoint.respond_in_sequence([
         release("active", Some("in_progress")),
         ScriptedResponse::reset(),
@@ -250,7 +250,7 @@ async fn output_contains_no_terminal_controls() {
         assert!(!has_terminal_controls(&out) && !has_terminal_controls(&err), "{words:?}: {out:?} {err:?}");
         assert!(out.contains("31m") || err.contains("31m"), "the printable text remains: {words:?}: {out:?} {err:?}");
     }
-    // Machine-readable output is lossless.
+    // Machine-readable output preserves all characters.
     endpoint.respond_with(ScriptedResponse::json(&item));
     assert_eq!(terminal.run_json(&["executions", "show", RUN]), item);
     let yaml = terminal.run_ok(&["executions", "show", RUN, "-o", "yaml"]);
@@ -287,7 +287,7 @@ async fn fails_when_output_cannot_be_written() {
         let err = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{words:?}: {err}");
         assert!(err.contains("standard output: "), "{words:?}: {err}");
-        // A closed reader is not a failure.
+        // A closed pipe at the reader's side is not a failure.
         endpoint.respond_in_sequence(scripts);
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);

@@ -1,4 +1,4 @@
-//! `init`, `release DIRECTORY` and `policy try`: from nothing to a release that awaits approval.
+//! `init`, `release DIRECTORY` and `policy try`: from an empty directory to a release that awaits approval.
 
 use crate::{Terminal, make_directory, path_text};
 use fairway_testkit::TestApp;

@@ -1,4 +1,4 @@
-//! Tests of the built command line as a child process, with a real server where needed.
+//! Tests of the built command line, which runs as a child process. Tests that need a server start a real one.
 
 #![expect(
     clippy::unwrap_used,
@@ -68,7 +68,7 @@ impl Terminal {
         self.home.path().join("fairway/config.toml")
     }
 
-    /// Builds a command in a clean environment.
+    /// Builds a command whose environment contains no settings of the machine.
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fairway"));
         command.args(words).env_clear().env("HOME", self.home.path()).env("XDG_CONFIG_HOME", self.home.path());
@@ -89,7 +89,7 @@ impl Terminal {
         output.out
     }
 
-    /// Like [`Self::done`], with the output parsed as JSON.
+    /// Like [`Self::run_ok`], but parses the output as JSON.
     fn run_json(&self, words: &[&str]) -> Value {
         let words: Vec<&str> = words.iter().copied().chain(["--output", "json"]).collect();
         serde_json::from_str(&self.run_ok(&words)).unwrap()
@@ -97,8 +97,8 @@ impl Terminal {
 }
 
 impl Terminal {
-    /// Runs a command that must succeed, and returns its standard output and its CPU time in seconds. CPU time
-    /// depends less on the machine's load than elapsed time.
+    /// Runs a command that must succeed. Returns its standard output and its CPU time in seconds. CPU time depends
+    /// less on the machine's load than elapsed time.
     fn run_timed(&self, words: &[&str]) -> (String, f64) {
         let fairway = self.command(words);
         let mut shell = Command::new("bash");
@@ -121,7 +121,7 @@ impl CommandOutput {
     }
 }
 
-/// The root of the checkout.
+/// The root directory of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }

@@ -1,4 +1,4 @@
-//! `policy test`: bundles and scenarios of a directory, offline.
+//! `policy test`: tests the bundles and scenarios of a directory offline.
 
 use crate::{Terminal, make_directory, path_text, root};
 use fairway_domain::policy::{Obligation, Outcome};
@@ -107,7 +107,7 @@ fn reports_invalid_files_in_one_line_with_position() {
     assert!(output.code == 1 && output.err.contains("out.yaml:1:1: link_leads_out"), "{}", output.err);
 }
 
-/// 10,000 tests take at most 1 s of CPU time in an optimized build. A debug build takes about seven times as long.
+/// In an optimized build, 10,000 tests take at most 1 s of CPU time. A debug build takes about seven times as long.
 #[test]
 fn runs_ten_thousand_tests_within_the_cpu_bound() {
     let mut files = Vec::new();
@@ -131,7 +131,7 @@ fn runs_ten_thousand_tests_within_the_cpu_bound() {
     assert!(busy < bar, "{busy} s");
 }
 
-/// A condition in a sidecar file is read as in `sync`.
+/// The command reads a condition from a sidecar file, as `sync` does.
 #[test]
 fn reads_sidecar_texts_of_bundles() {
     let manifest = |name: &str| {
@@ -173,7 +173,7 @@ fn reports_an_invalid_bundle_once() {
     assert!(output.code == 1 && output.err.contains("scenarios.yaml:1:9: unknown_bundle"), "{}", output.err);
 }
 
-/// The names after a phrase in a message, up to the end of its list.
+/// The names in a list that follows a phrase in a message.
 fn names_after<'m>(message: &'m str, phrase: &str) -> Vec<&'m str> {
     let list = message.split(phrase).nth(1).unwrap_or_else(|| panic!("`{phrase}` in {message}"));
     let list = list.split(" (").next().unwrap_or(list).split(['\n', ';']).next().unwrap_or(list);
@@ -195,7 +195,7 @@ fn handbook_examples_pass_and_cover_the_language() {
     let terminal = Terminal::offline();
     let printed = terminal.run_ok(&["policy", "test", path_text(files.path()), "--require-coverage"]);
     assert!(printed.contains(" 0 failed"), "{printed}");
-    // The refusals list what exists, so the handbook cannot forget a name.
+    // Refusals list all existing names. Comparing them with the handbook ensures that the handbook is complete.
     let refusal = |condition: &str| {
         let text = format!("rules: [{{id: r, condition: '{condition}', outcome: allow, reason_code: r}}]\n");
         let files = make_directory(&[("b.yaml", &text)]);

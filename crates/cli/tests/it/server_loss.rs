@@ -1,4 +1,4 @@
-//! Waiting for runs when the server restarts, stops responding or drops its streams.
+//! Waiting for a run while the server restarts, stops responding or drops its streams.
 
 use crate::{
     CommandOutput,
@@ -15,7 +15,7 @@ async fn resumes_a_dropped_stream_after_the_last_event() {
     let whole = json!("Hello, world");
     endpoint.respond_in_sequence([
         execute_events([started.clone(), delta(2, "Hello, ")]).truncated(),
-        // The run has ended meanwhile, and the printed part of its answer is incomplete.
+        // When the client asks again, the run has ended. The part of the answer that was printed so far is incomplete.
         run("completed", &whole),
         ScriptedResponse::events([delta(3, "world"), event(4, "execution.completed", &json!({}))]),
         run("completed", &whole),
@@ -26,7 +26,7 @@ async fn resumes_a_dropped_stream_after_the_last_event() {
     let asked = endpoint.requests();
     assert_eq!((asked[2].header("last-event-id"), asked.len()), (Some("2"), 4));
 
-    // The connection drops after the final text.
+    // The connection drops after the whole text has arrived.
     endpoint.respond_in_sequence([
         execute_events([started.clone(), delta(2, "Hello, world")]).truncated(),
         run("completed", &whole),
@@ -36,7 +36,7 @@ async fn resumes_a_dropped_stream_after_the_last_event() {
     let output = connected_to(&endpoint).run(&words);
     assert_eq!((output.code, output.out.as_str()), (0, "Hello, world\n"), "{}", output.err);
 
-    // When no stream can be resumed, the whole answer is printed.
+    // If no stream can be resumed, the command prints the whole answer.
     let mut scripts = vec![execute_events([started, delta(2, "Hello, ")]).truncated()];
     scripts.extend([run("completed", &whole), ScriptedResponse::reset()].iter().cycle().take(10).cloned());
     scripts.push(run("completed", &whole));
@@ -46,7 +46,7 @@ async fn resumes_a_dropped_stream_after_the_last_event() {
     assert!(output.err.contains("the stream was interrupted"), "{}", output.err);
 }
 
-/// A rate limit that allows few requests must not spend them on events alone.
+/// If the rate limit allows only few requests, the client must not use all of them for event streams.
 #[tokio::test(flavor = "multi_thread")]
 async fn rate_limited_caller_gets_its_answer() {
     let endpoint = FaultyEndpoint::start().await;
@@ -94,17 +94,17 @@ async fn reports_run_id_before_any_event() {
     let refused = json!({ "detail": { "error": "unauthenticated", "message": "Who?" }, "request_id": "r" }).to_string();
     for (then, code, says) in [
         (vec![queued()], 5, "is still running; `fairway executions wait"),
-        // The server disappears, or a proxy responds in its place.
+        // The server is unreachable, or a proxy responds in its place.
         (vec![ScriptedResponse::reset()], 3, "resumes waiting"),
         (vec![ScriptedResponse::status(503, &busy)], 3, "unavailable: Come back."),
         (vec![ScriptedResponse::status(502, "<html>Bad gateway")], 3, "502 Bad Gateway"),
         (vec![ScriptedResponse::status(401, &refused)], 1, "resumes waiting"),
-        // A proxy refuses permanently.
+        // A proxy refuses all requests permanently.
         (vec![ScriptedResponse::status(401, "<html>Who?")], 1, "401 Unauthorized"),
         (vec![ScriptedResponse::status(403, "<html>No")], 1, "403 Forbidden"),
         (vec![ScriptedResponse::status(404, "<html>Where?")], 1, "resumes waiting"),
         (vec![ScriptedResponse::redirect("https://login.example.org/")], 1, "resumes waiting"),
-        // The server returns.
+        // The server responds again.
         (
             vec![ScriptedResponse::reset(), ScriptedResponse::status(502, "<html>"), run("completed", &json!("done"))],
             0,
@@ -123,7 +123,7 @@ async fn reports_run_id_before_any_event() {
         let asked = endpoint.requests().split_off(before);
         assert_eq!(asked.iter().filter(|asked| asked.method == "POST").count(), 1, "{says}");
     }
-    // A response that names no run is not from Fairway.
+    // A response without the header that names the run is not from Fairway.
     endpoint.respond_with(
         ScriptedResponse::events([event(1, "execution.started", &json!({ "execution_id": RUN }))]).hanging(),
     );
@@ -131,7 +131,7 @@ async fn reports_run_id_before_any_event() {
     assert!(output.code == 1 && output.err.contains("does not name the run"), "{}", output.err);
 }
 
-/// A poll of the run and its last events are concurrent; either may arrive first.
+/// The client polls the run while it reads the last events. Either response may arrive first.
 #[tokio::test(flavor = "multi_thread")]
 async fn output_is_independent_of_poll_and_event_order() {
     let endpoint = FaultyEndpoint::start().await;
@@ -147,21 +147,21 @@ async fn output_is_independent_of_poll_and_event_order() {
         output.err.lines().filter(|line| line.starts_with("step ")).map(str::to_owned).collect::<Vec<_>>()
     };
 
-    // The events arrive after the poll.
+    // The remaining events arrive after the poll.
     endpoint.respond_in_sequence([late, ended.clone()]);
     let terminal = connected_to(&endpoint);
     let child = terminal.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The run is polled after a silence; only then does the stream continue.
+    // The client polls the run after a silence. Only after the poll does the endpoint continue the stream.
     endpoint.wait_for_requests(2).await;
     endpoint.release_pauses(1);
     let behind = CommandOutput::of(child.wait_with_output().unwrap());
-    // Standard output has the answer as without `--stream`; the parts go to standard error.
+    // Standard output contains the answer, as without `--stream`. The streamed parts are on standard error.
     let whole = "{\n  \"message\": \"Hello\"\n}\n";
     assert_eq!((behind.code, behind.out.as_str()), (0, whole), "{}", behind.err);
     assert!(behind.err.contains("\nHello\n"), "{}", behind.err);
     assert_eq!(step_lines(&behind), ["step ask ...", "step ask done", "step check failed: too_slow"], "{}", behind.err);
 
-    // The stream is dead, and the remaining events are requested again.
+    // The stream delivers nothing more, so the client requests the remaining events again.
     let taken_up = ScriptedResponse::events([rest.clone()]);
     endpoint.respond_in_sequence([
         execute_events([first.clone()]).hanging(),
@@ -173,7 +173,7 @@ async fn output_is_independent_of_poll_and_event_order() {
     let dead = terminal.run(&words);
     assert_eq!((dead.code, dead.out.as_str(), step_lines(&dead)), (0, whole, step_lines(&behind)), "{}", dead.err);
 
-    // A client that connects after the end prints the same.
+    // A client that connects after the end of the run prints the same output.
     endpoint.respond_in_sequence([ended.clone(), ScriptedResponse::events([first, rest]), ended]);
     let after = terminal.run(&["executions", "wait", RUN, "--stream"]);
     assert_eq!((after.code, after.out.as_str(), step_lines(&after)), (0, whole, step_lines(&behind)), "{}", after.err);
@@ -206,7 +206,7 @@ async fn wait_for_an_existing_run_survives_an_outage() {
             output.err
         );
     }
-    // A missing run is not awaited.
+    // The client does not wait for a run that does not exist.
     let missing = json!({ "detail": { "error": "not_found", "message": "Nothing." }, "request_id": "r" }).to_string();
     let before = endpoint.request_count();
     endpoint.respond_with(ScriptedResponse::status(404, &missing));
@@ -215,8 +215,8 @@ async fn wait_for_an_existing_run_survives_an_outage() {
     assert!(!output.err.contains("may still be running"), "{}", output.err);
 }
 
-/// A server that accepts connections without responding, or freezes in the middle of a stream, must not block the
-/// client much longer than its wait. The bounds allow for a busy machine.
+/// A server that accepts connections without responding, or that freezes within a stream, must not block the client
+/// much longer than its wait time. The bounds allow for a busy machine.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_server_does_not_extend_the_wait() {
     let endpoint = FaultyEndpoint::start().await;
@@ -230,7 +230,7 @@ async fn silent_server_does_not_extend_the_wait() {
     assert!(output.code == 3 && took < 20, "{took} s: {}", output.err);
     assert_eq!(endpoint.requests()[0].path, "/v1/workloads/by-slug/w");
 
-    // Frozen after the first event: a poll begins after 3 s and ends soon after the wait.
+    // The stream freezes after the first event. The client polls after 3 s, and the poll ends soon after the wait time.
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     endpoint.respond_in_sequence([execute_events([started]).hanging(), ScriptedResponse::hang()]);
     let before = endpoint.request_count();
@@ -241,7 +241,8 @@ async fn silent_server_does_not_extend_the_wait() {
     assert!(output.code == 3 && took < 6, "{took} s: {}", output.err);
 }
 
-/// A live connection has a keep-alive every 3 s. A connection without data for 10 s is dead, even if it is open.
+/// A live connection carries a keep-alive every 3 s. The client treats a connection as dead after 10 s without data,
+/// even if it is open.
 #[tokio::test(flavor = "multi_thread")]
 async fn abandons_a_dead_connection_and_resumes_the_stream() {
     let endpoint = FaultyEndpoint::start().await;

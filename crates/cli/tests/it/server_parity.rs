@@ -1,4 +1,4 @@
-//! Checks that offline commands and the server report the same findings for one corpus.
+//! Checks that offline commands and the server report the same findings for the same set of files.
 
 use crate::{Terminal, make_directory, path_text, root};
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::Version};
@@ -22,7 +22,7 @@ fn check_offline(words: &[&str], path: &Path) -> Value {
     if output.code != 0 {
         let failure: Value = serde_json::from_str(output.err.lines().next_back().unwrap()).unwrap();
         assert_eq!(failure["detail"]["findings"], said["errors"], "{}", output.err);
-        // The text output has one line for each error, which an editor can jump to.
+        // The text output contains one line for each error, in a format that editors can jump to.
         let output = Terminal::offline().run(&words[..words.len() - 2]);
         let lines: Vec<&str> = output.err.lines().filter(|line| !line.starts_with("warning")).collect();
         assert_eq!(lines.len(), said["errors"].as_array().unwrap().len(), "{}", output.err);
@@ -68,7 +68,7 @@ async fn flow_findings_equal_the_server_s() {
             "{}",
             file.display()
         );
-        // The command line may add the names that the file contains.
+        // To the server's message, the command line may append the names that the file contains.
         for (local, remote) in local["errors"].as_array().unwrap().iter().zip(remote["errors"].as_array().unwrap()) {
             assert!(local["message"].as_str().unwrap().starts_with(remote["message"].as_str().unwrap()), "{local}");
         }
@@ -100,7 +100,7 @@ async fn content_findings_equal_the_server_s() {
         }
         refused += 1;
         let remote = answer.json();
-        // Only the server resolves references to other assets.
+        // Only the server can resolve references to other assets, so its other refusals are not compared.
         if answer.code() == "invalid_content" {
             let names = ["path", "code", "message"];
             assert_eq!(
@@ -160,7 +160,7 @@ fn renders_prompts_from_files() {
     }
 }
 
-/// Prompts with their arguments: name, text, variables, arguments.
+/// Prompt cases: name, text, variables, and sets of arguments.
 fn prompt_cases() -> Vec<(&'static str, &'static str, Value, Vec<Value>)> {
     let number = json!([{ "name": "count", "type": "number" }]);
     let any = json!([
@@ -273,7 +273,7 @@ async fn prompt_rendering_equals_the_server_s() {
     assert!(rendered >= 5 && refused >= 14, "{rendered} rendered, {refused} refused");
 }
 
-/// Bundles with their inputs, from the examples and their scenario files.
+/// Policy bundles with their inputs, from the examples and their scenario files.
 fn policy_cases() -> Vec<(Value, Vec<Value>)> {
     let read =
         |path: &str| -> Value { serde_yaml::from_str(&std::fs::read_to_string(root().join(path)).unwrap()).unwrap() };
@@ -312,7 +312,7 @@ async fn policy_decisions_equal_the_server_s() {
     let mut compared = 0;
     for (place, (bundle, asked)) in policy_cases().into_iter().enumerate() {
         let asset = app.fixtures().asset_without_versions("policy_bundle", &format!("bundle-{place}")).await;
-        // An impossible expectation makes both sides report the actual decision.
+        // An expectation that never holds makes both sides report the actual decision.
         let tests: Vec<Value> = asked.iter().enumerate().map(|(place, asked)| {
             let input = asked.get("input").cloned().unwrap_or_else(|| json!({}));
             let outcome = if asked["expect"]["outcome"] == "deny" { "allow" } else { "deny" };
@@ -333,7 +333,7 @@ async fn policy_decisions_equal_the_server_s() {
             let [_, name, _, outcome, _, reason, ..] = parts.as_slice() else { panic!("{remote}") };
             assert_eq!((&remote["code"], &local["name"]), (&json!("policy_test_failed"), &json!(name)));
             let difference = local["difference"].as_str().unwrap();
-            // When the outcome matches by chance, only the reason differs.
+            // If the expected outcome happens to match, only the reason differs.
             let expected = if difference.starts_with("outcome") { *outcome } else { "" };
             assert!(difference.contains(&format!("decided {expected}")), "{remote}: {difference}");
             assert!(

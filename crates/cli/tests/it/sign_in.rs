@@ -1,4 +1,4 @@
-//! Sign-in of the command line at an identity provider: people by a device code, pipelines by client credentials.
+//! Sign-in of the command line at an identity provider: people with a device code, pipelines with client credentials.
 
 use crate::Terminal;
 use fairway_testkit::{AUDIENCE, COMMAND_LINE, PIPELINE, TestApp, TestIssuer};
@@ -22,7 +22,7 @@ async fn person_signs_in_by_code_and_the_token_is_renewed_once() {
     assert_eq!(mode & 0o777, 0o600, "the file holds tokens");
     assert_eq!(terminal.run_json(&["whoami"])["actor"], "user:ada");
     assert_eq!(issuer.refresh_tokens(), 1, "a valid token is not renewed");
-    // Tokens that end at once: concurrent commands share one renewal, because a refresh token works once.
+    // These tokens expire at once. Concurrent commands share one renewal, because a refresh token can be used once.
     issuer.set_lifetime(0);
     terminal.run_ok(&["login"]);
     issuer.set_lifetime(600);
@@ -35,7 +35,7 @@ async fn person_signs_in_by_code_and_the_token_is_renewed_once() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
     assert_eq!(issuer.refresh_tokens(), 3);
-    // Another server never gets the token.
+    // The client never sends the token to another server.
     let other = TestApp::start().await;
     let elsewhere = format!("http://{}", other.address());
     assert_eq!(terminal.run_json(&["whoami", "--server", &elsewhere])["actor"], "user:local");
@@ -54,7 +54,8 @@ async fn logout_revokes_and_deletes_the_tokens() {
     let output = terminal.run(&["workloads", "list"]);
     assert_eq!(output.code, 1, "{}{}", output.out, output.err);
     assert!(terminal.run_ok(&["logout"]).contains("has no token"));
-    // A provider that is gone keeps no token here, and the command says that it did not confirm.
+    // If the provider is unavailable, the command still deletes the local token. It reports that the provider did
+    // not confirm the revocation.
     terminal.run_ok(&["login"]);
     drop(issuer);
     let output = terminal.run(&["logout"]);
@@ -81,7 +82,7 @@ async fn refused_and_ended_sign_ins_name_the_next_command() {
     let output = terminal.run(&["whoami"]);
     assert_eq!(output.code, 1, "{}{}", output.out, output.err);
     assert!(output.err.contains("fairway login"), "{}", output.err);
-    // A server without a client for the command line.
+    // This server has no client id for the command line.
     let app = TestApp::builder().oidc(&issuer).start().await;
     let output = Terminal::connected(&app).run(&["login"]);
     assert_eq!(output.code, 2, "{}{}", output.out, output.err);
@@ -104,14 +105,15 @@ async fn whoami_says_that_a_setting_makes_an_administrator() {
 #[tokio::test(flavor = "multi_thread")]
 async fn people_and_pipelines_choose_one_of_several_issuers() {
     let (first, second) = (TestIssuer::start().await.unwrap(), TestIssuer::start().await.unwrap());
-    // Both issuers know an `ada`, who is somebody else at each, so the second one names people by their subject.
+    // Both issuers have a user `ada`, who is a different person at each. The second issuer therefore names people by
+    // their subject.
     let table = format!(
         "[[issuers]]\nissuer = \"{}\"\nname = \"Partners\"\naudience = \"{AUDIENCE}\"\nuser_claim = \"sub\"\n\
          cli_client_id = \"{COMMAND_LINE}\"",
         second.url()
     );
     let start = || TestApp::builder().oidc(&first).config_file(table.clone());
-    // Without a choice people sign in where the command line has a client.
+    // If the person chooses no issuer, the command uses the issuer that has a client for the command line.
     let app = start().start().await;
     Terminal::connected(&app).run_ok(&["login"]);
     assert_eq!((first.refresh_tokens(), second.refresh_tokens()), (0, 1));
@@ -134,7 +136,7 @@ async fn people_and_pipelines_choose_one_of_several_issuers() {
     let local = TestApp::start().await;
     let output = Terminal::connected(&local).run(&["login", "--issuer", "Partners"]);
     assert!(output.code == 2 && output.err.contains("local mode"), "{}{}", output.out, output.err);
-    // A pipeline at the second issuer.
+    // A pipeline with credentials of the second issuer.
     let [client, secret] = PIPELINE;
     let token_requests = || (first.token_requests(), second.token_requests());
     let before = token_requests();
@@ -160,7 +162,7 @@ async fn pipeline_acts_as_its_service_without_a_file() {
     assert_eq!(code, Some(0), "{err}");
     assert_eq!(serde_json::from_str::<serde_json::Value>(&out).unwrap()["actor"], json!("service:ci"));
     assert!(!terminal.config().exists());
-    // The variables count before the token of a person who signed in on the same machine.
+    // The environment variables take precedence over the token of a person who signed in on the same machine.
     terminal.run_ok(&["login"]);
     let (_, out, err) = run(secret);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&out).unwrap()["actor"], json!("service:ci"), "{err}");

@@ -1,4 +1,5 @@
-//! Submitting a run when responses are lost: retries under one key until the server responds or the wait ends.
+//! Submitting a run while responses are lost: the client retries with one idempotency key until the server responds
+//! or the wait time ends.
 
 use crate::Terminal;
 use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
@@ -7,7 +8,7 @@ use std::collections::BTreeSet;
 
 const RUN: &str = "019a0000-0000-7000-8000-000000000001";
 
-/// An endpoint with scripted responses, of which the last one repeats, and a terminal connected to it.
+/// An endpoint with scripted responses, the last of which repeats, and a terminal that is connected to it.
 async fn scripted_server(scripts: Vec<ScriptedResponse>) -> (FaultyEndpoint, Terminal) {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.respond_in_sequence(scripts);
@@ -58,10 +59,10 @@ async fn reports_idempotency_key_after_a_lost_response() {
     for (words, scripts, code, most) in [
         (vec!["--wait", "1s"], vec![ScriptedResponse::reset()], 3, usize::MAX),
         (vec!["--wait", "1s"], vec![unavailable()], 3, usize::MAX),
-        // Without --wait there is a single retry.
+        // Without `--wait`, the client retries once.
         (vec![], vec![ScriptedResponse::reset()], 3, 2),
         (vec!["--no-wait"], vec![ScriptedResponse::reset()], 3, 2),
-        // A permanent refusal of the retry says nothing about the first attempt.
+        // A permanent refusal of the retry does not show whether the first attempt was accepted.
         (vec!["--wait", "60s"], vec![ScriptedResponse::reset(), ScriptedResponse::status(403, "<html>")], 1, 2),
     ] {
         let (endpoint, terminal) = scripted_server(scripts).await;
@@ -71,12 +72,12 @@ async fn reports_idempotency_key_after_a_lost_response() {
         assert!(asked >= 2 && asked <= most, "{words:?}: {asked}");
         assert!(reports_key(&output.err, &keys), "{words:?}: {keys:?} {}", output.err);
     }
-    // The command with that key submits again.
+    // The suggested command uses the same key, so it submits the same run again.
     let queued = ScriptedResponse::json(&json!({ "execution_id": RUN, "status": "queued" }));
     let (endpoint, terminal) = scripted_server(vec![queued]).await;
     terminal.run_ok(&["run", "w", "--env", "dev", "--no-wait", "--idempotency-key", "once"]);
     assert_eq!(submission_keys(&endpoint), (1, BTreeSet::from(["once".to_owned()])));
-    // A refusal is a response, so no run can be lost.
+    // The first attempt is refused, so no run can have been accepted.
     let (_front, terminal) = scripted_server(vec![ScriptedResponse::status(403, "<html>")]).await;
     let output = terminal.run(&["run", "w", "--env", "dev", "--wait", "60s"]);
     assert!(output.code == 1 && !output.err.contains("--idempotency-key"), "{}", output.err);

@@ -1,4 +1,4 @@
-//! `sync`: synchronizes a server with a directory.
+//! `sync`: synchronizes a server's workspace with a directory.
 
 mod bad_input;
 mod concurrent_apply;
@@ -20,7 +20,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A writable copy of a directory of the checkout.
+/// A writable copy of a directory of the repository.
 fn copy_directory(folder: &str) -> TempDir {
     let copied = tempfile::tempdir().unwrap();
     let status =
@@ -69,7 +69,7 @@ async fn plan_apply_and_status_follow_changes() {
     assert_eq!(again["releases"][0]["release_id"], release.as_str(), "applying again changes nothing");
     assert_eq!(terminal.run_json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 1);
 
-    // A changed file creates a version and a release.
+    // A changed file causes a new version and a new release.
     let prompt = files.path().join("assets/letters-prompt.md");
     let text = fs::read_to_string(&prompt).unwrap();
     fs::write(&prompt, text.replace("sort letters", "sort letters and cards")).unwrap();
@@ -79,14 +79,14 @@ async fn plan_apply_and_status_follow_changes() {
             && plan.contains("+  You sort letters and cards"),
         "{plan}"
     );
-    // `status` reports differences without a diff.
+    // `status` reports the changed files without their diffs.
     let status = terminal.run(&["sync", "status", folder]);
     assert!(status.code == 2 && status.out.contains("letters-prompt gets a version\n"), "{}", status.err);
     assert!(!status.out.contains("sort letters"), "{}", status.out);
     let next = terminal.run_json(&["sync", "apply", folder]);
     assert_ne!(next["releases"][0]["release_id"], release.as_str());
     assert_eq!(terminal.run_json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 2);
-    // A reverted file reuses the earlier version.
+    // If the file is reverted, `apply` reuses the earlier version.
     fs::write(&prompt, &text).unwrap();
     let back = terminal.run_json(&["sync", "apply", folder]);
     assert_eq!(back["releases"][0]["release_id"], release.as_str());
@@ -174,7 +174,7 @@ async fn pulled_files_are_in_sync() {
     fs::remove_dir_all(&pulled).unwrap();
     terminal.run_ok(&["sync", "pull", folder]);
     assert_eq!(file_contents(&pulled), first);
-    // An equivalent file keeps its comments.
+    // A file whose content equals the server's is not rewritten, so its comments remain.
     let mine = copy_directory("examples/sync");
     let before = file_contents(mine.path());
     let printed = terminal.run_ok(&["sync", "pull", path_text(mine.path())]);
@@ -240,13 +240,13 @@ async fn invalid_directory_changes_nothing() {
 async fn apply_continues_an_interrupted_attempt() {
     let app = TestApp::start().await;
     let terminal = Terminal::connected(&app).acting_as("user:ada");
-    // An interrupted attempt leaves some assets, a workload without its interface, and a draft without all bindings.
+    // An interrupted apply left some assets, a workload without its interface, and a draft without all bindings.
     let policy = app.fixtures().as_actor("user:ada").policy("letters-policy").await;
     let workload = json!({ "slug": "letters", "owner_ref": "team:post", "invocation_mode": "form", "name": "Letters" });
     let workload = app.post("/v1/workloads", workload).as_actor("user:ada").await.expect(201);
     let body = json!({ "workload_id": workload["workload_id"], "environment": "dev", "target_lane": "all", "policy_bundle_id": policy.asset_id });
     let draft = app.post("/v1/releases", body).as_actor("user:ada").await.expect(201);
-    // And an asset without a version: its diff has only added lines.
+    // It also left an asset without a version, whose diff has only added lines.
     let style = json!({ "slug": "house-style", "asset_kind": "skill", "owner_ref": "team:post" });
     app.post("/v1/assets", style).as_actor("user:ada").await.expect(201);
     let shown = terminal.run_ok(&["sync", "plan", "examples/sync"]);
@@ -262,8 +262,8 @@ async fn apply_continues_an_interrupted_attempt() {
     assert!(board.as_array().unwrap().iter().all(|lane| lane["holder"].is_null()), "nothing was activated: {board}");
 }
 
-/// Comparing 1,000 unchanged files takes concurrent requests. An optimized build has 2 s, a bound from the issue. A
-/// debug build takes about 3 ms for each file and may take 20 ms; the short form uses fewer files.
+/// To compare 1,000 unchanged files in time, the client must send concurrent requests. An optimized build has 2 s. A
+/// debug build needs about 3 ms for each file and has 20 ms; the short form uses fewer files.
 #[tokio::test]
 async fn compares_unchanged_files_within_the_time_bound() {
     let app = TestApp::start().await;
@@ -280,7 +280,7 @@ async fn compares_unchanged_files_within_the_time_bound() {
     let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
     let files = make_directory(&files);
     terminal.run_ok(&["sync", "apply", path_text(files.path())]);
-    // The best of three runs reduces the influence of other load.
+    // Using the best of three runs reduces the influence of other load.
     let took = (0..3).map(|_| {
         let since = Instant::now();
         let printed = terminal.run_ok(&["sync", "plan", path_text(files.path())]);

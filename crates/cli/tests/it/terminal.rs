@@ -1,4 +1,4 @@
-//! Tables on a terminal: their width, colours and times.
+//! Tables on a terminal: width, colours and times.
 
 use crate::{
     Terminal,
@@ -12,7 +12,7 @@ use rustix::{
 };
 use std::{fs::File, io::Read as _, process::Stdio, thread};
 
-/// Runs a command whose standard output is a terminal with this width, and returns what it shows.
+/// Runs a command whose standard output is a terminal of this width. Returns the displayed text.
 fn run_on_terminal(terminal: &Terminal, words: &[&str], columns: u16, variables: &[(&str, &str)]) -> String {
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&controller).unwrap();
@@ -20,7 +20,8 @@ fn run_on_terminal(terminal: &Terminal, words: &[&str], columns: u16, variables:
     let name = ptsname(&controller, Vec::new()).unwrap();
     let side = open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
     tcsetwinsize(&side, Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
-    // The output can exceed the terminal's buffer. Reading ends with an error when the last user of the terminal exits.
+    // The output may exceed the terminal's buffer, so a thread reads it. The read fails when the last process that
+    // uses the terminal exits.
     let reader = thread::spawn(move || {
         let (mut shown, mut part) = (Vec::new(), [0_u8; 4096]);
         let mut controller = File::from(controller);
@@ -62,7 +63,7 @@ async fn tables_fit_a_terminal_and_are_complete_in_a_pipe() {
     assert!(piped.contains(" ago") || piped.contains("now"), "times are relative: {piped}");
     let json = ada.run_ok(&["releases", "list", "--output", "json"]);
     assert!(json.contains("\"updated_at\": \"20"), "exact for programs: {json}");
-    // A record shows every value, wrapped where it is long, and nested values without JSON.
+    // A record view shows every value. Long values are wrapped, and nested values are not printed as JSON.
     let record = run_on_terminal(&ada, &["workloads", "show", "sorter"], 80, &[]);
     assert!(record.lines().all(|line| line.chars().count() <= 80) && !record.contains(['{', '…']), "{record}");
     let piped = ada.run_ok(&["workloads", "show", "sorter"]);

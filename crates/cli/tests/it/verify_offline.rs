@@ -1,11 +1,11 @@
-//! `fairway verify` in a network namespace without interfaces: it needs no connection.
+//! `fairway verify` in a network namespace without usable interfaces, which proves that it needs no connection.
 
 use crate::{CommandOutput, Terminal, make_directory, path_text};
 use fairway_testkit::TestApp;
 use std::process::{Command, Stdio};
 
-/// Runs a command of the terminal in new user and network namespaces. The new network has a loopback interface only, which
-/// is down, so that not even a server of this machine is reachable.
+/// Runs a command in new user and network namespaces. The new network has only a loopback interface, which is down.
+/// Not even a server on this machine is reachable.
 fn run_without_network(terminal: &Terminal, words: &[&str]) -> CommandOutput {
     let fairway = terminal.command(words);
     let mut unshare = Command::new("unshare");
@@ -16,7 +16,7 @@ fn run_without_network(terminal: &Terminal, words: &[&str]) -> CommandOutput {
     CommandOutput::of(output.unwrap_or_else(|error| panic!("this test requires `unshare` of util-linux: {error}")))
 }
 
-/// Fails unless this machine lets the test cut the network.
+/// Fails if this machine does not permit the namespaces that the test needs.
 fn assert_namespaces_are_allowed() {
     let unshare = Command::new("unshare").args(["--user", "--map-root-user", "--net", "--", "true"]).output();
     let output = unshare.unwrap_or_else(|error| panic!("this test requires `unshare` of util-linux: {error}"));
@@ -37,14 +37,14 @@ async fn verify_needs_no_network() {
     let terminal = Terminal::connected(&app);
     let id = terminal.run_ok(&["run", &slug, "--env", "dev", "--input", "ticket=a refund", "--no-wait"]);
     terminal.run_ok(&["executions", "wait", id.trim()]);
-    // The command waits for a checkpoint that covers the end of the run.
+    // The command waits until a checkpoint covers the end of the run.
     let bundle = terminal.run_ok(&["evidence", "bundle", id.trim()]);
     let key = terminal.run_json(&["audit", "keys"])[0]["verifier_key"].as_str().unwrap().to_owned();
     let files = make_directory(&[("bundle.json", bundle.trim_end())]);
     let bundle = files.path().join("bundle.json");
     let verify = ["verify", path_text(&bundle), "--key", &key];
 
-    // The cut is effective: a command that needs the server fails within it and succeeds outside.
+    // Control: a command that needs the server succeeds outside the namespace and fails inside.
     let listed = ["audit", "keys"];
     terminal.run_ok(&listed);
     let cut = run_without_network(&terminal, &listed);
@@ -54,7 +54,7 @@ async fn verify_needs_no_network() {
     let verified = run_without_network(&terminal, &verify);
     assert_eq!(verified.code, 0, "{}{}", verified.out, verified.err);
     assert_eq!(verified.out, terminal.run_ok(&verify), "the report is the same with and without a network");
-    // A failed check is found without a network too.
+    // A failed check is also detected without a network.
     let refused = run_without_network(&terminal, &["verify", path_text(&bundle)]);
     assert!(refused.code == 1 && refused.err.contains("give a key with --key"), "{}", refused.err);
 }

@@ -23,13 +23,13 @@ async fn wait_timeout_and_interrupt_leave_the_run_queued() {
     let mut child =
         terminal.command(&["executions", "wait", id, "--wait", "60s"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut interrupted = false;
-    // The signal is sent after the handler is installed; an earlier one would kill the child.
+    // The signal is sent only after the child has installed its handler. An earlier signal would kill the child.
     while !interrupted {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim().to_owned();
         interrupted = u64::from_str_radix(&caught, 16).unwrap() & 0b10 != 0;
     }
-    // The handler knows the run's id from the start.
+    // The handler can print the run's identifier from the start.
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     let last_line = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap).last().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(5));
@@ -40,14 +40,14 @@ async fn wait_timeout_and_interrupt_leave_the_run_queued() {
     assert!(ended.code == 1 && ended.err.contains("cancelled"), "{}", ended.err);
 }
 
-/// A server with queued dispatch and no worker.
+/// Starts a server with queued dispatch and no worker. Returns it with a workload's slug.
 async fn queued_server() -> (TestApp, String) {
     let app = TestApp::builder().setting("FAIRWAY_DISPATCH", "queued").without_worker().start().await;
     let slug = app.fixtures().active_workload("main").await.slug;
     (app, slug)
 }
 
-/// Starts a command that waits for a run; returns the child, the run's id and the remaining messages.
+/// Starts a command that waits for a run. Returns the child process, the run's identifier and the remaining messages.
 fn start_wait(terminal: &Terminal, slug: &str) -> (Child, String, Lines<BufReader<ChildStderr>>) {
     let mut command = terminal.command(&["run", slug, "--env", "dev", "--input", "ticket=a refund", "--wait", "100s"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -83,7 +83,7 @@ async fn wait_survives_a_server_restart() {
     let (app, slug) = queued_server().await;
     let terminal = Terminal::connected(&app);
     let (child, run, mut messages) = start_wait(&terminal, &slug);
-    // Restarted at the same address and database, with a worker.
+    // The server restarts at the same address, on the same database, and with a worker.
     let anew = TestApp::builder().sharing_storage_of(&app).setting("FAIRWAY_BIND", app.address().to_string());
     app.drain().await;
     let lost = format!("the server does not respond; run {run} may still be running; retrying");

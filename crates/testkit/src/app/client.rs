@@ -51,7 +51,7 @@ pub struct Response {
 }
 
 impl Request {
-    /// The same request to another server.
+    /// Returns the same request, addressed to another server.
     pub fn sent_to(mut self, server: &Client) -> Self {
         self.client = server.clone();
         self
@@ -83,7 +83,7 @@ impl Request {
 }
 
 impl Client {
-    /// Creates a client for a server at this address. `database` is the URL of the server's database.
+    /// Creates a client for a server at this address. `database` is the URL of that server's database.
     ///
     /// # Errors
     /// When the HTTP client cannot be built.
@@ -149,8 +149,8 @@ impl Client {
         self.request(method, path)
     }
 
-    /// Sends bytes unchanged on a new connection, and reads until the server closes it. Other clients would validate
-    /// and normalize the path.
+    /// Sends bytes unchanged on a new connection, and reads until the server closes the connection. Other client
+    /// libraries would validate and normalize the path.
     ///
     /// # Panics
     /// When the response is not HTTP.
@@ -170,7 +170,7 @@ impl Client {
         }
     }
 
-    /// Sends a request without a body to a path that no client normalizes.
+    /// Sends a request without a body. The path is sent unchanged, because HTTP client libraries normalize paths.
     pub async fn raw_path(&self, method: &str, path: &str) -> Response {
         self.raw(format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)).await
     }
@@ -186,7 +186,7 @@ impl Client {
         }
     }
 
-    /// Creates test fixtures through the API: assets, workloads, releases.
+    /// Returns a builder that creates test fixtures (assets, workloads, releases) through the API.
     #[must_use]
     pub fn fixtures(&self) -> Fixtures {
         Fixtures::of(self.clone())
@@ -215,7 +215,7 @@ impl Request {
         self.header("Idempotency-Key", key)
     }
 
-    /// Adds a header; keeps existing ones with the same name.
+    /// Adds a header. Existing headers with the same name remain.
     ///
     /// # Panics
     /// When the name or the value is invalid.

@@ -15,7 +15,7 @@ pub struct Fixtures {
     workspace: String,
 }
 
-/// A version with its asset.
+/// An asset version together with its asset.
 #[derive(Clone, Debug)]
 pub struct Version {
     /// The asset's id.
@@ -42,17 +42,17 @@ pub struct ActiveWorkload {
 }
 
 impl ActiveWorkload {
-    /// The path of its `execute` operation.
+    /// The path of the workload's `execute` operation.
     #[must_use]
     pub fn execute_path(&self) -> String {
         format!("/v1/workloads/by-slug/{}/execute", self.slug)
     }
 }
 
-/// Reads an id from a response.
+/// Reads an identifier from the member `name` of a response body.
 ///
 /// # Panics
-/// When the id is missing.
+/// When the identifier is missing.
 #[track_caller]
 fn required_id(body: &Value, name: &str) -> String {
     match body.get(name).and_then(Value::as_str) {
@@ -205,7 +205,8 @@ impl Fixtures {
         self.approved_release_in(workload_id, "dev", versions).await
     }
 
-    /// Creates an approved release with these bindings in an environment. Outside `dev` another person approves.
+    /// Creates an approved release with these bindings in an environment. Outside `dev`, a second actor approves
+    /// the release, because self-approval is refused there.
     pub async fn approved_release_in(&self, workload_id: &str, environment: &str, versions: &[Version]) -> String {
         let release_id = self.draft_in(workload_id, environment, versions).await;
         self.transition(&release_id, "review_ready").await;

@@ -6,12 +6,13 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Codes of encryption requests before the startup message, for TLS and GSSAPI. Both are declined.
+/// Codes of the requests for TLS and for GSSAPI encryption that may precede the startup message. The proxy
+/// declines them.
 const ENCRYPTION_REQUESTS: [[u8; 4]; 2] = [80_877_103_u32.to_be_bytes(), 80_877_104_u32.to_be_bytes()];
 /// Read buffer size in bytes.
 const CHUNK: usize = 16 * 1024;
 
-/// One side of a connection, with received bytes that are not yet forwarded.
+/// One side of a proxied connection, with the received bytes that are not yet forwarded.
 pub(super) struct Frames {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -23,13 +24,13 @@ impl Frames {
         Ok(Self { stream, buffer: Vec::new() })
     }
 
-    /// Reads more bytes; `false` when the peer has closed. Cancel-safe.
+    /// Reads more bytes. Returns `false` when the peer has closed the connection. Cancel-safe.
     pub(super) async fn fill(&mut self) -> io::Result<bool> {
         self.buffer.reserve(CHUNK);
         Ok(self.stream.read_buf(&mut self.buffer).await? > 0)
     }
 
-    /// The startup message, the only one without a type byte. Declines encryption requests before it.
+    /// Reads the startup message, the only message without a type byte. Declines preceding encryption requests.
     pub(super) async fn read_startup(&mut self) -> io::Result<Vec<u8>> {
         loop {
             while let Some(packet) = self.take_packet(0) {
@@ -50,7 +51,8 @@ impl Frames {
         self.take_packet(1)
     }
 
-    /// The next packet, whose length field follows `before` bytes that it does not count.
+    /// The next packet. `before` is the number of bytes in front of the length field, which the length does not
+    /// include.
     fn take_packet(&mut self, before: usize) -> Option<Vec<u8>> {
         let (length, _) = self.buffer.get(before..)?.split_first_chunk()?;
         let whole = before.checked_add(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
@@ -79,7 +81,7 @@ pub(super) fn is_ready(frame: &[u8]) -> bool {
     frame.first() == Some(&b'Z')
 }
 
-/// The current statement of a connection, and its named statements.
+/// Tracks the current statement of a connection and the statements that were prepared under a name.
 #[derive(Default)]
 pub(super) struct StatementTracker {
     named: HashMap<Vec<u8>, String>,
@@ -88,7 +90,7 @@ pub(super) struct StatementTracker {
 }
 
 impl StatementTracker {
-    /// Records a frame, and returns whether it ends a request.
+    /// Records a frame. Returns whether the frame ends a request.
     pub(super) fn record(&mut self, frame: &[u8]) -> bool {
         let mut texts = frame.get(5..).unwrap_or_default().split(|byte| *byte == 0);
         let mut text = || texts.next().unwrap_or_default();
@@ -125,7 +127,7 @@ impl StatementTracker {
         }
     }
 
-    /// Whether the statement is executed, not only prepared.
+    /// Whether the request executes the statement, instead of only preparing it.
     pub(super) fn is_executed(&self) -> bool {
         self.is_executed
     }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::connect;
 
-/// Whether the statement received a response.
+/// Whether the client receives a response to the statement through the proxy.
 async fn is_answered(line: &FaultProxy, sql: &str) -> bool {
     let Ok(client) = connect(line.url()).await else { return false };
     client.batch_execute(sql).await.is_ok()

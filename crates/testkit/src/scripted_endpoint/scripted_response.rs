@@ -1,17 +1,17 @@
-//! The scripted response to one request.
+//! The scripted response of the test endpoint to one request.
 
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// The scripted response to one request.
+/// A scripted response, with the faults that its delivery simulates.
 #[derive(Clone, Debug)]
 pub struct ScriptedResponse {
     status: Option<u16>,
     headers: Vec<(String, String)>,
     parts: Vec<Part>,
-    /// Whether each part is sent as a chunk, so that it arrives separately.
+    /// Whether each part is sent as a separate HTTP chunk, so that the parts arrive separately.
     chunked: bool,
-    /// Whether not even the head is sent before a release.
+    /// Whether the response waits for a release before its head.
     is_held: bool,
     end: ResponseEnd,
 }
@@ -22,10 +22,10 @@ pub(super) enum Part {
     Pause,
 }
 
-/// How a response ends.
+/// How the delivery of a response ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ResponseEnd {
-    /// Completely; the connection accepts another request.
+    /// The response is complete, and the connection accepts another request.
     Complete,
     /// The connection closes before the response is complete.
     Truncated,
@@ -62,7 +62,7 @@ impl ScriptedResponse {
         Self::status(302, "").header("Location", target)
     }
 
-    /// A 200 response with server-sent events, one in each chunk, written unchanged with their blank lines.
+    /// A 200 response with server-sent events. Each event is one HTTP chunk, sent unchanged with its blank lines.
     #[must_use]
     pub fn events<T: Into<String>>(events: impl IntoIterator<Item = T>) -> Self {
         let parts = events.into_iter().map(|event| Part::Text(event.into())).collect();

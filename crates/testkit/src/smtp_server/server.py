@@ -38,7 +38,7 @@ class Handler:
 
 def authenticate(server, session, envelope, mechanism, data):
     success = (data.login, data.password) == (b"fairway", sys.argv[1].encode())
-    # Otherwise the client would get no response of its own.
+    # With `handled=False`, aiosmtpd itself sends the response to the client.
     return AuthResult(success=success, handled=False)
 
 

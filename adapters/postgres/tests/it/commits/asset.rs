@@ -17,13 +17,13 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-/// A workspace without references to it, so that it can be deleted.
+/// A workspace to which nothing refers, so that the test can delete it.
 pub(super) async fn deletable_workspace(stage: &Fixture) -> (WorkspaceId, NamespaceId) {
     let ids = WorkspaceIds { workspace_id: fresh(), namespace_id: fresh(), assistant_id: fresh() };
     let change = Workspace::create(ids, slug().as_str(), "Passing", "default", &stamp()).unwrap();
     let assistant = change.next.assistant.workload_id;
     let made = WorkspaceStore::commit_new(&*stage.store, scope(), change, None).await.unwrap();
-    // By its full key, because a test counts table scans.
+    // The statement uses the full key, because a test asserts that no table is scanned.
     let gone = format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT}' AND workload_id = '{assistant}'");
     stage.run(&gone).await;
     (made.workspace_id, made.namespace_id)
@@ -59,7 +59,7 @@ pub(super) async fn lifecycle_move(stage: &Fixture, to: Lifecycle) -> Decision {
         .stale_after(format!("UPDATE asset SET revision = revision + 1 WHERE asset_id = '{}'", asset.asset_id))
 }
 
-/// Archiving also checks for releases that use the asset.
+/// Archives an asset. The guard also checks that no release uses the asset.
 pub(super) async fn archive(stage: &Fixture) -> Decision {
     let version = stage.bindable().await;
     let asset = AssetStore::find(&*stage.store, scope(), version.asset_id).await.unwrap().unwrap();

@@ -13,7 +13,7 @@ fn requested() -> Change<SubjectErasure> {
     SubjectErasure::request(fresh(), ActorRef::parse("user:eve").unwrap(), &stamp()).unwrap()
 }
 
-/// The approval of a stored request by another person.
+/// A stored erasure request, and its approval by another person as a decision.
 async fn approved(stage: &Fixture) -> Change<SubjectErasure> {
     let change = requested();
     let erasure = change.next.clone();
@@ -21,7 +21,7 @@ async fn approved(stage: &Fixture) -> Change<SubjectErasure> {
     erasure.approve(&Stamp { actor: ActorRef::parse("user:grace").unwrap(), ..stamp() }).unwrap()
 }
 
-/// A batch that another process committed.
+/// SQL that simulates a batch which another process committed.
 fn concurrent_batch(erasure: &SubjectErasure) -> String {
     format!("UPDATE subject_erasure SET revision = revision + 1 WHERE erasure_id = '{}'", erasure.erasure_id)
 }

@@ -32,7 +32,7 @@ pub(super) async fn accept(stage: &Fixture, run: fn(&ReleaseWithDeployment) -> A
         ))
 }
 
-/// Converts the result of an accept into the error that other commits return.
+/// Converts the outcome of an accept into the error type of other commits.
 pub(super) async fn accepted(
     store: &Database,
     run: &Acceptance,
@@ -48,7 +48,7 @@ pub(super) async fn accepted(
     }
 }
 
-/// A run that a worker claimed from the queue.
+/// A run that a worker has claimed from the queue.
 async fn claimed(stage: &Fixture) -> (Workload, ReleaseWithDeployment, Acceptance, LeaseRef) {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;

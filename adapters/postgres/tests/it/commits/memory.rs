@@ -1,4 +1,4 @@
-//! Commits of conversation turns, with the end of their runs, and erasures.
+//! Commits of conversation turns, which are part of the end of their runs, and of erasures.
 
 use super::{Decision, execution::accepted, store};
 use crate::fixture::{Fixture, acceptance, actor, ending, fresh, scope, stamp};
@@ -54,7 +54,7 @@ pub(super) async fn end(stage: &Fixture) -> Decision {
         .stale_after(format!("DELETE FROM execution_lease WHERE execution_id = '{id}'"))
 }
 
-/// Erases a conversation of one turn. A concurrent turn invalidates the decision.
+/// Erases a conversation with one turn. A turn that is written concurrently invalidates the decision.
 pub(super) async fn erasure(stage: &Fixture) -> Decision {
     let run = accepted_run(stage).await;
     stage.store.finish(scope(), &ending_with_turn(&run, "erasure")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Commits of notifications: the projection of a fact, statuses, preferences and default profiles.
+//! Commits of notifications: projection of a fact, statuses, preferences and default profiles.
 
 use super::{Decision, store};
 use crate::fixture::{Fixture, actor, fresh, now, scope, stamp};
@@ -33,7 +33,7 @@ use serde_json::Map;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use uuid::Uuid;
 
-/// The projection of a denied run to its submitter, who has opted out of denials or not.
+/// The projection of a denied run to its submitter. `opted_out` tells whether the submitter opted out of denials.
 pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection {
     let fact = NotifiableFact {
         index: 0,
@@ -99,13 +99,13 @@ pub(super) async fn batch(stage: &Fixture) -> Decision {
     );
     Decision::new(async move |_| store.commit_batch(scope(), position..position + 1, decided, &both).await.map(|_| ()))
         .stale_after(moved)
-        // A setting went off, and perhaps on again.
+        // The generation changes when a notification setting goes off, even if it is on again afterwards.
         .stale_after(format!(
             "UPDATE tenant SET notification_generation = notification_generation + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"
         ))
 }
 
-/// An unread notification of the actor of the tests.
+/// An unread notification of the tests' actor.
 async fn notification(stage: &Fixture) -> Notification {
     let projection = projection_of(&actor(), false);
     let (position, decided) = (position(stage).await, stage.decided().await);
@@ -133,7 +133,7 @@ pub(super) async fn all_read(stage: &Fixture) -> Decision {
 
 const PREFERENCE: Preference = Preference { category: FactCategory::Incidents, channel: Channel::Email, enabled: true };
 
-/// Sets preferences of a new person, after `earlier` previous changes.
+/// Sets the preferences of a new person. `earlier` is the number of preceding changes.
 pub(super) async fn preferences(stage: &Fixture, earlier: usize) -> Decision {
     let person = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
     let upsert = |before: Option<&PreferenceSet>, channel| {
@@ -157,7 +157,7 @@ pub(super) async fn preferences(stage: &Fixture, earlier: usize) -> Decision {
     Decision::new(async move |_| store.commit_set(scope(), change).await).stale_after(other)
 }
 
-/// Sets the default profiles of the tenant, after `earlier` previous changes.
+/// Sets the default profiles of the tenant. `earlier` is the number of preceding changes.
 pub(super) async fn profiles(stage: &Fixture, earlier: usize) -> Decision {
     let gone = format!("DELETE FROM notification_default_profiles WHERE tenant_id = '{DEFAULT_TENANT}'");
     stage.run(&gone).await;
@@ -268,7 +268,7 @@ pub(super) async fn test(stage: &Fixture) -> Decision {
         .stale_after(format!("DELETE FROM notification_destination WHERE destination_id = '{id}'"))
 }
 
-/// Replaces the profile of a new person, after `earlier` previous changes.
+/// Replaces the notification profile of a new person. `earlier` is the number of preceding changes.
 pub(super) async fn profile(stage: &Fixture, earlier: usize) -> Decision {
     let person = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
     let by_person = Stamp { actor: person.clone(), ..stamp() };
@@ -293,7 +293,7 @@ pub(super) async fn profile(stage: &Fixture, earlier: usize) -> Decision {
     Decision::new(async move |_| ProfileStore::commit(&*store, scope(), change).await).stale_after(other)
 }
 
-/// An announcement for a new workspace.
+/// Makes an announcement to the members of a new workspace.
 pub(super) async fn announcement(stage: &Fixture) -> Decision {
     let workspace = Uuid::now_v7();
     stage

@@ -31,7 +31,7 @@ pub(super) async fn release(stage: &Fixture) -> Decision {
         .stale_after(format!("DELETE FROM workload WHERE workload_id = '{}'", workload.workload_id))
 }
 
-/// A retired workload allows no lane changes.
+/// SQL that retires a workload, which then permits no lane changes.
 fn retire_workload(workload: &Workload) -> String {
     format!("UPDATE workload SET status = 'retired' WHERE workload_id = '{}'", workload.workload_id)
 }
@@ -83,7 +83,7 @@ pub(super) async fn review(stage: &Fixture) -> Decision {
         .stale_after(increment_revision(&placed.release))
 }
 
-/// A verdict on a release that holds lanes also increments the deployment's revision.
+/// Reviews a release that holds lanes. The commit also increments the deployment's revision.
 pub(super) async fn review_of_live(stage: &Fixture) -> Decision {
     let (_, placed) = stage.active().await;
     let change = placed.release.review(fresh(), Verdict::Rejected, None, crate::fixture::RULE, &stamp()).unwrap();
@@ -100,7 +100,7 @@ pub(super) async fn transition(stage: &Fixture) -> Decision {
         .stale_after(increment_revision(&placed.release))
 }
 
-/// A submission also freezes a reference.
+/// Submits a release for review. The commit also freezes a reference.
 pub(super) async fn submission(stage: &Fixture) -> Decision {
     let (draft, version) = (stage.draft(&stage.workload().await).await, stage.bindable().await);
     let placed = stage.current_release(&draft).await;
@@ -153,7 +153,7 @@ pub(super) async fn rollback(stage: &Fixture) -> Decision {
         .stale_after(format!("UPDATE release SET state = 'retired' WHERE release_id = '{back}'"))
 }
 
-/// Takes the current lane of another rollout, which ends that rollout.
+/// Starts a rollout on the current lane of another rollout, which ends the other rollout.
 pub(super) async fn rollout(stage: &Fixture) -> Decision {
     let (workload, other) = release_in_rollout(stage).await;
     let next = stage.approved(&workload, &stage.bindable().await).await;
@@ -176,7 +176,7 @@ pub(super) async fn rollout(stage: &Fixture) -> Decision {
         ))
 }
 
-/// An advance by the rollout controller, which requires an ended soak.
+/// Advances a rollout as the rollout controller does. The guard requires that the soak has ended.
 pub(super) async fn advance(stage: &Fixture) -> Decision {
     let (workload, placed) = release_in_rollout(stage).await;
     let record = stage.store.soak_status(scope(), placed.release.release_id, 20).await.unwrap().unwrap();
@@ -222,7 +222,7 @@ pub(super) async fn hold(stage: &Fixture) -> Decision {
         .stale_after(format!("UPDATE release SET rollout_status = 'completed' WHERE release_id = '{id}'"))
 }
 
-/// A release that holds all lanes except `guided`, the next lane of its rollout.
+/// A release that holds all lanes except `guided`, which is the next lane of its rollout.
 async fn release_in_rollout(stage: &Fixture) -> (Workload, ReleaseWithDeployment) {
     let workload = stage.workload().await;
     let approved = stage.approved(&workload, &stage.bindable().await).await;
@@ -234,7 +234,7 @@ async fn release_in_rollout(stage: &Fixture) -> (Workload, ReleaseWithDeployment
     (workload, placed)
 }
 
-/// Activates the first lane of a rollout plan without a soak.
+/// Activates a release on the first lane of a rollout plan without a soak time.
 fn first_lane_of_plan(placed: &ReleaseWithDeployment) -> DeploymentChange {
     let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 0, AdvanceMode::Automatic).unwrap();
     placed

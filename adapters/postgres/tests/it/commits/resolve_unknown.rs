@@ -1,4 +1,4 @@
-//! Resolution of unknown runs.
+//! The commit that resolves a run with an unknown outcome.
 
 use super::{Decision, execution::accepted, store};
 use crate::fixture::{Fixture, acceptance, ending, fresh, run_ref, scope, stamp};
@@ -13,7 +13,7 @@ use fairway_domain::{
 };
 use serde_json::Map;
 
-/// Resolves an unknown run as failed.
+/// Resolves a run with an unknown outcome as failed.
 pub(super) async fn resolution(stage: &Fixture) -> Decision {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;

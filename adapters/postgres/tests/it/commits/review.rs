@@ -15,7 +15,7 @@ use fairway_domain::{
 use serde_json::Map;
 use std::time::Duration;
 
-/// The end of a run's steps before its review.
+/// The record that ends a run's steps and leaves the run awaiting its review.
 fn awaiting_review(run: &Acceptance) -> FinishRecord {
     let ending = ending(run);
     let fact = run_ref(run).review_requested_fact(ending.output.as_ref(), &stamp());
@@ -30,7 +30,7 @@ async fn accepted_run(stage: &Fixture) -> Acceptance {
     run
 }
 
-/// Ends a run's steps and requests a review of its output.
+/// Ends a run's steps, and requests a review of the run's output.
 pub(super) async fn review_request(stage: &Fixture) -> Decision {
     let run = accepted_run(stage).await;
     let (ending, id, store) = (awaiting_review(&run), run.execution_id, store(stage));

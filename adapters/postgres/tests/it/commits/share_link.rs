@@ -21,7 +21,7 @@ fn change(workload: &Workload, max_uses: u32) -> Change<NewShareLink> {
     NewShareLink::create(fresh(), workload, terms, &stamp()).unwrap()
 }
 
-/// A link of the workload that allows `max_uses` runs.
+/// A stored link of the workload that allows `max_uses` runs.
 async fn committed_link(stage: &Fixture, workload: &Workload, max_uses: u32) -> ShareLink {
     let change = change(workload, max_uses);
     let new = change.next.clone();
@@ -50,7 +50,7 @@ pub(super) async fn revocation(stage: &Fixture) -> Decision {
     Decision::new(async move |_| store.commit_revocation(scope(), &link, fact).await).stale_after(revoke_sql(id))
 }
 
-/// A link of a workload, and the statement that revokes it.
+/// A stored link of a workload, and the SQL statement that revokes it.
 pub(super) async fn link_and_revocation(
     stage: &Fixture,
     workload: &Workload,
@@ -63,7 +63,7 @@ fn revoke_sql(id: impl std::fmt::Display) -> String {
     format!("UPDATE share_link SET revoked_at = now(), revoked_by = 'user:eve' WHERE share_link_id = '{id}'")
 }
 
-/// Accepts a run through a link. Each way to close the link rejects the run.
+/// Accepts a run through a link. Each statement that makes the link unusable must cause a rejection.
 pub(super) async fn use_of_link(stage: &Fixture, run: fn(&ReleaseWithDeployment) -> Acceptance) -> Decision {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;

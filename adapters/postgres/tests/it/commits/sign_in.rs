@@ -1,4 +1,4 @@
-//! Commits of sign-in: pinned identities, and sessions.
+//! Commits of sign-ins: pinned identities and sessions.
 
 use super::{Decision, store};
 use crate::fixture::{Fixture, fresh, scope, stamp};

@@ -118,7 +118,7 @@ pub(super) async fn first_principal_binding(stage: &Fixture) -> Decision {
          'user:eve', now(), 'user:eve')",
         Uuid::now_v7()
     );
-    // By its full key, because a test counts table scans.
+    // The statement uses the full key, because a test asserts that no table is scanned.
     let gone = format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT}' AND workload_id = '{id}'");
     let store = store(stage);
     Decision::new(async move |key| store.commit_binding(scope(), change, key.as_ref()).await)
@@ -126,7 +126,7 @@ pub(super) async fn first_principal_binding(stage: &Fixture) -> Decision {
         .conflict_after(Conflict::MissingReference, gone)
 }
 
-/// A principal binding of a new workload, and the statements that change it.
+/// A stored principal binding of a new workload, and SQL statements that change the binding.
 pub(super) async fn committed_binding(stage: &Fixture) -> (Workload, PrincipalBinding, [String; 3]) {
     let workload = stage.workload().await;
     let change = PrincipalBinding::bind(fresh(), &workload, actor(), None, &stamp()).unwrap();

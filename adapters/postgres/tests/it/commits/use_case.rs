@@ -43,7 +43,7 @@ async fn committed_connection(stage: &Fixture, name: &str) -> Connection {
     connection
 }
 
-/// Creates another connection of this name.
+/// SQL that creates another connection with this name.
 fn other_connection(name: &str) -> String {
     format!(
         "INSERT INTO connection VALUES ('{DEFAULT_TENANT}', '{}', '{DEFAULT_WORKSPACE}', '{name}', 'other', NULL, '{{}}',
@@ -147,7 +147,7 @@ async fn publication(stage: &Fixture, use_case: &UseCase) -> Change<Publication>
     use_case.publish(ids, &new, &stamp()).unwrap()
 }
 
-/// A use case that waits for access to a connection of this name, with its request.
+/// A stored use case that waits for access to a connection of this name, and its access request.
 async fn pending(stage: &Fixture, name: &str) -> (UseCase, AccessRequest) {
     let draft = committed_draft(stage, &[name]).await;
     let change = publication(stage, &draft).await;

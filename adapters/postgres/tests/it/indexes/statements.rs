@@ -1,4 +1,4 @@
-//! The statements of all stores: reads by key, and lists.
+//! Executes the statements of all stores: reads by key, and lists.
 
 use crate::{
     fixture::{Fixture, acceptance, actor, denied, ending, environment, fresh, scope, stamp},
@@ -49,7 +49,7 @@ use fairway_postgres::Database;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Runs every read and write by key once, as requests do.
+/// Executes every read by key and every write by key once, as requests do.
 pub(super) async fn touch_every_point(stage: &Fixture, store: &Database) {
     let (workload, placed) = stage.active().await;
     let release = placed.release;
@@ -121,7 +121,7 @@ pub(super) async fn touch_every_point(stage: &Fixture, store: &Database) {
     touch_documents(stage, store, release.release_id).await;
 }
 
-/// Runs the statements of a knowledge base.
+/// Executes the statements for a knowledge base.
 async fn touch_documents(stage: &Fixture, store: &Database, release: ReleaseId) {
     let (asset, contract) = knowledge_base(stage).await;
     let id = asset.asset_id;
@@ -152,7 +152,7 @@ async fn touch_documents(stage: &Fixture, store: &Database, release: ReleaseId) 
     store.find_revocation(scope(), id, &contract).await.unwrap().unwrap();
 }
 
-/// Lists assets with every visibility and filter combination, from the first page and after a cursor.
+/// Lists assets with every combination of visibility and filters, from the first page on and after a cursor.
 async fn list_assets(store: &Database) {
     let visible_scopes = VisibleScopes {
         namespaces: vec![DEFAULT_NAMESPACE.into()],
@@ -178,7 +178,7 @@ async fn list_assets(store: &Database) {
     }
 }
 
-/// Runs every list once.
+/// Executes every list once.
 pub(super) async fn list_everything(stage: &Fixture, store: &Database) {
     let page = PageRequest::first(20);
     let (workload, placed) = stage.active().await;

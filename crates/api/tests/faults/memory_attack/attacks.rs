@@ -1,4 +1,5 @@
-//! Attacks on memory. Each sends many requests whose memory use depends on the client, and counts their outcomes.
+//! Attacks on the server's memory. Each attack sends many requests whose memory use the client controls, and counts
+//! their outcomes.
 
 mod bodies;
 mod large_content;
@@ -19,54 +20,54 @@ use serde_json::{Value, json};
 use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 use tokio::net::TcpStream;
 
-/// Concurrent requests of an attack.
+/// Number of concurrent requests of an attack.
 const CONCURRENCY: usize = 24;
-/// Time for which idle connections that hold memory stay open.
+/// Time for which an attack keeps connections open that occupy memory.
 const HOLD_TIME: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Attack {
     /// Inputs for which the schema of a guardrail produces millions of errors.
     ExplodingSchema,
-    /// Runs in environments without a release.
+    /// Runs in unknown environments, which have no release.
     UnknownEnvironments,
     /// Concurrent lists of workloads with large interfaces.
     LargeInterfaces,
-    /// Small bodies whose parsed values take a hundred times their size.
+    /// Small bodies whose parsed values occupy a hundred times their size.
     DenseBodies,
-    /// Large bodies without their last byte.
+    /// Large bodies whose last byte is never sent.
     WithheldBodies,
-    /// Request heads without an end.
+    /// Request heads that never end.
     WithheldHeads,
     /// Many requests in one packet.
     PipelinedRequests,
     /// Large responses that the client reads slowly or not at all.
     SlowReaders,
-    /// Event streams.
+    /// Event streams of runs.
     Streams,
     /// Runs with large inputs, each with a unique idempotency key and session.
     IdempotencyKeys,
     /// Unknown tokens of share links.
     ShareTokens,
-    /// Visitors of a public workload from unique addresses.
+    /// Requests of visitors to a public workload, from unique addresses.
     ClientAddresses,
-    /// Unknown slugs, actors, tenants and workloads.
+    /// Requests with unknown slugs, actors, tenants and workloads.
     UnknownNames,
     /// Large versions of prompts and configurations.
     PromptVersions,
     /// Diffs of large versions.
     VersionDiffs,
-    /// Assets that many releases bind.
+    /// The blast radius of an asset that many releases bind.
     BlastRadius,
     /// Verdicts with notes of the maximum length.
     ApprovalNotes,
-    /// Manifests of tools, and `tools/list`.
+    /// Tool manifests, and the MCP request `tools/list`.
     ToolManifests,
     /// Large documents, and lists of them.
     Documents,
     /// Documents with embeddings, and vector searches.
     VectorDocuments,
-    /// Flows at and beyond the size limit.
+    /// Flows at the size limit and beyond it.
     LargeFlows,
     /// Queued runs with large inputs.
     QueuedRuns,
@@ -80,7 +81,7 @@ pub(super) enum Attack {
     Scripts,
     /// Agents that call tools with large results.
     AgentSteps,
-    /// Runs without a waiting caller, and runs under review.
+    /// Runs that continue without a waiting caller, and runs under review.
     DetachedRuns,
     /// Policies with the maximum number of patterns.
     PolicyPatterns,
@@ -88,9 +89,9 @@ pub(super) enum Attack {
     EndedStreams,
     /// Evidence graphs of large runs.
     EvidenceGraphs,
-    /// Agents with many tools that have large schemas.
+    /// Agents with many tools, each with a large schema.
     WideToolSets,
-    /// Short lists of one tenant during large work of another.
+    /// Short lists of one tenant while another tenant causes large work.
     ListsDuringLargeWork,
 }
 
@@ -131,7 +132,7 @@ impl Attack {
         Self::ListsDuringLargeWork,
     ];
 
-    /// Runs one round, `scale` times as large as in the short form.
+    /// Runs one round. `scale` multiplies the number of requests of the short form.
     pub(super) async fn run(self, target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
         match self {
             Self::ExplodingSchema => runs::exploding_schema(target, random, scale).await,
@@ -184,7 +185,7 @@ fn random_actor(random: &mut Random) -> String {
     format!("user:{}", ROLES[random.below(ROLES.len())])
 }
 
-/// Sends all requests, [`CONCURRENCY`] at a time, each from a random address.
+/// Sends all requests, at most [`CONCURRENCY`] at a time, each from a random address.
 async fn send_all(target: &Arc<Target>, random: &mut Random, sent: Vec<AttackRequest>) -> Tally {
     send_concurrently(target, random, sent, CONCURRENCY).await
 }
@@ -208,15 +209,15 @@ async fn send_concurrently(
     answered.fold(Tally::default(), count).await
 }
 
-/// Sends one request from the first loopback address.
+/// Sends one request from the address 127.0.0.1.
 async fn send_one(target: &Arc<Target>, tally: &mut Tally, sent: AttackRequest) -> AttackResponse {
     let received = target.send(&sent).await;
     tally.count(&sent, &received);
     received
 }
 
-/// Keeps connections open for [`HOLD_TIME`], and returns the first bytes of each response. The bytes are empty without a
-/// response, and `None` if the server closed the connection without one.
+/// Keeps connections open for [`HOLD_TIME`], and returns the first bytes of each response. The bytes are empty if
+/// the server has not responded. `None` means that the server closed the connection without a response.
 async fn hold_connections(opened: Vec<impl Future<Output = io::Result<TcpStream>>>) -> Vec<Option<Vec<u8>>> {
     let opened = join_all(opened).await;
     let mut held: Vec<_> = opened.into_iter().map(|stream| stream.ok().map(|stream| (stream, Vec::new()))).collect();
@@ -229,7 +230,7 @@ async fn hold_connections(opened: Vec<impl Future<Output = io::Result<TcpStream>
     held.into_iter().map(|held| held.map(|(_, bytes)| bytes)).collect()
 }
 
-/// Counts held connections by the status of their responses.
+/// Counts open connections by the status of their responses.
 fn count_held(sent: &[AttackRequest], held: Vec<Option<Vec<u8>>>) -> Tally {
     let mut tally = Tally::default();
     for (sent, bytes) in sent.iter().zip(held) {
@@ -239,6 +240,6 @@ fn count_held(sent: &[AttackRequest], held: Vec<Option<Vec<u8>>>) -> Tally {
 }
 
 fn large_execute_body(random: &mut Random, bytes: usize) -> Value {
-    // A text field accepts 32 KiB, and the form refuses unknown fields.
+    // A text field accepts at most 32 KiB, and the form refuses unknown fields.
     json!({ "environment": "dev", "inputs": { "ticket": random_name(random).repeat(bytes / 17) } })
 }

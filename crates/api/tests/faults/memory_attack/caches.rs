@@ -1,4 +1,4 @@
-//! Bounds the memory that keys invented by callers leave in each cache of a process.
+//! Bounds the memory that each cache of a process uses for keys that callers invent.
 
 use super::{
     Random,
@@ -13,11 +13,11 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::json;
 use std::{collections::HashSet, net::Ipv4Addr, sync::Arc};
 
-/// Keys offered to each cache in the long form. A test build serves a hundred of them per second.
+/// Number of keys for each cache in the long form. A test build serves about a hundred keys per second.
 const LONG_FORM_KEYS: usize = 10_000;
-/// Keys offered to each cache in the short form.
+/// Number of keys for each cache in the short form.
 const SHORT_FORM_KEYS: usize = 400;
-/// Permitted growth of a process beyond the limit of a cache, in KiB.
+/// Permitted growth of the process beyond the memory limit of a cache, in KiB.
 const SLACK_KIB: u64 = 4 << 10;
 /// Concurrent requests.
 const CONCURRENCY: usize = 16;
@@ -25,19 +25,20 @@ const CONCURRENCY: usize = 16;
 /// Caches whose keys a caller chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cache {
-    /// Workloads with their deployment, by slug and environment. The requests also have idempotency keys and sessions.
+    /// Workloads with their deployment, by slug and environment. The requests also contain idempotency keys and
+    /// sessions.
     Workloads,
     /// Callers with unknown names, who request unknown slugs.
     Callers,
-    /// Rendered active releases, and the tenants of their readers.
+    /// Rendered active releases, and the tenants of the callers that read them.
     ActiveReleases,
-    /// Clients that the rate limit refuses.
+    /// Clients that the rate limit has refused.
     RefusedClients,
-    /// Recent look-ups of public workloads, by unknown slugs of visitors.
+    /// Recent lookups of public workloads, by slugs that visitors invent.
     PublicWorkloads,
-    /// Share links, which are not cached.
+    /// Share links. They are not cached, so their limit is zero.
     ShareLinks,
-    /// Counts and prepared statements of lists, by unknown filters.
+    /// Totals and prepared statements of lists, by filter values that callers invent.
     Lists,
 }
 
@@ -109,7 +110,7 @@ impl Cache {
         }
     }
 
-    /// Offers `keys` keys, each from its own address.
+    /// Sends the requests for `keys` keys, each from its own address.
     async fn offer_keys(
         self,
         keys: usize,
@@ -133,8 +134,8 @@ impl Cache {
     }
 }
 
-/// Used client addresses. The server refuses a second visit from an address, so each is used once. Among 10,000 draws
-/// from 16 million, some are equal.
+/// Client addresses that were already used. The server refuses a second visit from an address, so each address is
+/// used once. Among 10,000 random draws from 16 million addresses, some are equal.
 #[derive(Default)]
 struct UniqueAddresses(HashSet<Ipv4Addr>);
 
@@ -158,8 +159,8 @@ async fn start_server(database: &TestDatabase) -> (ServerSetup, Server) {
     (place, server)
 }
 
-/// Keys leave at most the limit of their cache in memory, and every key reaches the cache. A quarter as many keys are
-/// offered before the measurement, for allocations that happen once: connections, statements and buffers.
+/// Keys that callers invent occupy at most the memory limit of their cache, and every key reaches the cache. A quarter
+/// as many keys precede the measurement, for allocations that happen once: connections, statements and buffers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_keys_leave_little_in_memory() {
     let database = TestDatabase::create().await.unwrap();

@@ -1,4 +1,4 @@
-//! Hostile HTTP clients over raw connections, from any loopback address, with slow or withheld reads and writes.
+//! Hostile HTTP clients on raw connections from any loopback address. They read and write slowly, or not at all.
 
 use super::tally::Aim;
 use serde_json::Value;
@@ -13,11 +13,11 @@ use tokio::{
 };
 use uuid::Uuid;
 
-/// Time limit of a client for a response. Attacks continue without one.
+/// Timeout of a client for a response. An attack continues if a response does not arrive.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes of a response that a client keeps.
+/// Maximum bytes of a response that a client stores.
 const MAX_KEPT_BYTES: usize = 4_000;
-/// Length of a status line up to the status.
+/// Length of a status line up to and including the status code.
 const STATUS_LINE_BYTES: usize = "HTTP/1.1 200".len();
 /// Time limit for the status of a held connection.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -40,7 +40,8 @@ pub(super) struct AttackResponse {
 }
 
 impl AttackResponse {
-    /// Parses the first bytes of a response. The status is 0 without bytes, when the server closed the connection.
+    /// Parses the first bytes of a response. The status is 0 if there are no bytes, because the server closed the
+    /// connection.
     pub(super) fn parse(bytes: &[u8]) -> Self {
         let prefix = String::from_utf8_lossy(bytes).into_owned();
         let status = prefix.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
@@ -83,7 +84,7 @@ impl AttackRequest {
         self
     }
 
-    /// Sets the target of the request.
+    /// Sets the aim, which determines whether the response counts as a success of the attack.
     pub(super) fn with_aim(self, aim: Aim) -> Self {
         Self { aim, ..self }
     }
@@ -92,7 +93,7 @@ impl AttackRequest {
         self.with_header("X-Actor-Ref", actor)
     }
 
-    /// The request head, with the length of the whole body.
+    /// The request head. `Content-Length` is the length of the whole body.
     fn head(&self, host: SocketAddr) -> String {
         let Self { aim: _, method, path, headers, body } = self;
         let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
@@ -119,7 +120,7 @@ pub(super) async fn exchange(from: Ipv4Addr, to: SocketAddr, sent: &AttackReques
 async fn try_exchange(from: Ipv4Addr, to: SocketAddr, sent: &AttackRequest) -> std::io::Result<Vec<u8>> {
     let mut stream = connect(from, to, None).await?;
     stream.write_all(sent.head(to).as_bytes()).await?;
-    // The server may respond and close before it has read the whole body.
+    // The server may respond and close before it has read the whole body, so an error is ignored.
     let _ = stream.write_all(&sent.body).await;
     let (mut kept, mut portion) = (Vec::new(), vec![0; 16 << 10]);
     loop {
@@ -139,7 +140,7 @@ pub(super) async fn send_without_last_byte(
     let mut stream = connect(from, to, None).await?;
     stream.write_all(sent.head(to).as_bytes()).await?;
     let body = &sent.body[..sent.body.len().saturating_sub(1)];
-    // The server stops reading at its limit.
+    // The server stops reading at its read-ahead limit, so the write may time out.
     let _ = timeout(Duration::from_secs(1), stream.write_all(body)).await;
     Ok(stream)
 }
@@ -163,7 +164,7 @@ pub(super) async fn send_raw(from: Ipv4Addr, to: SocketAddr, bytes: &[u8]) -> st
     Ok(stream)
 }
 
-/// A connection and the first bytes of its response; `None` after the server closed it without a response.
+/// A connection and the first bytes of its response. `None` after the server closed the connection without a response.
 pub(super) type HeldConnection = Option<(TcpStream, Vec<u8>)>;
 
 /// Reads a byte from each connection.
@@ -173,7 +174,7 @@ pub(super) async fn read_byte_from_each(connections: &mut [HeldConnection]) {
     }
 }
 
-/// Reads each response up to its status, and a started response up to [`MAX_KEPT_BYTES`] bytes.
+/// Reads each response up to its status. Continues to read non-empty responses, up to [`MAX_KEPT_BYTES`] bytes.
 pub(super) async fn read_responses(connections: &mut [HeldConnection]) {
     let until = tokio::time::Instant::now() + STATUS_TIMEOUT;
     for held in connections {
@@ -183,7 +184,7 @@ pub(super) async fn read_responses(connections: &mut [HeldConnection]) {
                 break;
             }
         }
-        // A refusal is short, and its code identifies it.
+        // A refusal is short, and its error code is within these bytes.
         if let Some((stream, bytes)) = held
             && !bytes.is_empty()
         {

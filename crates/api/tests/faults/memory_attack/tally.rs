@@ -1,43 +1,45 @@
-//! Outcomes of the requests of an attack. A refusal before the target of the attack proves nothing.
+//! Counts the outcomes of an attack's requests. A request that is refused before it reaches the attacked code proves
+//! nothing.
 
 use super::client::{AttackRequest, AttackResponse};
 use std::{collections::BTreeMap, fmt};
 
-/// The target of a request. A request reached it if the server accepted the request, or refused it by the defence.
+/// The aim of a request: the code that it attacks. A request reaches its aim if the server accepts the request, or
+/// refuses it by the expected defence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Aim {
-    /// Name of the target, for reports.
+    /// Name of the aim, for reports.
     pub(super) name: &'static str,
-    /// Text that the first bytes of an accepted response must contain; empty for any response.
+    /// Text that an accepted response must contain in its first bytes; empty to accept any response.
     proof: &'static str,
-    /// Status and error code of a refusal by the defence.
+    /// Status and error code with which the defence refuses requests.
     expected_refusal: Option<(u16, &'static str)>,
 }
 
 impl Aim {
-    /// Creates an aim that any 2xx reaches.
+    /// Creates an aim that any 2xx response reaches.
     pub(super) const fn at(name: &'static str) -> Self {
         Self { name, proof: "", expected_refusal: None }
     }
 
-    /// Requires this text in a 2xx response.
+    /// Requires this text in a 2xx response to reach the aim.
     pub(super) const fn proved_by(self, proof: &'static str) -> Self {
         Self { proof, ..self }
     }
 
-    /// Sets the status and error code of a refusal by the defence.
+    /// Sets the status and error code with which the defence refuses requests.
     pub(super) const fn refused_as(self, status: u16, code: &'static str) -> Self {
         Self { expected_refusal: Some((status, code)), ..self }
     }
 }
 
-/// Outcomes of the requests of one aim.
+/// Outcomes of all requests with one aim.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Outcomes {
     accepted: usize,
-    /// Refused by the defence.
+    /// Number of requests that the defence refused.
     refused: usize,
-    /// Other responses by status, with their number and the start of the first one. 0 is a closed connection.
+    /// Other responses by status: their number, and the start of the first response. Status 0 is a closed connection.
     other: BTreeMap<u16, (usize, String)>,
 }
 
@@ -64,7 +66,7 @@ impl Tally {
         }
     }
 
-    /// Counts a connection without a response: held by the server, or closed by the defence.
+    /// Counts a connection without a response: `accepted` if the server keeps it open, otherwise closed by the defence.
     pub(super) fn count_connection(&mut self, name: &'static str, accepted: bool) {
         let counts = self.0.entry(name).or_default();
         *(if accepted { &mut counts.accepted } else { &mut counts.refused }) += 1;
@@ -112,7 +114,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Adds the end of the first other response of each aim and status.
+/// Includes the start of the first unexpected response for each aim and status.
 impl fmt::Debug for Tally {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(out, "{self}")?;

@@ -1,4 +1,5 @@
-//! The server under attack: roles of every kind, workloads, a share link, and the assets of an author.
+//! The server under attack, with the resources that attacks use: roles of every kind, workloads, a share link, and
+//! an author's assets.
 
 use super::client::{AttackRequest, AttackResponse, exchange, post};
 use crate::{
@@ -10,13 +11,13 @@ use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
 use uuid::Uuid;
 
-/// Roles of attackers. Each has an actor `user:<role>`.
+/// Roles of attackers. Each role is bound to an actor `user:<role>`.
 pub(super) const ROLES: [&str; 6] = ["viewer", "runtime_user", "author", "approver", "operator", "auditor"];
 
-/// A part of the response of every successful run.
+/// A text in the response of every successful run.
 pub(super) const COMPLETED_STATUS: &str = "\"status\":\"completed\"";
 
-/// Tools of the agent with many tools. Their compiled schemas are below the limit of a release.
+/// Number of tools of the agent with many tools. Their compiled schemas remain below the limit of a release.
 const TOOL_COUNT: usize = 40;
 
 /// A flow that returns its input, so that responses are as large as requests.
@@ -56,16 +57,16 @@ impl ActiveWorkload {
     }
 }
 
-/// The server under attack.
+/// The server under attack, with the identifiers of its resources.
 pub(super) struct Target {
     pub(super) address: SocketAddr,
-    /// Returns its ticket, and has an interface near the maximum size.
+    /// Returns its ticket. Its interface is near the maximum size.
     pub(super) echo: ActiveWorkload,
-    /// Returns its ticket three times, and accepts a ticket of any length.
+    /// Returns its ticket three times. Its form accepts a ticket of any length.
     pub(super) copying: ActiveWorkload,
-    /// Returns its ticket under `redact_output`, and accepts a ticket of any length.
+    /// Returns its ticket under the obligation `redact_output`. Its form accepts a ticket of any length.
     pub(super) redacting: ActiveWorkload,
-    /// Returns its ticket after a review, and accepts a ticket of any length.
+    /// Returns its ticket after a human review. Its form accepts a ticket of any length.
     pub(super) reviewed: ActiveWorkload,
     /// Returns its ticket under a policy with the maximum number of patterns.
     pub(super) with_patterns: ActiveWorkload,
@@ -153,7 +154,7 @@ impl Target {
     }
 
     pub(super) async fn run_as_owner(&self) -> AttackResponse {
-        // Attackers at other addresses may still exhaust a limit, so a 503 is retried.
+        // Requests of attackers at other addresses may still exhaust a limit, so a 503 is retried.
         let run = post(self.echo.execute_path(), &execute_body());
         for _ in 0..50 {
             let response = self.send(&run).await;
@@ -166,7 +167,7 @@ impl Target {
     }
 }
 
-/// An interface of nearly 64 KiB as JSON.
+/// An interface configuration of nearly 64 KiB as JSON.
 pub(super) fn large_interface(access_mode: &str) -> Value {
     let options: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
     let select = |number: usize| json!({ "name": format!("s{number}"), "type": "select", "options": options });
@@ -189,12 +190,13 @@ async fn create_flow(remote: &ApiClient, yaml: &str) -> Response {
     remote.create("/v1/flows", &flow).await
 }
 
-/// Creates a workload with an active release that binds a flow, an allow-all policy and `besides`.
+/// Creates a workload with an active release. It binds a flow, a policy that allows everything, and the versions
+/// `besides`.
 async fn create_active_workload(remote: &ApiClient, yaml: &str, besides: &[(&str, Uuid)]) -> ActiveWorkload {
     create_active_workload_under(remote, yaml, allow_all_policy(), besides).await
 }
 
-/// Like [`create_active_workload`], with the given policy.
+/// Like [`create_active_workload`], but with the given policy.
 async fn create_active_workload_under(
     remote: &ApiClient,
     yaml: &str,
@@ -239,7 +241,7 @@ fn policy_with_obligation(obligation: &str) -> Value {
     }] })
 }
 
-/// A policy that allows every request and has `count` patterns, each near the maximum compiled size.
+/// A policy that allows every request. It has `count` patterns, each near the maximum compiled size.
 pub(super) fn policy_with_patterns(count: usize, word: &str) -> Value {
     let rule = |number: usize| {
         json!({
@@ -254,7 +256,7 @@ pub(super) fn policy_with_patterns(count: usize, word: &str) -> Value {
     json!({ "rules": rules })
 }
 
-/// Creates an agent with many tools. Each has a schema of many members with descriptions.
+/// Creates an agent with many tools. Each tool has a schema with many described members.
 async fn create_many_tools_agent(remote: &ApiClient) -> ActiveWorkload {
     let route = json!({
         "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
@@ -302,7 +304,7 @@ async fn create_knowledge_base(remote: &ApiClient, strategy: &str) -> (Uuid, Str
         "slug": slug, "asset_kind": "knowledge_base", "owner_ref": "team:x", "workspace_id": WORKSPACE,
     });
     let asset = remote.create("/v1/assets", &body).await.required_id("asset_id");
-    // Small chunks give many embeddings.
+    // Small chunks produce many embeddings for vector search.
     let tokens = if strategy == "vector" { 64 } else { 512 };
     let content = json!({
         "source_type": "inline", "retrieval": { "strategy": strategy, "top_k": 50, "chunk_size_tokens": tokens },

@@ -1,4 +1,4 @@
-//! A server behind a fault proxy, and the rows of its database before and after a request.
+//! Test harness: a server behind a fault proxy, and the row counts of its database before and after a request.
 
 use super::{
     Attempt, BACKGROUND_TABLES, CONCURRENT_REQUESTS, FaultHarness, MAX_ATTEMPTS, RETRY, RowCounts, SETTLE_TIMEOUT,
@@ -17,7 +17,7 @@ use std::{
 };
 use uuid::Uuid;
 
-/// The differences of the row counts, without zeros.
+/// The differences between row counts, without tables that have not changed.
 pub(super) fn added_rows(before: &RowCounts, after: &RowCounts) -> RowCounts {
     let differences = after.iter().map(|(table, rows)| (table.clone(), rows - before[table]));
     differences.filter(|(_, rows)| *rows != 0).collect()
@@ -54,7 +54,7 @@ impl FaultHarness {
         }
     }
 
-    /// The row counts after all runs have ended and all facts are sequenced.
+    /// The row counts after all runs have ended and all facts have their index in the audit log.
     pub(super) async fn settled_rows(&self) -> RowCounts {
         self.proxy.wait_until_idle().await;
         let busy = "SELECT (SELECT count(*) FROM execution_lease) + (SELECT count(*) FROM fact_pending)
@@ -64,8 +64,8 @@ impl FaultHarness {
         rows.iter().map(|row| (row.get(0), row.get(1))).collect()
     }
 
-    /// Waits until the published checkpoint of every log covers its facts. Proofs and bundles name the checkpoint, so
-    /// that two reads are equal only while none is due.
+    /// Waits until the published checkpoint of every log covers its facts. Proofs and bundles contain the
+    /// checkpoint, so two reads are equal only while no new checkpoint is due.
     async fn wait_until_checkpoints_are_published(&self) {
         self.settled_rows().await;
         let behind = "SELECT count(*) FROM fact_log LEFT JOIN log_tree USING (tenant_id) WHERE fact_log.size > 0
@@ -82,14 +82,14 @@ impl FaultHarness {
         assert!(tokio::time::timeout(SETTLE_TIMEOUT, quiet).await.is_ok(), "{condition}");
     }
 
-    /// The number of facts that carry one of these request identifiers.
+    /// The number of facts that contain one of these request identifiers.
     pub(super) async fn fact_count(&self, requests: &[String]) -> i64 {
         let sql = "SELECT count(*) FROM fact WHERE convert_from(body, 'UTF8')::json ->> 'request_id' = ANY($1)";
         self.owner.query_one(sql, &[&requests]).await.unwrap().get(0)
     }
 
-    /// Sends the request to the proxied server until it gets a final response, with at most `tries` attempts. Returns
-    /// every attempt.
+    /// Sends the request to the server behind the proxy until it gets a final response, with at most `tries`
+    /// attempts. Returns all attempts.
     pub(super) async fn send(&mut self, request: &Request, tries: usize) -> Vec<Attempt> {
         let sent = send_until_final(request, &self.proxied, tries).await;
         for Attempt { answer, .. } in &sent {
@@ -137,7 +137,7 @@ async fn send_until_final(request: &Request, server: &Client, tries: usize) -> V
 }
 
 impl FaultHarness {
-    /// The status and the added rows of an operation without faults, measured once.
+    /// The status and the added rows of an operation without faults. They are measured once and stored.
     pub(super) async fn expected_effect(
         &mut self,
         stage: &WorkspaceFixture<'_>,
@@ -157,8 +157,8 @@ impl FaultHarness {
         seen
     }
 
-    /// Sends a change through the proxy. With a key, retries make its effect happen exactly once. Without one, a single
-    /// attempt has its effect once, or at most once after 503. Returns whether a fault was injected.
+    /// Sends a change through the proxy. With an idempotency key, retries make its effect happen exactly once. Without
+    /// a key, a single attempt has its effect once, or after a 503 at most once. Returns whether a fault was injected.
     pub(super) async fn assert_change(&mut self, stage: &WorkspaceFixture<'_>, operation: &str, keyed: bool) -> bool {
         self.keys += 1;
         let key = keyed.then(|| format!("shaky-{}", self.keys));
@@ -195,7 +195,8 @@ impl FaultHarness {
         cut
     }
 
-    /// Sends a run through the proxy. Every run that may be accepted is named, and every accepted run ends.
+    /// Sends a run through the proxy. Asserts that every run that may be accepted is named in a response, and that
+    /// every accepted run ends.
     pub(super) async fn assert_run(&mut self, request: &Request, key: Option<&str>, status: u16, code: &str) {
         let request = with_key(key, request.clone());
         let before = self.settled_rows().await;
@@ -216,7 +217,8 @@ impl FaultHarness {
         }
         assert_eq!(there, runs, "every run is named: {happened:?} {sent:?}");
         assert_eq!(happened.get("fact").copied().unwrap_or_default(), runs, "{happened:?} {sent:?}");
-        // Another server can end a lost run outside of any request.
+        // Another server can end a lost run without a request, so there may be fewer facts with these request
+        // identifiers than runs.
         assert!(self.fact_count(&requests).await <= runs);
         if last.status != 503 {
             assert_eq!(runs, 1, "{sent:?}");
@@ -246,7 +248,7 @@ impl FaultHarness {
         assert_eq!(timeless(&sent.last().unwrap().answer), expected, "{operation}");
     }
 
-    /// Sends concurrent requests whose commits are grouped, and asserts that each has its effect once.
+    /// Sends concurrent requests whose commits the server groups. Asserts that each request has its effect once.
     pub(super) async fn assert_concurrent_changes(&mut self, stage: &WorkspaceFixture<'_>) {
         let asset = stage.path_parameter("asset_id");
         let path = format!("/v1/assets/{asset}/versions");

@@ -1,4 +1,4 @@
-//! A refused change says `may_have_happened` if its commit was sent, and only then.
+//! A refused change reports `may_have_happened` if and only if the server sent its commit.
 
 use super::{
     CANCEL_OPERATION, CONCURRENT_REQUESTS, FaultHarness, changing_request, changing_routes, harness::added_rows,
@@ -12,19 +12,19 @@ use fairway_testkit::{
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-/// The text of every commit of a change.
+/// A text that the commit statement of every change contains.
 const COMMIT: &str = "fairway_commit(";
 
-/// The text of the statement that requests a cancellation.
+/// A text of the statement that requests a cancellation.
 const CANCEL: &str = "SET cancelled_by =";
 
-/// The text of a group commit of asset versions.
+/// A text of the statement that commits a group of asset versions.
 const VERSION_BATCH: &str = "FOR NO KEY UPDATE OF asset";
 
-/// Rounds of concurrent requests, of which one must produce a batch.
+/// Maximum rounds of concurrent requests. At least one round must produce a group commit.
 const MAX_ROUNDS: usize = 20;
 
-/// Operations of several nouns, whose commits have a statement of their own.
+/// Operations on different resources. Each has a commit statement of its own.
 const SINGLE_COMMITS: [&str; 6] = [
     "create_asset",
     "create_workload",
@@ -34,7 +34,7 @@ const SINGLE_COMMITS: [&str; 6] = [
     "change_environment_settings",
 ];
 
-/// Whether a response is a 503 that names a change.
+/// Whether a response is a 503 that reports `may_have_happened`.
 fn is_named(answer: &Response) -> bool {
     let detail = answer.expect_refusal(503, "unavailable");
     assert!(answer.header("retry-after").is_some(), "{answer}");
@@ -43,7 +43,7 @@ fn is_named(answer: &Response) -> bool {
     said.is_some()
 }
 
-/// Sends a request once, with the fault. Returns the response and whether its change is committed.
+/// Sends a request once, with the configured fault. Returns the response, and whether the change is committed.
 async fn send_once(harness: &FaultHarness, request: Request) -> (Response, bool) {
     let (before, cuts) = (harness.settled_rows().await, harness.proxy.injected().len());
     harness.proxy.set_fault(harness.fault.clone());
@@ -81,7 +81,8 @@ async fn commits_that_were_not_sent_are_plain_refusals() {
     let direct = Client::clone(&harness.direct);
     let stage = WorkspaceFixture::create(&direct).await;
     warm_up(&stage).await;
-    // The connection breaks while it prepares the commit: this server has prepared none of them yet.
+    // The connection breaks while it prepares the commit statement, because this server has not prepared any of
+    // these statements yet.
     harness.fault = ProxyFault::Matching(COMMIT);
     for operation in SINGLE_COMMITS {
         let request = changing_request(&stage, operation).await;
@@ -90,7 +91,7 @@ async fn commits_that_were_not_sent_are_plain_refusals() {
     }
 }
 
-/// After the commit of each change, all reads fail.
+/// After the commit of each change, all reads fail. The server must report `may_have_happened`.
 #[tokio::test]
 async fn changes_whose_reads_fail_after_the_commit_are_named() {
     let harness = FaultHarness::start(1, ProxyFault::None).await;
@@ -110,7 +111,7 @@ async fn changes_whose_reads_fail_after_the_commit_are_named() {
         }
     }
     assert!(unnamed.is_empty(), "committed, and not named: {unnamed:#?}");
-    // The request to cancel is committed before the run ends.
+    // The server commits the cancellation request before the run ends.
     for fault in [ProxyFault::DownAfter(CANCEL), ProxyFault::Once(CANCEL, FaultPoint::Withheld)] {
         let request = stage.successful_request(CANCEL_OPERATION).await;
         harness.proxy.set_fault(fault);
@@ -120,8 +121,8 @@ async fn changes_whose_reads_fail_after_the_commit_are_named() {
     }
 }
 
-/// Creates versions concurrently until the fault hits a group commit. Returns, for each refusal of that round, whether
-/// its code is expected and whether its version exists.
+/// Creates versions concurrently until the fault hits a group commit. Returns one pair for each refusal of that
+/// round: whether it reports `may_have_happened`, and whether its version exists.
 async fn refused_versions(
     harness: &FaultHarness,
     stage: &WorkspaceFixture<'_>,
@@ -170,7 +171,8 @@ async fn group_commits_name_their_changes_if_they_were_sent() {
     for cut in [FaultPoint::After, FaultPoint::Late, FaultPoint::Withheld] {
         let refused = refused_versions(&harness, &stage, &ProxyFault::Once(VERSION_BATCH, cut)).await;
         assert!(refused.len() > 1, "{cut:?} refused the batch: {refused:?}");
-        // Requests that wait behind a withheld response are refused before their statement.
+        // Requests that wait behind the statement with the withheld response are refused before their own statement
+        // is sent.
         assert!(refused.iter().all(|(named, exists)| named == exists), "{cut:?}, (named, exists): {refused:?}");
         assert!(refused.contains(&(true, true)), "{cut:?}, (named, exists): {refused:?}");
     }

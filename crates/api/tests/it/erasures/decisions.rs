@@ -1,4 +1,4 @@
-//! Who decides on erasures, and how often.
+//! The actors that may decide on erasures, and the number of decisions.
 
 use super::{APPROVER, REQUESTER, SUBJECT, approve, complete, request_erasure};
 use crate::{audit::audit_log, fixture::WORKSPACE};
@@ -20,7 +20,7 @@ async fn requester_may_not_approve_its_own_erasure() {
     let approved = app.get(&erasure).await.expect(200);
     let people = [&approved["requested_by"], &approved["decided_by"]];
     assert_eq!((&approved["status"], people), (&json!("approved"), [&json!(REQUESTER), &json!(APPROVER)]));
-    // The database refuses what a defect of the server might let through.
+    // The database also refuses an invalid decision, in case the server has a defect.
     let owner = app.database().connect_as_owner().await.unwrap();
     let forged = owner.batch_execute("UPDATE subject_erasure SET decided_by = requested_by").await;
     assert!(forged.unwrap_err().as_db_error().unwrap().message().contains("check constraint"));
@@ -51,7 +51,7 @@ async fn each_erasure_is_decided_once() {
     assert_eq!(statuses("").await, ["completed", "refused"]);
     assert_eq!(statuses("?status=refused").await, ["refused"]);
     app.get("/v1/erasures?status=lost").await.expect_refusal(422, "validation_error");
-    // Facts hold the subject's reference and counts, and one entry for each decision.
+    // The facts contain the subject's reference and counts. There is one fact for each decision.
     let owner = app.database().connect_as_owner().await.unwrap();
     let facts = "SELECT kind, convert_from(body, 'UTF8')::jsonb -> 'detail' FROM fact WHERE kind LIKE 'erasure.%' ORDER BY fact_id";
     let facts: Vec<(String, Value)> =
@@ -108,7 +108,7 @@ async fn refuses_subjects_that_are_no_single_actor() {
     }
     let unknown = json!({ "subject": SUBJECT, "reason": "x" });
     app.post("/v1/erasures", unknown).await.expect_refusal(422, "validation_error");
-    // A stale precondition refuses a decision.
+    // A decision with a stale `If-Match` is refused.
     let erasure = request_erasure(&app, SUBJECT).await;
     let stale = app.post(format!("{erasure}/approve"), json!({})).as_actor(APPROVER).header("if-match", "\"7\"");
     stale.await.expect_refusal(412, "precondition_failed");

@@ -10,7 +10,7 @@ use crate::{
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 
-/// The rows in which the stored numbers of chunks differ from the chunks.
+/// SQL that counts rows whose stored number of chunks differs from the actual number.
 const WRONG_COUNTS: &str = "SELECT count(*) FROM knowledge_index_model AS model WHERE chunks <> (
     SELECT count(*) FROM knowledge_chunk AS chunk
     WHERE chunk.tenant_id = model.tenant_id AND chunk.asset_id = model.asset_id AND chunk.embedded_by = model.embedded_by
@@ -27,7 +27,7 @@ async fn erased_documents_keep_their_digests_and_are_not_found() {
     };
     add("user:local", "kept", "Days of leave.".to_owned()).await.expect(201);
     add(SUBJECT, "first", format!("Leave of {CANARY}.")).await.expect(201);
-    // A replaced document and its successor are both the subject's.
+    // The replaced document and its replacement were both added by the subject.
     add(SUBJECT, "first", format!("Later leave of {CANARY}.")).await.expect(201);
     add("user:local", "last", "Travel by train.".to_owned()).await.expect(201);
     let before = app.get(documents_path(&base)).await.expect(200);
@@ -49,10 +49,11 @@ async fn erased_documents_keep_their_digests_and_are_not_found() {
     assert_eq!(document_ids(&retrieve(&app, &base, &content, CANARY).await.unwrap()), [""; 0]);
     assert_eq!(document_ids(&retrieve(&app, &base, &content, "leave").await.unwrap()), ["kept"]);
     assert_eq!(query_number(&app, WRONG_COUNTS).await, 0);
-    // A word that another document has keeps its number, so that the ranks of pinned revisions stay.
+    // A word that also occurs in other documents keeps its count, so that the ranking in pinned revisions does not
+    // change.
     let words = "SELECT count(*) FROM knowledge_word WHERE word IN ('leave', 'later')";
     assert_eq!(query_number(&app, words).await, 3);
-    // The next ingest works on the erased index.
+    // A subsequent ingest succeeds on the erased index.
     add(SUBJECT, "first", "New leave.".to_owned()).await.expect(201);
     let found = retrieve(&app, &base, &content, "new leave").await.unwrap();
     assert_eq!(document_ids(&found)[0], "first");

@@ -37,7 +37,7 @@ async fn run_continues_after_the_wait_budget() {
     assert_eq!((&read["status"], &read["outcome"]), (&json!("running"), &Value::Null));
     assert_eq!((&read["queued_result"], &read["completed_at"]), (&Value::Null, &Value::Null));
     run(&app, &workload).idempotency_key("k").await.expect_refusal(409, "request_in_progress");
-    // The evidence of a running run is readable.
+    // The evidence of a run can be read while the run is active.
     app.get(format!("{location}/evidence-graph")).await.expect(200);
     provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
     let read = wait_until_ended(&app, &id).await;
@@ -59,7 +59,7 @@ async fn run_fails_at_its_deadline() {
     assert_eq!(answer["error"]["code"], "deadline_exceeded");
     let read = wait_until_ended(&app, &answer["execution_id"]).await;
     assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("timeout")));
-    // A response after the deadline changes nothing.
+    // A model response that arrives after the deadline changes nothing.
     provider.set_behaviour(Behaviour::Answers("late".to_owned()));
     assert_eq!(wait_until_ended(&app, &answer["execution_id"]).await, read);
     assert_eq!(fact_count(&app, "execution.%").await, 1);

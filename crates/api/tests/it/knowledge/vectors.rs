@@ -17,7 +17,7 @@ use std::sync::{
 };
 use tokio::sync::Notify;
 
-/// Derives vectors from two fixed lists of words.
+/// An embedding provider that derives vectors from two fixed lists of words.
 struct KeywordEmbedder {
     text_count: AtomicUsize,
     account: &'static str,
@@ -67,7 +67,7 @@ async fn vector_search_finds_documents_without_common_words() {
         assert_eq!((embedded.model.account.as_str(), embedded.model.model.as_str()), ("local", "local-256"));
         assert_eq!((embedded.tokens_in, embedded.cost_micros), (3, Some(2)));
         let embedded_before = meanings.text_count.load(Ordering::Relaxed);
-        // A server with another account only refuses the search and calls no provider.
+        // A server that only has another account refuses the search, and calls no provider.
         let elsewhere = Arc::new(KeywordEmbedder { text_count: AtomicUsize::new(0), account: "elsewhere" });
         let beside = TestApp::builder().sharing_storage_of(&app).provider(elsewhere.clone());
         let beside = beside.setting("FAIRWAY_EMBEDDING_ACCOUNT", "elsewhere").start().await;
@@ -80,7 +80,7 @@ async fn vector_search_finds_documents_without_common_words() {
     }
 }
 
-/// Signals each call, and responds when the test releases it.
+/// An embedding provider that signals each call and responds when the test releases it.
 struct BlockingEmbedder {
     called: Notify,
     release: Notify,

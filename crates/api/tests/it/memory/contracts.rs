@@ -26,7 +26,7 @@ async fn disallowed_access_modes_disable_memory_but_not_the_run() {
         ("reads", &["retrieve", "memory_replay"], true, false),
         ("writes", &["retrieve", "memory_writeback"], false, true),
     ] {
-        // Both contracts must allow the mode.
+        // The contracts of both knowledge bases must allow the access mode.
         let open = base_content(&format!("{slug}-open"), &["retrieve", "memory_replay", "memory_writeback"]);
         let open = given.asset_with_version("knowledge_base", &format!("{slug}-open"), open).await;
         let narrow =

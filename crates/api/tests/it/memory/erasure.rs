@@ -56,7 +56,7 @@ async fn runs_in_flight_do_not_restore_erased_turns() {
             json!([]),
             "{slug}: the run replayed erased turns, so it writes none"
         );
-        // A run that starts after the erasure writes its turn.
+        // A run that starts after the erasure stores its turn as usual.
         message_request(&app, &workload, "s", "third").await.expect(200);
         assert_eq!(last_message_texts(&provider), ["third"]);
         assert_eq!(own_turns(&app, &workload, "s").await, json!([["third", "one"]]));

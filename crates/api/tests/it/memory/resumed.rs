@@ -37,7 +37,7 @@ async fn start_without_worker() -> (TestApp, ActiveWorkload) {
     (server, workload)
 }
 
-/// A resumed run writes one turn and does not replay its own messages.
+/// A resumed run stores one turn, and does not replay its own messages.
 #[tokio::test]
 async fn resumed_run_writes_one_turn() {
     let (server, workload) = start_without_worker().await;
@@ -65,8 +65,8 @@ async fn resumed_run_writes_one_turn() {
     assert_eq!(own_turns(&server, &workload, "s").await, json!([["first", "one"], ["second", "two"]]));
 }
 
-/// Checkpointed answers may contain turns that an earlier worker replayed. A worker that resumes from them after an
-/// erasure sees a newer session and writes no turn.
+/// Stored model responses of the run may contain turns that an earlier worker replayed. A worker that resumes the
+/// run after an erasure detects the erasure, and writes no turn.
 #[tokio::test]
 async fn resumed_run_does_not_restore_erased_turns() {
     let (server, workload) = start_without_worker().await;
@@ -76,7 +76,7 @@ async fn resumed_run_does_not_restore_erased_turns() {
     let accepted =
         message_request(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
     assert_eq!(wait_until_ended(&server, &accepted["execution_id"]).await["status"], "completed");
-    // The worker has checkpointed the first answer and waits for the second one.
+    // The worker has stored the first model response as progress, and waits for the second one.
     first_provider.set_behaviour(Behaviour::AnswersUntil(3, "again the secret".to_owned()));
     let run = message_request(&server, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
     first_provider.wait_for_calls(4).await;
@@ -92,7 +92,7 @@ async fn resumed_run_does_not_restore_erased_turns() {
     assert_eq!(own_turns(&server, &workload, "s").await, json!([]));
     assert_eq!(memory_evidence(&server, &run, "replay").await.unwrap()["writeback"], "erased_lately");
     assert_eq!(memory_evidence(&server, &run, "writeback").await, None);
-    // A new run writes its turn.
+    // A run that starts after the erasure writes its turn.
     let accepted =
         message_request(&server, &workload, "s", "third").header("prefer", "respond-async").await.expect(202);
     assert_eq!(wait_until_ended(&server, &accepted["execution_id"]).await["status"], "completed");

@@ -1,4 +1,5 @@
-//! The records of runs that read documents: the log names them, and a bundle shows each change of the database.
+//! Records of runs that read documents. The audit log contains their digest, so a bundle reveals each change in the
+//! database.
 
 use super::{RETRIEVAL_FLOW, RetrievalWorkload};
 use crate::{
@@ -46,7 +47,7 @@ async fn bundle_names_decisions_documents_and_their_index_revision() {
     assert!(!String::from_utf8(response.body.to_vec()).unwrap().contains("thirty days"));
 }
 
-/// A server that is not restarted signs what the database says now, and the log still says what was true.
+/// A running server signs the current database content. The log still contains the digest of the original records.
 #[tokio::test]
 async fn changed_records_are_named_by_the_verifier() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
@@ -83,7 +84,7 @@ async fn changed_records_are_named_by_the_verifier() {
     }
 }
 
-/// Decisions at acceptance, at the start by a worker and of a reviewer are among the named records.
+/// The records include the decisions at acceptance, at the start by a worker, and of a reviewer.
 #[tokio::test]
 async fn queued_and_reviewed_runs_have_all_their_decisions() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &["human_review"]).await;
@@ -109,7 +110,7 @@ async fn queued_and_reviewed_runs_have_all_their_decisions() {
     }
 }
 
-/// A run that its policy denies has one decision, which the fact of the denial names.
+/// A run that its policy denies has one decision. The fact of the denial names this record.
 #[tokio::test]
 async fn denied_runs_name_their_decision() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;

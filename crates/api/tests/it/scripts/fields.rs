@@ -1,4 +1,4 @@
-//! The fields of a script request: validation happens before every other check.
+//! The fields of a script request are validated before all other checks.
 
 use super::{query_count, script_body, start_app};
 use fairway_testkit::{StubGateway, TestApp};
@@ -26,7 +26,7 @@ async fn validates_fields_before_every_other_check() {
     assert_eq!(gateway.script_count(), 0);
 }
 
-/// T22, T23: every spelling of a field that names an identity is refused.
+/// T22, T23: every spelling of a field that could name an identity is refused.
 #[tokio::test]
 async fn rejects_fields_that_name_an_identity() {
     let gateway = StubGateway::succeeding();
@@ -83,18 +83,18 @@ async fn rejects_fields_that_name_an_identity() {
     );
     form.await.expect_refusal(415, "unsupported_media_type");
     app.post("/v1/runtime/code?actor_ref=user:root", script_body("main")).await.expect_refusal(422, "validation_error");
-    // A duplicate member is malformed JSON.
+    // A request with a duplicate member is malformed JSON.
     let duplicate = app.post("/v1/runtime/code", Value::Null).with_body("application/json", with(r#""code":"2""#));
     duplicate.await.expect_refusal(400, "malformed_json");
     assert_eq!(gateway.script_count(), 0);
     assert_eq!(query_count(&app, "SELECT count(*) FROM execution").await, 0);
-    // The code of a script may contain the names.
+    // The code of a script may contain the forbidden names.
     let mut mentioning = script_body("main");
     mentioning["code"] = json!("{\"actor\": null}");
     app.post("/v1/runtime/code", mentioning).await.expect(200);
 }
 
-/// The search for forbidden names runs on a serving thread, so it is bounded. A body that exceeds the bound is refused.
+/// The search for forbidden names runs on a worker thread, so it is bounded. A body that exceeds the bound is refused.
 #[tokio::test]
 async fn bounds_the_search_for_forbidden_names() {
     let gateway = StubGateway::succeeding();
@@ -112,7 +112,7 @@ async fn bounds_the_search_for_forbidden_names() {
         .await
         .expect_refusal(422, "forbidden_field");
     with(&|index| format!("n{index}"), 90_000).await.expect_refusal(413, "payload_too_large");
-    // A duplicate member is malformed JSON.
+    // A request with a duplicate member is malformed JSON.
     with(&|_| "n".repeat(200), 4_000).await.expect_refusal(400, "malformed_json");
     assert_eq!(gateway.script_count(), 0);
 }

@@ -1,4 +1,5 @@
-//! Scripts are recorded before dispatch and dispatched at most once. A lost response leaves the run unknown.
+//! The server records a script before dispatch, and dispatches it at most once. If the response is lost, the run's
+//! outcome is unknown.
 
 use super::{HELLO_SCRIPT, execution_facts, query_count, run_script, start_app, succeeding};
 use crate::{
@@ -17,8 +18,8 @@ async fn resolve_unknown(app: &TestApp, id: &Value, outcome: &str) -> Response {
     app.post(execution_path(id, "/settle"), json!({ "outcome": outcome, "note": "Checked at the gateway." })).await
 }
 
-/// R4: whatever the gateway does after it received a script, the script is dispatched once. The caller gets the known
-/// outcome, and the run is recorded.
+/// R4: whatever the gateway does after it received a script, the server dispatches the script once. The caller gets
+/// the known outcome, and the server records the run.
 #[tokio::test]
 async fn lost_gateway_responses_leave_unknown_runs_and_no_retry() {
     let endpoint = FaultyEndpoint::start().await;
@@ -132,7 +133,7 @@ async fn authorized_caller_resolves_an_unknown_run_once() {
     assert!(!json!(resolutions).to_string().contains("Checked"), "facts must not hold notes");
 }
 
-/// R4: a script without a committed row is not dispatched.
+/// R4: the server does not dispatch a script without a committed row.
 #[tokio::test]
 async fn script_without_a_committed_row_is_not_dispatched() {
     let gateway = StubGateway::succeeding();
@@ -145,13 +146,13 @@ async fn script_without_a_committed_row_is_not_dispatched() {
     run_script(&proxied).await.expect_refusal(503, "unavailable");
     assert_eq!((gateway.script_count(), gateway.preparation_counts()), (0, (1, 0)), "the prepared sandbox is not used");
     assert_eq!(query_count(&direct, "SELECT count(*) FROM execution").await, 0);
-    // The row commits and the response is lost: the server finds the row and dispatches the script.
+    // The row is committed, but the database's response is lost. The server finds the row and dispatches the script.
     proxy.set_fault(ProxyFault::Once("INSERT INTO execution_lease", FaultPoint::After));
     run_script(&proxied).await.expect(200);
     assert_eq!((gateway.script_count(), query_count(&direct, "SELECT count(*) FROM execution").await), (1, 1));
 }
 
-/// R4: acceptance of a script is a fact; without the fact the script is refused.
+/// R4: the acceptance of a script is recorded as a fact. If the fact cannot be written, the script is refused.
 #[tokio::test]
 async fn script_without_an_accepted_fact_is_not_dispatched() {
     let gateway = StubGateway::succeeding();
@@ -180,8 +181,8 @@ async fn script_without_an_accepted_fact_is_not_dispatched() {
     assert_eq!(gateway.script_count(), 1);
 }
 
-/// R4: a process that dies between the commit and the gateway's response leaves an unknown run. No dispatch mode sends
-/// the script again.
+/// R4: if a process dies between the commit and the gateway's response, the run's outcome is unknown. No dispatch
+/// mode sends the script again.
 #[tokio::test]
 async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
     for dispatch in ["hybrid", "inline", "queued"] {
@@ -199,7 +200,7 @@ async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
         let read = wait_until_ended(&survivor, &id).await;
         assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")), "{dispatch}");
         assert_eq!(read["error"]["code"], "gateway_error");
-        // A late response to the first server does not overwrite the outcome.
+        // The first server receives its response late. The response does not overwrite the outcome.
         blocked_gateway.set_behaviour(succeeding(json!(1), "late"));
         drop(request.await.unwrap());
         assert_eq!(wait_until_ended(&survivor, &id).await, read, "{dispatch}");
@@ -212,7 +213,8 @@ async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
     }
 }
 
-/// The deadline of a run also applies while the gateway works. The script may continue, so its outcome is unknown.
+/// The deadline of a run also applies while the gateway works. The script may continue, so the run's outcome is
+/// unknown.
 #[tokio::test]
 async fn deadline_leaves_a_dispatched_script_unknown() {
     let gateway = StubGateway::new(GatewayBehaviour::Blocks);

@@ -1,5 +1,5 @@
-//! Each invalid file is one line, reported before the first request. No server listens at the configured address, so
-//! a request would end with exit code 3.
+//! Invalid files. Each is reported in one line before the first request. No server listens at the configured
+//! address, so a request would end with exit code 3.
 
 use crate::{CommandOutput, Terminal, make_directory, path_text};
 use std::{
@@ -14,14 +14,14 @@ const GOOD: &str = "kind: skill\nslug: good\nowner_ref: team:x\ncontent: {name: 
 
 /// A file name and its text.
 type Written<'n> = (&'n str, String);
-/// Creates something at a path.
+/// Creates a file system entry at a path, for example a link or a pipe.
 type Make<'m> = &'m dyn Fn(&Path);
 
 fn unreachable_server() -> Terminal {
     Terminal { server: Some("http://127.0.0.1:9".to_owned()), ..Terminal::offline() }
 }
 
-/// The single line that each command reports for a directory.
+/// The line about the only finding in a directory. Asserts that each command reports the same line.
 fn single_finding(files: &TempDir) -> String {
     let mut lines: Vec<String> = Vec::new();
     for command in ["plan", "apply", "status"] {
@@ -73,7 +73,7 @@ fn reports_each_hostile_file_in_one_line() {
         fs::write(&path, bytes).unwrap();
         assert_finding(&files, name, place);
     }
-    // A byte order mark is skipped, so the command reaches the request.
+    // The command skips a byte order mark, so the file is valid and the command sends a request.
     let files = make_directory(&[("assets/good.yaml", &format!("\u{feff}{GOOD}"))]);
     assert_eq!(unreachable_server().run(&["sync", "plan", path_text(files.path())]).code, 3);
 }
@@ -99,7 +99,7 @@ fn refuses_special_files_and_links_without_opening() {
         make(&files.path().join(name));
         assert_finding(&files, name, place);
     }
-    // A sidecar text must be a regular file, too.
+    // The text of a sidecar must also be in a regular file.
     let prompt = "kind: prompt_template\nslug: b\nowner_ref: team:x\ncontent: {}\ntexts: {/system_prompt: b.md}\n";
     let files = make_directory(&[("assets/b.yaml", prompt)]);
     pipe(&files.path().join("assets/b.md"));
@@ -114,7 +114,7 @@ fn refuses_directories_beyond_the_limits() {
     }
     assert_finding(&files, "", "1:1: directory_too_large");
     let files = make_directory(&[("assets/good.yaml", GOOD)]);
-    // Each file is within its limit, and sparse on disk.
+    // Each file is within the limit for one file. The files are sparse, so they occupy no disk space.
     for number in 0..14 {
         let file = File::create(files.path().join(format!("assets/b{number}.json"))).unwrap();
         file.set_len(5 << 20).unwrap();
@@ -122,7 +122,8 @@ fn refuses_directories_beyond_the_limits() {
     assert_finding(&files, "", "1:1: directory_too_large");
 }
 
-/// Many values below long keys have long pointers. Storing full pointers would take gigabytes for 140 KB.
+/// A file has many values below long keys, so their JSON pointers are long. Storing all pointers would take
+/// gigabytes for a file of 140 KB.
 #[test]
 fn bounds_memory_for_long_nested_keys() {
     let mut text = String::new();
@@ -141,7 +142,7 @@ fn bounds_memory_for_long_nested_keys() {
     assert!(output.code == 1 && output.err.contains("skill.yaml:1:1: "), "{} {}", output.code, output.err);
 }
 
-/// The client refuses in advance what the server would refuse during apply.
+/// The client detects errors before the first request that the server would report during `apply`.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn detects_server_refusals_before_any_request() {
@@ -233,7 +234,7 @@ fn detects_server_refusals_before_any_request() {
     assert_eq!(output.err.lines().count(), 4, "{}", output.err);
 }
 
-/// An invalid file is reported once, and not again by its references.
+/// An invalid file is reported once. References to it cause no further findings.
 #[test]
 fn reports_an_invalid_file_once_despite_references() {
     let workload = "slug: w\nowner_ref: team:x\ninvocation_mode: form\n";
@@ -259,7 +260,7 @@ fn reports_an_invalid_file_once_despite_references() {
         let line = single_finding(&files);
         assert!(line.starts_with(&format!("{}:{place}", files.path().join(name).display())), "{line}");
     }
-    // A missing file is reported at the reference.
+    // If a file is missing, the finding is reported at the reference.
     let files = make_directory(&[
         ("workloads/w.yaml", workload),
         ("releases/w.dev.yaml", &release.replace(", {role: orchestration_flow, asset: f}", "")),
@@ -267,7 +268,7 @@ fn reports_an_invalid_file_once_despite_references() {
     assert_finding(&files, "releases/w.dev.yaml", "3:33: unknown_asset");
 }
 
-/// A message quotes a name from a file only in a shortened form.
+/// Messages shorten long names from a file.
 #[test]
 fn shortens_messages_with_huge_keys() {
     let key = "k".repeat(900_000);

@@ -1,4 +1,4 @@
-//! Clients that apply the same directory concurrently create every item once.
+//! Several clients apply the same directory concurrently. Every item is created once.
 
 use super::copy_directory;
 use crate::{CommandOutput, Terminal, path_text};
@@ -6,7 +6,7 @@ use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 use std::{fs, thread};
 
-/// Runs apply concurrently, once for each terminal.
+/// Runs `apply` concurrently, once in each terminal.
 fn apply_concurrently(terminals: &[Terminal], folder: &str) -> Vec<CommandOutput> {
     thread::scope(|scope| {
         let working: Vec<_> =
@@ -15,7 +15,7 @@ fn apply_concurrently(terminals: &[Terminal], folder: &str) -> Vec<CommandOutput
     })
 }
 
-/// Asserts that at least one succeeded, and that the others succeeded or reported a stale plan.
+/// Asserts that at least one command succeeded, and that each other command succeeded or reported a stale plan.
 fn assert_succeeded_or_stale(output: &[CommandOutput]) {
     assert!(
         output.iter().any(|output| output.code == 0),
@@ -44,7 +44,7 @@ fn assert_counts(terminal: &Terminal, folder: &str, versions: usize, releases: u
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
 }
 
-/// The example directory with an additional skill binding, a role that allows several bindings.
+/// The example directory with an additional binding of a skill. A release may bind several skills.
 fn with_a_skill() -> tempfile::TempDir {
     let files = copy_directory("examples/sync");
     let path = files.path().join("releases/letters.dev.yaml");
@@ -92,7 +92,7 @@ async fn concurrent_applies_of_one_actor_create_each_item_once() {
     }
 }
 
-/// Idempotency keys belong to an actor; labels and slugs are shared.
+/// Idempotency keys are separate for each actor, while labels and slugs are shared.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_actors_create_each_version_once() {
     let app = TestApp::start().await;
@@ -103,7 +103,7 @@ async fn concurrent_actors_create_each_version_once() {
     for output in apply_concurrently(&terminals, folder) {
         assert!(output.code == 0 || output.err.contains("stale_plan"), "{} {}", output.code, output.err);
     }
-    // Each may have emptied its draft in favour of another one.
+    // Each client may have emptied its own draft in favour of another client's draft.
     terminals[2].run_ok(&["sync", "apply", folder]);
     for slug in ["letters-prompt", "house-style", "letters-flow", "letters-policy"] {
         assert_eq!(terminals[0].run_json(&["assets", "versions", slug]).as_array().unwrap().len(), 1, "{slug}");
@@ -116,7 +116,7 @@ async fn concurrent_actors_create_each_version_once() {
     assert_eq!(bound, [5], "one release is complete, and the others left at most empty drafts: {found}");
 }
 
-/// Two concurrent clients leave a duplicate binding; apply removes it.
+/// Two concurrent clients can leave a duplicate binding. A later `apply` removes it.
 #[tokio::test]
 async fn removes_duplicate_bindings() {
     let app = TestApp::start().await;
@@ -132,7 +132,7 @@ async fn removes_duplicate_bindings() {
     };
     let skill = json!({ "asset_version_id": of_role("skill")["asset_version_id"], "role": "skill" });
     app.post(format!("/v1/releases/{id}/bindings"), skill).as_actor("user:ada").await.expect(201);
-    // A binding is missing, so apply has something to do.
+    // A binding is also removed, so that `apply` has a change to make.
     let flow = format!("/v1/releases/{id}/bindings/{}", of_role("orchestration_flow")["binding_id"].as_str().unwrap());
     app.delete(flow).as_actor("user:ada").await.expect(204);
     assert_eq!(terminal.run_json(&["sync", "plan", folder])["releases"][0]["action"], "complete");

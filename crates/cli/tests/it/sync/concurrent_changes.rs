@@ -1,4 +1,4 @@
-//! A plan is applied exactly or not at all: other servers, changed directories and concurrent clients.
+//! A plan is applied exactly or not at all, despite other servers, changed directories and concurrent clients.
 
 use super::copy_directory;
 use crate::{Terminal, make_directory, path_text};
@@ -53,7 +53,8 @@ fn workload(name: &str, updated_at: &str) -> Value {
     json!({ "workload_id": WORKSPACE, "slug": "w", "name": name, "owner_ref": "team:x", "invocation_mode": "form", "status": "registered", "updated_at": updated_at })
 }
 
-/// Applies a directory to a server with scripted responses, and returns the server with its requests.
+/// Applies a directory to a server with scripted responses. Returns the output, and the server with the received
+/// requests.
 async fn apply_to(answers: Vec<ScriptedResponse>, files: &[(&str, &str)]) -> (crate::CommandOutput, FaultyEndpoint) {
     let server = FaultyEndpoint::start().await;
     server.respond_in_sequence(answers);
@@ -74,7 +75,7 @@ async fn refuses_to_change_a_workload_changed_since_the_plan() {
     assert!(output.code == 1 && output.err.contains("stale_plan: workload w changed"), "{}", output.err);
     assert!(server.requests().iter().all(|asked| asked.method == "GET"), "nothing was changed");
 
-    // The workload changes between the read and the write.
+    // The workload changes between the client's read and its write.
     let refused = json!({ "detail": { "error": "precondition_failed", "message": "m" }, "request_id": WORKSPACE });
     let refused = || vec![read(seen), ScriptedResponse::status(412, &refused.to_string())];
     let (output, server) = apply_to([lists(), refused(), vec![read(moved)]].concat(), &files).await;
@@ -85,7 +86,7 @@ async fn refuses_to_change_a_workload_changed_since_the_plan() {
         ("PATCH", Some("\"3\""), json!({ "name": "Mine" }))
     );
 
-    // A concurrent equal change counts as success.
+    // If a concurrent client made the same change, `apply` succeeds.
     let same = || ScriptedResponse::json(&workload("Mine", moved)).header("ETag", "\"4\"");
     for answers in [vec![same()], [refused(), vec![same()]].concat()] {
         let (output, _) = apply_to([lists(), answers].concat(), &files).await;
@@ -93,7 +94,7 @@ async fn refuses_to_change_a_workload_changed_since_the_plan() {
     }
 }
 
-/// When two clients prune concurrently, the second finds the asset archived and succeeds.
+/// Two clients prune concurrently. The second client finds the asset already archived, and succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn accepts_an_asset_archived_concurrently() {
     for (state, code) in [("archived", 0), ("draft", 1)] {
@@ -152,7 +153,7 @@ async fn refuses_to_complete_a_draft_changed_since_the_plan() {
         );
         assert!(server.requests().iter().all(|asked| asked.method == "GET"), "nothing was bound");
     }
-    // A concurrent binding is detected afterwards.
+    // The client detects a concurrent binding after it has bound its own versions.
     let both = draft("draft", "2026-01-02T00:00:00Z", &['2', '3']);
     let answers =
         vec![ScriptedResponse::json(&seen), ScriptedResponse::json(&json!({})), ScriptedResponse::json(&both)];
@@ -166,7 +167,8 @@ async fn refuses_to_complete_a_draft_changed_since_the_plan() {
     assert_eq!(output.code, 0, "{}", output.err);
 }
 
-/// Ids are assigned before drafts become visible, so the order of drafts is unknown at creation.
+/// Identifiers are assigned before drafts become visible. When a client creates a draft, it can therefore not know
+/// the order of drafts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn keeps_one_of_two_concurrent_drafts_complete() {
@@ -202,12 +204,12 @@ async fn keeps_one_of_two_concurrent_drafts_complete() {
     let bound = || vec![ScriptedResponse::json(&json!({})), response(draft('a', true))];
     let emptied = |last: char| vec![response(draft(last, true)), ScriptedResponse::status(204, "")];
     let bindings_of = |last: char| format!("/v1/releases/{}/bindings", id(last));
-    // The responses after creation and after binding, whether versions are bound, whether the draft is reported, and the
-    // draft that is emptied.
+    // Each case: the responses after the creation of draft `a` and after its bindings, whether versions are bound,
+    // whether `apply` succeeds, and the draft that is emptied.
     for (looks, is_bound, succeeds, is_emptied) in [
-        // An earlier draft is visible at once.
+        // An earlier draft `9` is visible at once.
         (vec![listed(&['a', '9'])], false, false, None),
-        // It is visible after this draft is complete. The complete one of the two stays.
+        // Draft `9` becomes visible after draft `a` is complete. Of the two, the complete draft is kept.
         (
             [vec![listed(&['a'])], bound(), vec![listed(&['a', '9']), response(draft('9', true))], emptied('a')]
                 .concat(),
@@ -221,9 +223,9 @@ async fn keeps_one_of_two_concurrent_drafts_complete() {
             false,
             None,
         ),
-        // A later draft was complete before it could see this one.
+        // The later draft `b` is already complete, because its client could not see draft `a`.
         (vec![listed(&['b', 'a']), response(draft('b', true))], false, false, None),
-        // An incomplete later one will see this one, or is emptied.
+        // The later draft `b` is incomplete. Its client will see draft `a`; otherwise this client empties draft `b`.
         (
             [
                 vec![listed(&['b', 'a']), response(draft('b', false))],
@@ -258,7 +260,7 @@ async fn keeps_one_of_two_concurrent_drafts_complete() {
     }
 }
 
-/// A version with a custom label does not take the next label.
+/// A version with a custom label does not change the next generated label.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn detects_a_version_added_since_the_plan() {
     let manifest = "kind: skill\nslug: tone\nowner_ref: team:x\ncontent: {name: n, description: d, body: New.}\n";

@@ -1,4 +1,4 @@
-//! `--prune` archives no asset that anything depends on.
+//! `--prune` never archives an asset on which something else depends.
 
 use crate::{Terminal, make_directory, path_text};
 use fairway_testkit::TestApp;
@@ -13,7 +13,7 @@ fn prompt(slug: &str, text: &str) -> String {
     format!("kind: prompt_template\nslug: {slug}\nowner_ref: team:x\ncontent: {{system_prompt: '{text}'}}\n")
 }
 
-/// Asserts that pruning is refused for this asset only, and that nothing was changed.
+/// Asserts that pruning is refused for this asset only, and that no change was made.
 fn assert_in_use(terminal: &Terminal, folder: &str, slug: &str) {
     let plan = terminal.run(&["sync", "plan", folder, "--prune"]);
     assert!(
@@ -44,7 +44,8 @@ async fn keeps_assets_that_remaining_contents_reference() {
     terminal.run_ok(&["sync", "apply", folder]);
     fs::remove_file(files.path().join("assets/tone.yaml")).unwrap();
     assert_in_use(&terminal, folder, "tone");
-    // The directory's current content no longer references it; earlier versions do not count.
+    // After this change, the directory's current content no longer references the asset. References in earlier
+    // versions are ignored.
     fs::write(files.path().join("assets/letter.yaml"), prompt("letter", "Hello.")).unwrap();
     terminal.run_ok(&["sync", "apply", folder, "--prune"]);
     let archived = terminal.run_json(&["assets", "list", "--state", "archived"]);

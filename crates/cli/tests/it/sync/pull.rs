@@ -1,4 +1,4 @@
-//! `sync pull`: the files that it writes, keeps and refuses to write.
+//! `sync pull`: the files that it writes, preserves, and refuses to write.
 
 use super::{copy_directory, file_contents};
 use crate::{Terminal, make_directory, path_text};
@@ -20,7 +20,7 @@ fn apply_and_activate(app: &TestApp) -> Terminal {
     terminal
 }
 
-/// Replaces a YAML manifest by its JSON form.
+/// Replaces a YAML manifest with an equivalent JSON manifest.
 fn convert_to_json(folder: &Path, name: &str) {
     let yaml = folder.join(format!("{name}.yaml"));
     let read: Value = serde_yaml::from_str(&fs::read_to_string(&yaml).unwrap()).unwrap();
@@ -44,7 +44,7 @@ async fn keeps_files_that_are_in_sync() {
         let folder = mine.path().join(folder);
         fs::rename(folder.join(format!("{name}.yaml")), folder.join(format!("{name}.yml"))).unwrap();
     }
-    // Omitted fields and a different owner are no differences.
+    // Omitted fields and a different owner do not count as differences.
     let workload = fs::read_to_string(workloads.join("letters.yaml")).unwrap();
     fs::write(workloads.join("letters.yaml"), workload.replace("name: Letters\n", "")).unwrap();
     let model = fs::read_to_string(assets.join("letters-model.yaml")).unwrap();
@@ -68,11 +68,11 @@ async fn rewrites_differing_files_in_place() {
     convert_to_json(&assets, "house-style");
     let style = assets.join("house-style.json");
     fs::write(&style, fs::read_to_string(&style).unwrap().replace("Be brief", "Be long")).unwrap();
-    // The text of a prompt stays in its sidecar file.
+    // `pull` writes the text of a prompt into its existing sidecar file.
     let (manifest, text) = (assets.join("letters-prompt.yaml"), assets.join("letters-prompt.md"));
     let (manifest_before, text_before) = (fs::read(&manifest).unwrap(), fs::read(&text).unwrap());
     fs::write(&text, "Something else: $arg:letter\n").unwrap();
-    // An invalid file is replaced by the server's state.
+    // `pull` replaces an invalid file with the server's content.
     fs::write(assets.join("letters-policy.yaml"), "kind: [").unwrap();
     let release = mine.path().join("releases/letters.dev.yaml");
     let text_of_release = fs::read_to_string(&release).unwrap();
@@ -101,8 +101,8 @@ async fn writes_the_exact_text_of_a_flow() {
     assert_eq!(fs::read_to_string(pulled.join(flow)).unwrap(), given);
 }
 
-/// Content equal to an earlier version is in sync, because apply would change nothing. The message explains how to
-/// pull the newest version.
+/// The file equals an earlier version, so `apply` would change nothing, and `pull` preserves the file. The message
+/// explains how to pull the newest version.
 #[tokio::test]
 async fn keeps_and_reports_content_of_an_earlier_version() {
     let app = TestApp::start().await;
@@ -146,7 +146,7 @@ async fn refuses_links_before_the_first_write() {
     assert!(!pulled.path().join("assets").exists(), "nothing was written");
 }
 
-/// Names from a hostile server never lead out of the directory.
+/// Names from a hostile server never create files outside the directory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rejects_server_names_that_leave_the_directory() {
     let asset = |slug: &str| json!({ "asset_id": WORKSPACE, "slug": slug, "asset_kind": "skill", "owner_ref": "team:x", "lifecycle_state": "active", "ownership_tier": "workspace", "workspace_id": WORKSPACE });
@@ -172,7 +172,7 @@ async fn rejects_server_names_that_leave_the_directory() {
     }
 }
 
-/// Archived assets can never be applied again. `pull` removes only the files that it wrote itself.
+/// An archived asset can never be applied again. `pull` removes its files only if `pull` itself wrote them.
 #[tokio::test]
 async fn removes_generated_files_of_archived_assets() {
     let app = TestApp::start().await;
@@ -194,7 +194,7 @@ async fn removes_generated_files_of_archived_assets() {
         planned.err
     );
     let printed = terminal.run_ok(&["sync", "pull", folder]);
-    // The policy, the flow with its metadata, and the release that bound both.
+    // The removed files are the policy, the flow with its metadata, and the release that bound both.
     assert_eq!(printed, format!("0 files written, {} unchanged, 4 removed\n", all - 4));
     let left: Vec<String> =
         file_contents(&pulled).into_keys().map(|path| path[folder.len() + 1..].to_owned()).collect();
@@ -207,7 +207,8 @@ async fn removes_generated_files_of_archived_assets() {
     assert_eq!(left, expected);
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
 
-    // Edited files with comments and examples stay. The flow equals the server's text.
+    // Edited files with comments and the example files remain. The flow file equals the server's text, so it is
+    // removed.
     let policy = mine.path().join("assets/letters-policy.yaml");
     let text = fs::read_to_string(&policy).unwrap();
     fs::write(&policy, format!("# Why it is so.\n{text}")).unwrap();
@@ -219,7 +220,7 @@ async fn removes_generated_files_of_archived_assets() {
     assert!(of("removed ").len() == 2 && kept[1].contains("letters.dev.yaml"), "{}", output.err);
     before.retain(|path, _| !path.contains("letters-flow"));
     assert_eq!(file_contents(mine.path()), before);
-    // Following the advice in the messages succeeds.
+    // Following the instructions in the messages brings the directory in sync.
     for name in ["assets/letters-policy.yaml", "releases/letters.dev.yaml"] {
         fs::remove_file(mine.path().join(name)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Existing releases, and the permissions that a plan needs.
+//! Existing releases on the server, and the permissions that a plan requires.
 
 use super::copy_directory;
 use crate::{Terminal, make_directory, path_text};
@@ -40,7 +40,7 @@ async fn running_rollout_satisfies_the_manifest() {
     assert_eq!(terminal.run_json(&["releases", "list", "--workload", "letters"]).as_array().unwrap().len(), 2);
 }
 
-/// A release for one lane does not satisfy a manifest for all lanes.
+/// A release for one lane does not satisfy a manifest that requires all lanes.
 #[tokio::test]
 async fn one_lane_release_does_not_satisfy_all_lanes() {
     let app = TestApp::start().await;
@@ -103,7 +103,7 @@ async fn reports_server_conflicts_before_any_change() {
     }
 }
 
-/// The guide gives pull requests the token of a `viewer`.
+/// The guide lets pull requests use the token of a `viewer`, so planning must need no other permission.
 #[tokio::test]
 async fn plan_needs_only_viewer_permissions() {
     let app = TestApp::start().await;

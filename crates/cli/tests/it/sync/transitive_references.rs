@@ -1,4 +1,4 @@
-//! Contents that releases include by reference without a binding, several levels deep.
+//! Content that releases include through references, without a binding, several levels deep.
 
 use super::{copy_directory, file_contents};
 use crate::{Terminal, make_directory, path_text};
@@ -17,13 +17,13 @@ fn activate(app: &TestApp, release: &str) {
     approver.run_ok(&["releases", "activate", release]);
 }
 
-/// Applies a directory with one release, and returns the release's id.
+/// Applies a directory with one release. Returns the release's identifier.
 fn apply_one_release(terminal: &Terminal, folder: &str) -> String {
     let applied = terminal.run_json(&["sync", "apply", folder]);
     applied["releases"][0]["release_id"].as_str().unwrap().to_owned()
 }
 
-/// The versions that a release includes: slugs with labels.
+/// The versions that a release includes, as slugs with labels.
 fn included_versions(terminal: &Terminal, release: &str) -> Vec<String> {
     let shown = terminal.run_json(&["releases", "show", release]);
     let references = shown["references"].as_array().unwrap();
@@ -51,7 +51,7 @@ async fn changed_inclusion_drafts_a_release() {
     assert_eq!(included_versions(&terminal, &first), ["house-style v1"]);
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
 
-    // The including prompt stays unchanged.
+    // Only the included text changes. The prompt that includes it stays unchanged.
     replace_in_file(&style, "brief and kind", "brief and stern");
     let plan = terminal.run_ok(&["sync", "plan", folder]);
     assert!(
@@ -69,7 +69,7 @@ async fn changed_inclusion_drafts_a_release() {
     assert_eq!(included_versions(&terminal, &second), ["house-style v2"]);
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
 
-    // A reference by slug resolves to the newest version, so the revert creates another version.
+    // A reference by slug resolves to the newest version. Reverting the text therefore creates another version.
     replace_in_file(&style, "brief and stern", "brief and kind");
     let plan = terminal.run_ok(&["sync", "plan", folder]);
     let again = "    an earlier version has the same content, but references resolve to the newest\n";
@@ -80,7 +80,7 @@ async fn changed_inclusion_drafts_a_release() {
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
 }
 
-/// A submitted release includes the versions that were newest at submission, which may differ from the directory.
+/// A submitted release includes the versions that were newest at its submission. These may differ from the directory.
 #[tokio::test]
 async fn newer_server_version_is_reported_and_replaced() {
     let app = TestApp::start().await;
@@ -92,7 +92,7 @@ async fn newer_server_version_is_reported_and_replaced() {
     let style = assets.as_array().unwrap().iter().find(|asset| asset["slug"] == "house-style").unwrap();
     let other = json!({ "name": "house-style", "description": "How we answer.", "body": "Be loud." });
     app.fixtures().next_version(style["asset_id"].as_str().unwrap(), other).await;
-    // The draft would include the other text, so `status` reports a difference before submission.
+    // The draft would include the server's text, so `status` reports a difference even before submission.
     let status = terminal.run(&["sync", "status", folder]);
     assert!(status.code == 2 && status.out.contains("house-style gets a version"), "{}{}", status.out, status.err);
     submit(&app, &first);
@@ -115,7 +115,7 @@ fn skill(body: &str) -> String {
     format!("kind: skill\nslug: tone\nowner_ref: team:x\ncontent: {{name: tone, description: d, body: {body}}}\n")
 }
 
-/// An agent with references.
+/// An agent whose references are the lines `below`.
 fn agent(slug: &str, below: &str) -> String {
     format!("kind: agent\nslug: {slug}\nowner_ref: team:x\ncontent: {{name: {slug}, instructions: i, {below}}}\n")
 }
@@ -146,7 +146,7 @@ async fn compares_inclusions_at_any_depth_and_respects_labels() {
     assert_eq!(included_versions(&terminal, &second), ["inner v1", "middle v1", "tone v2"]);
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
 
-    // A pinned reference keeps its version, whatever the directory's text.
+    // A pinned reference keeps its version, whatever text the directory contains.
     write("assets/inner.yaml", &agent("inner", "skills: [{slug: tone, version: v1}]"));
     let third = apply_one_release(&terminal, folder);
     submit(&app, &third);
@@ -157,7 +157,7 @@ async fn compares_inclusions_at_any_depth_and_respects_labels() {
     let releases = terminal.run_json(&["releases", "list", "--workload", "w"]);
     assert_eq!(releases.as_array().unwrap().len(), 3, "no release includes the new text: {releases}");
 
-    // An agent that exists only on the server leads to the directory's texts as well.
+    // The path from the release to the directory's texts may lead through an agent that exists only on the server.
     fs::remove_file(files.path().join("assets/outer.yaml")).unwrap();
     fs::remove_file(files.path().join("assets/middle.yaml")).unwrap();
     write("assets/inner.yaml", &agent("inner", "skills: [{slug: tone}]"));
@@ -169,7 +169,7 @@ async fn compares_inclusions_at_any_depth_and_respects_labels() {
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
 }
 
-/// References between server assets may form a cycle; the traversal still terminates.
+/// References between assets of the server may form a cycle. The traversal must still terminate.
 #[tokio::test]
 async fn reference_cycles_on_the_server_terminate() {
     let app = TestApp::start().await;
@@ -183,7 +183,7 @@ async fn reference_cycles_on_the_server_terminate() {
     terminal.run_ok(&["sync", "apply", folder]);
     fs::write(files.path().join("assets/tone.yaml"), skill("stern")).unwrap();
     terminal.run_ok(&["sync", "apply", folder]);
-    // The server's agents reference it by slug alone, which resolves to the newest version.
+    // The server's agents reference this asset without a version, so the reference resolves to the newest version.
     fs::write(files.path().join("assets/tone.yaml"), skill("kind")).unwrap();
     assert!(terminal.run_ok(&["sync", "plan", folder]).contains("an earlier version has the same content"));
     terminal.run_ok(&["sync", "apply", folder]);

@@ -1,4 +1,4 @@
-//! References that no release can include any more are reported before any change.
+//! References that no release can include any more are reported before any change is made.
 
 use crate::{Terminal, make_directory, path_text};
 use fairway_testkit::TestApp;
@@ -18,7 +18,7 @@ const MIDDLE: &str = "kind: agent\nslug: P-middle\nowner_ref: team:x\ncontent:\n
 const OUTER: &str = "kind: agent\nslug: P-outer\nowner_ref: team:x\ncontent:\n  name: n\n  instructions: i\n  sub_agents:\n    - {ref: {slug: P-middle}, when: w}\n";
 const OUTER_RELEASE: &str = "workload: P\nenvironment: dev\nbindings:\n  - {role: agent, asset: P-outer}\n  - {role: policy_bundle, asset: P-policy}\n";
 
-/// A complete release that includes a skill.
+/// The files of a complete release that includes a skill.
 const SERVING: [(&str, &str); 8] = [
     ("assets/P-policy.yaml", RULES),
     ("assets/P-model.yaml", MODEL),
@@ -48,12 +48,12 @@ const SOLO: [(&str, &str); 2] = [
 struct Case {
     name: &'static str,
     files: &'static [(&'static str, &'static str)],
-    /// The lifecycle action on an asset of the server, and the files that are removed.
+    /// A lifecycle action on an asset of the server: the action and the asset.
     lifecycle_action: Option<(&'static str, &'static str)>,
     gone: &'static [&'static str],
-    /// Replacements in files afterwards: old text and new text, or a whole new file.
+    /// Changes of files afterwards: the file, the old text and the new text. An empty old text replaces the whole file.
     changes: &'static [(&'static str, &'static str, &'static str)],
-    /// The expected file with its line, and the code.
+    /// The expected finding: the file with its line, and the code.
     expected: (&'static str, &'static str),
 }
 
@@ -103,7 +103,7 @@ const CASES: [Case; 9] = [
         changes: &[("assets/P-middle.yaml", "instructions: i", "instructions: more")],
         expected: ("assets/P-middle.yaml:8:", "asset_not_active"),
     },
-    // The agent between them exists only on the server.
+    // The agent between the release and the unusable asset exists only on the server.
     Case {
         name: "d-deep",
         files: &AGENTS,
@@ -160,7 +160,7 @@ const CASES: [Case; 9] = [
 ];
 const NEW_BODY: (&str, &str, &str) = ("assets/P-skill.yaml", "body: b", "body: c");
 
-/// The complete server state of assets with this slug prefix.
+/// The complete server state of all assets whose slugs have this prefix.
 fn server_state(terminal: &Terminal, start: &str) -> Vec<Value> {
     let assets = terminal.run_json(&["assets", "list"]);
     let slugs = assets.as_array().unwrap().iter().map(|asset| asset["slug"].as_str().unwrap());
@@ -229,7 +229,7 @@ async fn reports_unusable_references_before_any_change() {
     }
 }
 
-/// The content may name a version that the same apply creates.
+/// Content may reference a version that the same `apply` creates.
 #[tokio::test]
 async fn accepts_references_to_planned_versions() {
     let app = TestApp::start().await;
@@ -243,7 +243,7 @@ async fn accepts_references_to_planned_versions() {
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
 }
 
-/// References of a draft are not frozen yet, so an archived asset blocks its submission.
+/// References of a draft are not yet frozen. An archived asset therefore blocks the submission of the draft.
 #[tokio::test]
 async fn status_fails_for_a_draft_that_cannot_be_submitted() {
     let app = TestApp::start().await;

@@ -1,4 +1,4 @@
-//! Attacks by request bodies and heads that expand when parsed, or that do not end.
+//! Attacks with request bodies and heads that expand when parsed, or that never end.
 
 use super::{
     super::{
@@ -18,7 +18,7 @@ use std::{net::Ipv4Addr, sync::Arc};
 /// The server parses the body and refuses its unknown members.
 const DENSE_BODY_AIM: Aim = Aim::at("dense body").refused_as(422, "validation_error");
 
-/// Sends 64 KiB of small objects, which parse to about 6 MiB of values.
+/// Sends bodies of 64 KiB with small objects, which parse to about 6 MiB of values.
 pub(super) async fn dense_bodies(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     const CONNECTIONS: usize = 150;
     let body = format!("{{\"objects\":[{}]}}", vec!["{\"a\":1}"; 8_000].join(","));
@@ -27,13 +27,13 @@ pub(super) async fn dense_bodies(target: &Arc<Target>, random: &mut Random, scal
     send_concurrently(target, random, vec![sent; many], many).await
 }
 
-/// Sends bodies whose `Content-Length` is one byte too large, each from its own address.
+/// Sends requests whose `Content-Length` is one byte larger than the sent body, each from its own address.
 async fn send_withheld(target: &Target, sent: &[(Ipv4Addr, AttackRequest)]) -> Tally {
     let opened = sent.iter().map(|(from, sent)| send_without_last_byte(*from, target.address, sent)).collect();
     let mut tally = Tally::default();
     for ((_, sent), bytes) in sent.iter().zip(hold_connections(opened).await) {
         match bytes {
-            // No response: the server waits for the last byte.
+            // Without a response, the server still waits for the last byte.
             Some(bytes) if bytes.is_empty() => tally.count_connection(sent.aim.name, true),
             bytes => tally.count(sent, &super::AttackResponse::parse(&bytes.unwrap_or_default())),
         }
@@ -65,8 +65,8 @@ pub(super) async fn withheld_bodies(target: &Arc<Target>, random: &mut Random, s
 pub(super) async fn withheld_heads(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let begun = format!("GET /v1/workloads HTTP/1.1\r\nHost: {}\r\nX-Long: ", target.address);
     let mut tally = Tally::default();
-    // One size is below the limit of a head, and one far above. The server stops reading the first and closes the
-    // other.
+    // The first head is shorter than the limit, so the server waits for its rest. The second is far longer, so the
+    // server closes the connection.
     for (name, bytes) in [("unfinished head", 12_000), ("endless head", 100_000)] {
         let head = format!("{begun}{}", "x".repeat(bytes));
         let from: Vec<Ipv4Addr> = (0..100 * scale).map(|_| random_address(random)).collect();
@@ -78,7 +78,7 @@ pub(super) async fn withheld_heads(target: &Arc<Target>, random: &mut Random, sc
     tally
 }
 
-/// Pipelines small requests, and requests with long heads, on one connection.
+/// Sends many small requests and requests with long heads on one connection, without waiting for responses.
 pub(super) async fn pipelined_requests(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let small = format!("GET /v1/workloads?limit=1 HTTP/1.1\r\nHost: {}\r\n\r\n", target.address);
     let large = small.replace("\r\n\r\n", &format!("\r\nX-Long: {}\r\n\r\n", "x".repeat(100_000)));

@@ -1,4 +1,4 @@
-//! Attacks by large content: versions, documents, embeddings and flows.
+//! Attacks with large content: versions, documents, embeddings and flows.
 
 use super::{
     super::{
@@ -13,7 +13,7 @@ use crate::api_client::WORKSPACE;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// A version near the maximum size.
+/// Content of a version near the maximum size.
 pub(super) fn large_model_config(random: &mut Random) -> Value {
     let texts: Vec<String> = (0..48_000).map(|_| format!("{:070x}", random.next())).collect();
     json!({ "content": { "provider": "stub", "model": "echo", "params": { "texts": texts } } })
@@ -76,7 +76,7 @@ pub(super) async fn vector_documents(target: &Arc<Target>, random: &mut Random, 
     send_all(target, random, sent).await
 }
 
-/// Validates flows at and beyond the limits of steps and text.
+/// Validates flows at the limits of steps and text, and beyond them.
 pub(super) async fn large_flows(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let flow = |random: &mut Random, steps: usize, trailing: usize| {
         let text = random_name(random).repeat(50);

@@ -1,4 +1,4 @@
-//! Attacks by large responses: lists, diffs and blast radii.
+//! Attacks that request large responses: lists, diffs and blast radii.
 
 use super::{
     super::{
@@ -27,7 +27,7 @@ pub(super) async fn large_interfaces(target: &Arc<Target>, random: &mut Random, 
         let interface = json!({ "interface_config": large_interface("authenticated") });
         let change = patch(&path, &interface).with_actor("user:author").with_aim(Aim::at("large interface"));
         send_one(target, &mut tally, change).await;
-        // The body is near its limit, and so the interface exceeds its own.
+        // The description brings the body near its limit, so that the interface exceeds the smaller limit of its own.
         let mut fields = large_interface("authenticated");
         fields["description"] = json!("x".repeat(900_000));
         let change = patch(&path, &json!({ "interface_config": fields })).with_actor("user:author");
@@ -73,7 +73,7 @@ pub(super) async fn tool_manifests(target: &Arc<Target>, random: &mut Random, sc
     send_all(target, random, sent).await
 }
 
-/// Reads diffs of two versions without common values.
+/// Reads diffs between two versions that have no common values.
 pub(super) async fn version_diffs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let (mut tally, mut versions) = (Tally::default(), Vec::new());
     for _ in 0..2 {

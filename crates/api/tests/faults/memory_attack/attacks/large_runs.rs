@@ -1,4 +1,5 @@
-//! Attacks by runs with inputs and outputs of megabytes, which the server copies for the store and for the caller.
+//! Attacks with runs whose inputs and outputs have megabytes. The server copies these values for the store and for
+//! the caller.
 
 use super::{
     super::{
@@ -15,8 +16,8 @@ use std::sync::Arc;
 /// Size of a ticket that nearly fills a body, in bytes.
 const TICKET_BYTES: usize = 1_000_000;
 
-/// Sends equal numbers of synchronous and queued runs, the queued ones last. A worker may run the rest of them during
-/// the next attack.
+/// Sends equal numbers of synchronous and queued runs, the queued ones last. A worker may still execute queued runs
+/// during the next attack.
 async fn send_runs(
     target: &Arc<Target>,
     workload: &ActiveWorkload,

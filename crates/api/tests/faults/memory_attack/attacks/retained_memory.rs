@@ -1,4 +1,5 @@
-//! Attacks by memory that stays: runs without a waiting caller, their results, and the data of a release in every run.
+//! Attacks on memory that the server retains: runs without a waiting caller, their results, and release data in
+//! every run.
 
 use super::{
     super::{
@@ -13,8 +14,8 @@ use crate::api_client::WORKSPACE;
 use serde_json::json;
 use std::sync::Arc;
 
-/// Sends runs that continue after the response, of the maximum size without a reservation, and runs that wait for a
-/// review.
+/// Sends runs that continue after the response. Their size is the maximum that needs no memory reservation. Also
+/// sends runs that wait for a review.
 pub(super) async fn detached_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let mut sent = Vec::new();
     for _ in 0..80 * scale {
@@ -39,7 +40,7 @@ pub(super) async fn detached_runs(target: &Arc<Target>, random: &mut Random, sca
     tally
 }
 
-/// Creates policies at and beyond the limit of patterns, and runs workloads under such a policy.
+/// Creates policies at the limit of patterns and beyond it, and runs workloads under such a policy.
 pub(super) async fn policy_patterns(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let mut tally = Tally::default();
     let body = json!({
@@ -64,7 +65,7 @@ pub(super) async fn policy_patterns(target: &Arc<Target>, random: &mut Random, s
     tally
 }
 
-/// Opens event streams of an ended run with large events, and does not read them.
+/// Opens event streams of an ended run with large events, without reading them.
 pub(super) async fn ended_streams(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let mut tally = Tally::default();
     let run =
@@ -78,7 +79,7 @@ pub(super) async fn ended_streams(target: &Arc<Target>, random: &mut Random, sca
     tally
 }
 
-/// Reads evidence of large runs and of runs with many tool calls, as operator and as auditor.
+/// Reads the evidence of large runs and of runs with many tool calls, as an operator and as an auditor.
 pub(super) async fn evidence_graphs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let mut tally = Tally::default();
     let mut reads = Vec::new();
@@ -101,7 +102,7 @@ pub(super) async fn evidence_graphs(target: &Arc<Target>, random: &mut Random, s
     tally
 }
 
-/// Runs agents whose release binds many tools with large schemas. Every model call contains all of them.
+/// Runs agents whose release binds many tools with large schemas. Every model call includes all of these schemas.
 pub(super) async fn wide_tool_sets(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let run = |random: &mut Random| {
         let run =
@@ -112,7 +113,7 @@ pub(super) async fn wide_tool_sets(target: &Arc<Target>, random: &mut Random, sc
     send_all(target, random, sent).await
 }
 
-/// Reads short lists of one tenant during large runs and long lists of another.
+/// Reads short lists of one tenant while another tenant executes large runs and reads long lists.
 pub(super) async fn lists_during_large_work(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let mut sent = Vec::new();
     for at in 0..20 * scale {

@@ -95,7 +95,7 @@ pub(super) async fn scripts(target: &Arc<Target>, random: &mut Random, scale: us
         ),
     ];
     let sent: Vec<AttackRequest> = (0..16 * scale).map(|at| kinds[at % kinds.len()].clone()).collect();
-    // The sandbox refuses more concurrent scripts of a tenant.
+    // The concurrency is 4, because the sandbox refuses more concurrent scripts of a tenant.
     send_concurrently(target, random, sent, 4).await
 }
 
@@ -109,7 +109,7 @@ pub(super) async fn agent_steps(target: &Arc<Target>, random: &mut Random, scale
         });
         let ticket = format!("Call: search {arguments}\n").repeat(8);
         let body: Value = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
-        // The model returns the result of its last tool call.
+        // The model returns the result of its last tool call, by which the aim recognizes success.
         sent.push(
             post(target.agent.execute_path(), &body).with_aim(Aim::at("agent with tools").proved_by("thirty days")),
         );

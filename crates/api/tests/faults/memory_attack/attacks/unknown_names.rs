@@ -1,4 +1,4 @@
-//! Attacks by unknown names, each of which could leave an entry in a cache or a map.
+//! Attacks with unknown names, each of which could add an entry to a cache or a map.
 
 use super::{
     super::{
@@ -35,7 +35,7 @@ pub(super) async fn client_addresses(target: &Arc<Target>, random: &mut Random, 
     let mut tally = Tally::default();
     for _ in 0..10 * scale {
         let from = random_address(random);
-        // The rate limit refuses the last requests, and the server caches that refusal.
+        // The rate limit refuses the last of these requests, and the server caches the refusal.
         for received in join_all((0..12).map(|_| exchange(from, target.address, &run))).await {
             tally.count(&run, &received);
         }
