@@ -154,7 +154,7 @@ impl StepKind {
     }
 }
 
-/// The tools among those that the release binds that an agent may call.
+/// The tools that an agent may call, out of the tools that the release binds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToolChoice {
     /// All bound tools.

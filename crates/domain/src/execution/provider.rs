@@ -52,7 +52,7 @@ impl MessageRole {
 /// A tool definition, as offered to a model.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ToolDefinition {
-    /// Its name.
+    /// The name of the tool.
     pub name: String,
     /// The description for the model.
     pub description: String,

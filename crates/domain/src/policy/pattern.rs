@@ -52,8 +52,8 @@ impl Patterns {
         Ok(())
     }
 
-    /// The steps of a search with this pattern for each byte of text. It is 1 for an unknown pattern, whose
-    /// evaluation fails.
+    /// The steps of a search with this pattern for each byte of text. It is 1 for a pattern that
+    /// the bundle does not contain.
     pub(super) fn weight(&self, pattern: &str) -> u64 {
         self.0.get(pattern).map_or(1, |compiled| compiled.weight)
     }

@@ -170,7 +170,7 @@ fn empty_and_equal_trees_have_empty_consistency_proofs() {
     assert_eq!(ProofPlan::inclusion(0, 0), None);
 }
 
-/// Sizes that are close to full tiles on two levels. The naive model is too slow for most of them.
+/// Tests selected sizes, which are close to full tiles on two levels. The naive model is too slow to test every size.
 #[test]
 fn proofs_across_tiles_of_several_levels_verify() {
     let leaves = numbered_leaves(66_000);
