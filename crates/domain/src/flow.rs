@@ -22,7 +22,7 @@ pub const MAX_STEPS: usize = 200;
 /// The maximum number of turns of an agent step.
 pub const MAX_AGENT_STEPS: u64 = 50;
 
-/// A validated flow.
+/// A validated flow: the steps of a run and their order.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Flow {
     name: Option<String>,
@@ -47,9 +47,9 @@ pub struct Trigger {
 pub struct Step {
     /// The identifier, unique in the flow.
     pub id: String,
-    /// The step type.
+    /// The type of the step, with the settings of that type.
     pub kind: StepKind,
-    /// The inputs.
+    /// The templates of the step's inputs, by name.
     pub inputs: BTreeMap<String, Template>,
     /// The next step after success, from `on_success` or `next`; `None` continues with the next step of the list.
     pub on_success: Option<Successor>,
@@ -62,9 +62,9 @@ pub struct Step {
 /// The next step after success, and the content key that names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Successor {
-    /// Named by `next`.
+    /// The key `next` names the step.
     Next(String),
-    /// Named by `on_success`.
+    /// The key `on_success` names the step.
     OnSuccess(String),
 }
 
@@ -90,10 +90,10 @@ impl Successor {
 pub enum StepKind {
     /// A task that Fairway performs.
     Task {
-        /// The action.
+        /// The action that the task performs.
         action: Action,
     },
-    /// A model call.
+    /// A call of a model.
     LlmCall {
         /// The model policy; `None` uses the model policy of the release.
         model_policy: Option<TextTemplate>,
@@ -114,7 +114,7 @@ pub enum StepKind {
     },
     /// The end of the run.
     Return {
-        /// The run's result.
+        /// The template of the run's answer.
         output: Template,
     },
 }
@@ -157,7 +157,7 @@ impl StepKind {
 /// The tools that an agent may call, out of the tools that the release binds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToolChoice {
-    /// All bound tools.
+    /// All tools that the release binds.
     All,
     /// The tools with these names, which are names that models see or asset slugs.
     Named(Vec<String>),
@@ -176,7 +176,7 @@ impl Action {
     /// Every action.
     pub const ALL: [Self; 2] = [Self::EvaluatePolicy, Self::RetrieveDocuments];
 
-    /// The content form.
+    /// The wire form in content.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -222,7 +222,7 @@ pub struct FlowProblem {
     pub column: Option<u32>,
     /// The JSON pointer to the problem in the content.
     pub pointer: String,
-    /// The stable code.
+    /// The stable code of the problem.
     pub code: &'static str,
     /// The message for people, which contains no part of the content.
     pub message: &'static str,
@@ -327,7 +327,7 @@ impl Flow {
         self.description.as_deref()
     }
 
-    /// The trigger.
+    /// The trigger of the flow.
     #[must_use]
     pub const fn trigger(&self) -> &Trigger {
         &self.trigger

@@ -126,7 +126,7 @@ impl Description {
         if words < MIN_WORDS { Err(DescriptionRefusal::TooShort) } else { Ok(Self(text.to_owned())) }
     }
 
-    /// The text.
+    /// The text of the description.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -29,9 +29,9 @@ pub const MAX_INSPECTED_BYTES: usize = 64 << 20;
 pub enum Stage {
     /// The run's inputs, before any step reads them.
     Input,
-    /// The run's response.
+    /// The response of the run.
     Output,
-    /// Retrieved documents.
+    /// The documents that a step retrieved.
     Retrieval,
     /// Arguments of a tool call.
     ToolIn,
@@ -57,9 +57,9 @@ impl Stage {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Record the finding.
+    /// Record the finding, and continue.
     Flag,
-    /// Replace the match.
+    /// Replace the match by a mask.
     Mask,
     /// Require human review of the response.
     RequireApproval,
@@ -115,7 +115,7 @@ pub struct Guardrails {
     rails: Vec<Guardrail>,
 }
 
-/// One guardrail.
+/// A guardrail: a detector with an action, at one stage of a run.
 #[derive(Clone, Debug)]
 struct Guardrail {
     /// The slug of the asset that configures the guardrail.

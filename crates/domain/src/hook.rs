@@ -81,7 +81,7 @@ pub const HANDLERS: [&str; 2] = ["policy", "http"];
 /// What answers a hook: a policy bundle or an HTTP call.
 #[derive(Clone, Debug)]
 pub enum HookHandler {
-    /// A policy bundle.
+    /// A policy bundle, which the domain evaluates.
     Policy(Box<CompiledPolicy>),
     /// An HTTP call to this URL.
     Http(String),

@@ -51,7 +51,7 @@ ids! {
     RenewalId,
     /// A principal bound to a workload.
     PrincipalBindingId,
-    /// A governed asset.
+    /// A governed asset: a versioned configuration object.
     AssetId,
     /// One immutable version of an asset.
     AssetVersionId,
@@ -107,7 +107,7 @@ ids! {
     AccessRequestId,
     /// An erasure of all texts of one actor.
     ErasureId,
-    /// A use case.
+    /// A use case: a description with its bundle plan.
     UseCaseId,
     /// An HTTP request.
     RequestId,
@@ -115,9 +115,9 @@ ids! {
 
 /// The source of identifiers and random bytes; the domain itself generates none.
 pub trait IdSource: Send + Sync {
-    /// A fresh UUIDv7.
+    /// Creates a fresh UUIDv7.
     fn new_id(&self) -> Uuid;
-    /// 16 unpredictable bytes.
+    /// Creates 16 unpredictable bytes.
     fn salt(&self) -> [u8; 16];
     /// 32 unpredictable bytes: 256 bits of the operating system's randomness.
     fn secret(&self) -> [u8; 32];

@@ -10,7 +10,7 @@ use uuid::Uuid;
 pub struct RequestKey {
     /// The key that the client chose: 1 to 255 visible ASCII characters.
     pub key: String,
-    /// The caller.
+    /// The caller that sent the request.
     pub caller: ActorRef,
     /// The route with the identifiers in its path, so that the same key on two resources counts as two keys.
     pub route: String,
@@ -30,7 +30,7 @@ pub struct StoredOutcome {
 /// An idempotency key and its outcome, which a commit stores in the same transaction as the effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyedOutcome {
-    /// The key.
+    /// The idempotency key of the request.
     pub key: RequestKey,
     /// The outcome from which a repeated request is answered.
     pub outcome: StoredOutcome,

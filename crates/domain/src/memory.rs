@@ -78,7 +78,7 @@ pub struct ConversationKey {
     pub workload: WorkloadId,
     /// The actor to which the conversation belongs.
     pub owner: ActorRef,
-    /// The session identifier.
+    /// The identifier of the session.
     pub session: SessionId,
 }
 

@@ -28,7 +28,7 @@ pub mod text;
 /// A channel of delivery. Each tenant decides which of its own systems the chat and paging channels represent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Channel {
-    /// The inbox.
+    /// The inbox in the portal.
     Portal,
     /// E-mail.
     Email,

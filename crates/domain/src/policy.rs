@@ -178,7 +178,7 @@ pub const MAX_FAILED_RULES: usize = 20;
 /// A policy decision with its reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PolicyDecision {
-    /// The outcome.
+    /// The outcome of the decision.
     pub outcome: Outcome,
     /// The reason code of the deciding rule, or a constant of this module if no rule decided.
     pub reason_code: String,

@@ -236,7 +236,7 @@ impl PromptTemplate {
         })
     }
 
-    /// The declared variables.
+    /// The variables that the template declares.
     #[must_use]
     pub fn variables(&self) -> &[Variable] {
         &self.variables

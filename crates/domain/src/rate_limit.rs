@@ -97,7 +97,7 @@ pub enum RateLimitDecision {
 /// The details of a refused request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RateLimitRefusal {
-    /// The exceeded quota.
+    /// The quota that the request exceeded.
     pub quota: Quota,
     /// The time until the next request is allowed.
     pub retry_after: Duration,

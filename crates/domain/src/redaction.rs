@@ -127,7 +127,7 @@ pub struct Redaction {
     pub counts: MatchCounts,
 }
 
-/// Masks personal data.
+/// Masks personal data in texts and values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redactor {
     national_ids: Vec<NationalId>,

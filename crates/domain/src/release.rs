@@ -160,13 +160,13 @@ pub struct Binding {
     pub binding_id: BindingId,
     /// The role, which is the kind of the bound asset.
     pub role: AssetKind,
-    /// The version.
+    /// The bound version.
     pub asset_version_id: AssetVersionId,
     /// The checksum of the version.
     pub checksum: Checksum,
     /// The label of the version.
     pub version_label: VersionLabel,
-    /// The asset.
+    /// The asset of the version.
     pub asset_id: AssetId,
     /// The asset's slug.
     pub asset_slug: Slug,
@@ -179,13 +179,13 @@ pub struct Binding {
 /// A version that can be bound, with the data that the rules of bindings need.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BindableVersion {
-    /// The version.
+    /// The version to bind.
     pub asset_version_id: AssetVersionId,
     /// The checksum of the version.
     pub checksum: Checksum,
     /// The label of the version.
     pub version_label: VersionLabel,
-    /// The asset.
+    /// The asset of the version.
     pub asset_id: AssetId,
     /// The asset's slug.
     pub asset_slug: Slug,
@@ -207,7 +207,7 @@ pub struct Release(pub(crate) ReleaseRecord);
 pub struct ReleaseRecord {
     /// The identifier of the release.
     pub release_id: ReleaseId,
-    /// The workload.
+    /// The workload that the release serves.
     pub workload_id: WorkloadId,
     /// The workspace of the workload.
     pub workspace_id: WorkspaceId,
@@ -234,7 +234,7 @@ pub struct ReleaseRecord {
     pub approvals: Vec<Approval>,
     /// The time at which the draft was created.
     pub created_at: Timestamp,
-    /// The author.
+    /// The author of the release.
     pub created_by: ActorRef,
     /// The time of the last change.
     pub updated_at: Timestamp,
@@ -249,11 +249,11 @@ aggregate!(Release, ReleaseRecord);
 pub struct NewRelease {
     /// The identifier of the release.
     pub release_id: ReleaseId,
-    /// The workload.
+    /// The workload that the release will serve.
     pub workload_id: WorkloadId,
     /// The workspace of the workload.
     pub workspace_id: WorkspaceId,
-    /// The environment.
+    /// The environment of the release.
     pub environment: Slug,
     /// The lanes on which the release can be activated.
     pub target_lane: TargetLane,
@@ -262,7 +262,7 @@ pub struct NewRelease {
 }
 
 impl Release {
-    /// Creates a draft.
+    /// Creates a release in the state draft.
     pub fn draft(new: NewRelease, stamp: &Stamp) -> Change<Self> {
         let next = Self(ReleaseRecord {
             release_id: new.release_id,

@@ -66,7 +66,7 @@ impl RolloutPlan {
         std::iter::once(self.first).chain(self.later.iter().copied())
     }
 
-    /// The first lane.
+    /// The lane on which the rollout starts.
     #[must_use]
     pub const fn first(&self) -> Lane {
         self.first
@@ -87,7 +87,7 @@ impl RolloutPlan {
         })
     }
 
-    /// The advance mode.
+    /// Who advances the rollout.
     #[must_use]
     pub const fn advance_mode(&self) -> AdvanceMode {
         self.advance_mode
@@ -142,9 +142,9 @@ pub struct Rollout(pub(crate) RolloutRecord);
 /// The fields of [`Rollout`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutRecord {
-    /// The plan.
+    /// The plan of the rollout.
     pub plan: RolloutPlan,
-    /// The status.
+    /// The status of the rollout.
     pub status: RolloutStatus,
     /// The index of the current lane in the sequence, from zero.
     pub current_index: u8,

@@ -23,7 +23,7 @@ impl Revision {
         Self(count)
     }
 
-    /// The numeric value.
+    /// The number of the revision.
     #[must_use]
     pub const fn get(self) -> i64 {
         self.0
@@ -198,7 +198,7 @@ pub struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// Maps the rows.
+    /// Converts each row with a function.
     pub fn map<U>(self, turn: impl FnMut(T) -> U) -> Page<U> {
         Page { rows: self.rows.into_iter().map(turn).collect(), total: self.total, next: self.next }
     }

@@ -124,9 +124,9 @@ pub struct TenantRecord {
     pub tenant_id: TenantId,
     /// The slug, unique in the installation.
     pub slug: Slug,
-    /// The display name.
+    /// The name that people see.
     pub name: String,
-    /// The settings.
+    /// The settings of the tenant.
     pub settings: TenantSettings,
     /// The time of creation.
     pub created_at: Timestamp,
@@ -149,7 +149,7 @@ pub struct WorkspaceRecord {
     pub workspace_id: WorkspaceId,
     /// The slug, unique in the tenant.
     pub slug: Slug,
-    /// The display name.
+    /// The name that people see.
     pub name: String,
     /// The identifier of the namespace. Workspaces of the same namespace can see each other's assets.
     pub namespace_id: NamespaceId,
@@ -346,7 +346,7 @@ impl Tenant {
 /// A new workspace together with its built-in assistant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewWorkspace {
-    /// The workspace.
+    /// The created workspace.
     pub workspace: Workspace,
     /// The workload of the built-in assistant.
     pub assistant: Workload,
@@ -420,7 +420,7 @@ pub trait TenantStore: Send + Sync {
         change: Change<Tenant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores changed settings.
+    /// Stores the changed settings of a tenant.
     async fn commit_settings(&self, scope: TenantScope, change: Change<Tenant>) -> Result<(), CommitError>;
 }
 

@@ -25,7 +25,7 @@ impl Moment {
         Self { now, next_id: first_id, salt_seed, salts: 0 }
     }
 
-    /// The time.
+    /// The time of the input.
     #[must_use]
     pub const fn now(&self) -> Timestamp {
         self.now

@@ -71,7 +71,7 @@ impl UseCaseStatus {
     }
 }
 
-/// A use case.
+/// A use case: a description and its bundle plan, with a status from draft to active.
 #[derive(Clone, PartialEq, Debug)]
 pub struct UseCase(pub(crate) UseCaseRecord);
 
@@ -80,9 +80,9 @@ pub struct UseCase(pub(crate) UseCaseRecord);
 pub struct UseCaseRecord {
     /// The identifier of the use case.
     pub use_case_id: UseCaseId,
-    /// The workspace.
+    /// The workspace of the use case.
     pub workspace_id: WorkspaceId,
-    /// The status.
+    /// The status of the use case.
     pub status: UseCaseStatus,
     /// The description from which the plan was generated.
     pub source_description: String,
@@ -115,13 +115,13 @@ aggregate!(UseCase, UseCaseRecord);
 pub struct UseCaseSummary {
     /// The identifier of the use case.
     pub use_case_id: UseCaseId,
-    /// The workspace.
+    /// The workspace of the use case.
     pub workspace_id: WorkspaceId,
     /// The name in the bundle plan.
     pub name: String,
     /// The summary in the bundle plan.
     pub summary: String,
-    /// The status.
+    /// The status of the use case.
     pub status: UseCaseStatus,
     /// The description from which the plan was generated.
     pub source_description: String,
@@ -164,13 +164,13 @@ impl From<&UseCase> for UseCaseSummary {
 /// The assets that a published use case consists of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pieces {
-    /// The flow.
+    /// The asset of the flow.
     pub flow: AssetId,
-    /// The prompt template.
+    /// The asset of the prompt template.
     pub prompt: AssetId,
     /// The model policy that the plan names.
     pub model_policy: AssetId,
-    /// The policy bundle.
+    /// The asset of the policy bundle.
     pub policy_bundle: AssetId,
 }
 
@@ -222,14 +222,14 @@ impl UseCaseRefusal {
 /// A refinement: the successor and the archived predecessor.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Refinement {
-    /// The new draft.
+    /// The new draft, which replaces the predecessor.
     pub successor: UseCase,
     /// The refined use case, archived.
     pub predecessor: UseCase,
 }
 
 impl UseCase {
-    /// Creates a draft.
+    /// Creates a use case in the status draft.
     pub fn create(
         use_case_id: UseCaseId,
         workspace_id: WorkspaceId,

@@ -147,13 +147,13 @@ pub struct WorkloadRecord {
     pub workload_id: WorkloadId,
     /// The slug, unique among the workloads of the tenant.
     pub slug: Slug,
-    /// The display name.
+    /// The name that people see.
     pub name: String,
     /// The description for people.
     pub description: String,
-    /// The owner.
+    /// The owner of the workload.
     pub owner_ref: OwnerRef,
-    /// The status.
+    /// The status of the workload.
     pub status: Status,
     /// The way in which the workload is meant to be used.
     pub invocation_mode: InvocationMode,
@@ -161,7 +161,7 @@ pub struct WorkloadRecord {
     pub management_source: Option<ManagementSource>,
     /// The configuration of the user interface; `None` if the workload has no interface.
     pub interface_config: Option<InterfaceConfig>,
-    /// The workspace.
+    /// The workspace of the workload.
     pub workspace_id: WorkspaceId,
     /// The namespace of the workspace.
     pub namespace_id: NamespaceId,
@@ -188,11 +188,11 @@ pub struct NewWorkload {
     pub name: Option<String>,
     /// The description; `None` means an empty description.
     pub description: Option<String>,
-    /// The owner.
+    /// The owner of the workload.
     pub owner_ref: OwnerRef,
     /// The way in which the workload is meant to be used.
     pub invocation_mode: InvocationMode,
-    /// The workspace.
+    /// The workspace of the workload.
     pub workspace_id: WorkspaceId,
     /// The namespace of the workspace.
     pub namespace_id: NamespaceId,

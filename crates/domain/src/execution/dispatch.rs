@@ -49,7 +49,7 @@ impl DispatchPolicy {
         Self::ALL.into_iter().find(|dispatch| dispatch.as_str() == text)
     }
 
-    /// Whether workers exist.
+    /// Whether workers exist, which execute queued runs.
     #[must_use]
     pub const fn has_workers(self) -> bool {
         match self {
@@ -147,7 +147,7 @@ pub struct Claim {
 /// The inputs of a claimed run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClaimedInputs {
-    /// The inputs.
+    /// The inputs, which the claim has loaded.
     Loaded(Payload),
     /// Large inputs, which the claim does not load; [`RunStore::inputs`](super::ports::RunStore::inputs) reads
     /// them.
@@ -161,11 +161,11 @@ pub enum ClaimedInputs {
 pub struct ClaimedRun {
     /// The tenant of the run.
     pub scope: TenantScope,
-    /// The run.
+    /// The claimed run.
     pub execution: Execution,
     /// The digest of the governance chain at the run's acceptance or start.
     pub snapshot: SnapshotDigest,
-    /// The inputs.
+    /// The inputs of the run.
     pub inputs: ClaimedInputs,
     /// Digest of the inputs.
     pub input_digest: [u8; 32],
@@ -173,7 +173,7 @@ pub struct ClaimedRun {
     pub request_context: Option<RequestContext>,
     /// The share link that admitted the run.
     pub share_link: Option<ShareLinkId>,
-    /// The fencing token.
+    /// The fencing token, which every write of the worker must name.
     pub lease: Uuid,
     /// The remaining time until the run's deadline; zero after the deadline.
     pub time_left: Duration,
@@ -196,7 +196,7 @@ pub struct QueuedStart {
     pub acceptance: Acceptance,
     /// The revisions on which the decision depends; if one changed, the commit is refused.
     pub expected_revisions: ExpectedRevisions,
-    /// The fencing token.
+    /// The fencing token, which must match the held lease.
     pub lease: Uuid,
     /// The first progress record of the run.
     pub progress: ProgressRecord,
@@ -240,7 +240,7 @@ pub struct CancelLease {
 /// A run and the fencing token of its lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LeaseRef {
-    /// The run.
+    /// The run whose lease is meant.
     pub execution_id: ExecutionId,
     /// The fencing token.
     pub lease: Uuid,

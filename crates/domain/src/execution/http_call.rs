@@ -14,7 +14,7 @@ pub const MAX_DURATION: Duration = Duration::from_secs(10);
 /// The maximum response size in bytes (contract 8).
 pub const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
-/// An HTTP method.
+/// The HTTP method of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HttpMethod {
     /// GET.
@@ -61,7 +61,7 @@ impl HttpMethod {
     }
 }
 
-/// One HTTP call.
+/// An outgoing HTTP call of an agent tool or a hook.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HttpCall {
     /// The base URL.
@@ -95,7 +95,7 @@ pub enum HttpCallError {
     /// The secret could not be read.
     #[error("the secret of the call cannot be read")]
     SecretUnavailable,
-    /// The connection failed.
+    /// The connection could not be established.
     #[error("the address is unreachable")]
     Unreachable,
     /// The request was sent, but no complete response arrived in time. Its effect is unknown.
@@ -145,14 +145,14 @@ impl HttpCallError {
         }
     }
 
-    /// Parses a code.
+    /// Parses the stable code of a failure.
     #[must_use]
     pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|error| error.code() == code)
     }
 }
 
-/// Makes HTTP calls.
+/// The port through which agent tools and hooks call HTTP addresses and MCP servers.
 #[async_trait]
 pub trait HttpCaller: Send + Sync {
     /// Makes one call with the tenant's secrets. The result is JSON, or text if the response declares a text type.

@@ -41,7 +41,7 @@ pub const fn is_supported_action(action: Action) -> bool {
 /// The parsed contents that all runs of a release share.
 #[derive(Debug)]
 pub struct RunPlan {
-    /// The bound policy.
+    /// The bound policy, which decides about runs.
     pub policy: CompiledPolicy,
     /// The bound flow, or the implicit one-step flow.
     pub flow: Flow,
@@ -75,14 +75,14 @@ pub struct RunPlan {
     pub workload_id: String,
 }
 
-/// A bound tool.
+/// A tool that the release binds, with its version and its server.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BoundTool {
     /// The asset's slug.
     pub slug: String,
-    /// The version.
+    /// The bound version.
     pub source: SourceVersion,
-    /// The parsed content.
+    /// The parsed content of the version.
     pub tool: Tool,
     /// The MCP server that provides the tool; `None` for a tool that no server provides.
     pub server: Option<BoundServer>,
@@ -91,11 +91,11 @@ pub struct BoundTool {
 /// An MCP server, at the version that the release froze.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoundServer {
-    /// The asset.
+    /// The asset that defines the server.
     pub asset: AssetId,
     /// The version, as slug and label.
     pub reference: String,
-    /// The parsed content.
+    /// The parsed content of the version.
     pub server: McpServer,
 }
 
@@ -110,7 +110,7 @@ impl BoundTool {
 /// A version bound in a role.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoundAsset {
-    /// The role.
+    /// The role, which is the kind of the asset.
     pub role: AssetKind,
     /// The asset's slug.
     pub slug: String,
@@ -174,9 +174,9 @@ pub struct PolicyAttributes {
     pub workload_slug: String,
     /// The workload's owner.
     pub owner_ref: String,
-    /// The environment.
+    /// The environment of the release.
     pub environment: String,
-    /// The lane.
+    /// The lane that serves the run.
     pub lane: Lane,
 }
 

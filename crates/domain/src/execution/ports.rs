@@ -68,7 +68,7 @@ pub enum WorkKind {
 pub struct LapsedRun {
     /// The tenant of the run.
     pub scope: TenantScope,
-    /// The run.
+    /// The run whose lease lapsed.
     pub execution: Execution,
     /// Digest of the inputs.
     pub input_digest: [u8; 32],
@@ -142,7 +142,7 @@ pub struct ExecutionFilter {
 pub struct RunLocation {
     /// The workspace of its workload.
     pub workspace: WorkspaceId,
-    /// The workload.
+    /// The workload that the run executes.
     pub workload: WorkloadId,
     /// The submitter of the run.
     pub submitter: ActorRef,

@@ -60,7 +60,7 @@ impl EventKind {
 pub struct RunEvent {
     /// The kind of event.
     pub kind: EventKind,
-    /// The event's data.
+    /// The data of the event; its members depend on the kind of the event.
     pub data: Map<String, Value>,
 }
 
@@ -143,18 +143,18 @@ fn step_events(step_id: &str, step_type: &str, failure: Option<&str>) -> [RunEve
 pub struct StoredAnswer {
     /// The step that requested the response.
     pub step_id: String,
-    /// The call attempts.
+    /// The attempts to call a provider, in order; empty for a tool call.
     #[serde(default)]
     pub attempts: Vec<StoredAttempt>,
     /// Whether the model output was streamed.
     #[serde(default)]
     pub was_told: bool,
-    /// The response.
+    /// The received response, or the failure of the call.
     #[serde(flatten)]
     pub response: StoredResponse,
 }
 
-/// A call attempt.
+/// An attempt to call a provider.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct StoredAttempt {
     /// The index of the route in the request.
@@ -175,9 +175,9 @@ pub struct StoredAttempt {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum StoredResponse {
-    /// A completion.
+    /// A completion of a model.
     Answer {
-        /// The text.
+        /// The text of the completion.
         text: String,
         /// The tool calls that the model requests.
         #[serde(default)]
@@ -185,29 +185,29 @@ pub enum StoredResponse {
         /// The embedding vector, if the step requested an embedding.
         #[serde(default)]
         vector: Vec<f32>,
-        /// Input tokens.
+        /// The number of input tokens.
         tokens_in: u64,
-        /// Output tokens.
+        /// The number of output tokens.
         tokens_out: u64,
         /// The cost in millionths of the account's currency.
         #[serde(default)]
         cost_micros: Option<u64>,
-        /// Further provider metadata.
+        /// Further metadata from the provider.
         metadata: Map<String, Value>,
     },
-    /// A provider failure.
+    /// The failure of a model request.
     Failure {
-        /// The error code.
+        /// The code of the provider error.
         error: String,
     },
-    /// A tool result.
+    /// The result of a tool call.
     Tool {
-        /// The result.
+        /// The result value, which is JSON or text.
         tool_result: Value,
     },
-    /// A tool failure.
+    /// The failure of a tool call.
     ToolFailure {
-        /// The error code.
+        /// The code of the tool failure.
         tool_error: String,
         /// For a tool with drift: the digest of its current description.
         #[serde(default, skip_serializing_if = "Option::is_none")]

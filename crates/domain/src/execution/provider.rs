@@ -8,9 +8,9 @@ use std::{sync::Arc, time::Duration};
 /// A message of a conversation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// The author's role.
+    /// The role of the message's author.
     pub role: MessageRole,
-    /// The text.
+    /// The text of the message.
     pub content: String,
     /// The tool calls that the model requests.
     pub tool_calls: Vec<ToolCall>,
@@ -26,12 +26,12 @@ impl Message {
     }
 }
 
-/// The author's role.
+/// The role of a message's author in a conversation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MessageRole {
     /// A person, or a program on behalf of a person.
     User,
-    /// The model.
+    /// The model that answers.
     Assistant,
     /// A tool that the model called.
     Tool,
@@ -65,7 +65,7 @@ pub struct ToolDefinition {
 pub struct ToolCall {
     /// The identifier that the model gave to this call; the tool message with the result refers to it.
     pub id: String,
-    /// The tool's name.
+    /// The name of the called tool.
     pub name: String,
     /// The arguments in the model's own text, which may be invalid JSON.
     pub arguments: String,
@@ -86,14 +86,14 @@ pub struct Conversation {
     pub max_tokens: Option<u32>,
 }
 
-/// A route's target.
+/// What a route leads to: a model of a provider, called through an account.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RouteTarget {
     /// The identifier of the route in its model policy.
     pub route_id: String,
     /// The name of the provider in the route.
     pub provider: String,
-    /// The model's name.
+    /// The provider's name of the model.
     pub model: String,
     /// The name of the configured provider account.
     pub account_slot: String,
@@ -102,16 +102,16 @@ pub struct RouteTarget {
 /// A request to a provider.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ProviderCall {
-    /// The route's target.
+    /// The model, provider and account to call.
     pub route: RouteTarget,
-    /// The model request.
+    /// The model request to send.
     pub conversation: Arc<Conversation>,
 }
 
-/// A provider's completion.
+/// The completion that a provider returned.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Completion {
-    /// The text.
+    /// The generated text.
     pub text: String,
     /// The tool calls that the model requests.
     pub tool_calls: Vec<ToolCall>,
@@ -130,9 +130,9 @@ pub struct Completion {
 /// A request to embed texts.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EmbeddingCall {
-    /// The route's target.
+    /// The model, provider and account to call.
     pub route: RouteTarget,
-    /// The texts.
+    /// The texts to embed.
     pub texts: Vec<String>,
 }
 
@@ -238,10 +238,10 @@ impl ProviderError {
     }
 }
 
-/// A failed call.
+/// A failed call of a provider, with its cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProviderFailure {
-    /// The error.
+    /// The kind of the failure.
     pub error: ProviderError,
     /// The delay that the provider requests before a retry.
     pub retry_after: Option<Duration>,
@@ -271,7 +271,7 @@ pub trait DeltaListener: Send + Sync {
     fn on_delta(&self, part: &str);
 }
 
-/// Calls models.
+/// The port through which model providers are called.
 #[async_trait]
 pub trait Provider: Send + Sync {
     /// Sends one request. The listener receives deltas if the provider streams; the completion contains the whole
@@ -282,7 +282,7 @@ pub trait Provider: Send + Sync {
         listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure>;
 
-    /// Embeds texts.
+    /// Embeds texts: returns one vector for each text.
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure>;
 
     /// The configured jurisdiction of the account's data, if any.

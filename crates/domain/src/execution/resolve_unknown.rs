@@ -22,9 +22,9 @@ pub const RESOLVED_AS_FAILURE: &str = "settled_as_failure";
 /// The outcome that a person determines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolution {
-    /// The run succeeded.
+    /// The person states that the run succeeded.
     Success,
-    /// The run failed.
+    /// The person states that the run failed.
     Failure,
 }
 
@@ -69,11 +69,11 @@ impl ResolveRefusal {
 /// A resolved run, as the commit stores it.
 #[derive(Clone, Debug)]
 pub struct ResolvedRun {
-    /// The run.
+    /// The run whose outcome was unknown.
     pub execution_id: ExecutionId,
-    /// The new status.
+    /// The status of the run after the resolution.
     pub status: Status,
-    /// The outcome.
+    /// The outcome of the run after the resolution.
     pub outcome: ExecutionOutcome,
     /// The error; `None` for a success.
     pub error: Option<RunError>,

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 /// A bound knowledge base.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BoundKnowledgeBase {
-    /// The asset.
+    /// The asset of the knowledge base.
     pub asset: AssetId,
     /// The slug of the asset.
     pub slug: String,
@@ -28,7 +28,7 @@ pub struct BoundKnowledgeBase {
 pub struct RetrievalQuery {
     /// The index of the queried knowledge base among the bound knowledge bases.
     pub knowledge_index: usize,
-    /// The query text.
+    /// The text of the query.
     pub query: String,
     /// The maximum number of chunks, if lower than the maximum of the knowledge base.
     pub top_k: Option<u32>,
@@ -41,7 +41,7 @@ pub struct RetrievalResult {
     pub decision: ContractDecision,
     /// The revision of the index that was searched.
     pub index_revision: IndexRevision,
-    /// The search strategy.
+    /// The search strategy that was used.
     pub strategy: RetrievalStrategy,
     /// The retrieved chunks, best first.
     pub chunks: Vec<RetrievedChunk>,

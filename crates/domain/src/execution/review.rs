@@ -104,11 +104,11 @@ pub enum DeadlineCheck {
 /// The end of a reviewed run, as the commit stores it.
 #[derive(Clone, Debug)]
 pub struct ReviewEnd {
-    /// The run.
+    /// The reviewed run.
     pub execution_id: ExecutionId,
     /// The new status. If the status is not completed, the commit erases the stored answer.
     pub status: Status,
-    /// The outcome.
+    /// The outcome of the run.
     pub outcome: ExecutionOutcome,
     /// The error, if the run ends without an answer.
     pub error: Option<RunError>,
@@ -315,7 +315,7 @@ impl RunRef<'_> {
 pub struct ExpiredReview {
     /// The tenant of the run.
     pub scope: TenantScope,
-    /// The run.
+    /// The run that awaited the review.
     pub execution_id: ExecutionId,
     /// The status of its workload.
     pub workload_status: workload::Status,

@@ -21,10 +21,10 @@ pub struct Routing {
     pub refused: Vec<RefusedRoute>,
 }
 
-/// A refused route.
+/// A route that a model request must not use, with the reasons.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RefusedRoute {
-    /// The route.
+    /// The refused route.
     pub route: Route,
     /// All reasons for the refusal.
     pub reasons: Vec<RouteRefusal>,
@@ -122,7 +122,7 @@ pub enum EmbeddingPermission {
     Allowed,
     /// The bound profile refuses the route.
     Refused {
-        /// The route.
+        /// The refused route.
         route: RouteTarget,
         /// The account's configured jurisdiction.
         residency: Option<String>,
@@ -191,7 +191,7 @@ pub enum RequestKind {
 pub struct ModelRequest {
     /// The kind of request.
     pub kind: RequestKind,
-    /// The conversation.
+    /// The conversation to complete; unused for an embedding.
     pub conversation: Arc<Conversation>,
     /// The routes in order of preference; at least one.
     pub routes: Vec<RouteTarget>,
@@ -204,7 +204,7 @@ pub struct ModelRequest {
 pub struct Attempt {
     /// The index of the route in the request.
     pub route: usize,
-    /// The result.
+    /// Whether the attempt succeeded, or why it failed.
     pub result: Result<(), ProviderError>,
     /// The HTTP status of the provider's response, if the attempt failed with one.
     pub status: Option<u16>,
@@ -213,7 +213,7 @@ pub struct Attempt {
     pub cause: Option<Cow<'static, str>>,
     /// The retry delay that the provider requests.
     pub retry_after: Option<Duration>,
-    /// The latency.
+    /// The duration of the attempt.
     pub latency: Duration,
 }
 
@@ -224,7 +224,7 @@ pub struct ModelResponse {
     pub attempts: Vec<Attempt>,
     /// Whether the output was streamed.
     pub was_streamed: bool,
-    /// The final result.
+    /// The completion of the last attempt, or the error of the whole request.
     pub completion: Result<Completion, ProviderError>,
 }
 

@@ -195,7 +195,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Starts the run.
+    /// Starts the run, and returns its first effect.
     pub fn start(&mut self) -> RunEffect {
         if self.run_input.plan.knowledge.is_empty() { self.load_history_or_start() } else { RunEffect::CheckContracts }
     }

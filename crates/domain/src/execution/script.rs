@@ -36,7 +36,7 @@ pub const MAX_CONCURRENT_PER_TENANT: usize = 4;
 /// The step identifier and step type with which a script run is recorded.
 const STEP_NAME: &str = "code";
 
-/// A script language.
+/// A programming language for scripts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Language {
     /// Starlark. The result is the value of the global variable `result`.
@@ -65,7 +65,7 @@ impl Language {
     }
 }
 
-/// A script.
+/// The script that an agent submits in code mode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Script {
     /// The language of the script.
@@ -85,11 +85,11 @@ impl Script {
 /// A request to run a script.
 #[derive(Clone, Copy, Debug)]
 pub struct ScriptRequest<'s> {
-    /// The run.
+    /// The run that executes the script.
     pub execution_id: ExecutionId,
-    /// The script.
+    /// The script to run.
     pub script: &'s Script,
-    /// The resource limits.
+    /// The resource limits of the script.
     pub limits: ScriptLimits,
 }
 
@@ -143,7 +143,7 @@ impl ScriptFailure {
         }
     }
 
-    /// Parses a code.
+    /// Parses the stable code of a failure.
     #[must_use]
     pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|failure| failure.code() == code)
@@ -178,7 +178,7 @@ impl GatewayFailure {
         }
     }
 
-    /// Parses a code.
+    /// Parses the stable code of a failure.
     #[must_use]
     pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|failure| failure.code() == code)
@@ -206,7 +206,7 @@ pub trait ScriptGateway: Send + Sync {
 /// What happens to a script whose run Fairway interrupts after the hand-over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AbandonedScriptFate {
-    /// The script terminates.
+    /// The script terminates together with the interrupted run.
     Terminates,
     /// The script may continue to run, and its result is unknown.
     MayContinue,
@@ -243,11 +243,11 @@ pub enum ScriptOutcome {
 /// A script that has finished or was interrupted.
 #[derive(Clone, Debug)]
 pub struct ScriptRun<'s> {
-    /// The request.
+    /// The request that was handed over.
     pub request: ScriptRequest<'s>,
-    /// The gateway's name.
+    /// The name of the gateway.
     pub gateway: &'static str,
-    /// The outcome.
+    /// The outcome of the script.
     pub outcome: ScriptOutcome,
     /// The time at which the script was handed over.
     pub started_at: Timestamp,

@@ -24,7 +24,7 @@ pub struct ToolRequest {
 /// The target of a tool call.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ToolTarget {
-    /// An HTTP address.
+    /// A call of an HTTP address.
     Http(HttpCall),
     /// A tool of an MCP server.
     Mcp(McpCall),
@@ -39,9 +39,9 @@ pub struct McpCall {
     pub connection: McpConnection,
     /// The hosts that the tool's definition allows; `None` adds no restriction.
     pub allowed_hosts: Option<Vec<String>>,
-    /// The tool's name.
+    /// The name of the tool on the server.
     pub tool: String,
-    /// The arguments.
+    /// The arguments of the call.
     pub arguments: Map<String, Value>,
     /// The idempotency key of the call, sent as header `Idempotency-Key`. A resumed run repeats the call with the
     /// same key.
@@ -53,7 +53,7 @@ pub struct McpCall {
 /// The failure of an MCP call.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum McpError {
-    /// The call failed.
+    /// The HTTP call failed.
     #[error(transparent)]
     Call(#[from] HttpCallError),
     /// The tool's description does not match its pin, so the tool was not called. Contains the pin of the current
@@ -65,7 +65,7 @@ pub enum McpError {
 /// The failure of a tool call.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ToolFailure {
-    /// The call failed.
+    /// The HTTP call failed.
     #[error(transparent)]
     Call(#[from] HttpCallError),
     /// The tool's description does not match the release's pin, so the tool was not called. Contains the pin of

@@ -24,9 +24,9 @@ pub const MAX_ROWS: usize = 1_000;
 /// Tokens and cost of model calls. A field is `None` if no call reported that value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ModelUsage {
-    /// Input tokens.
+    /// The number of input tokens.
     pub tokens_in: Option<u64>,
-    /// Output tokens.
+    /// The number of output tokens.
     pub tokens_out: Option<u64>,
     /// The cost in millionths of the currency of the account's prices.
     pub cost_micros: Option<u64>,
@@ -161,7 +161,7 @@ pub struct UsageKey {
 /// Totals of the ended runs of one row whose durations belong to the same bucket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsageCount {
-    /// The row.
+    /// The row of the report.
     pub key: UsageKey,
     /// The bucket of the durations, see [`DurationBuckets`].
     pub bucket: i32,

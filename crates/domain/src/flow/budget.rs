@@ -35,7 +35,7 @@ impl ValueBudget {
         Self { remaining: bytes }
     }
 
-    /// The remaining bytes.
+    /// The number of bytes that can still be charged.
     #[must_use]
     pub const fn remaining(&self) -> usize {
         self.remaining

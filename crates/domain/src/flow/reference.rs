@@ -26,7 +26,7 @@ pub enum Reference {
     },
     /// The asset bound in a role.
     Release {
-        /// The role.
+        /// The role in which the asset is bound.
         role: AssetKind,
     },
     /// The output of a step.
@@ -150,7 +150,7 @@ impl TextTemplate {
         Self { source: format!("{{{{{reference}}}}}"), parts: vec![TextPart::Reference(reference)] }
     }
 
-    /// The source text.
+    /// The text as written in the content.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
@@ -254,9 +254,9 @@ pub enum Template {
     Scalar(Value),
     /// A string, which can contain references.
     Text(TextTemplate),
-    /// A list.
+    /// A list of templates.
     List(Vec<Template>),
-    /// An object.
+    /// An object whose values are templates.
     Object(Vec<(String, Template)>),
 }
 

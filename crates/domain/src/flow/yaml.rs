@@ -133,9 +133,9 @@ enum NodeKind {
 /// Selects the position of a member's key or of its value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MemberPart {
-    /// The key.
+    /// The position of the key.
     Key,
-    /// The value.
+    /// The position of the value.
     Value,
 }
 

@@ -43,7 +43,7 @@ pub(super) enum Detector {
 /// The result of one detector: matches, actions and the masked value.
 #[derive(Debug, Default)]
 pub(super) struct DetectorResult {
-    /// Number of matches.
+    /// The number of matches.
     pub(super) count: u64,
     /// Number of matches by class of personal data.
     pub(super) classes: Vec<(PersonalDataClass, u64)>,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// the values, and a pattern its weight times the bytes.
 const MAX_EVALUATIONS: u64 = 100_000_000;
 
-/// A pending check.
+/// A check of a value by all guardrails of a stage, before it runs.
 #[derive(Clone, Debug)]
 pub struct GuardrailCheck {
     guardrails: Arc<Guardrails>,

@@ -302,7 +302,7 @@ pub struct IngestResult {
     pub ingest_id: IngestId,
     /// The index revision that the ingest created.
     pub index_revision: IndexRevision,
-    /// The added documents.
+    /// The added documents, without their texts.
     pub documents: Vec<Document>,
 }
 

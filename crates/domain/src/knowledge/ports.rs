@@ -35,7 +35,7 @@ pub struct SearchScope {
 /// The index revision of a knowledge base with which a release was approved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IndexPin {
-    /// Knowledge base.
+    /// The knowledge base that the release binds.
     pub asset: AssetId,
     /// The approved index revision.
     pub pinned: IndexRevision,

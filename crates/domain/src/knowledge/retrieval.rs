@@ -81,7 +81,7 @@ impl IndexWarning {
         model.into_iter().chain(capped).collect()
     }
 
-    /// The stable code.
+    /// The stable code of the warning.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {

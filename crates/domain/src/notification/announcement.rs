@@ -28,7 +28,7 @@ pub struct Audience {
     pub workspaces: Vec<WorkspaceId>,
 }
 
-/// An announcement.
+/// An announcement: a text that an administrator sends to the inboxes of an audience.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Announcement(pub(crate) AnnouncementRecord);
 
@@ -39,7 +39,7 @@ pub struct AnnouncementRecord {
     pub announcement_id: AnnouncementId,
     /// The title, which is one line of text.
     pub title: String,
-    /// The text.
+    /// The body, which may have several lines.
     pub body: String,
     /// The salt of the digest of the text; `None` if an earlier version of the server created the announcement.
     pub text_salt: Option<[u8; 16]>,

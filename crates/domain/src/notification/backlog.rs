@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The deliveries of a channel that are pending or claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChannelBacklog {
-    /// The channel.
+    /// The channel of the counted deliveries.
     pub channel: Channel,
     /// The number of deliveries that wait for their next attempt or for the end of a digest window.
     pub pending: u64,

@@ -86,7 +86,7 @@ pub struct DeliveryRecord {
     pub channel: Channel,
     /// The receiver.
     pub target: DeliveryTarget,
-    /// The status.
+    /// The status of the delivery.
     pub status: DeliveryStatus,
     /// The number of attempts so far.
     pub attempts: u32,

@@ -54,7 +54,7 @@ impl DestinationScope {
     }
 }
 
-/// A destination.
+/// A destination: a shared external endpoint of a workspace or of the organization.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Destination(pub(crate) DestinationRecord);
 

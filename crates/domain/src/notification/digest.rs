@@ -18,7 +18,7 @@ const SECOND_MICROS: i64 = 1_000_000;
 /// How often a person receives the notifications of a category outside the inbox.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DigestFrequency {
-    /// Each notification immediately.
+    /// No digest; each notification is sent immediately.
     Off,
     /// Once an hour, on the hour of the recipient's time zone.
     Hourly,
@@ -112,7 +112,7 @@ impl Zone {
         Some(Self { name, zone })
     }
 
-    /// The name.
+    /// The name of the time zone in the IANA database.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

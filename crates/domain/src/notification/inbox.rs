@@ -52,13 +52,13 @@ pub struct Notification(pub(crate) NotificationRecord);
 pub struct NotificationRecord {
     /// The identifier of the notification.
     pub notification_id: NotificationId,
-    /// The recipient.
+    /// The recipient, to whose inbox the notification belongs.
     pub recipient: ActorRef,
-    /// The status.
+    /// The status in the inbox.
     pub status: InboxStatus,
-    /// The category.
+    /// The category of the notification.
     pub category: FactCategory,
-    /// The severity.
+    /// The urgency of the notification.
     pub severity: Severity,
     /// The title, which is one line of text.
     pub title: String,

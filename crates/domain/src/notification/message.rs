@@ -14,7 +14,7 @@ use std::time::Duration;
 /// One line of a digest, which represents one notification.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DigestLine {
-    /// The severity.
+    /// The urgency of the notification.
     pub severity: Severity,
     /// The title, which is one line of text.
     pub title: String,
@@ -29,11 +29,11 @@ pub struct DigestLine {
 pub struct Message {
     /// The identifier of the delivery, by which receivers recognize repeated attempts.
     pub delivery_id: DeliveryId,
-    /// The tenant.
+    /// The tenant to which the notification belongs.
     pub tenant: TenantId,
-    /// The category.
+    /// The category of the notification.
     pub category: FactCategory,
-    /// The severity.
+    /// The urgency of the notification.
     pub severity: Severity,
     /// The title, which is one line of text.
     pub title: String,
@@ -81,7 +81,7 @@ pub enum Receiver {
 pub struct OutgoingMessage {
     /// The slug of the tenant, which selects the namespace in which secret references are resolved.
     pub tenant_slug: Slug,
-    /// The channel.
+    /// The channel that delivers the message.
     pub channel: Channel,
     /// The receiver of the message.
     pub receiver: Receiver,
@@ -109,7 +109,7 @@ impl SendFailure {
     }
 }
 
-/// Sends messages.
+/// The port that sends messages through a channel.
 #[async_trait]
 pub trait MessageSender: Send + Sync {
     /// Sends a message once, and waits for the receiver's response. Returns the status of the response, if any.

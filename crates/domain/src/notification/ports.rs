@@ -206,7 +206,7 @@ pub struct DeliveryClaim {
     pub lease: Duration,
 }
 
-/// A claimed delivery.
+/// A delivery that a sender has claimed, with everything that is needed to send it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ClaimedDelivery {
     /// The identifier of the claim.
@@ -261,7 +261,7 @@ pub trait ProfileStore: Send + Sync {
     async fn find(&self, scope: TenantScope, principal: &ActorRef) -> Result<Option<NotificationProfile>, StoreError>;
     /// Finds the profiles of these people. People without a profile are absent from the result.
     async fn find_many(&self, scope: TenantScope, people: &[ActorRef]) -> Result<Vec<NotificationProfile>, StoreError>;
-    /// Stores a profile.
+    /// Stores the changed profile of a person.
     async fn commit(&self, scope: TenantScope, change: Change<NotificationProfile>) -> Result<(), CommitError>;
 }
 
@@ -324,9 +324,9 @@ pub struct FactBatch {
 /// A role that a principal holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HeldRole {
-    /// The principal.
+    /// The principal that holds the role.
     pub principal: ActorRef,
-    /// The role.
+    /// The held role.
     pub role: Role,
     /// The scope in which the role applies.
     pub scope: GrantScope,
@@ -335,7 +335,7 @@ pub struct HeldRole {
 /// The roles of all people whom the facts of a batch can concern.
 #[derive(Clone, Debug, Default)]
 pub struct HeldRoles {
-    /// The held roles.
+    /// The roles of these people.
     pub roles: Vec<HeldRole>,
     /// The named people who never held any role.
     pub never_bound: Vec<ActorRef>,

@@ -114,9 +114,9 @@ impl DecidingScope {
 /// A person's setting for a category on a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Preference {
-    /// The category.
+    /// The category of notifications.
     pub category: FactCategory,
-    /// The channel.
+    /// The channel to which the setting applies.
     pub channel: Channel,
     /// Whether the category is delivered on the channel.
     pub enabled: bool,
@@ -125,9 +125,9 @@ pub struct Preference {
 /// A default setting for the holders of a role.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DefaultPreference {
-    /// The role.
+    /// The role whose holders the setting applies to.
     pub role: Role,
-    /// The setting.
+    /// The default setting.
     pub preference: Preference,
 }
 
@@ -142,7 +142,7 @@ pub struct PreferenceSetRecord {
     pub preference_set_id: PreferenceSetId,
     /// The person to whom the preferences belong.
     pub principal: ActorRef,
-    /// The scope.
+    /// The scope in which the preferences apply.
     pub scope: PreferenceScope,
     /// The settings by category and channel. A pair without an entry is decided by wider scopes.
     pub settings: BTreeMap<(FactCategory, Channel), bool>,
@@ -322,7 +322,7 @@ pub struct PreferenceLayers<'p> {
 /// The effective setting of a channel, and the source of the setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EffectivePreference {
-    /// The channel.
+    /// The channel to which the setting applies.
     pub channel: Channel,
     /// Whether the category is delivered on the channel.
     pub enabled: bool,
@@ -436,7 +436,7 @@ pub enum DeliveryDecision {
 /// The reason why a recipient does not receive a fact in a category.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suppression {
-    /// The reason.
+    /// The code of the reason.
     pub reason: ReasonCode,
     /// The source of the deciding setting; `None` if a setting of the tenant decided.
     pub scope: Option<DecidingScope>,

@@ -22,9 +22,9 @@ pub struct NotificationProfile(pub(crate) NotificationProfileRecord);
 pub struct NotificationProfileRecord {
     /// The identifier of the profile.
     pub profile_id: NotificationProfileId,
-    /// The person.
+    /// The person to whom the profile belongs.
     pub principal: ActorRef,
-    /// The settings.
+    /// The settings of the person.
     pub settings: ProfileSettings,
     /// The time of the last change.
     pub updated_at: Timestamp,

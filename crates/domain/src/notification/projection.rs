@@ -55,7 +55,7 @@ pub struct NotifiableFact {
     pub subject_id: Uuid,
     /// The workspace of the fact, if any.
     pub workspace_id: Option<WorkspaceId>,
-    /// The actor.
+    /// The actor that caused the fact.
     pub actor: ActorRef,
     /// The request that caused the fact.
     pub request_id: RequestId,
@@ -95,7 +95,7 @@ pub struct SubjectContext {
 pub struct AnnouncementContext {
     /// The title, which is one line of text.
     pub title: String,
-    /// The text.
+    /// The text of the announcement.
     pub body: String,
     /// The roles of the audience; empty for any role.
     pub roles: Vec<Role>,
@@ -195,7 +195,7 @@ impl NewNotification {
 /// The rows that the projector writes for one or several facts.
 #[derive(Clone, Debug, Default)]
 pub struct Projection {
-    /// The notifications.
+    /// The notifications for the inboxes, with their channels.
     pub notifications: Vec<NewNotification>,
     /// The deliveries outside the inbox.
     pub deliveries: Vec<NewDelivery>,

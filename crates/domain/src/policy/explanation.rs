@@ -79,7 +79,7 @@ pub struct RuleExplanation {
 /// A decision with its explanation.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct DecisionExplanation {
-    /// The decision.
+    /// The decision to explain.
     pub decision: PolicyDecision,
     /// The rules, in bundle order.
     pub rules: Vec<RuleExplanation>,

@@ -71,9 +71,9 @@ pub struct ActivationReport {
     pub primary_route: Option<RouteStatus>,
     /// The approved routes of the bound model policy, each with its provider account.
     pub route_accounts: Vec<RouteAccount>,
-    /// The bound flow.
+    /// The status of the bound flow.
     pub flow: FlowStatus,
-    /// The bound tools.
+    /// The status of the bound tools.
     pub tools: Vec<ToolStatus>,
     /// The obligations that the bound policy can impose and that this server cannot fulfil.
     pub unsupported_obligations: Vec<String>,
@@ -131,7 +131,7 @@ impl ActivationReport {
 pub struct UnenforcedControl {
     /// The kind of the asset.
     pub kind: AssetKind,
-    /// The asset.
+    /// The slug of the asset.
     pub asset: Slug,
     /// The JSON pointer to the control in the content.
     pub pointer: String,

@@ -53,7 +53,7 @@ pub struct Gate {
 /// The data from which the gates are evaluated, in addition to the release.
 #[derive(Clone, Debug)]
 pub struct GateContext<'a> {
-    /// The deployment.
+    /// The deployment with the current lane holders.
     pub deployment: &'a Deployment,
     /// The environment's approval rule.
     pub approval_rule: ApprovalRule,

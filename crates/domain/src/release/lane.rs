@@ -102,9 +102,9 @@ pub struct Deployment(pub(crate) DeploymentRecord);
 /// The fields of [`Deployment`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeploymentRecord {
-    /// The workload.
+    /// The workload whose lanes are held.
     pub workload_id: WorkloadId,
-    /// The environment.
+    /// The environment of the deployment.
     pub environment: Slug,
     /// The release that holds the lane `restricted`.
     pub restricted: Option<ReleaseId>,
@@ -220,7 +220,7 @@ impl Deployment {
 /// The reassignment of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LaneMove {
-    /// The lane.
+    /// The reassigned lane.
     pub lane: Lane,
     /// The previous holder.
     pub from: Option<ReleaseId>,
@@ -233,24 +233,24 @@ pub struct LaneMove {
 pub struct LaneHistoryEntry {
     /// The deployment revision that the reassignment created.
     pub revision: Revision,
-    /// The lane.
+    /// The reassigned lane.
     pub lane: Lane,
     /// The previous holder.
     pub from: Option<ReleaseId>,
     /// The new holder.
     pub to: Option<ReleaseId>,
-    /// The reason.
+    /// The reason for the reassignment.
     pub reason: MoveReason,
-    /// The time.
+    /// The time of the reassignment.
     pub at: Timestamp,
 }
 
 /// A period in which a release held a lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LaneTenure {
-    /// The release.
+    /// The release that held the lane.
     pub release: ReleaseId,
-    /// The start.
+    /// The start of the period.
     pub from: Timestamp,
     /// The end; `None` while the release holds the lane.
     pub to: Option<Timestamp>,

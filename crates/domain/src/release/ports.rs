@@ -39,7 +39,7 @@ impl ReleaseWithDeployment {
 /// A release and its tenant, for background tasks that process all tenants.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct TenantRelease {
-    /// The tenant.
+    /// The tenant of the release.
     pub tenant: TenantId,
     /// The release.
     pub release: ReleaseId,

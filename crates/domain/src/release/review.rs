@@ -24,7 +24,7 @@ pub const MAX_RELEASE_VERDICTS: usize = 500;
 /// are then unnecessary to block the release.
 pub const MAX_RELEASE_ROWS: usize = 1_000;
 
-/// A reviewer's verdict.
+/// The verdict of a reviewer on a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The release may be activated.
@@ -63,7 +63,7 @@ pub struct Approval {
     pub approval_id: ApprovalId,
     /// Whether the reviewer approves or objects.
     pub verdict: Verdict,
-    /// The reviewer.
+    /// The reviewer who gave the verdict.
     pub by: ActorRef,
     /// The time of the verdict.
     pub at: Timestamp,

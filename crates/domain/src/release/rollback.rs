@@ -29,7 +29,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 pub struct ReleaseEvidenceDocument {
     /// The identifier of the document.
     pub artifact_id: ArtifactId,
-    /// The release.
+    /// The release that the document describes.
     pub release_id: ReleaseId,
     /// The kind of the document: `rollback`.
     pub kind: String,
@@ -69,7 +69,7 @@ impl ReleaseEvidenceDocument {
 /// A lane that a rollback returned to an earlier holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ReturnedLane {
-    /// The lane.
+    /// The returned lane.
     pub lane: Lane,
     /// The earlier holder, which holds the lane again.
     pub rolled_back_to: ReleaseId,
@@ -80,7 +80,7 @@ pub struct ReturnedLane {
 pub struct RollbackRecord {
     /// The release that was rolled back.
     pub release_id: ReleaseId,
-    /// The stated reason.
+    /// The reason that the caller stated.
     pub reason: String,
     /// The returned lanes, starting with the lane that the release took last.
     pub lanes: Vec<ReturnedLane>,

@@ -180,13 +180,13 @@ impl NoteSigningKey {
         Some(Self::from_seed(seed))
     }
 
-    /// The public key.
+    /// The public key that belongs to this private key.
     #[must_use]
     pub fn public_key(&self) -> [u8; 32] {
         self.0.verifying_key().to_bytes()
     }
 
-    /// Signs bytes.
+    /// Signs a message.
     #[must_use]
     pub fn sign(&self, message: &[u8]) -> [u8; 64] {
         ed25519_dalek::Signer::sign(&self.0, message).to_bytes()
@@ -292,7 +292,7 @@ impl SignedNote {
         &self.text
     }
 
-    /// The signatures.
+    /// The signature lines of the note.
     #[must_use]
     pub fn signatures(&self) -> &[NoteSignature] {
         &self.signatures

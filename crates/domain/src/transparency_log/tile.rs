@@ -142,7 +142,7 @@ impl FullTile {
         Self::new(coordinate, tile_hashes(bytes)?)
     }
 
-    /// The hashes.
+    /// The hashes of the tile, in order.
     #[must_use]
     pub fn hashes(&self) -> &[TreeHash] {
         &self.hashes

@@ -50,7 +50,7 @@ const MEMBER_PATHS: [&str; 6] = [
 pub struct BundleProblem {
     /// The path of the member, such as `bundle.flow.steps[0].id`.
     pub path: String,
-    /// The stable code.
+    /// The stable code of the problem.
     pub code: &'static str,
     /// The description for people.
     pub message: String,

@@ -43,7 +43,7 @@ pub struct EarlierRefinement {
 /// The use case whose publication created a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorkloadOrigin {
-    /// The use case.
+    /// The use case that created the workload.
     pub use_case_id: UseCaseId,
     /// The status of the use case.
     pub status: UseCaseStatus,

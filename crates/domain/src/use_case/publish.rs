@@ -73,7 +73,7 @@ pub struct PublicationContext {
 pub struct CreatedPieces {
     /// The new assets with their first versions.
     pub assets: Vec<(Asset, NewVersion)>,
-    /// The workload.
+    /// The workload with a form for the inputs.
     pub workload: Workload,
     /// The release draft.
     pub release: Release,
@@ -84,7 +84,7 @@ pub struct CreatedPieces {
 /// A use case after its publication, with all that the commit stores.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Publication {
-    /// The use case.
+    /// The use case after the publication.
     pub use_case: UseCase,
     /// The access requests for the missing connections.
     pub requests: Vec<AccessRequest>,

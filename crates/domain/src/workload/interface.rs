@@ -159,7 +159,7 @@ impl InterfaceConfig {
         findings.into_result(config)
     }
 
-    /// The presentation mode.
+    /// How the interface is presented to people.
     #[must_use]
     pub const fn presentation_mode(&self) -> PresentationMode {
         self.presentation_mode
@@ -171,7 +171,7 @@ impl InterfaceConfig {
         self.description.as_deref().unwrap_or_default()
     }
 
-    /// The input fields.
+    /// The input fields of the form.
     #[must_use]
     pub fn input_fields(&self) -> &[InputField] {
         self.input_fields.as_deref().unwrap_or_default()

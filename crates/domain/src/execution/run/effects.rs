@@ -28,9 +28,9 @@ use std::collections::BTreeSet;
 /// The inputs of a run.
 #[derive(Clone, Copy)]
 pub struct RunInput<'a> {
-    /// The run.
+    /// The identifier of the run.
     pub execution_id: ExecutionId,
-    /// The run plan.
+    /// The compiled contents of the release that serves the run.
     pub plan: &'a RunPlan,
     /// The attributes that policies read.
     pub policy_attributes: &'a PolicyAttributes,
@@ -74,7 +74,7 @@ pub enum RunEffect {
 pub struct RunOutcome {
     /// The status. A run that awaits review has succeeded so far.
     pub status: Status,
-    /// The outcome.
+    /// The outcome of the run.
     pub outcome: ExecutionOutcome,
     /// The error, if there is no answer.
     pub error: Option<RunError>,
@@ -131,7 +131,7 @@ pub(super) struct PendingStep<'a> {
 pub(super) enum AwaitedResponse {
     Model(Box<PendingRequest>),
     Documents(Box<RetrievalQuery>),
-    /// A tool result.
+    /// The result of a tool call.
     Tool,
     /// The result of a schema check.
     SchemaCheck(Box<ResumePoint>),

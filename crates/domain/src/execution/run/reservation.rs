@@ -22,7 +22,7 @@ const MAX_REASON_CODE_BYTES: usize = 128;
 
 /// The point at which a run waits for a reservation.
 pub(super) enum PausePoint<'a> {
-    /// Before a step.
+    /// Before a step is executed.
     Step(&'a Step),
     /// Before mapping the output of a step.
     Output(ActiveStep<'a>, Value),

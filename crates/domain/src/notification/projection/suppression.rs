@@ -24,7 +24,7 @@ pub struct SuppressedDecision {
     pub suppressed_decision_id: SuppressedDecisionId,
     /// The recipient who did not receive the notification.
     pub recipient: ActorRef,
-    /// The category.
+    /// The category of the notification.
     pub category: FactCategory,
     /// The kind of the fact.
     pub event_kind: String,

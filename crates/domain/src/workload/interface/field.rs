@@ -40,7 +40,7 @@ wire_enum! {
     }
 }
 
-/// A form field.
+/// A field of an input form.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct InputField {
     pub(super) name: String,

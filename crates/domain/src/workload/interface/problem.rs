@@ -78,7 +78,7 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
-    /// The stable code.
+    /// The stable code of the problem.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
