@@ -1,5 +1,6 @@
 //! Access contracts: the principals, workspaces and access modes that may read a knowledge base. A contract denies by
 //! default; a revoked or malformed contract denies every request.
+//!
 //! The schema refuses most malformed contracts at creation. This parser does not rely on the schema, because a
 //! decision must be safe for any stored content.
 

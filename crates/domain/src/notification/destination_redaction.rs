@@ -89,7 +89,6 @@ fn redact_value(value: Value) -> Value {
 /// Redacts the secrets in a text that has the form of an address. Secrets are user information, values of
 /// sensitive parameters in query and fragment, and webhook paths of chat services. An address that contains a
 /// secret is stored in the form that a URL parser writes, because other spellings could hide the secret.
-/// because other spellings of its host and separators hide the part.
 fn redact_address(text: &str) -> String {
     if let Ok(url) = Url::parse(text)
         && url.has_host()
