@@ -1,7 +1,9 @@
-//! What checking and filling content costs, in microseconds: `cargo bench -p fairway-domain --bench content`.
+//! Measures the time to check and render content, in microseconds: `cargo bench -p fairway-domain --bench
+//! content`.
 //!
-//! Every run is timed by itself and kept in a histogram, because a mean hides the tail. A row whose bar is a 99th
-//! percentile is run a million times. The figures are those of one thread; a missed bar is shown and fails nothing.
+//! Each run is timed individually and recorded in a histogram, because a mean hides the tail latency. A row whose
+//! target is a 99th percentile is run a million times. The program measures a single thread. A missed target is
+//! printed, but does not fail the benchmark.
 
 #![expect(
     clippy::print_stdout,
@@ -24,15 +26,15 @@ use std::{hint::black_box, time::Instant};
 const WARM_UP: u32 = 1_000;
 const RUNS: u32 = 100_000;
 const RUNS_FOR_A_TAIL: u32 = 1_000_000;
-/// The longest time that is distinguished from longer ones, in nanoseconds.
+/// The longest time that the histogram distinguishes, in nanoseconds. Longer times count as this time.
 const LONGEST: u64 = 60_000_000_000;
 
-/// Which of a row's figures its bar is about.
+/// The target of a row, in microseconds: the statistic that is compared, and its upper bound.
 #[derive(Clone, Copy)]
 enum Bar {
-    /// The median is below.
+    /// The median must be below this time.
     Median(f64),
-    /// The 99th percentile is below.
+    /// The 99th percentile must be below this time.
     Tail(f64),
 }
 
@@ -67,7 +69,7 @@ fn row(what: &str, runs: u32, bar: Bar, mut once: impl FnMut()) {
     println!("| {what} | {runs} | {mean:.1} | {median:.1} | {tail:.1} | {name} < {limit} | {verdict} |");
 }
 
-/// Ten kibibytes of the sort of content that people write: nested, mixed, keys out of order.
+/// Measures ten KiB of realistic content: nested objects of mixed types, with keys out of order.
 fn canonical() {
     let entry = |index: usize| {
         json!({
@@ -94,8 +96,9 @@ fn canonical() {
     });
 }
 
-/// A hundred rules, each with two comparisons and one membership that are all looked at; ten inputs, converted anew. The
-/// same once more so that all but one are left to the interpreter at the last moment: a fraction beside a whole number.
+/// Measures a policy of a hundred rules. Each rule has two comparisons and one membership test, all of which are
+/// evaluated. The ten inputs are converted anew for each decision. In the second row almost every condition
+/// compares a fraction with a whole number last, which only the interpreter can evaluate.
 fn policy() {
     decisions("policy of 100 rules, 10 inputs", "", Bar::Tail(100.0));
     decisions("the same, by the interpreter", " || inputs.score == 1", Bar::Tail(1_000.0));
@@ -133,7 +136,7 @@ fn decisions(what: &str, besides: &str, bar: Bar) {
     });
 }
 
-/// Eight kibibytes with three included assets and ten arguments.
+/// Measures a prompt of eight KiB with three included assets and ten arguments.
 fn prompt() {
     let line = "You sort tickets by what they ask for, and you never promise anything to anybody.\n";
     let variables: Vec<Value> = (0..10).map(|index| json!({ "name": format!("v{index}") })).collect();
@@ -154,7 +157,7 @@ fn prompt() {
     });
 }
 
-/// A hundred steps with branches, inputs and references, from YAML to a checked flow.
+/// Measures the path from YAML to a validated flow of a hundred steps with branches, inputs and references.
 fn flow() {
     let mut text =
         "name: long\ntrigger: {type: api_request, inputs_schema: {ticket: string}}\nentry_step: s0\nsteps:\n"

@@ -22,7 +22,7 @@ pub const MAX_STEPS: usize = 200;
 /// The maximum number of turns of an agent step.
 pub const MAX_AGENT_STEPS: u64 = 50;
 
-/// A validated flow.
+/// A validated flow: the steps of a run and their order.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Flow {
     name: Option<String>,
@@ -45,31 +45,31 @@ pub struct Trigger {
 /// A step of a flow.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Step {
-    /// Its id, unique in the flow.
+    /// The identifier, unique in the flow.
     pub id: String,
-    /// The step type.
+    /// The type of the step, with the settings of that type.
     pub kind: StepKind,
-    /// The inputs.
+    /// The templates of the step's inputs, by name.
     pub inputs: BTreeMap<String, Template>,
     /// The next step after success, from `on_success` or `next`; `None` continues with the next step of the list.
     pub on_success: Option<Successor>,
     /// The next step after a failure; `None` ends the run.
     pub on_failure: Option<String>,
-    /// The form in which later steps see the output.
+    /// How the output is named or mapped for later steps; `None` leaves it as it is.
     pub output: Option<StepOutput>,
 }
 
-/// The next step, and the key that named it.
+/// The next step after success, and the content key that names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Successor {
-    /// Named by `next`.
+    /// The key `next` names the step.
     Next(String),
-    /// Named by `on_success`.
+    /// The key `on_success` names the step.
     OnSuccess(String),
 }
 
 impl Successor {
-    /// The id of the step.
+    /// The identifier of the next step.
     #[must_use]
     pub fn step(&self) -> &str {
         match self {
@@ -90,31 +90,31 @@ impl Successor {
 pub enum StepKind {
     /// A task that Fairway performs.
     Task {
-        /// The action.
+        /// The action that the task performs.
         action: Action,
     },
-    /// A model call.
+    /// A call of a model.
     LlmCall {
-        /// The model policy; `None` uses the release's.
+        /// The model policy; `None` uses the model policy of the release.
         model_policy: Option<TextTemplate>,
     },
-    /// A model that calls tools until it answers.
+    /// A model that calls tools until it gives a final answer.
     Agent {
-        /// The model policy; `None` uses the release's.
+        /// The model policy; `None` uses the model policy of the release.
         model_policy: Option<TextTemplate>,
-        /// The tools that it can use.
+        /// The tools that the model may call.
         tools: ToolChoice,
-        /// The maximum number of turns.
+        /// The maximum number of turns; `None` uses the default.
         max_steps: Option<u64>,
     },
     /// An embedding of a text.
     Embedding {
-        /// The model policy; `None` uses the release's.
+        /// The model policy; `None` uses the model policy of the release.
         model_policy: Option<TextTemplate>,
     },
     /// The end of the run.
     Return {
-        /// The run's result.
+        /// The template of the run's answer.
         output: Template,
     },
 }
@@ -135,7 +135,7 @@ impl StepKind {
         }
     }
 
-    /// Whether the step needs a provider route.
+    /// Whether the step calls a model provider through a route.
     #[must_use]
     pub const fn is_provider_routed(&self) -> bool {
         match self {
@@ -154,19 +154,19 @@ impl StepKind {
     }
 }
 
-/// The bound tools that an agent can use.
+/// The tools that an agent may call, out of the tools that the release binds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToolChoice {
-    /// All bound tools.
+    /// All tools that the release binds.
     All,
-    /// Tools with these model-facing names or asset slugs.
+    /// The tools with these names, which are names that models see or asset slugs.
     Named(Vec<String>),
 }
 
 /// The action of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Evaluates the policy again, with the step's inputs merged.
+    /// Evaluates the policy again, with the step's inputs merged over the run's inputs.
     EvaluatePolicy,
     /// Searches a knowledge base.
     RetrieveDocuments,
@@ -176,7 +176,7 @@ impl Action {
     /// Every action.
     pub const ALL: [Self; 2] = [Self::EvaluatePolicy, Self::RetrieveDocuments];
 
-    /// The content form.
+    /// The wire form in content.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -192,38 +192,39 @@ impl Action {
     }
 }
 
-/// The form in which later steps see an output.
+/// How later steps read an output.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StepOutput {
-    /// Under a name: `{{steps.<id>.output}}` and `{{steps.<id>.output.<name>}}` both give the output.
+    /// The output has a name: `{{steps.<id>.output}}` and `{{steps.<id>.output.<name>}}` both resolve to the whole
+    /// output.
     Named(String),
-    /// Through a template, which can refer to the step's own output.
+    /// A template computes the output; it can refer to the step's own raw output.
     Mapped(Template),
 }
 
-/// The successor of a step.
+/// What follows a step.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum NextStep<'f> {
-    /// This step.
+    /// The run continues with this step.
     Step(&'f Step),
-    /// None: the step is a `return`.
+    /// The run returns, because the step is a `return`.
     Returns,
-    /// None: the failure is uncaught.
+    /// The run fails, because no step catches the failure.
     Fails,
 }
 
 /// A problem of a flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowProblem {
-    /// Line in the YAML text, from 1.
+    /// The line in the YAML text, from 1; `None` without a YAML text.
     pub line: Option<u32>,
-    /// Column in the YAML text, from 1.
+    /// The column in the YAML text, from 1; `None` without a YAML text.
     pub column: Option<u32>,
-    /// JSON pointer into the content.
+    /// The JSON pointer to the problem in the content.
     pub pointer: String,
-    /// The stable code.
+    /// The stable code of the problem.
     pub code: &'static str,
-    /// The message for people; it never repeats the content.
+    /// The message for people, which contains no part of the content.
     pub message: &'static str,
 }
 
@@ -242,7 +243,7 @@ impl From<LocatedProblem> for FlowProblem {
 /// Parses a flow from YAML text.
 ///
 /// # Errors
-/// With all problems; each has its line and column if it has a position.
+/// Returns all problems, with line and column where the problem has a position.
 pub fn parse_yaml(text: &str) -> Result<Flow, Vec<FlowProblem>> {
     let document = yaml::parse(text)?;
     let findings = match parser::read(&document.value()) {
@@ -251,7 +252,7 @@ pub fn parse_yaml(text: &str) -> Result<Flow, Vec<FlowProblem>> {
         Err(findings) => findings,
     };
     let located = |finding: LocatedProblem| {
-        // An unknown key is located at the key, any other problem at the value.
+        // An unknown key is reported at the position of the key, any other problem at the position of the value.
         let part = if finding.code == problems::UNKNOWN_KEY { MemberPart::Key } else { MemberPart::Value };
         let place = document.position(&finding.path, part)?;
         Some(FlowProblem { line: Some(place.line), column: Some(place.column), ..finding.into() })
@@ -264,15 +265,16 @@ pub fn parse_yaml(text: &str) -> Result<Flow, Vec<FlowProblem>> {
 }
 
 impl Flow {
-    /// Parses a flow from the content of a version.
+    /// Parses a flow from the content of an asset version.
     ///
     /// # Errors
-    /// With all problems, each with a JSON pointer.
+    /// Returns all problems, each with a JSON pointer.
     pub fn from_content(content: &Value) -> Result<Self, Vec<FlowProblem>> {
         parser::read(content).map_err(|findings| findings.into_iter().map(FlowProblem::from).collect())
     }
 
-    /// The flow of a release without one: a model call with the bound prompt and model policy, then its answer.
+    /// The flow of a release that binds none: one model call with the bound prompt and model policy, whose answer
+    /// is returned.
     #[must_use]
     pub fn implicit() -> Self {
         let bound = |role| TextTemplate::from_reference(Reference::Release { role });
@@ -303,7 +305,7 @@ impl Flow {
         }
     }
 
-    /// Makes every step lead to the entry step: a cycle that validation would reject.
+    /// Makes every step lead back to the entry step, which creates a cycle that validation would reject.
     #[cfg(test)]
     pub(crate) fn with_cycle_to_entry(mut self) -> Self {
         let entry = self.entry_step.clone();
@@ -325,7 +327,7 @@ impl Flow {
         self.description.as_deref()
     }
 
-    /// The trigger.
+    /// The trigger of the flow.
     #[must_use]
     pub const fn trigger(&self) -> &Trigger {
         &self.trigger
@@ -337,19 +339,19 @@ impl Flow {
         &self.steps
     }
 
-    /// The entry step. INVARIANT: a validated flow has one.
+    /// The entry step. INVARIANT: a validated flow always has an entry step.
     #[must_use]
     pub fn entry(&self) -> Option<&Step> {
         self.step(&self.entry_step)
     }
 
-    /// Finds a step by id.
+    /// Finds a step by its identifier.
     #[must_use]
     pub fn step(&self, id: &str) -> Option<&Step> {
         self.steps.iter().find(|step| step.id == id)
     }
 
-    /// The successor of a step.
+    /// What follows a step after its success or failure.
     #[must_use]
     pub fn next_after<'f>(&'f self, step: &Step, success: bool) -> NextStep<'f> {
         if let StepKind::Return { .. } = step.kind {
@@ -365,13 +367,13 @@ impl Flow {
         following.map_or(NextStep::Fails, NextStep::Step)
     }
 
-    /// Whether any step needs a provider route, and thus a model policy.
+    /// Whether any step calls a provider, so that the run needs a model policy.
     #[must_use]
     pub fn uses_provider_routes(&self) -> bool {
         self.steps.iter().any(|step| step.kind.is_provider_routed())
     }
 
-    /// The roles that the flow's references name.
+    /// The release roles to which references of the flow refer.
     #[must_use]
     pub fn release_roles(&self) -> BTreeSet<AssetKind> {
         let role = |reference: &Reference| match reference {
@@ -413,7 +415,8 @@ impl Flow {
 }
 
 impl Step {
-    /// Every reference of the step with its key and, for inputs, the input's name.
+    /// Every reference of the step, with its content key and, for a reference in the inputs, the name of the
+    /// input.
     fn references(&self) -> Vec<(&'static str, Option<&str>, &Reference)> {
         let mut found = Vec::new();
         for (name, input) in &self.inputs {

@@ -1,39 +1,41 @@
 //! The built-in generator: a governed workload that drafts assets from descriptions.
 //!
-//! Its slugs are reserved. Its answers are untrusted and validated like submitted content.
+//! The slugs of the generator are reserved for it. Its answers are untrusted and validated like submitted content.
 
 use crate::{asset::kind::AssetKind, json, text::is_prose};
 use serde_json::{Value, json};
 
-/// The generator's workload slug and the prefix of its assets' slugs; both are reserved.
+/// The slug of the generator's workload, and the prefix of its assets' slugs. All slugs with this prefix are
+/// reserved.
 pub const SLUG: &str = "fairway-generator";
-/// The environment of its release.
+/// The environment of the generator's release.
 pub const ENVIRONMENT: &str = "production";
-/// The label of its assets' first versions.
+/// The label of the first version of each generator asset.
 pub const VERSION_LABEL: &str = "v1";
-/// The maximum length of a description, in characters.
+/// The maximum length of a description of what to draft, in characters.
 pub const MAX_DESCRIPTION: usize = 4_000;
-/// The minimum number of words in a description.
+/// The minimum number of words in a description of what to draft.
 pub const MIN_WORDS: usize = 4;
-/// The maximum length of an answer, in bytes.
+/// The maximum length of a generator answer, in bytes.
 pub const MAX_ANSWER_BYTES: usize = 256 << 10;
 
-/// The slug of its model policy, which workspaces without one of their own may use.
+/// The slug of the generator's model policy. Workspaces without a model policy of their own may use it.
 pub const MODEL_SLUG: &str = "fairway-generator-model";
-/// The first line of a message that asks for a bundle plan.
+/// The first line of a message that requests a bundle plan.
 pub const BUNDLE_TASK: &str = "Task: use_case_bundle";
-/// The label of the model policies in such a message.
+/// The label of the model policies in a message that requests a bundle plan.
 pub const MODEL_POLICIES_LABEL: &str = "Model policies:";
-/// The label of the connections in such a message.
+/// The label of the connections in a message that requests a bundle plan.
 pub const CONNECTIONS_LABEL: &str = "Connections:";
-/// The label of the current plan in a refinement message; the plan follows as one line of JSON.
+/// The label of the current plan in a message that requests a refinement. The plan follows as one line of JSON.
 pub const CURRENT_PLAN_LABEL: &str = "Current plan, whose parts stay exactly as they are unless the notes change them:";
-/// The line before the description in such a message.
+/// The line before the description in a message that requests a bundle plan.
 pub const DESCRIPTION_LABEL: &str = "Description:";
-/// The line before the notes in such a message.
+/// The line before the reviewer's notes in a message that requests a refinement.
 pub const NOTES_LABEL: &str = "Notes:";
 
-/// Its system prompt. The built-in provider reads the line `Draft:`; a model reads it as part of the prompt.
+/// The system prompt of the generator. The built-in provider parses the line `Draft:`; for a model the line is
+/// part of the prompt.
 const INSTRUCTIONS: &str = "\
 You write prompt templates and bundle plans: the instructions of another assistant, which people review before anybody \
 uses them.
@@ -59,8 +61,8 @@ case.
 If the description is not enough, answer instead with `needs_clarification` set to true, one `question`, and a \
 `proposed_answer`. Ask one question at a time.";
 
-/// The message that asks for a bundle plan, with the names that the caller may see. A refinement has the notes and, if the
-/// caller may see it, the current plan.
+/// The message that requests a bundle plan, with the names that the caller may see. A message that requests a
+/// refinement also contains the notes and, if the caller may see it, the current plan.
 #[must_use]
 pub fn bundle_message(
     description: &str,
@@ -75,7 +77,7 @@ pub fn bundle_message(
         connections.join(", "),
     );
     if let Some(plan) = current {
-        // JSON has no line breaks outside of escapes, so the plan cannot forge a label.
+        // JSON text contains no line breaks except escaped ones, so the plan cannot imitate the line of a label.
         message.push_str(&format!("\n{CURRENT_PLAN_LABEL} {plan}"));
     }
     message.push_str(&format!("\n{DESCRIPTION_LABEL}\n{description}"));
@@ -92,10 +94,10 @@ pub struct Description(String);
 /// The reason a description is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DescriptionRefusal {
-    /// Too long, or with invisible characters.
+    /// The text is too long, or contains invisible characters.
     #[error("a description has at most 4000 characters, and no invisible ones except line breaks and tabs")]
     Text,
-    /// Too few words.
+    /// The text has too few words.
     #[error("a description has at least four words")]
     TooShort,
 }
@@ -124,14 +126,14 @@ impl Description {
         if words < MIN_WORDS { Err(DescriptionRefusal::TooShort) } else { Ok(Self(text.to_owned())) }
     }
 
-    /// The text.
+    /// The text of the description.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The generator's assets: kind, slug and content of the first version.
+/// The assets of the generator: the kind, the slug and the content of the first version of each.
 #[must_use]
 pub fn assets() -> [(AssetKind, String, Value); 3] {
     let route = json!({
@@ -155,8 +157,8 @@ pub fn is_reserved_slug(slug: &str) -> bool {
     slug.strip_prefix(SLUG).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// Parses the JSON object of an answer as strictly as a request body, optionally inside a Markdown fence; `None` for
-/// any other answer.
+/// Parses an answer that consists of one JSON object, optionally inside a Markdown code fence. The object is
+/// parsed as strictly as a request body; `None` for any other answer.
 #[must_use]
 pub fn parse_answer(answer: &str) -> Option<Value> {
     if answer.len() > MAX_ANSWER_BYTES {

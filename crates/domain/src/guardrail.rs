@@ -1,8 +1,8 @@
-//! Guardrails: detectors that inspect the inputs and outputs of a run, and the actions on their findings.
+//! Guardrails: detectors that inspect the inputs and outputs of a run, with actions on their findings.
 //!
-//! Evidence records findings as counts and codes; the matched text is stored nowhere. A masking guardrail replaces
-//! matches, and a blocking one ends the run. Activation checks report what this server cannot enforce, so a
-//! configuration does not look stricter than it is.
+//! Evidence records findings as counts and codes; the matched text is not stored. A masking guardrail replaces the
+//! matches, and a blocking guardrail ends the run. Activation checks report the parts that this server cannot
+//! enforce, so that a configuration never appears stricter than it is.
 
 mod bounded_pattern;
 mod detector;
@@ -19,8 +19,8 @@ use std::{collections::BTreeMap, sync::Arc};
 pub use detector::DETECTORS;
 pub use evaluation::{GuardrailCheck, GuardrailFinding, GuardrailOutcome, GuardrailResult};
 
-/// Maximum bytes that the guardrails of one run inspect, summed over the guardrails: sixteen times the memory for a
-/// run's values. Beyond it a detector fails and its `on_error` applies.
+/// The maximum number of bytes that all guardrails of a run inspect in total, sixteen times the memory for a run's
+/// values. A detector that would exceed this limit fails, and its `on_error` setting applies.
 pub const MAX_INSPECTED_BYTES: usize = 64 << 20;
 
 /// The value that a guardrail inspects.
@@ -29,9 +29,9 @@ pub const MAX_INSPECTED_BYTES: usize = 64 << 20;
 pub enum Stage {
     /// The run's inputs, before any step reads them.
     Input,
-    /// The run's response.
+    /// The response of the run.
     Output,
-    /// Retrieved documents.
+    /// The documents that a step retrieved.
     Retrieval,
     /// Arguments of a tool call.
     ToolIn,
@@ -40,7 +40,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The spelling in content and evidence.
+    /// The wire form in content and evidence.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -57,9 +57,9 @@ impl Stage {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Record the finding.
+    /// Record the finding, and continue.
     Flag,
-    /// Replace the match.
+    /// Replace the match by a mask.
     Mask,
     /// Require human review of the response.
     RequireApproval,
@@ -68,7 +68,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The spelling in content and evidence.
+    /// The wire form in content and evidence.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -87,8 +87,8 @@ enum Enforcement {
     LoggingOnly,
 }
 
-/// When a guardrail runs. A detector finishes before the inspected value is used, so the first three modes are
-/// equivalent.
+/// When a guardrail runs, as content names it. The first three modes are equivalent, because a detector always
+/// finishes before the inspected value is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Mode {
@@ -98,7 +98,7 @@ enum Mode {
     LoggingOnly,
 }
 
-/// Reaction to a guardrail that fails, or to a hook without a valid response.
+/// The reaction to a guardrail that fails, or to a hook that returns no valid response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
@@ -115,10 +115,10 @@ pub struct Guardrails {
     rails: Vec<Guardrail>,
 }
 
-/// One guardrail.
+/// A guardrail: a detector with an action, at one stage of a run.
 #[derive(Clone, Debug)]
 struct Guardrail {
-    /// Slug of the asset that configures it.
+    /// The slug of the asset that configures the guardrail.
     asset: Arc<str>,
     id: String,
     stage: Stage,
@@ -189,8 +189,8 @@ impl Guardrails {
         self.for_stage(stage).next().is_some()
     }
 
-    /// Whether a response must not be streamed before the run ends, because a guardrail may mask it, block it, or
-    /// require review.
+    /// Whether the response must not be streamed before the run ends. A guardrail may then mask or block the
+    /// response, or require review.
     #[must_use]
     pub fn requires_buffering(&self) -> bool {
         let holds = |rail: &Guardrail| match rail.stage {
@@ -214,8 +214,8 @@ impl Guardrails {
     }
 }
 
-/// JSON pointers to the parts of a configuration that this server does not support: unknown detectors and entity types,
-/// and unusable parameters.
+/// Lists the JSON pointers to the parts of a configuration that this server does not support: unknown detectors
+/// and entity types, and unusable parameters.
 ///
 /// # Errors
 /// Returns an error when the content is not a guardrail configuration.
@@ -237,7 +237,7 @@ pub fn unsupported_parts(content: &Value) -> Result<Vec<String>, MalformedGuardr
 }
 
 impl GuardrailContent {
-    /// Whether the guardrail is active.
+    /// Whether the guardrail is active; it is unless its content disables it.
     fn is_active(&self) -> bool {
         self.default_on != Some(false)
     }
@@ -279,7 +279,7 @@ fn build_guardrail(asset: &Arc<str>, config: GuardrailContent) -> Option<Guardra
         Some(Mode::PreCall | Mode::DuringCall | Mode::PostCall) | None => Enforcement::Enforced,
     };
     let detector = config.build_detector();
-    // A value of the wrong shape has no masked form, so the guardrail blocks instead.
+    // A value that violates a schema cannot be masked, so the guardrail blocks it instead.
     let action = match (&detector, config.action) {
         (Detector::JsonSchema(_), Action::Mask) => Action::Block,
         (_, action) => action,

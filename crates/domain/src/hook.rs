@@ -1,7 +1,8 @@
 //! Hooks: interceptors before and after the steps of a run.
 //!
-//! A hook is a control in addition to the policy. The domain decides `policy` handlers itself; the driver of the run
-//! calls `http` handlers. Both return the same decisions: allow, deny, ask for review, or modify the value.
+//! A hook is a control in addition to the policy. The domain evaluates `policy` handlers itself; the driver of the
+//! run calls `http` handlers. Both kinds of handlers return the same decisions: allow, deny, ask for human review,
+//! or modify the value.
 
 mod response;
 
@@ -13,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 
 pub use response::{Decision, HookError, HookResponse};
 
-/// Default timeout of an `http` handler, in milliseconds.
+/// The default timeout of an `http` handler, in milliseconds.
 pub const DEFAULT_TIMEOUT_MS: u64 = 5_000;
 
 /// The event that triggers a hook.
@@ -39,7 +40,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The wire form in content, evidence and requests.
+    /// The wire form in content, evidence and requests to handlers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -63,7 +64,7 @@ impl Event {
     }
 }
 
-/// Whether responses take effect.
+/// Whether the responses of a hook take effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EnforcementMode {
@@ -74,52 +75,52 @@ pub enum EnforcementMode {
     Observe,
 }
 
-/// Names of the available handlers in content.
+/// The names of the available handlers in content.
 pub const HANDLERS: [&str; 2] = ["policy", "http"];
 
 /// What answers a hook: a policy bundle or an HTTP call.
 #[derive(Clone, Debug)]
 pub enum HookHandler {
-    /// A policy bundle.
+    /// A policy bundle, which the domain evaluates.
     Policy(Box<CompiledPolicy>),
-    /// A URL.
+    /// An HTTP call to this URL.
     Http(String),
     /// A handler that this server does not support.
     Unavailable,
 }
 
-/// Selects by name the subjects that a hook applies to.
+/// Selects the subjects to which a hook applies by their names.
 #[derive(Clone, Debug)]
 enum Matcher {
     All,
     Named(Regex),
-    /// A pattern that does not compile. It matches every subject, so no hook is skipped.
+    /// The pattern does not compile. This matcher matches every subject, so that the hook is never skipped.
     Unreadable,
 }
 
 /// A hook that a release binds.
 #[derive(Clone, Debug)]
 pub struct Hook {
-    /// Slug of the asset.
+    /// The slug of the asset that defines the hook.
     pub asset: Arc<str>,
-    /// Event.
+    /// The event that triggers the hook.
     pub event: Event,
-    /// Handler.
+    /// The handler that answers the hook.
     pub handler: HookHandler,
-    /// Timeout of the handler.
+    /// The timeout of the handler.
     pub timeout: Duration,
-    /// Whether its responses take effect.
+    /// Whether the responses take effect.
     pub mode: EnforcementMode,
-    /// Reaction to an error.
+    /// The reaction to an error.
     pub on_error: OnError,
-    /// Permitted decisions.
+    /// The decisions that the handler may return.
     pub allowed_decisions: Vec<Decision>,
     order: u32,
     matcher: Matcher,
     condition: Condition,
 }
 
-/// An additional condition.
+/// The condition under which the hook applies.
 #[derive(Clone, Debug)]
 enum Condition {
     Always,
@@ -152,27 +153,27 @@ struct HandlerContent {
     reference: Value,
 }
 
-/// The content is not a hook.
+/// The content is not a hook definition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the content is not a hook")]
 pub struct MalformedHook;
 
-/// Result of a hook's condition.
+/// Whether a hook applies, by its condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Applicability {
     /// The hook applies.
     Yes,
     /// The hook does not apply.
     No,
-    /// The evaluation failed.
+    /// The evaluation of the condition failed.
     Unknown,
 }
 
 impl Hook {
-    /// Parses the content of an asset. `policy` is the referenced bundle of a `policy` handler.
+    /// Parses the content of an asset. `policy` is the bundle to which a `policy` handler refers.
     ///
     /// # Errors
-    /// Returns an error when the content is not a hook.
+    /// Returns an error when the content is not a hook definition.
     pub fn parse(asset: &str, content: &Value, policy: Option<CompiledPolicy>) -> Result<Self, MalformedHook> {
         let definition = HookContent::deserialize(content).map_err(|_| MalformedHook)?;
         let handler = match (definition.handler.kind.as_str(), policy, definition.handler.reference.as_str()) {
@@ -198,7 +199,7 @@ impl Hook {
             timeout: Duration::from_millis(definition.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS)),
             mode: definition.mode,
             on_error: definition.on_error,
-            // By default a hook only allows or denies.
+            // A hook that declares no decisions may only allow or deny.
             allowed_decisions: definition.may.unwrap_or_else(|| vec![Decision::Allow, Decision::Deny]),
             order: definition.order,
             matcher,
@@ -206,7 +207,7 @@ impl Hook {
         })
     }
 
-    /// Whether the hook matches a subject.
+    /// Whether the hook applies to the subject with this name.
     fn matches(&self, subject: &str) -> bool {
         match &self.matcher {
             Matcher::All | Matcher::Unreadable => true,
@@ -214,7 +215,7 @@ impl Hook {
         }
     }
 
-    /// Evaluates the condition; `decide` evaluates its policy.
+    /// Evaluates the condition. `decide` evaluates the policy that represents the condition.
     pub fn check_condition(
         &self,
         decide: impl FnOnce(&CompiledPolicy) -> crate::policy::PolicyDecision,
@@ -233,7 +234,7 @@ impl Hook {
         }
     }
 
-    /// Whether the run must buffer its response until the end because of this hook.
+    /// Whether this hook requires the run to buffer its response until the end.
     #[must_use]
     pub fn requires_buffering(&self) -> bool {
         self.mode == EnforcementMode::Enforce
@@ -264,7 +265,7 @@ impl Hook {
 pub struct Hooks(Vec<Hook>);
 
 impl Hooks {
-    /// Sorts hooks by their order; equal orders keep the binding order.
+    /// Sorts hooks by their `order`. Hooks with the same order remain in binding order.
     #[must_use]
     pub fn sorted(mut hooks: Vec<Hook>) -> Self {
         hooks.sort_by_key(|hook| hook.order);
@@ -282,7 +283,7 @@ impl Hooks {
         self.0.is_empty()
     }
 
-    /// The next hook of an event that matches the subject, from index `from`, with its index.
+    /// The next hook that matches the event and the subject, at or after index `from`, and its index.
     #[must_use]
     pub fn next(&self, event: Event, subject: &str, from: usize) -> Option<(usize, &Hook)> {
         let fits = |(_, hook): &(usize, &Hook)| hook.event == event && hook.matches(subject);
@@ -290,10 +291,10 @@ impl Hooks {
     }
 }
 
-/// JSON pointers to the parts of a hook that this server does not support.
+/// Lists the JSON pointers to the parts of a hook that this server does not support.
 ///
 /// # Errors
-/// Returns an error when the content is not a hook.
+/// Returns an error when the content is not a hook definition.
 pub fn unsupported_parts(content: &Value) -> Result<Vec<String>, MalformedHook> {
     let definition = HookContent::deserialize(content).map_err(|_| MalformedHook)?;
     let mut pointers = Vec::new();
@@ -314,13 +315,13 @@ pub fn unsupported_parts(content: &Value) -> Result<Vec<String>, MalformedHook> 
     Ok(pointers)
 }
 
-/// A policy bundle with the condition as its only rule: hooks and policies share the condition language.
+/// A policy bundle whose only rule has the condition. Hooks thus use the condition language of policies.
 #[must_use]
 pub fn condition_bundle(source: &str) -> Value {
     json!({ "rules": [{ "id": "if", "condition": source, "outcome": "allow", "reason_code": "if" }] })
 }
 
-/// Compiles a pattern that must match whole names.
+/// Compiles a pattern so that it must match the whole name.
 #[must_use]
 pub fn compile_full_match(pattern: &str) -> Option<Regex> {
     compile_linear(&format!("^(?:{pattern})$"))

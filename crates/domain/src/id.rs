@@ -1,4 +1,5 @@
-//! One identifier type per resource type, so that a release id cannot pass for an asset id.
+//! One identifier type for each resource type, so that the compiler rejects a release identifier in place of an
+//! asset identifier.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -12,7 +13,7 @@ macro_rules! ids {
         pub struct $name(Uuid);
 
         impl $name {
-            /// The UUID, for rows and wire views.
+            /// The UUID, as stored in rows and sent to clients.
             #[must_use]
             pub const fn uuid(self) -> Uuid {
                 self.0
@@ -34,7 +35,7 @@ macro_rules! ids {
 }
 
 ids! {
-    /// An organization; the outermost visibility boundary.
+    /// An organization, the outermost boundary of visibility.
     TenantId,
     /// A set of workspaces that share the visibility of assets.
     NamespaceId,
@@ -42,15 +43,15 @@ ids! {
     WorkspaceId,
     /// A grant of a role to a principal.
     RoleBindingId,
-    /// A pinned identity: a subject of an issuer under its name in a tenant.
+    /// A pinned identity: a subject of an issuer under the name that it has in a tenant.
     IdentityId,
     /// A browser session.
     SessionId,
-    /// A claim of a session's renewal.
+    /// A claim by which one process renews the tokens of a session.
     RenewalId,
     /// A principal bound to a workload.
     PrincipalBindingId,
-    /// A governed asset.
+    /// A governed asset: a versioned configuration object.
     AssetId,
     /// One immutable version of an asset.
     AssetVersionId,
@@ -64,7 +65,7 @@ ids! {
     ChunkId,
     /// The revocation of an access contract.
     RevocationId,
-    /// A runnable unit.
+    /// A workload: a unit that callers run.
     WorkloadId,
     /// A set of bindings for one workload in one environment.
     ReleaseId,
@@ -86,7 +87,7 @@ ids! {
     FactId,
     /// A notification in a person's inbox.
     NotificationId,
-    /// A record that a notification was not delivered.
+    /// A record that a notification was suppressed instead of delivered.
     SuppressedDecisionId,
     /// A shared external endpoint of notifications.
     DestinationId,
@@ -94,7 +95,7 @@ ids! {
     DeliveryId,
     /// The notification profile of a person.
     NotificationProfileId,
-    /// A text for many inboxes.
+    /// An announcement: a text of an administrator for many inboxes.
     AnnouncementId,
     /// The notification preferences of a person in one scope.
     PreferenceSetId,
@@ -104,9 +105,9 @@ ids! {
     ConnectionCheckId,
     /// A request for access to a connection.
     AccessRequestId,
-    /// An erasure of a subject's texts.
+    /// An erasure of all texts of one actor.
     ErasureId,
-    /// A use case.
+    /// A use case: a description with its bundle plan.
     UseCaseId,
     /// An HTTP request.
     RequestId,
@@ -114,9 +115,9 @@ ids! {
 
 /// The source of identifiers and random bytes; the domain itself generates none.
 pub trait IdSource: Send + Sync {
-    /// A fresh UUIDv7.
+    /// Creates a fresh UUIDv7.
     fn new_id(&self) -> Uuid;
-    /// 16 unpredictable bytes.
+    /// Creates 16 unpredictable bytes.
     fn salt(&self) -> [u8; 16];
     /// 32 unpredictable bytes: 256 bits of the operating system's randomness.
     fn secret(&self) -> [u8; 32];

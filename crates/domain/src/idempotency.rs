@@ -1,4 +1,4 @@
-//! Idempotency keys: a repeated request returns the effect of the first.
+//! Idempotency keys: a repeated request returns the effect of the first request.
 
 use crate::{access::ActorRef, store::StoreError, tenant::TenantScope};
 use async_trait::async_trait;
@@ -8,56 +8,57 @@ use uuid::Uuid;
 /// The idempotency key of a request, scoped to tenant, caller and route.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestKey {
-    /// 1 to 255 visible ASCII characters.
+    /// The key that the client chose: 1 to 255 visible ASCII characters.
     pub key: String,
-    /// The caller.
+    /// The caller that sent the request.
     pub caller: ActorRef,
-    /// The route with its path identifiers, so that one key on two resources counts as two keys.
+    /// The route with the identifiers in its path, so that the same key on two resources counts as two keys.
     pub route: String,
-    /// BLAKE3 of the canonical body; the same key with another body is a conflict.
+    /// BLAKE3 of the canonical request body. A repeated key with another body is a conflict.
     pub body_digest: [u8; 32],
 }
 
-/// The stored outcome of a request, sufficient to read the resource again under the caller's current rights.
+/// The stored outcome of a request. It suffices to read the resource again with the caller's current permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredOutcome {
     /// The HTTP status of the first response.
     pub status: u16,
-    /// The affected resource.
+    /// The identifier of the affected resource.
     pub resource: Uuid,
 }
 
-/// A key with the outcome that its commit stores in the same transaction.
+/// An idempotency key and its outcome, which a commit stores in the same transaction as the effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyedOutcome {
-    /// The key.
+    /// The idempotency key of the request.
     pub key: RequestKey,
-    /// The response to a repeated request.
+    /// The outcome from which a repeated request is answered.
     pub outcome: StoredOutcome,
 }
 
-/// The state of a key.
+/// The state of an idempotency key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyState {
-    /// Unknown, or past its retention.
+    /// The key was never used, or its retention has passed.
     Unknown,
-    /// Used with another body.
+    /// The key was used with another request body.
     DifferentBody,
-    /// Reserved by a request that has external effects before its commit.
+    /// The key is reserved by a request that has external effects before its commit.
     Reserved,
-    /// Used by a resource that tracks its own progress: an execution that runs or has ended.
+    /// The key was used to create this resource, which records its own progress: an execution.
     InUse(Uuid),
-    /// The first request ended with this outcome.
+    /// The first request with the key ended with this outcome.
     Completed(StoredOutcome),
 }
 
-/// Reads and reserves keys. The commits that use the keys store the outcomes.
+/// Reads and reserves idempotency keys. The commits of the requests store their outcomes.
 #[async_trait]
 pub trait IdempotencyStore: Send + Sync {
-    /// The state of a key. A key with an expired lease is unknown.
+    /// Reads the state of a key. A key whose reservation has expired counts as unknown.
     async fn key_state(&self, scope: TenantScope, key: &RequestKey) -> Result<KeyState, StoreError>;
-    /// Reserves a key for a request with external effects, until `lease` expires or the commit that creates `resource`
-    /// completes the reservation. Returns false if the key has an outcome, or if another request holds its lease.
+    /// Reserves a key for a request with external effects. The reservation ends when `lease` expires, or when the
+    /// commit that creates `resource` stores an outcome. Returns false if the key has an outcome or another
+    /// request has reserved it.
     async fn reserve(
         &self,
         scope: TenantScope,
@@ -65,7 +66,7 @@ pub trait IdempotencyStore: Send + Sync {
         resource: Uuid,
         lease: Duration,
     ) -> Result<bool, StoreError>;
-    /// Extends an existing reservation.
+    /// Extends the reservation of a key by `lease`.
     async fn renew_reservation(
         &self,
         scope: TenantScope,
@@ -73,9 +74,9 @@ pub trait IdempotencyStore: Send + Sync {
         resource: Uuid,
         lease: Duration,
     ) -> Result<(), StoreError>;
-    /// Releases a key that is reserved for this resource. A completed reservation stays.
+    /// Releases the reservation of a key for this resource. An outcome that is already stored remains.
     async fn release_reservation(&self, scope: TenantScope, key: &RequestKey, resource: Uuid)
     -> Result<(), StoreError>;
-    /// Deletes keys past their retention; returns their number.
+    /// Deletes the keys whose retention has passed, and returns their number.
     async fn delete_expired(&self) -> Result<u64, StoreError>;
 }

@@ -1,6 +1,6 @@
-//! A strict JSON parser for texts that two programs must interpret alike (RFC 7493). It refuses duplicate names, lone
-//! surrogates, integers that would be rounded, and trailing text. It also refuses NUL, which PostgreSQL cannot store,
-//! and deep nesting. Request bodies use it, and model responses that must be JSON.
+//! A strict JSON parser for texts that two programs must interpret alike (RFC 7493). It refuses duplicate names,
+//! lone surrogates, integers that would be rounded, and trailing text. It also refuses deep nesting, and NUL,
+//! which PostgreSQL cannot store. It parses request bodies, and model responses that must be JSON.
 
 mod estimate;
 
@@ -12,28 +12,32 @@ use std::{cell::Cell, fmt};
 
 /// Maximum nesting of arrays and objects.
 const MAX_DEPTH: usize = 64;
-/// Maximum number of values; members and items count at every depth.
+/// The maximum number of values. Members and items at every depth count.
 const MAX_VALUES: usize = 100_000;
-/// Maximum memory of the values, in bytes. A value takes many times the length of its text, `{"a":1}` a hundred times,
-/// so a bound of the text length alone is useless. At its peak a request holds its values more than once.
+/// The maximum memory of the parsed values, in bytes. A limit of the text length is not sufficient, because values
+/// need many times the memory of their text: `{"a":1}` needs a hundred times. A request can have several copies of
+/// its values at once.
 const MAX_HEAP_BYTES: usize = 8 << 20;
-/// Memory of a value without its heap allocations, in bytes.
+/// The memory of a value without its heap allocations, in bytes.
 const VALUE_BYTES: usize = size_of::<Value>();
-/// Overhead of an allocation, in bytes.
+/// The overhead of an allocation, in bytes.
 const ALLOCATION_BYTES: usize = 16;
-/// Magnitude from which the parser may turn an integer into a float: 2^63, the bound of negative integers.
+/// The magnitude from which the parser may convert an integer to a float: 2^63, the lower bound of 64-bit
+/// integers.
 const INTEGER_BOUND: f64 = 9_223_372_036_854_775_808.0;
-/// Memory of a node of an object's map: room for eleven members, of which six are used when keys arrive in order.
+/// The memory of a node in an object's map. A node has room for eleven members, of which six are used when the
+/// keys arrive in order.
 const MAP_NODE_BYTES: usize = 11 * (size_of::<String>() + VALUE_BYTES) + ALLOCATION_BYTES;
 const MAP_NODE_MEMBERS: usize = 6;
 
-/// Why a text is refused.
+/// The reason why a text is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum JsonRefusal {
-    /// The text is not valid JSON, is ambiguous between parsers, or contains a value that cannot be stored.
+    /// The text is not valid JSON, parsers could interpret it differently, or it contains a value that cannot be
+    /// stored.
     #[error("the text is not JSON that the parser accepts")]
     Malformed,
-    /// The text has too many values or takes too much memory.
+    /// The text has too many values, or its values need too much memory.
     #[error("the text has too many values or takes too much memory")]
     TooLarge,
 }
@@ -46,7 +50,7 @@ pub fn read(bytes: &[u8]) -> Result<Value, JsonRefusal> {
     read_measured(bytes).map(|(value, _)| value)
 }
 
-/// Like [`read`], with an estimate of the value's memory in bytes.
+/// Parses like [`read`], and also returns the estimated memory of the value, in bytes.
 ///
 /// # Errors
 /// See [`JsonRefusal`].
@@ -62,21 +66,22 @@ pub fn read_measured(bytes: &[u8]) -> Result<(Value, usize), JsonRefusal> {
         .deserialize(&mut reader)
         .map_err(|_| if left.is_spent() { JsonRefusal::TooLarge } else { JsonRefusal::Malformed })?;
     reader.end().map_err(|_| JsonRefusal::Malformed)?;
-    // A float from an integer has lost its last digits; only the text shows that it was an integer.
+    // A float that was parsed from an integer has lost digits. Only the text shows that it was an integer.
     if left.may_be_rounded.get() && contains_wide_integer(text) {
         return Err(JsonRefusal::Malformed);
     }
     Ok((value, MAX_HEAP_BYTES.saturating_sub(left.heap_bytes.get())))
 }
 
-/// Whether this well-formed JSON text contains an integer beyond 64 bits.
+/// Whether this well-formed JSON text contains an integer that does not fit into 64 bits.
 fn contains_wide_integer(text: &str) -> bool {
     let mut quoted = false;
     for piece in text.split('"') {
         if !quoted && number_tokens(piece).any(is_wide_integer) {
             return true;
         }
-        // A quotation mark after an odd number of backslashes belongs to the string.
+        // Inside a string, a quotation mark after an odd number of backslashes is escaped and does not end the
+        // string.
         let escaped = quoted && piece.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;
         quoted = escaped || !quoted;
     }
@@ -95,11 +100,11 @@ fn is_wide_integer(number: &str) -> bool {
         && !digits.is_empty()
 }
 
-/// Remaining budget of a document.
+/// The remaining budget for parsing a document.
 struct Budget {
     values: Cell<usize>,
     heap_bytes: Cell<usize>,
-    /// Whether a float was parsed that may have been an integer.
+    /// Whether a parsed float may have been an integer in the text.
     may_be_rounded: Cell<bool>,
 }
 
@@ -115,7 +120,7 @@ impl Budget {
     }
 }
 
-/// Parses a value that may nest `depth` levels deep, within the budget.
+/// Parses a value whose contents may nest `depth` levels deep, within the budget.
 #[derive(Clone, Copy)]
 struct StrictVisitor<'c> {
     depth: usize,
@@ -190,7 +195,7 @@ impl<'de> Visitor<'de> for StrictVisitor<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let inside = self.nested()?;
         let mut object = Map::new();
-        // Keys arrive unescaped, so `"a"` and `"\u0061"` are equal.
+        // The deserializer decodes escapes in keys, so `"a"` and `"\u0061"` count as equal.
         while let Some(key) = members.next_key::<String>()? {
             reject_nul(&key)?;
             let node = if object.len().is_multiple_of(MAP_NODE_MEMBERS) { MAP_NODE_BYTES } else { 0 };
@@ -232,7 +237,7 @@ mod tests {
         let text = r#" {"a": [null, true, -1, 18446744073709551615, 1.5, 1e2, "é\ud83d\ude00\u0001"], "": {}} "#;
         let expected = json!({"a": [null, true, -1, 18_446_744_073_709_551_615_u64, 1.5, 100.0, "é😀\u{1}"], "": {}});
         assert_eq!(read(text.as_bytes()).unwrap(), expected);
-        // Floats have no limit, and a string may contain any digits.
+        // Floats may be arbitrarily large, and a string may contain any digits.
         let text = r#"{"18446744073709551616": [1e20, 18446744073709551616.0, "\\\"18446744073709551616, -1E+300"]}"#;
         assert!(read(text.as_bytes()).is_ok());
     }

@@ -14,25 +14,25 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// Default length of a chunk, in tokens.
+/// The default length of a chunk, in tokens.
 pub const DEFAULT_CHUNK_TOKENS: u32 = 512;
-/// Default maximum number of chunks of one retrieval.
+/// The default maximum number of chunks that a retrieval returns.
 pub const DEFAULT_TOP_K: u32 = 5;
 
-/// Revision of a knowledge base's index. Each ingest or re-embedding creates the next revision, and a revision never
-/// changes. Zero is the empty index.
+/// The revision of a knowledge base's index. Each ingest or re-embedding creates the next revision, and an
+/// existing revision never changes. Revision zero is the empty index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct IndexRevision(i64);
 
 impl IndexRevision {
-    /// Wraps a stored revision.
+    /// Creates a revision from its stored number.
     #[must_use]
     pub const fn new(count: i64) -> Self {
         Self(count)
     }
 
-    /// The number.
+    /// The number of the revision.
     #[must_use]
     pub const fn get(self) -> i64 {
         self.0
@@ -40,8 +40,8 @@ impl IndexRevision {
 }
 
 impl IndexRevision {
-    /// Term prefix of a knowledge base in the shared full-text index: eight hexadecimal digits. A collision between two
-    /// knowledge bases costs search time and never changes results.
+    /// The prefix of a knowledge base's terms in the shared full-text index: eight hexadecimal digits. If two
+    /// knowledge bases have the same prefix, searches take longer, but their results do not change.
     #[must_use]
     pub fn term_prefix(tenant: TenantId, asset: AssetId) -> String {
         let mut name = tenant.uuid().as_bytes().to_vec();
@@ -56,14 +56,14 @@ impl fmt::Display for IndexRevision {
     }
 }
 
-/// Source of a knowledge base's documents.
+/// The source from which a knowledge base receives its documents.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum SourceType {
-    /// Documents arrive with their text.
+    /// The request that adds a document contains its text.
     Inline,
-    /// Documents reference objects in the artifact store.
+    /// A document refers to an object in the artifact store.
     Artifact,
-    /// Documents are fetched from a URL.
+    /// A document is fetched from a URL.
     Http,
 }
 
@@ -71,7 +71,7 @@ impl SourceType {
     /// Every source type.
     pub const ALL: [Self; 3] = [Self::Inline, Self::Artifact, Self::Http];
 
-    /// The spelling in content and on the wire.
+    /// The wire form in content and API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -81,21 +81,21 @@ impl SourceType {
         }
     }
 
-    /// Parses the spelling; `None` for any other text.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == text)
     }
 }
 
-/// Strategy that splits documents into chunks.
+/// The strategy that splits documents into chunks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ChunkStrategy {
-    /// By length only.
+    /// Splits by length only.
     Fixed,
-    /// At the ends of sentences.
+    /// Splits at the ends of sentences.
     Sentence,
-    /// At headings.
+    /// Splits at headings.
     Heading,
 }
 
@@ -103,7 +103,7 @@ impl ChunkStrategy {
     /// Every strategy.
     pub const ALL: [Self; 3] = [Self::Fixed, Self::Sentence, Self::Heading];
 
-    /// The spelling in content and on the wire.
+    /// The wire form in content and API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -113,21 +113,21 @@ impl ChunkStrategy {
         }
     }
 
-    /// Parses the spelling; `None` for any other text.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == text)
     }
 }
 
-/// Search strategy of a retrieval.
+/// The search strategy of a retrieval.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum RetrievalStrategy {
     /// Full-text search.
     Lexical,
     /// Vector search.
     Vector,
-    /// Both, combined by rank.
+    /// Full-text search and vector search, combined by rank.
     Hybrid,
 }
 
@@ -135,7 +135,7 @@ impl RetrievalStrategy {
     /// Every strategy.
     pub const ALL: [Self; 3] = [Self::Lexical, Self::Vector, Self::Hybrid];
 
-    /// Whether a query is embedded by a model.
+    /// Whether a retrieval sends its query to an embedding model.
     #[must_use]
     pub const fn embeds_query(self) -> bool {
         match self {
@@ -144,7 +144,7 @@ impl RetrievalStrategy {
         }
     }
 
-    /// The spelling in content and on the wire.
+    /// The wire form in content and API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -154,7 +154,7 @@ impl RetrievalStrategy {
         }
     }
 
-    /// Parses the spelling; `None` for any other text.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == text)
@@ -162,7 +162,7 @@ impl RetrievalStrategy {
 }
 
 impl RetrievalStrategy {
-    /// Whether chunks need vectors.
+    /// Whether the strategy requires a vector for every chunk.
     #[must_use]
     pub const fn needs_vectors(self) -> bool {
         match self {
@@ -172,56 +172,57 @@ impl RetrievalStrategy {
     }
 }
 
-/// How documents are split into chunks.
+/// The settings that determine how documents are split into chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chunking {
-    /// Strategy.
+    /// The strategy that selects the boundaries of chunks.
     pub strategy: ChunkStrategy,
-    /// Maximum number of tokens of a chunk.
+    /// The maximum number of tokens of a chunk.
     pub chunk_tokens: u32,
 }
 
-/// Retrieval settings, defaults applied.
+/// The retrieval settings of a knowledge base, with defaults for settings that its content omits.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RetrievalSettings {
-    /// Search strategy.
+    /// The search strategy.
     pub strategy: RetrievalStrategy,
-    /// Maximum number of chunks of one retrieval.
+    /// The maximum number of chunks that a retrieval returns.
     pub top_k: u32,
-    /// Minimum score of a chunk, 0 to 1.
+    /// The minimum score of a returned chunk, 0 to 1.
     pub score_threshold: f64,
-    /// Values that a document's metadata must have.
+    /// The values that the metadata of a returned document must have.
     pub filters: Map<String, Value>,
-    /// Weight of vector search against full-text search, 0 to 1.
+    /// The weight of vector search relative to full-text search, 0 to 1.
     pub hybrid_weight: f64,
-    /// Maximum number of tokens of all chunks together.
+    /// The maximum number of tokens of all returned chunks together.
     pub max_context_tokens: Option<u32>,
 }
 
-/// Parsed content of a knowledge base. A malformed contract is part of the result: it denies every request, and
-/// evidence records why.
+/// The parsed content of a knowledge base. A malformed access contract does not prevent parsing. Instead, the
+/// result denies every request, and evidence records the reason.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KnowledgeBase {
-    /// Source of its documents.
+    /// The source from which documents come.
     pub source_type: SourceType,
-    /// Chunking of its documents.
+    /// The settings that split documents into chunks.
     pub chunking: Chunking,
-    /// Retrieval settings.
+    /// The retrieval settings.
     pub retrieval: RetrievalSettings,
-    /// Access contract.
+    /// The access contract, or the error that makes it deny every request.
     pub contract: Result<AccessContract, MalformedContract>,
 }
 
-/// The content is not that of a knowledge base. Validation accepted it earlier, so the stored content is corrupt.
+/// The content is not the content of a knowledge base. Validation accepted it earlier, so the stored content is
+/// corrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the content is not that of a knowledge base")]
 pub struct MalformedKnowledgeBase;
 
 impl KnowledgeBase {
-    /// Parses content.
+    /// Parses the content of a version.
     ///
     /// # Errors
-    /// Returns an error when a field other than the contract violates the schema.
+    /// Returns an error when a field other than the access contract violates the schema.
     pub fn parse(content: &Value) -> Result<Self, MalformedKnowledgeBase> {
         let source_type = content.get("source_type").and_then(Value::as_str).and_then(SourceType::parse);
         let retrieval = content.get("retrieval").unwrap_or(&Value::Null);
@@ -250,13 +251,13 @@ impl KnowledgeBase {
         })
     }
 
-    /// Identifier of the contract, if it is well formed.
+    /// The identifier of the access contract; `None` when the contract is malformed.
     #[must_use]
     pub fn contract_id(&self) -> Option<&str> {
         self.contract.as_ref().ok().map(AccessContract::contract_id)
     }
 
-    /// Decides an access request and gives every reason. A malformed contract denies every request.
+    /// Decides an access request, and returns every reason. A malformed contract denies every request.
     #[must_use]
     pub fn decide(&self, request: &KnowledgeAccessRequest<'_>, state: ContractState) -> ContractDecision {
         match &self.contract {
@@ -277,7 +278,7 @@ fn parse_word<T>(
 
 fn parse_number(object: &Value, field: &str) -> Result<Option<u32>, MalformedKnowledgeBase> {
     let read = |value: &Value| match value.as_u64().and_then(|number| u32::try_from(number).ok()) {
-        // The schema accepts a float without a fraction as an integer.
+        // The schema accepts a float without a fraction as an integer, so this parser accepts it too.
         None => value.as_f64().filter(|number| number.fract() == 0.0).and_then(to_whole).ok_or(MalformedKnowledgeBase),
         Some(number) => Ok(number),
     };

@@ -1,7 +1,7 @@
 //! The resource types of Fairway, their state machines and rules.
 //!
-//! The crate is pure: no clock, randomness, files, network or environment. Time and fresh identifiers are arguments,
-//! decisions are values, and adapters implement the store ports.
+//! The crate is pure: it uses no clock, randomness, files, network or environment. Callers pass the time and fresh
+//! identifiers as arguments. Decisions are return values, and adapters implement the ports of the stores.
 
 pub mod access;
 pub mod access_request;

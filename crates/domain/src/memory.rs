@@ -1,7 +1,7 @@
-//! Chat memory: the turns of a conversation, stored for its next run (contract 5).
+//! Chat memory: stored turns of a conversation, which later runs of the conversation receive (contract 5).
 //!
-//! A turn belongs to the calling actor, in one workload and one session. Its text comes from people and models: runs
-//! replay it as earlier messages and never as instructions. Its owner can erase it.
+//! A turn belongs to the calling actor, in one workload and one session. Its text comes from people and models.
+//! Therefore runs replay turns as earlier messages and never as instructions. The owner can erase them.
 
 pub mod ports;
 #[cfg(test)]
@@ -19,21 +19,21 @@ use serde_json::{Map, Value, json};
 use std::fmt;
 use uuid::Uuid;
 
-/// Maximum length of a session id, in characters.
+/// The maximum length of a session identifier, in characters.
 pub const MAX_SESSION_CHARS: usize = 128;
-/// Maximum length of a turn, question and response together, in bytes. A longer turn is not stored.
+/// The maximum length of a turn in bytes, question and response together. A longer turn is not stored.
 pub const MAX_TURN_BYTES: usize = 32 << 10;
-/// Maximum bytes of earlier turns that a run receives.
+/// The maximum bytes of earlier turns that a run receives.
 pub const MAX_REPLAY_BYTES: usize = 64 << 10;
-/// Upper bound of stored turns per session, or per user with user scope, regardless of the asset.
+/// The upper bound of stored turns per session, or per user with user scope. An asset can set only a lower number.
 pub const MAX_TURNS: u32 = 200;
-/// Default number of stored turns.
+/// The default of the maximum number of stored turns.
 pub const DEFAULT_TURNS: u32 = 50;
-/// Default retention of a turn in days, equal to that of responses.
+/// The default retention of a turn in days, equal to the retention of responses.
 pub const DEFAULT_DAYS: u32 = 30;
 
-/// Client-chosen identifier of a conversation: 1 to 128 letters, digits and `._:@+=~-`. It starts with a letter, a
-/// digit, `_` or `-`, so it is always a safe path segment.
+/// The identifier that a client chooses for a conversation: 1 to 128 letters, digits and `._:@+=~-`. It starts
+/// with a letter, a digit, `_` or `-`, so that it is always a safe path segment.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionId(String);
 
@@ -43,10 +43,10 @@ pub struct SessionId(String);
 pub struct MalformedSession;
 
 impl SessionId {
-    /// Regular expression of valid identifiers.
+    /// The regular expression of valid identifiers.
     pub const PATTERN: &str = r"^[A-Za-z0-9_-][A-Za-z0-9._:@+=~-]{0,127}$";
 
-    /// Parses an identifier.
+    /// Parses a session identifier.
     ///
     /// # Errors
     /// Returns an error when the text does not match the pattern.
@@ -71,20 +71,21 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// Key of a conversation: actor, workload and session.
+/// The key of a conversation: workload, owner and session.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConversationKey {
-    /// Workload.
+    /// The workload of the conversation.
     pub workload: WorkloadId,
-    /// Owner: the calling actor.
+    /// The actor to which the conversation belongs.
     pub owner: ActorRef,
-    /// Session.
+    /// The identifier of the session.
     pub session: SessionId,
 }
 
 impl ConversationKey {
-    /// The key of a caller's conversation; `None` for anonymous callers and share links. Their conversations have no
-    /// owner, so guessing a session id would expose the turns of another person.
+    /// The key of a caller's conversation. Returns `None` for anonymous callers and share links, because their
+    /// conversations have no owner. A guessed session identifier would otherwise expose the turns of another
+    /// person.
     #[must_use]
     pub fn for_caller(workload: WorkloadId, owner: &ActorRef, session: SessionId) -> Option<Self> {
         match owner.kind() {
@@ -96,12 +97,12 @@ impl ConversationKey {
     }
 }
 
-/// The turns that a run receives.
+/// The scope of the earlier turns that a run receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemoryScope {
-    /// Turns of its session.
+    /// The turns of the run's session.
     Session,
-    /// Turns of all sessions of the user with the workload.
+    /// The turns of all sessions that the user has with the workload.
     User,
 }
 
@@ -116,28 +117,29 @@ impl MemoryScope {
     }
 }
 
-/// When a turn is stored.
+/// Whether runs store their turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WritePolicy {
-    /// Never; stored turns are still replayed.
+    /// Runs store no turns. Turns that are already stored are still replayed.
     Off,
-    /// When a run ends with a response.
+    /// A run stores its turn when it ends with a response.
     Auto,
 }
 
-/// Handling of personal data before a turn is stored.
+/// How personal data in a turn is handled before the turn is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PersonalDataPolicy {
     /// A turn with personal data is not stored.
     Block,
-    /// Personal data is masked.
+    /// Personal data is masked before the turn is stored.
     Mask,
-    /// Personal data is stored.
+    /// The turn is stored with its personal data.
     Allow,
 }
 
 impl PersonalDataPolicy {
-    /// Whether turns that may contain personal data are withheld. Another version of the asset may have permitted them.
+    /// Whether stored turns that may contain personal data are withheld from runs. Such turns exist if another
+    /// version of the asset allowed them.
     #[must_use]
     pub const fn requires_masked_turns(self) -> bool {
         match self {
@@ -147,38 +149,38 @@ impl PersonalDataPolicy {
     }
 }
 
-/// Handling of turns when their access contract is revoked.
+/// What happens to turns when their access contract is revoked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnRevoke {
-    /// Turns stay until they expire, but are not replayed under a revoked contract.
+    /// The turns remain stored until they expire, but they are not replayed while the contract is revoked.
     Keep,
-    /// Turns are erased with the revocation.
+    /// The turns are erased when the contract is revoked.
     Erase,
 }
 
-/// Memory settings of an asset version.
+/// The memory settings of an asset version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryConfig {
-    /// Scope of the replayed turns.
+    /// The scope of the replayed turns.
     pub scope: MemoryScope,
-    /// Maximum number of stored and replayed turns.
+    /// The maximum number of stored and replayed turns.
     pub max_turns: u32,
-    /// Retention in days.
+    /// The retention of a turn, in days.
     pub retention_days: u32,
-    /// When a turn is stored.
+    /// Whether runs store their turns.
     pub write_policy: WritePolicy,
-    /// Handling of personal data.
+    /// How personal data is handled before a turn is stored.
     pub personal_data: PersonalDataPolicy,
-    /// Handling of turns when a contract is revoked.
+    /// What happens to turns when their access contract is revoked.
     pub on_revoke: OnRevoke,
 }
 
 impl MemoryConfig {
-    /// Parses a version's content.
+    /// Parses the content of a version.
     ///
     /// # Errors
-    /// Returns JSON pointers to unsupported settings. The run then stores nothing, rather than deviating from the
-    /// settings.
+    /// Returns the JSON pointers to unsupported settings. A run then uses no memory, because a partly applied
+    /// configuration would deviate from its author's intention.
     pub fn parse(content: &Value) -> Result<Self, Vec<&'static str>> {
         let text = |name| content.get(name).and_then(Value::as_str);
         let number = |name| content.get(name).and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok());
@@ -221,7 +223,7 @@ impl MemoryConfig {
             max_turns: number("max_items").unwrap_or(DEFAULT_TURNS).min(MAX_TURNS),
             retention_days: number("ttl_days").unwrap_or(DEFAULT_DAYS),
             write_policy,
-            // The default is the cautious choice.
+            // The default masks personal data, as the cautious choice.
             personal_data: match text("pii") {
                 Some("allow") => PersonalDataPolicy::Allow,
                 Some("block") => PersonalDataPolicy::Block,
@@ -235,90 +237,92 @@ impl MemoryConfig {
 /// The memory asset that a release binds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoundMemory {
-    /// Asset.
+    /// The memory asset.
     pub asset: AssetId,
-    /// Slug.
+    /// The slug of the asset.
     pub slug: String,
-    /// Settings of the bound version.
+    /// The settings of the bound version.
     pub config: MemoryConfig,
 }
 
-/// A stored turn.
+/// A stored turn of a conversation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredTurn {
-    /// Run that produced the turn.
+    /// The run that produced the turn.
     pub execution_id: ExecutionId,
-    /// Question.
+    /// The text of the user.
     pub question: String,
-    /// Response.
+    /// The text of the response.
     pub response: String,
-    /// Salted digest of both; it reveals nothing once they are erased.
+    /// The salted digest of question and response. It reveals nothing once the texts and the salt are erased.
     pub digest: [u8; 32],
-    /// Time when the turn was stored.
+    /// The time at which the turn was stored.
     pub stored_at: Timestamp,
-    /// Expiry.
+    /// The time at which the turn expires.
     pub expires_at: Timestamp,
 }
 
-/// Earlier turns of a run's conversation.
+/// The earlier turns that a run receives.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct RecalledTurns {
-    /// Latest erasure of the conversation within retention, if any. A run that started before a newer erasure writes no
-    /// turn.
+    /// The latest erasure of the conversation within the retention, if any. A run that started before a newer
+    /// erasure stores no turn.
     pub last_erasure: Option<Uuid>,
-    /// Earlier turns, oldest first.
+    /// The earlier turns, oldest first.
     pub turns: Vec<StoredTurn>,
 }
 
-/// A turn that a run submits to memory after it ended with a response.
+/// The turn that a run offers to the memory after it ended with a response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WritebackTurn {
-    /// Memory asset.
+    /// The memory asset that the release binds.
     pub memory: BoundMemory,
-    /// Latest erasure that the run has seen.
+    /// The latest erasure of the conversation that the run has read.
     pub last_erasure: Option<Uuid>,
-    /// Question.
+    /// The text of the user.
     pub question: String,
-    /// Response.
+    /// The text of the response.
     pub response: String,
 }
 
 impl WritebackTurn {
-    /// Length in bytes.
+    /// The length of question and response together, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.question.len().saturating_add(self.response.len())
     }
 }
 
-/// A turn that is written with the end of its run.
+/// A turn that is stored in the same commit as the end of its run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Writeback {
-    /// Conversation.
+    /// The key of the conversation.
     pub conversation: ConversationKey,
-    /// Turn.
+    /// The turn to store.
     pub turn: WritebackTurn,
-    /// Salt of its digest, erased with the turn.
+    /// The salt of the turn's digest, which is erased together with the turn.
     pub salt: [u8; 16],
-    /// Access contracts of the turn. It is not stored if one of them is revoked by then.
+    /// The access contracts that the turn depends on. The turn is not stored if one of them is revoked before the
+    /// commit.
     pub contracts: Vec<String>,
 }
 
 impl Writeback {
-    /// Digest that identifies the turn without revealing it.
+    /// The digest that identifies the turn without revealing its texts.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         turn_digest(&self.turn.question, &self.turn.response, self.salt)
     }
 }
 
-/// Salted digest of a turn.
+/// The salted digest of a question and a response.
 #[must_use]
 pub fn turn_digest(said: &str, answered: &str, salt: [u8; 16]) -> [u8; 32] {
     Payload { body: json!([said, answered]).to_string().into(), salt }.digest()
 }
 
-/// The question of a run as stored in memory: the last user message, otherwise its inputs.
+/// The question of a run as the memory stores it: the last user message, otherwise the `message` input, otherwise
+/// all inputs as JSON.
 #[must_use]
 pub fn question_of(inputs: &Map<String, Value>) -> String {
     let last = inputs.get("messages").and_then(Value::as_array).and_then(|messages| {
@@ -333,20 +337,20 @@ pub fn question_of(inputs: &Map<String, Value>) -> String {
     }
 }
 
-/// Erasure of all turns of a conversation that existed at the time of the decision.
+/// The erasure of all turns that a conversation had at the time of the decision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConversationErasure {
-    /// Conversation.
+    /// The key of the erased conversation.
     pub conversation: ConversationKey,
-    /// Number of turns.
+    /// The number of erased turns.
     pub turns: u32,
-    /// Fact of the erasure.
+    /// The fact of the erasure.
     pub fact: Fact,
 }
 
 impl ConversationErasure {
-    /// Erases a conversation. The fact names the owner and the number of turns; it omits the session id, which is the
-    /// caller's text.
+    /// Erases a conversation. The fact names the owner and the number of turns. It omits the session identifier,
+    /// because that is a text of the caller.
     #[must_use]
     pub fn create(conversation: ConversationKey, turns: u32, workload: &Workload, stamp: &Stamp) -> Self {
         let detail = json!({ "owner": conversation.owner.to_string(), "turns": turns });

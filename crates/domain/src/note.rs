@@ -1,24 +1,24 @@
-//! Notes and reasons: free text that people write about a decision.
+//! Notes and reasons: free texts in which people explain a decision.
 
 use crate::text::is_prose;
 
-/// Maximum length of a note or reason, in characters.
+/// The maximum length of a note or reason, in characters.
 pub const MAX_NOTE_CHARS: usize = 2_000;
 
-/// The explanation of a version, a verdict or a resolution. It is stored apart from its subject, because it is free text
-/// and may have to be erased.
+/// The explanation of a version, a verdict or a resolution. The text is stored separately from the record that it
+/// explains, because free text may have to be erased.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Note(String);
 
 impl Note {
-    /// Parses an external text: at most [`MAX_NOTE_CHARS`] characters; line breaks and tabs are the only control
+    /// Parses a text of at most [`MAX_NOTE_CHARS`] characters. Line breaks and tabs are the only control
     /// characters that it may contain.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         is_prose(text, MAX_NOTE_CHARS).then(|| Self(text.to_owned()))
     }
 
-    /// Restores a stored note without validation; the rules may have changed since it was accepted.
+    /// Restores a stored note without validation, because the rules may have changed since the note was accepted.
     #[must_use]
     pub fn from_stored(text: &str) -> Self {
         Self(text.to_owned())

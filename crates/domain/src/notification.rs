@@ -1,7 +1,9 @@
-//! Notifications: which committed fact reaches whom, on which channels, and the record of those that were not sent.
+//! Notifications: which person receives which committed fact on which channels, and records of suppressed
+//! notifications.
 //!
-//! A projector reads the audit log in its order. [`rule`] says which kinds of facts concern people, [`recipient`] whom,
-//! [`preference`] on which channels, and [`projection`] combines them into inbox rows and suppressed decisions.
+//! A projector reads the audit log in order. [`rule`] selects the kinds of facts that concern people,
+//! [`recipient`] the people, and [`preference`] the channels. [`projection`] combines the three into inbox rows
+//! and suppressed decisions.
 
 pub mod announcement;
 pub mod backlog;
@@ -23,10 +25,10 @@ pub mod recipient;
 pub mod rule;
 pub mod text;
 
-/// A channel of delivery. The chat and paging names stand for a tenant's own channels.
+/// A channel of delivery. Each tenant decides which of its own systems the chat and paging channels represent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Channel {
-    /// The inbox.
+    /// The inbox in the portal.
     Portal,
     /// E-mail.
     Email,
@@ -67,7 +69,8 @@ impl Channel {
         Self::ALL.into_iter().find(|channel| channel.as_str() == text)
     }
 
-    /// The built-in preference, for a person who set none and whose role has no default: the inbox alone.
+    /// Whether the channel is enabled for a person without own preferences whose role has no default profile. Only
+    /// the inbox is.
     #[must_use]
     pub const fn is_enabled_by_default(self) -> bool {
         match self {
@@ -77,14 +80,14 @@ impl Channel {
     }
 }
 
-/// How urgent a notification is.
+/// The urgency of a notification.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
-    /// For information.
+    /// The notification is for information.
     Info,
-    /// Somebody should look at it.
+    /// The notification needs attention.
     Warning,
-    /// Somebody should act now.
+    /// The notification needs immediate action.
     Critical,
 }
 
@@ -109,17 +112,17 @@ impl Severity {
     }
 }
 
-/// Whether the tenant has the advanced notification tier: digests, announcements, and preferences of workloads and
-/// environments.
+/// The notification tier of a tenant. The advanced tier adds digests, announcements, and preferences for workloads
+/// and environments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tier {
-    /// Preferences of workloads and environments do not count.
+    /// Preferences for workloads and environments have no effect.
     Standard,
-    /// All scopes count.
+    /// Preferences of all scopes have effect.
     Advanced,
 }
 
-/// A notification setting of a tenant that is off.
+/// A required notification setting of the tenant is off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the tenant setting {} is off", .0.as_str())]
 pub struct SettingOff(pub Setting);

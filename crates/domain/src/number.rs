@@ -3,10 +3,10 @@
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Number, Value};
 
-/// The largest integer that every JSON reader represents exactly, 2^53 - 1.
+/// The largest integer that every JSON parser represents exactly: 2^53 - 1.
 pub(crate) const LARGEST_EXACT: u64 = (1 << 53) - 1;
 
-/// The non-negative whole number in any notation; `None` for other numbers.
+/// Converts a non-negative whole number in any notation; `None` for other numbers.
 #[must_use]
 pub(crate) fn as_whole(number: &Number) -> Option<u64> {
     if let Some(whole) = number.as_u64() {
@@ -23,13 +23,13 @@ pub(crate) fn as_whole(number: &Number) -> Option<u64> {
 /// Deserializes an optional whole number in any notation.
 ///
 /// # Errors
-/// When the value is not a whole number.
+/// If the value is not a whole number.
 pub(crate) fn optional_whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let number = Option::<Number>::deserialize(deserializer)?;
     number.map(|number| as_whole(&number).ok_or_else(|| D::Error::custom("expected a whole number"))).transpose()
 }
 
-/// Rewrites whole numbers as integers, the canonical JSON form.
+/// Rewrites whole numbers as integers, which is the canonical form in JSON.
 pub(crate) fn normalize(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {

@@ -1,7 +1,8 @@
-//! Policies: whether a run is allowed, and with which obligations.
+//! Policies: they decide whether a run is allowed, and which obligations it has.
 //!
-//! Decisions are pure and fail closed: a condition that cannot be evaluated denies. Conditions are compiled and bounded
-//! when a version is created, so that each stored bundle can be evaluated (contract: policy rules, CEL).
+//! Decisions are pure and fail closed: a condition that cannot be evaluated denies the run. Conditions are
+//! compiled and limited when a version is created, so that each stored bundle can be evaluated (contract: policy
+//! rules, CEL).
 
 mod bundle;
 mod condition;
@@ -28,66 +29,66 @@ pub use scenario::{DecisionPart, Difference, Scenario};
 pub use unreachable::Unreachable;
 pub use variables::MAX_STEPS;
 
-/// The reason of a decision without a matching rule.
+/// The reason code of a decision for which no rule matched.
 pub const NO_MATCHING_RULE: &str = "no_matching_rule";
-/// The reason of a decision with a failed condition.
+/// The reason code of a decision for which a condition could not be evaluated.
 pub const EVALUATION_ERROR: &str = "policy_evaluation_error";
 
 /// The input of a policy decision.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyInput<'a> {
-    /// The actor: the CEL variable `actor`.
+    /// The actor, in CEL the variable `actor`.
     pub actor: PolicyActor<'a>,
-    /// The workload: `workload`.
+    /// The workload, in CEL the variable `workload`.
     pub workload: PolicyWorkload<'a>,
-    /// The release: `release`.
+    /// The release, in CEL the variable `release`.
     pub release: PolicyRelease<'a>,
-    /// The run's inputs: `inputs`.
+    /// The inputs of the run, in CEL the variable `inputs`.
     pub inputs: &'a Map<String, Value>,
-    /// The environment: `environment`.
+    /// The environment, in CEL the variable `environment`.
     pub environment: &'a str,
-    /// The lane: `lane`.
+    /// The lane, in CEL the variable `lane`.
     pub lane: &'a str,
-    /// The time: `now`.
+    /// The time, in CEL the variable `now`.
     pub now: Timestamp,
 }
 
-/// The variable `actor`.
+/// The actor of the run, which conditions read as the variable `actor`.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PolicyActor<'a> {
-    /// `actor.ref`, such as `user:ada`.
+    /// The CEL field `actor.ref`, such as `user:ada`.
     pub reference: &'a str,
-    /// `actor.type`, such as `user`.
+    /// The CEL field `actor.type`, such as `user`.
     pub kind: &'a str,
-    /// `actor.groups`.
+    /// The CEL field `actor.groups`.
     pub groups: &'a [String],
-    /// `actor.roles`.
+    /// The CEL field `actor.roles`.
     pub roles: &'a [String],
 }
 
-/// The variable `workload`.
+/// The workload of the run, which conditions read as the variable `workload`.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PolicyWorkload<'a> {
-    /// `workload.slug`.
+    /// The CEL field `workload.slug`.
     pub slug: &'a str,
-    /// `workload.owner_ref`.
+    /// The CEL field `workload.owner_ref`.
     pub owner_ref: &'a str,
-    /// `workload.workload_id`.
+    /// The CEL field `workload.workload_id`.
     pub workload_id: &'a str,
 }
 
-/// The variable `release`.
+/// The release of the run, which conditions read as the variable `release`.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PolicyRelease<'a> {
-    /// `release.release_id`.
+    /// The CEL field `release.release_id`.
     pub release_id: &'a str,
-    /// `release.state`.
+    /// The CEL field `release.state`.
     pub state: &'a str,
-    /// `release.environment`.
+    /// The CEL field `release.environment`.
     pub environment: &'a str,
 }
 
-/// The outcome of a policy, in ascending order of strictness.
+/// The outcome of a policy decision, ordered by strictness.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -120,19 +121,19 @@ impl Outcome {
     }
 }
 
-/// An obligation of a run.
+/// A duty that a policy imposes on a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Obligation {
-    /// Keep the messages as evidence.
+    /// Record the messages as evidence.
     RecordTranscript,
     /// Mask personal data in the output.
     RedactOutput,
     /// Fail unless the answer cites a retrieved document.
     RequireCitation,
-    /// Notify the owner.
+    /// Notify the owner of the workload.
     NotifyOwner,
-    /// Require a review before the output is shown.
+    /// Require a person's verdict before the output is shown.
     HumanReview,
 }
 
@@ -163,28 +164,29 @@ impl Obligation {
 /// A rule whose condition could not be evaluated.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FailedRule {
-    /// The rule's id.
+    /// The identifier of the rule.
     pub rule: String,
-    /// The name of a field that the condition reads and the inputs lack, if that is the cause.
+    /// The name of the missing field, if the failure's cause is a field that the condition reads and the inputs
+    /// lack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_field: Option<String>,
 }
 
-/// Maximum number of failed rules that a decision reports.
+/// The maximum number of failed rules that a decision reports.
 pub const MAX_FAILED_RULES: usize = 20;
 
 /// A policy decision with its reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PolicyDecision {
-    /// The outcome.
+    /// The outcome of the decision.
     pub outcome: Outcome,
-    /// The deciding rule's reason, or a reason of this module.
+    /// The reason code of the deciding rule, or a constant of this module if no rule decided.
     pub reason_code: String,
-    /// The obligations; non-empty only for [`Outcome::AllowWithObligations`].
+    /// The obligations; empty unless the outcome is [`Outcome::AllowWithObligations`].
     pub obligations: Vec<Obligation>,
-    /// Ids of the matching rules, in bundle order.
+    /// The identifiers of the matching rules, in bundle order.
     pub matched_rules: Vec<String>,
-    /// The first rules that could not be evaluated; non-empty only if the reason is [`EVALUATION_ERROR`].
+    /// The first rules that could not be evaluated; empty unless the reason code is [`EVALUATION_ERROR`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_rules: Vec<FailedRule>,
 }
@@ -193,14 +195,14 @@ pub struct PolicyDecision {
 #[derive(Clone, PartialEq, Debug)]
 pub struct CompiledPolicy {
     rules: Vec<Rule>,
-    /// The fast-path form of each rule's condition, where one exists.
+    /// The fast-path form of each rule's condition, if the condition has one.
     fast_paths: Vec<Option<FastPath>>,
-    /// The variables that conditions read; no others are computed.
+    /// The names of the variables that conditions read; only these variables are computed.
     variables_read: BTreeSet<String>,
     patterns: Patterns,
 }
 
-/// A rule: its condition and its effect.
+/// A rule, which consists of a condition and its effect.
 #[derive(Clone, PartialEq, Debug)]
 struct Rule {
     id: String,
@@ -211,8 +213,8 @@ struct Rule {
 }
 
 impl Rule {
-    /// The failure of the rule. A field's name is reported only if the rule's source has it, because other names are data
-    /// of the run.
+    /// The failure of the rule. The name of a missing field is reported only if it occurs in the rule's source,
+    /// because any other name is data of the run.
     fn failed(&self, error: EvaluationError) -> FailedRule {
         let missing_field = match error {
             EvaluationError::MissingField(name) => Some(name).filter(|name| self.condition.mentions_field(name)),
@@ -229,32 +231,32 @@ impl CompiledPolicy {
         Self { rules, fast_paths, variables_read, patterns }
     }
 
-    /// Every obligation that a rule can impose.
+    /// Every obligation that a rule of the bundle can impose.
     pub fn obligations(&self) -> impl Iterator<Item = Obligation> {
         self.rules.iter().flat_map(|rule| rule.obligations.iter().copied())
     }
 
-    /// The rules that read inputs without a test for their presence, with the names of these inputs.
+    /// The rules that read inputs without testing whether the inputs exist, each with the names of these inputs.
     pub fn required_inputs(&self) -> impl Iterator<Item = (&str, BTreeSet<String>)> {
         let named = |rule: &'_ Rule| rule.condition.required_inputs();
         self.rules.iter().map(move |rule| (rule.id.as_str(), named(rule))).filter(|(_, inputs)| !inputs.is_empty())
     }
 
-    /// The maximum memory of the compiled patterns, in bytes. It far exceeds their source length.
+    /// The maximum memory of the compiled patterns in bytes, which far exceeds the length of their sources.
     #[must_use]
     pub fn pattern_bytes(&self) -> usize {
         self.patterns.max_bytes()
     }
 
-    /// Decides. A matching deny rule wins; then an evaluation error denies; then obligations are combined; then an
-    /// allow rule suffices; without a matching rule the decision is deny. The reason is that of the first rule of the
-    /// winning kind.
+    /// Decides about a run. The precedence is: a matching deny rule, an evaluation error (which denies), rules
+    /// with obligations (which are combined), an allow rule. If no rule matches, the run is denied. The reason
+    /// code is the code of the first rule with the winning precedence.
     #[must_use]
     pub fn decide(&self, input: &PolicyInput<'_>) -> PolicyDecision {
         self.decide_within(input, MAX_STEPS).0
     }
 
-    /// Decides within a step budget, and returns the remaining steps.
+    /// Decides within a budget of steps, and returns the remaining steps.
     fn decide_within(&self, input: &PolicyInput<'_>, steps: u64) -> (PolicyDecision, u64) {
         let mut matched: Vec<&Rule> = Vec::new();
         let mut failed: Vec<FailedRule> = Vec::new();
@@ -271,12 +273,12 @@ impl CompiledPolicy {
     }
 }
 
-/// Evaluates conditions of a bundle for one input, within the steps of all of them together.
+/// Evaluates the conditions of a bundle for one input, within one budget of steps for all conditions.
 struct Evaluator<'p> {
     policy: &'p CompiledPolicy,
     input: &'p PolicyInput<'p>,
     steps: u64,
-    /// Constant rules and fast paths need no conversion, so the input is converted on first use.
+    /// The converted input. It is created on first use, because constant rules and fast paths do not need it.
     evaluation: Option<Evaluation>,
 }
 
@@ -285,7 +287,7 @@ impl<'p> Evaluator<'p> {
         Self { policy, input, steps, evaluation: None }
     }
 
-    /// Whether a condition holds that reads no other variables than the rules of the bundle.
+    /// Whether a condition holds. The condition must not read variables that no rule of the bundle reads.
     fn try_holds(&mut self, condition: &Condition, plain: Option<&FastPath>) -> Result<bool, EvaluationError> {
         let expression = match condition {
             Condition::Always => return Ok(true),
@@ -343,7 +345,8 @@ fn append_missing<T: Clone + PartialEq>(all: &mut Vec<T>, more: &[T]) {
     }
 }
 
-/// The stricter of two decisions of a run. The first keeps its reason on a tie, and obligations are combined.
+/// The stricter of two decisions of a run, with the obligations of both decisions. If both are equally strict, the
+/// reason of the first decision remains.
 #[must_use]
 pub fn strictest(first: PolicyDecision, second: PolicyDecision) -> PolicyDecision {
     let (mut stricter, milder) = if second.outcome > first.outcome { (second, first) } else { (first, second) };

@@ -1,7 +1,7 @@
-//! Prompt templates: text with tokens that one pass fills.
+//! Prompt templates: texts with tokens that rendering replaces in one pass.
 //!
-//! Rendering never parses an inserted value, so caller input cannot become a token. Refusals name the byte offset of
-//! the token, and of an argument its name (spec: prompt template grammar).
+//! Rendering never parses an inserted value, so the input of a caller cannot become a token. A refusal contains
+//! the byte offset of the token, and the name of an affected argument (spec: prompt template grammar).
 
 pub mod composition;
 pub mod grammar;
@@ -11,9 +11,11 @@ use grammar::TemplateSegment;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Maximum length of a rendered prompt, in bytes. A short template can repeat a long value many times.
+/// The maximum length of a rendered prompt, in bytes. The limit is necessary because a short template can repeat a
+/// long value many times.
 pub const MAX_RENDERED_BYTES: usize = 4 << 20;
-/// Maximum number of distinct assets that a template includes; creating a version looks up each of them.
+/// The maximum number of distinct assets that a template includes. The creation of a version looks up each of
+/// them.
 pub const MAX_INCLUDED_ASSETS: usize = 32;
 
 /// A parsed prompt template.
@@ -28,16 +30,16 @@ pub struct PromptTemplate {
 /// A declared variable of a template.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variable {
-    /// Name in tokens and arguments.
+    /// The name of the variable in tokens and arguments.
     pub name: String,
-    /// Type of its values.
+    /// The type of the variable's values.
     pub kind: VariableKind,
 }
 
 /// The type of a variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VariableKind {
-    /// A text; the default.
+    /// A text, which is the default type.
     String,
     /// A number.
     Number,
@@ -51,7 +53,7 @@ impl VariableKind {
     /// Every type.
     pub const ALL: [Self; 4] = [Self::String, Self::Number, Self::Boolean, Self::Array];
 
-    /// The spelling in content.
+    /// The wire form in content.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -62,7 +64,7 @@ impl VariableKind {
         }
     }
 
-    /// Parses the spelling; `None` for any other text.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
@@ -81,67 +83,67 @@ impl VariableKind {
 /// A reference to an asset that a template includes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct IncludedAsset {
-    /// Slug of the asset.
+    /// The slug of the asset.
     pub slug: Slug,
-    /// Version label; `None` resolves to the current version when the release leaves draft.
+    /// The version label; `None` resolves to the current version when the release leaves draft.
     pub label: Option<String>,
 }
 
-/// Why a template or its rendering is refused. Offsets are bytes from the start of the template.
+/// The reason why a template or its rendering is refused. Offsets count bytes from the start of the template.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PromptRefusal {
     /// A token is malformed or names an undeclared variable.
     #[error("a token is malformed or names an undeclared variable")]
     MalformedToken {
-        /// Start of the token.
+        /// The start of the token.
         offset: usize,
     },
     /// A referenced asset does not exist or is not visible to the caller.
     #[error("a referenced asset is unknown")]
     UnknownAsset {
-        /// Start of the token.
+        /// The start of the token.
         offset: usize,
     },
     /// A referenced asset belongs to another workspace.
     #[error("a referenced asset belongs to another workspace")]
     CrossWorkspace {
-        /// Start of the token.
+        /// The start of the token.
         offset: usize,
     },
-    /// The body of a referenced asset contains a reference.
+    /// The body of a referenced asset contains a reference, which is not allowed.
     #[error("a referenced asset contains a reference itself")]
     NestedReference {
-        /// Start of the outer token.
+        /// The start of the token that includes the asset.
         offset: usize,
     },
-    /// The template does not allow the command.
+    /// The template does not list the command as allowed.
     #[error("the template does not allow this command")]
     CommandNotAllowed {
-        /// Start of the token.
+        /// The start of the token.
         offset: usize,
     },
     /// A value does not have the type of its variable.
     #[error("the argument `{name}` is not of type {}", .kind.as_str())]
     ArgumentType {
-        /// The name of the variable. The template declares it, so it is no data of the caller.
+        /// The name of the variable. It is safe to show, because the template and not the caller defines it.
         name: String,
         /// The declared type.
         kind: VariableKind,
-        /// Start of the token.
+        /// The start of the token.
         offset: usize,
     },
-    /// A variable has no value.
+    /// An argument for a variable is missing.
     #[error("the argument `{name}` is missing")]
     ArgumentMissing {
         /// The name of the variable or placeholder in the template.
         name: String,
-        /// Start of the token.
+        /// The start of the token.
         offset: usize,
     },
-    /// Too many tokens, or a rendered text beyond the limit.
+    /// The template has too many tokens, or the rendered text exceeds the limit.
     #[error("the prompt is too large")]
     TooLarge {
-        /// Start of the token that exceeds the limit.
+        /// The start of the token at which the limit is exceeded.
         offset: usize,
     },
     /// The content is not a prompt template.
@@ -166,7 +168,7 @@ impl PromptRefusal {
         }
     }
 
-    /// Byte offset of the token in the template; `None` when the whole content is refused.
+    /// The byte offset of the token in the template; `None` when the whole content is refused.
     #[must_use]
     pub const fn offset(&self) -> Option<usize> {
         match self {
@@ -184,10 +186,10 @@ impl PromptRefusal {
 }
 
 impl PromptTemplate {
-    /// Parses content that passed the schema of its kind.
+    /// Parses content that has passed the schema of its kind.
     ///
     /// # Errors
-    /// Returns a refusal when a token is malformed, names an undeclared variable, or names a command that is not
+    /// Returns a refusal when a token is malformed, or names an undeclared variable or a command that is not
     /// allowed.
     pub fn parse(content: &Value) -> Result<Self, PromptRefusal> {
         let text = content.get("system_prompt").and_then(Value::as_str).ok_or(PromptRefusal::NotATemplate)?;
@@ -223,7 +225,7 @@ impl PromptTemplate {
         Ok(Self { text_bytes: text.len(), output_schema, segments: pieces, variables })
     }
 
-    /// Every reference with the offset of its token, in the order of the text.
+    /// Every reference to an asset with the offset of its token, in text order.
     pub fn references(&self) -> impl Iterator<Item = (&IncludedAsset, usize)> {
         self.segments.iter().filter_map(|piece| match piece {
             TemplateSegment::Asset { reference, offset } => Some((reference, *offset)),
@@ -234,13 +236,13 @@ impl PromptTemplate {
         })
     }
 
-    /// The declared variables.
+    /// The variables that the template declares.
     #[must_use]
     pub fn variables(&self) -> &[Variable] {
         &self.variables
     }
 
-    /// Distinct references, each with the offset of its first token, in the order of the text.
+    /// The distinct references to assets, each with the offset of its first token, in text order.
     #[must_use]
     pub fn distinct_references(&self) -> Vec<(&IncludedAsset, usize)> {
         let mut seen = BTreeSet::new();
@@ -248,10 +250,10 @@ impl PromptTemplate {
     }
 }
 
-/// The names of the arguments in a template text, each once, in the order of the text.
+/// The distinct names of the arguments in a template text, in text order.
 ///
 /// # Errors
-/// When a token is malformed.
+/// If a token is malformed.
 pub fn argument_names(text: &str) -> Result<Vec<String>, PromptRefusal> {
     let mut names: Vec<String> = Vec::new();
     for segment in grammar::scan(text)? {

@@ -1,7 +1,8 @@
-//! Rate limiting of anonymous requests: a burst, then a steady rate.
+//! Rate limiting of anonymous requests: a burst, and then a sustained rate.
 //!
-//! The algorithm is the generic cell rate algorithm. Each request advances the client's theoretical arrival time by one
-//! interval, and is refused if it would lie further ahead than a burst. This time is the only state per client.
+//! The algorithm is the generic cell rate algorithm. Each request advances the client's theoretical arrival time
+//! by one interval. A request is refused if the new time would exceed the present by more than a burst. This time
+//! is the only state that is stored for a client.
 
 use crate::{id::WorkloadId, store::StoreError, tenant::TenantScope};
 use async_trait::async_trait;
@@ -10,15 +11,16 @@ use std::{
     time::Duration,
 };
 
-/// The IPv6 prefix length that identifies a client, because one client controls all addresses of such a network.
+/// The length of the IPv6 prefix that identifies a client. A client typically controls all addresses with the same
+/// prefix.
 const IPV6_PREFIX_BITS: u32 = 64;
 
-/// The rate limiting identity of a client.
+/// The address by which rate limits identify a client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ClientAddress(IpAddr);
 
 impl ClientAddress {
-    /// The client of an address: the address itself for IPv4 in either notation, the network for IPv6.
+    /// The client with an address: the address itself for IPv4 (also IPv4-mapped IPv6), or the network for IPv6.
     #[must_use]
     pub fn from_ip(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
@@ -31,29 +33,29 @@ impl ClientAddress {
     }
 }
 
-/// A request quota.
+/// The quota of requests of a rate limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quota {
-    /// Sustained requests per minute; at least one.
+    /// The sustained number of requests per minute; at least one.
     pub per_minute: u32,
-    /// Requests at once; at least one.
+    /// The number of requests that are allowed at once; at least one.
     pub burst: u32,
 }
 
 impl Quota {
-    /// The interval between requests at the sustained rate.
+    /// The time between two requests at the sustained rate.
     #[must_use]
     pub fn interval(self) -> Duration {
         Duration::from_secs(60) / self.per_minute.max(1)
     }
 
-    /// The duration of a burst at the sustained rate.
+    /// The time that a burst of requests takes at the sustained rate.
     #[must_use]
     pub fn burst_duration(self) -> Duration {
         self.interval() * self.burst.max(1)
     }
 
-    /// The number of requests available at once when the theoretical arrival time lies `ahead`.
+    /// The number of requests that are allowed now, if the theoretical arrival time is `ahead` of the present.
     #[must_use]
     pub fn available(self, ahead: Duration) -> u32 {
         let free = self.burst_duration().saturating_sub(ahead).as_nanos() / self.interval().as_nanos().max(1);
@@ -61,17 +63,18 @@ impl Quota {
     }
 }
 
-/// The key of a rate limit: a client and a resource.
+/// The subject of a rate limit: a client together with a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RateLimitKey {
-    /// Requests to a public workload.
+    /// Requests of a client to a public workload.
     PublicWorkload(WorkloadId, ClientAddress),
-    /// Attempts with unknown tokens.
+    /// Requests of a client with unknown tokens.
     UnknownTokens(ClientAddress),
 }
 
 impl RateLimitKey {
-    /// The storage key, a hash from which addresses can be recovered only by exhaustive search.
+    /// The key under which the state is stored. It is a hash, from which an address can be recovered only by
+    /// exhaustive search.
     #[must_use]
     pub fn storage_key(&self) -> [u8; 32] {
         let (name, ClientAddress(address)) = match self {
@@ -85,32 +88,32 @@ impl RateLimitKey {
 /// The result of a rate limit check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RateLimitDecision {
-    /// The request was counted.
+    /// The request is within the quota and was counted.
     Allowed,
-    /// The request exceeds the quota and was not counted.
+    /// The request exceeds the quota, and was not counted.
     Refused(RateLimitRefusal),
 }
 
 /// The details of a refused request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RateLimitRefusal {
-    /// The quota.
+    /// The quota that the request exceeded.
     pub quota: Quota,
     /// The time until the next request is allowed.
     pub retry_after: Duration,
 }
 
-/// Stores rate limits for all processes.
+/// Stores the state of rate limits, shared by all processes.
 #[async_trait]
 pub trait RateLimitStore: Send + Sync {
-    /// Counts a request if the quota allows it, by the database's clock.
+    /// Counts a request if the quota allows it, according to the clock of the database.
     async fn try_acquire(
         &self,
         scope: TenantScope,
         counted: &RateLimitKey,
         quota: Quota,
     ) -> Result<RateLimitDecision, StoreError>;
-    /// Deletes clients without pending intervals; returns their number.
+    /// Deletes the state of clients whose full burst is available again, and returns their number.
     async fn delete_idle(&self) -> Result<u64, StoreError>;
 }
 

@@ -1,11 +1,13 @@
 //! Redaction: masks personal data in the output of a run (contract: `redact_output`).
 //!
-//! Each match becomes a fixed mask such as `[email]`. Redaction counts the matches and stores no matched text. Every
-//! pattern has a bounded length and is matched only at the start of a word, so the time is linear in the text.
+//! Each match is replaced by a fixed mask such as `[email]`. Redaction counts the matches, but stores no matched
+//! text. Every pattern has a maximum length and is matched only at the start of a word. Therefore the time is
+//! linear in the length of the text.
 //!
-//! INVARIANT: redaction is idempotent. No pattern matches a bracket, each starts and ends at a word boundary in any
-//! context, and redaction masks every match. A pattern reads at most one character beyond its match, because a later
-//! mask may replace the neighbour. A pattern that reads further requires characters that no mask begins or ends with.
+//! INVARIANT: redaction is idempotent. No pattern matches a bracket, every match starts and ends at a word
+//! boundary in any context, and every match is masked. A pattern reads at most one character beyond its match,
+//! because a later mask may replace the neighbouring text. A pattern that reads further requires characters with
+//! which no mask starts or ends.
 
 mod card;
 mod email;
@@ -29,17 +31,17 @@ pub use national_id::NationalId;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PersonalDataClass {
-    /// Email address.
+    /// An email address.
     Email,
-    /// Phone number.
+    /// A phone number.
     Phone,
-    /// Payment card number.
+    /// A payment card number.
     Card,
-    /// International bank account number.
+    /// An international bank account number.
     Iban,
-    /// IP address.
+    /// An IP address.
     Ip,
-    /// National identifier of a person.
+    /// A national identifier of a person.
     NationalId,
 }
 
@@ -47,7 +49,7 @@ impl PersonalDataClass {
     /// Every class.
     pub const ALL: [Self; 6] = [Self::Email, Self::Phone, Self::Card, Self::Iban, Self::Ip, Self::NationalId];
 
-    /// The spelling in evidence.
+    /// The name of the class in evidence.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -60,7 +62,7 @@ impl PersonalDataClass {
         }
     }
 
-    /// The mask.
+    /// The text that replaces a match of the class.
     #[must_use]
     pub const fn mask(self) -> &'static str {
         match self {
@@ -74,20 +76,20 @@ impl PersonalDataClass {
     }
 }
 
-/// Number of masked matches by class. It does not reveal the matches, so evidence may contain it; its JSON is an object
-/// such as `{"email": 2}`.
+/// The number of matches by class. Evidence may contain it, because it does not reveal the matched texts. Its JSON
+/// is an object such as `{"email": 2}`.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 #[serde(transparent)]
 pub struct MatchCounts(BTreeMap<PersonalDataClass, u64>);
 
 impl MatchCounts {
-    /// Number of matches of a class.
+    /// The number of matches of a class.
     #[must_use]
     pub fn of(&self, class: PersonalDataClass) -> u64 {
         self.0.get(&class).copied().unwrap_or_default()
     }
 
-    /// Total number of matches.
+    /// The total number of matches of all classes.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.values().sum()
@@ -99,12 +101,12 @@ impl MatchCounts {
         self.0.is_empty()
     }
 
-    /// The classes with their numbers of matches.
+    /// The classes that have matches, each with its number of matches.
     pub fn iter(&self) -> impl Iterator<Item = (PersonalDataClass, u64)> {
         self.0.iter().map(|(class, count)| (*class, *count))
     }
 
-    /// Adds the counts of another text.
+    /// Adds the numbers of matches in another text.
     pub fn add(&mut self, other: &Self) {
         for (class, count) in other.iter() {
             *self.0.entry(class).or_default() += count;
@@ -116,50 +118,51 @@ impl MatchCounts {
     }
 }
 
-/// A redacted text.
+/// The result of redacting a text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redaction {
-    /// The text with masks.
+    /// The text, in which masks replace the matches.
     pub text: String,
-    /// Number of matches by class.
+    /// The number of matches by class.
     pub counts: MatchCounts,
 }
 
-/// Masks personal data.
+/// Masks personal data in texts and values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redactor {
     national_ids: Vec<NationalId>,
-    /// Classes that are counted and not masked.
+    /// The classes whose matches are counted but not masked.
     unmasked: Vec<PersonalDataClass>,
 }
 
 impl Default for Redactor {
-    /// A redactor with every national identifier; each has a distinctive form.
+    /// A redactor for every scheme of national identifiers, because each scheme has a distinctive form.
     fn default() -> Self {
         Self::new(&NationalId::ALL)
     }
 }
 
 impl Redactor {
-    /// A redactor with these national identifiers and all other classes.
+    /// A redactor for these schemes of national identifiers, and for all other classes of personal data.
     #[must_use]
     pub fn new(national_ids: &[NationalId]) -> Self {
         Self { national_ids: national_ids.to_vec(), unmasked: Vec::new() }
     }
 
-    /// A copy that counts the given classes without masking them.
+    /// A copy of this redactor that counts the matches of the given classes without masking them.
     #[must_use]
     pub fn without_masking(&self, spared: &[PersonalDataClass]) -> Self {
         Self { national_ids: self.national_ids.clone(), unmasked: spared.to_vec() }
     }
 
-    /// Masks a text, in its raw and in its normalized form.
+    /// Masks the matches in the original text and in its normalized form, in which hidden characters are removed.
     #[must_use]
     pub fn redact_text(&self, text: &str) -> Redaction {
         let mut found = MatchCounts::default();
         let is_disguised = matches!(normalize(text), Cow::Owned(_));
-        // The normalized form comes first: in the raw form a hidden character may leave the start of an address before
-        // its mask. A hidden character may also separate two matches, so masking the raw form can expose another match.
+        // The normalized form is masked first, because in the original text a hidden character could split an
+        // address and leave a part unmasked. It is masked again last, because a mask in the original text can
+        // expose another match.
         let seen = match is_disguised {
             true => Cow::Owned(self.mask_view(text, View::Normalized, &mut found)),
             false => Cow::Borrowed(text),
@@ -171,14 +174,15 @@ impl Redactor {
         Redaction { text, counts: found }
     }
 
-    /// Masks the matches in one view of a text.
+    /// Masks the matches in one view of a text: the original or the normalized form.
     fn mask_view(&self, text: &str, sight: View, found: &mut MatchCounts) -> String {
         let text = self.mask_emails(text, sight, found);
         let seen = sight.apply(&text);
         let mut rewriting = Replacer::new(&text, &seen);
         self.find_words(&seen, |class, range| self.mask_match(class, range, sight, &mut rewriting, found));
         let masked = rewriting.finish();
-        // A masked word may end the domain of an address: the digits of a card cannot be its last label.
+        // A mask can end the domain of an address before it. For example, an address before a card number is only
+        // recognized once the card number is masked, because digits cannot be the last label of a domain.
         match masked == text || self.unmasked.contains(&PersonalDataClass::Email) {
             true => masked,
             false => self.mask_emails(&masked, sight, found),
@@ -192,8 +196,8 @@ impl Redactor {
         rewriting.finish()
     }
 
-    /// Masks a match, or leaves it when its class is excluded. The raw view has counted an excluded match that is not
-    /// disguised.
+    /// Masks a match, unless its class is excluded. Excluded matches remain in the text, so each is counted in one
+    /// view only: disguised ones in the normalized view, all others in the original view.
     fn mask_match(
         &self,
         class: PersonalDataClass,
@@ -214,10 +218,10 @@ impl Redactor {
         }
     }
 
-    /// Masks every text of a value, including the keys of objects, and numbers that match as a whole. A member whose
-    /// key names a phone is masked when its value consists of digits.
+    /// Masks every text of a value, including the keys of objects, and numbers that match as a whole. If a key
+    /// indicates a phone number, a value of digits is masked as a phone number.
     ///
-    /// Two keys may get the same mask. A suffix keeps both members: the second becomes `[email] 2`.
+    /// If two keys become the same mask, a suffix distinguishes them: the second becomes `[email] 2`.
     pub fn redact(&self, value: &mut Value) -> MatchCounts {
         let mut found = MatchCounts::default();
         self.redact_value(None, value, &mut found);
@@ -234,7 +238,7 @@ impl Redactor {
                     *value = Value::String(redaction.text);
                     found.increment(class);
                 } else if redaction.text == digits {
-                    // All digits form one word, so an excluded match covers the whole number.
+                    // The digits form a single word, so a match of an excluded class covers the whole number.
                     found.add(&redaction.counts);
                 }
             }
@@ -251,7 +255,7 @@ impl Redactor {
         }
     }
 
-    /// Masks a text, with the class that its key implies.
+    /// Masks a text. If its key indicates a phone number, a text of digits is masked as a phone number.
     fn redact_with_key(&self, key: Option<&str>, text: &str) -> Redaction {
         if key.is_some_and(|key| phone::names_phone(&normalize(key))) && phone::is_bare_number(text) {
             let mut found = MatchCounts::default();
@@ -293,7 +297,7 @@ impl Redactor {
         }
     }
 
-    /// Reports matches at the starts of words, in the order of the text.
+    /// Reports the matches that start at word starts, in text order.
     fn find_words(&self, text: &str, mut found: impl FnMut(PersonalDataClass, Range<usize>)) {
         let mut place = Position::start(text);
         while place.next_char().is_some() {
@@ -307,7 +311,8 @@ impl Redactor {
         }
     }
 
-    /// The class and end of a match at this position. The first match wins; patterns with stricter checks come first.
+    /// The class and the end of the match at this position, if any. The first matching pattern decides, so
+    /// patterns with stricter checks are tried first.
     fn match_at(&self, place: Position<'_>) -> Option<(PersonalDataClass, usize)> {
         if !place.may_start_match() {
             return None;
@@ -321,7 +326,7 @@ impl Redactor {
     }
 }
 
-/// A view of a text.
+/// The form of a text in which matches are searched.
 #[derive(Clone, Copy, Debug)]
 enum View {
     Normalized,
@@ -338,7 +343,7 @@ impl View {
     }
 }
 
-/// The digits of an integer, regardless of spelling and sign.
+/// The digits of an integer without sign, whatever its notation.
 fn integer_digits(number: &serde_json::Number) -> Option<String> {
     let whole = number::as_whole(number).or_else(|| number.as_i64().map(i64::unsigned_abs))?;
     Some(whole.to_string())

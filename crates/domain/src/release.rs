@@ -1,4 +1,5 @@
-//! Releases: exact versions bound to a workload in one environment, reviewed, approved and deployed on lanes.
+//! Releases: exact versions that are bound to a workload in one environment, then reviewed, approved and deployed
+//! on lanes.
 
 pub mod activate;
 pub mod advance;
@@ -39,13 +40,13 @@ use serde_json::json;
 pub enum StateName {
     /// Bindings can change.
     Draft,
-    /// Bindings are frozen; the release awaits verdicts.
+    /// Bindings are frozen, and the release awaits verdicts of reviewers.
     ReviewReady,
     /// The release can be activated.
     Approved,
     /// The release holds at least one lane.
     Active,
-    /// The release held lanes and was replaced on all of them.
+    /// The release held lanes, and other releases replaced it on all of them.
     Superseded,
     /// The release has ended permanently.
     Retired,
@@ -81,7 +82,7 @@ impl StateName {
 pub enum State {
     /// Bindings can change.
     Draft,
-    /// Bindings are frozen; the release awaits verdicts.
+    /// Bindings are frozen, and the release awaits verdicts of reviewers.
     ReviewReady {
         /// The digest under review.
         digest: BindingsDigest,
@@ -93,23 +94,23 @@ pub enum State {
     },
     /// The release holds at least one lane.
     Active {
-        /// The approved and running digest.
+        /// The approved digest, under which the release runs.
         digest: BindingsDigest,
     },
-    /// The release held lanes and was replaced on all of them.
+    /// The release held lanes, and other releases replaced it on all of them.
     Superseded {
-        /// The digest that ran.
+        /// The digest under which the release ran.
         digest: BindingsDigest,
     },
     /// The release has ended permanently.
     Retired {
-        /// The digest of the bindings that were frozen before; `None` if it was retired as a draft.
+        /// The digest of the frozen bindings; `None` if the release was retired as a draft.
         digest: Option<BindingsDigest>,
     },
 }
 
 impl State {
-    /// The state's name.
+    /// The name of the state.
     #[must_use]
     pub const fn name(&self) -> StateName {
         match self {
@@ -122,7 +123,7 @@ impl State {
         }
     }
 
-    /// The digest of the frozen bindings; `None` for states without frozen bindings.
+    /// The digest of the frozen bindings; `None` if the bindings are not frozen.
     #[must_use]
     pub const fn digest(&self) -> Option<&BindingsDigest> {
         match self {
@@ -135,7 +136,8 @@ impl State {
         }
     }
 
-    /// Builds the state from its stored name and digest; `None` if they contradict each other.
+    /// Builds the state from its stored name and digest; `None` if the digest is missing or not allowed for the
+    /// state.
     #[must_use]
     pub fn from_parts(name: StateName, digest: Option<BindingsDigest>) -> Option<Self> {
         match (name, digest) {
@@ -151,39 +153,39 @@ impl State {
     }
 }
 
-/// A version bound in a role, with the data that the rules need.
+/// A version that a release binds in a role, with the data that the rules of releases need.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Binding {
-    /// Its identifier.
+    /// The identifier of the binding.
     pub binding_id: BindingId,
-    /// The role: the kind of the asset.
+    /// The role, which is the kind of the bound asset.
     pub role: AssetKind,
-    /// The version.
+    /// The bound version.
     pub asset_version_id: AssetVersionId,
-    /// Its checksum.
+    /// The checksum of the version.
     pub checksum: Checksum,
-    /// Its label.
+    /// The label of the version.
     pub version_label: VersionLabel,
-    /// The asset.
+    /// The asset of the version.
     pub asset_id: AssetId,
     /// The asset's slug.
     pub asset_slug: Slug,
-    /// When it was bound.
+    /// The time at which the version was bound.
     pub created_at: Timestamp,
-    /// The actor that bound it.
+    /// The actor that bound the version.
     pub created_by: ActorRef,
 }
 
-/// A version to bind.
+/// A version that can be bound, with the data that the rules of bindings need.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BindableVersion {
-    /// The version.
+    /// The version to bind.
     pub asset_version_id: AssetVersionId,
-    /// Its checksum.
+    /// The checksum of the version.
     pub checksum: Checksum,
-    /// Its label.
+    /// The label of the version.
     pub version_label: VersionLabel,
-    /// The asset.
+    /// The asset of the version.
     pub asset_id: AssetId,
     /// The asset's slug.
     pub asset_slug: Slug,
@@ -193,7 +195,7 @@ pub struct BindableVersion {
     pub lifecycle: Lifecycle,
 }
 
-/// The maximum number of bindings of a release. All are read and shown with it, and apply to each run.
+/// The maximum number of bindings of a release. Each read of a release loads all bindings, and each run uses them.
 pub const MAX_BINDINGS: usize = 100;
 
 /// Exact versions for one workload in one environment.
@@ -203,39 +205,40 @@ pub struct Release(pub(crate) ReleaseRecord);
 /// The fields of [`Release`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReleaseRecord {
-    /// Its identifier.
+    /// The identifier of the release.
     pub release_id: ReleaseId,
-    /// The workload.
+    /// The workload that the release serves.
     pub workload_id: WorkloadId,
-    /// The workload's workspace.
+    /// The workspace of the workload.
     pub workspace_id: WorkspaceId,
     /// The environment: a slug such as `dev`.
     pub environment: Slug,
-    /// The lanes that it can be activated on.
+    /// The lanes on which the release can be activated.
     pub target_lane: TargetLane,
-    /// Its state.
+    /// The state of the release.
     pub state: State,
-    /// The policy bundle asset that it must bind, if specified.
+    /// The policy bundle asset that the release must bind, if the author named one.
     pub policy_bundle_id: Option<AssetId>,
-    /// The first holder that it replaced.
+    /// The release that this release first replaced on a lane, if any.
     pub supersedes_release_id: Option<ReleaseId>,
-    /// Its latest rollout, if any.
+    /// The latest rollout of the release, if any.
     pub rollout: Option<Rollout>,
-    /// Whether the latest evaluation of its runs recommended a rollback.
+    /// Whether the latest evaluation of the release's runs recommended a rollback.
     pub rollback_advised: bool,
     /// The bindings, oldest first.
     pub bindings: Vec<Binding>,
-    /// The resolved references of the bound contents; empty in drafts, where they are unresolved.
+    /// The resolved references of the bound contents. It is empty in drafts, whose references are not resolved
+    /// yet.
     pub references: Vec<FrozenReference>,
-    /// Verdicts on it, oldest first.
+    /// The verdicts on the release, oldest first.
     pub approvals: Vec<Approval>,
-    /// When it was drafted.
+    /// The time at which the draft was created.
     pub created_at: Timestamp,
-    /// The author.
+    /// The author of the release.
     pub created_by: ActorRef,
-    /// When it last changed.
+    /// The time of the last change.
     pub updated_at: Timestamp,
-    /// Increments with each change.
+    /// The change counter, which increments with each change.
     pub revision: Revision,
 }
 
@@ -244,22 +247,22 @@ aggregate!(Release, ReleaseRecord);
 /// The data of a new release.
 #[derive(Clone, Debug)]
 pub struct NewRelease {
-    /// Its identifier.
+    /// The identifier of the release.
     pub release_id: ReleaseId,
-    /// The workload.
+    /// The workload that the release will serve.
     pub workload_id: WorkloadId,
-    /// The workload's workspace.
+    /// The workspace of the workload.
     pub workspace_id: WorkspaceId,
-    /// The environment.
+    /// The environment of the release.
     pub environment: Slug,
-    /// The lanes that it can be activated on.
+    /// The lanes on which the release can be activated.
     pub target_lane: TargetLane,
-    /// The policy bundle asset that it must bind, if any.
+    /// The policy bundle asset that the release must bind, if any.
     pub policy_bundle_id: Option<AssetId>,
 }
 
 impl Release {
-    /// Creates a draft.
+    /// Creates a release in the state draft.
     pub fn draft(new: NewRelease, stamp: &Stamp) -> Change<Self> {
         let next = Self(ReleaseRecord {
             release_id: new.release_id,
@@ -288,7 +291,7 @@ impl Release {
     /// Binds a version.
     ///
     /// # Errors
-    /// When the release is not a draft, the role does not match or is already bound, the asset is not active, or the
+    /// If the release is not a draft, the role does not match or is already bound, the asset is not active, or the
     /// release has the maximum number of bindings.
     pub fn bind(
         &self,
@@ -338,7 +341,7 @@ impl Release {
     /// Removes a binding.
     ///
     /// # Errors
-    /// When the release is not a draft, or has no such binding.
+    /// If the release is not a draft, or has no such binding.
     pub fn unbind(&self, binding: BindingId, stamp: &Stamp) -> Result<Change<Self>, ReleaseRefusal> {
         let state = self.state.name();
         let bound = self.bindings.iter().find(|bound| bound.binding_id == binding).ok_or(ReleaseRefusal::NotBound)?;
@@ -357,7 +360,8 @@ impl Release {
         Ok(Change::replace(next, self.revision, fact))
     }
 
-    /// The valid next states. An active release can be activated on lanes that it does not hold.
+    /// The states to which the release can change. An active release can also be activated on lanes that it does
+    /// not hold.
     #[must_use]
     pub fn valid_transitions(&self, deployment: &Deployment) -> Vec<StateName> {
         match self.state.name() {
@@ -371,7 +375,8 @@ impl Release {
         }
     }
 
-    /// The same release with these references frozen, as its review would see it. It measures the plan before a decision.
+    /// A copy of the release with these references frozen, as if it were under review. Callers use it to measure
+    /// the run plan before the decision.
     #[must_use]
     pub fn with_frozen(&self, references: Vec<FrozenReference>) -> Self {
         Self(ReleaseRecord { references, ..self.0.clone() })
@@ -380,7 +385,7 @@ impl Release {
     /// Submits the draft for review, and freezes its bindings and resolved references.
     ///
     /// # Errors
-    /// When the release is not a draft, or a reference is unresolved.
+    /// If the release is not a draft, or a reference is unresolved.
     pub fn submit(
         &self,
         references: Result<Vec<FrozenReference>, Vec<UnresolvedReference>>,
@@ -403,10 +408,10 @@ impl Release {
         }
     }
 
-    /// Returns the release to draft. Its references are unresolved again.
+    /// Returns the release to draft, and discards its resolved references.
     ///
     /// # Errors
-    /// When the release does not await verdicts.
+    /// If the release does not await verdicts.
     pub fn reopen(&self, deployment: &Deployment, stamp: &Stamp) -> Result<Change<Self>, ReleaseRefusal> {
         match self.state {
             State::ReviewReady { .. } => Ok(self.transition(State::Draft, stamp)),
@@ -424,7 +429,7 @@ impl Release {
 
     fn with_state(&self, state: State, stamp: &Stamp) -> Self {
         let references = match state {
-            // INVARIANT: references are resolved exactly while bindings are frozen.
+            // INVARIANT: a release has resolved references if and only if its bindings are frozen.
             State::Draft => Vec::new(),
             State::ReviewReady { .. }
             | State::Approved { .. }
@@ -454,7 +459,7 @@ impl Release {
             "to": to.name().as_str(),
             "bindings_digest": to.digest().or_else(|| self.state.digest()).map(BindingsDigest::as_str),
         });
-        // Submitting a release requests verdicts.
+        // The submission of a release requests verdicts, so its fact notifies reviewers.
         let category = matches!(to, State::ReviewReady { .. }).then_some(FactCategory::Approvals);
         let fact = Fact::new(FactKind::ReleaseTransitioned, self.subject(), Some(self.workspace_id), stamp, detail);
         fact.with_categories(category)

@@ -12,7 +12,7 @@ pub use hold::{AdvanceInputs, HoldReason, NextLaneGates, SoakStatus};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The maximum soak: thirty days.
+/// The maximum soak in minutes, which is thirty days.
 pub const MAX_SOAK_MINUTES: u32 = 43_200;
 
 /// The lane sequence and soak time of a rollout.
@@ -24,22 +24,22 @@ pub struct RolloutPlan {
     advance_mode: AdvanceMode,
 }
 
-/// The advance mode of a rollout.
+/// Who advances a rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AdvanceMode {
-    /// A person advances it.
+    /// A person advances the rollout.
     Manual,
-    /// The rollout controller advances it after the soak, if the runs succeed.
+    /// The rollout controller advances the rollout after the soak, unless a hold reason applies.
     Automatic,
 }
 
-/// The reason a plan is refused.
+/// The reason why a rollout plan is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlanRefusal {
-    /// The plan needs at least one lane, and each lane once at most.
+    /// The plan has no lane, or a lane occurs twice.
     #[error("a plan has one to three distinct lanes")]
     Lanes,
-    /// The soak is out of range.
+    /// The soak time is too long.
     #[error("a soak lasts from 0 to 43200 minutes")]
     Soak,
 }
@@ -48,7 +48,7 @@ impl RolloutPlan {
     /// Creates a plan.
     ///
     /// # Errors
-    /// When lanes are missing or repeated, or the soak is too long.
+    /// If lanes are missing or repeated, or the soak is too long.
     pub fn new(lanes: &[Lane], soak_minutes: u32, pace: AdvanceMode) -> Result<Self, PlanRefusal> {
         let (first, later) = lanes.split_first().ok_or(PlanRefusal::Lanes)?;
         let once = |lane: &Lane| lanes.iter().filter(|other| *other == lane).count() == 1;
@@ -61,24 +61,24 @@ impl RolloutPlan {
         Ok(Self { first: *first, later: later.to_vec(), soak_minutes, advance_mode: pace })
     }
 
-    /// The lanes in sequence.
+    /// The lanes, in the sequence of the rollout.
     pub fn lanes(&self) -> impl Iterator<Item = Lane> + '_ {
         std::iter::once(self.first).chain(self.later.iter().copied())
     }
 
-    /// The first lane.
+    /// The lane on which the rollout starts.
     #[must_use]
     pub const fn first(&self) -> Lane {
         self.first
     }
 
-    /// The soak time per lane, in minutes.
+    /// The soak time of each lane, in minutes.
     #[must_use]
     pub const fn soak_minutes(&self) -> u32 {
         self.soak_minutes
     }
 
-    /// The plan in the form of facts.
+    /// The plan as JSON, for facts.
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "lane_sequence": self.lanes().collect::<Vec<_>>(),
@@ -87,13 +87,13 @@ impl RolloutPlan {
         })
     }
 
-    /// The advance mode.
+    /// Who advances the rollout.
     #[must_use]
     pub const fn advance_mode(&self) -> AdvanceMode {
         self.advance_mode
     }
 
-    /// The lane at an index; the last one beyond the sequence.
+    /// The lane at an index of the sequence, or the last lane for an index beyond the sequence.
     fn lane(&self, index: u8) -> Lane {
         self.lanes().nth(index.into()).unwrap_or_else(|| self.later.last().copied().unwrap_or(self.first))
     }
@@ -106,11 +106,11 @@ impl RolloutPlan {
 /// The status of a rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RolloutStatus {
-    /// The current lane soaks.
+    /// The rollout is soaking on its current lane.
     InProgress,
-    /// All lanes were taken.
+    /// The release has taken all lanes of the plan.
     Completed,
-    /// The release lost the current lane, or was rolled back.
+    /// The release lost the current lane or was rolled back, which ended the rollout.
     RolledBack,
 }
 
@@ -142,25 +142,25 @@ pub struct Rollout(pub(crate) RolloutRecord);
 /// The fields of [`Rollout`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutRecord {
-    /// The plan.
+    /// The plan of the rollout.
     pub plan: RolloutPlan,
-    /// The status.
+    /// The status of the rollout.
     pub status: RolloutStatus,
     /// The index of the current lane in the sequence, from zero.
     pub current_index: u8,
-    /// The deployment revision at which the current lane's soak started. Runs accepted at this revision or later count
-    /// for the lane.
+    /// The deployment revision at which the soak of the current lane started. Runs that were accepted at this
+    /// revision or later count for the soak.
     pub since_revision: Revision,
-    /// The soak start of the current lane, by the database's clock.
+    /// The start of the current lane's soak, by the clock of the database.
     pub soak_started_at: Timestamp,
-    /// The hold reasons recorded for the current lane, without duplicates.
+    /// The hold reasons that were recorded for the current lane, without duplicates.
     pub hold_reasons: Vec<HoldReason>,
 }
 
 aggregate!(Rollout, RolloutRecord);
 
 impl Rollout {
-    /// Starts a rollout at the first lane of its plan. The store sets the start time by its own clock.
+    /// Starts a rollout at the first lane of its plan. The store replaces the start time by its own clock.
     #[must_use]
     pub const fn start(plan: RolloutPlan, since_revision: Revision, now: Timestamp) -> Self {
         Self(RolloutRecord {
@@ -173,7 +173,7 @@ impl Rollout {
         })
     }
 
-    /// Sets the soak start of the current lane, if the store reports one.
+    /// Sets the start of the current lane's soak, if the store reports it.
     #[must_use]
     pub fn with_soak_start(self, moment: Option<Timestamp>) -> Self {
         Self(RolloutRecord { soak_started_at: moment.unwrap_or(self.soak_started_at), ..self.0 })
@@ -185,26 +185,27 @@ impl Rollout {
         self.status == RolloutStatus::InProgress
     }
 
-    /// The current lane.
+    /// The lane that the rollout took last, on which it soaks.
     #[must_use]
     pub fn current_lane(&self) -> Lane {
         self.plan.lane(self.current_index)
     }
 
-    /// The lane that an advance would take; `None` when it would complete the rollout, or the rollout is not in
-    /// progress.
+    /// The lane that the next advance would take. `None` if the advance would complete the rollout, or if the
+    /// rollout is not in progress.
     #[must_use]
     pub fn next_lane(&self) -> Option<Lane> {
         if self.is_in_progress() { self.plan.lane_after(self.current_index) } else { None }
     }
 
-    /// The soak end of the current lane, by the database's clock.
+    /// The end of the current lane's soak, by the clock of the database.
     #[must_use]
     pub fn soak_ends_at(&self) -> Timestamp {
         self.soak_started_at.plus(Duration::from_secs(u64::from(self.plan.soak_minutes) * 60))
     }
 
-    /// Advances by one lane, or completes after the last. The store sets the soak start by its own clock.
+    /// Advances by one lane, or completes the rollout after the last lane. The store replaces the start of the
+    /// soak by its own clock.
     #[must_use]
     pub(crate) fn advance(&self, since_revision: Revision, now: Timestamp) -> Self {
         let next = Self(RolloutRecord { hold_reasons: Vec::new(), ..self.0.clone() });

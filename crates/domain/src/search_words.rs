@@ -1,24 +1,24 @@
-//! Words, as text search compares them.
+//! The words of texts and queries, in the form in which text search compares them.
 //!
-//! Texts and queries are tokenized by the same function, here instead of in the database. Results therefore do not
-//! depend on the database's locale or query syntax: all characters except letters and digits are separators.
+//! Texts and queries are tokenized by this module, not by the database. Therefore results do not depend on the
+//! locale or the query syntax of the database. All characters except letters and digits are separators.
 
 use std::collections::{BTreeMap, BTreeSet};
 use unicode_normalization::UnicodeNormalization as _;
 
 /// The maximum length of a query, in characters.
 pub const MAX_QUERY_CHARS: usize = 256;
-/// The maximum length of a word, in characters; longer words are truncated.
+/// The maximum length of a word, in characters. Longer words are truncated.
 const MAX_WORD_CHARS: usize = 64;
 
-/// Passes each word of a text to `give`, lower-cased and in Unicode compatibility form (NFKC).
+/// Passes each word of a text to `give`, in lower case and in Unicode compatibility form (NFKC).
 fn for_each_word(text: &str, mut give: impl FnMut(String)) {
     let plain: String = text.nfkc().flat_map(char::to_lowercase).nfkc().collect();
     let parts = plain.split(|character: char| !character.is_alphanumeric());
     parts.filter(|part| !part.is_empty()).for_each(|part| give(part.chars().take(MAX_WORD_CHARS).collect()));
 }
 
-/// The frequency of each word in the texts.
+/// The number of occurrences of each word in the texts.
 #[must_use]
 pub fn count_words<'t>(texts: impl IntoIterator<Item = &'t str>) -> BTreeMap<String, u32> {
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
@@ -31,13 +31,13 @@ pub fn count_words<'t>(texts: impl IntoIterator<Item = &'t str>) -> BTreeMap<Str
     counts
 }
 
-/// The distinct words of some texts, lower-cased and in Unicode compatibility form (NFKC), so that both encodings of an
-/// accented letter are equal.
+/// The distinct words of texts, in lower case and in Unicode compatibility form (NFKC), in which both encodings of
+/// an accented letter are equal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WordSet(BTreeSet<String>);
 
 impl WordSet {
-    /// The words of the texts.
+    /// Collects the distinct words of the texts.
     #[must_use]
     pub fn from_texts<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
         let mut words = BTreeSet::new();
@@ -53,7 +53,7 @@ impl WordSet {
         self.0.is_empty()
     }
 
-    /// The words. Each consists of letters and digits only.
+    /// The words, each of which consists only of letters and digits.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
@@ -72,7 +72,7 @@ mod tests {
     fn splits_words_at_non_alphanumerics() {
         assert_eq!(words("Ticket-Classifier, tickets (v2)!"), ["classifier", "ticket", "tickets", "v2"]);
         assert_eq!(words("caf\u{e9} cafe\u{301} CAF\u{c9}"), ["caf\u{e9}"]);
-        // Letters map one to one: expansions such as ß to ss depend on the language.
+        // Each letter is mapped to a single letter, because expansions such as ß to ss depend on the language.
         assert_eq!(words("Stra\u{df}e strasse \u{dc}ber"), ["strasse", "stra\u{df}e", "\u{fc}ber"]);
         assert_eq!(words("\u{ff41}\u{ff22}\u{ff11}"), ["ab1"]);
         for nothing in ["", "%", "_%_", "'; --", ":*&|!<->()\\"] {

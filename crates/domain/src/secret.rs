@@ -1,28 +1,29 @@
-//! Secrets: references in content, values, and the port that reads them.
+//! Secrets: references in content, secret values, and the port that reads the values.
 //!
-//! A reference names a location and contains nothing of the value. A value lives only while it is in use. It has no
-//! text form, so it cannot reach a log, and its memory is wiped.
+//! A reference names the location of a secret and contains no part of its value. A value exists in memory only
+//! while it is used. The value has no text form, so that it cannot be logged, and its memory is overwritten after
+//! use.
 
 use crate::slug::Slug;
 use async_trait::async_trait;
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// Maximum length of a reference, in characters.
+/// The maximum length of a reference, in characters.
 pub const MAX_SECRET_REF_CHARS: usize = 512;
 
-/// Value of a secret.
+/// The value of a secret.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Wraps a value.
+    /// Wraps a secret value.
     #[must_use]
     pub fn new(value: String) -> Self {
         Self(Zeroizing::new(value))
     }
 
-    /// The value, for the code that sends it.
+    /// The secret value, for the code that sends it to its receiver.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -35,24 +36,24 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Reference to a tenant's secret. Every location is below a prefix of the tenant, so a reference cannot name another
-/// tenant's secret.
+/// A reference to a secret of a tenant. Each location is below a prefix of the tenant, so that a reference cannot
+/// name the secret of another tenant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SecretRef {
-    /// `env:NAME`: an environment variable of the server, prefixed with the tenant.
+    /// `env:NAME`: an environment variable of the server whose name starts with the tenant's prefix.
     Env(String),
     /// `file:name`: a file in the tenant's directory.
     File(String),
     /// `vault:path#key`: a field of a vault entry below the tenant's prefix.
     Vault {
-        /// Path of the entry; no segment is empty or leads upwards.
+        /// The path of the entry. No segment is empty or refers to a parent.
         path: String,
-        /// Field.
+        /// The name of the field.
         key: String,
     },
 }
 
-/// Reference to a secret of the server's own settings.
+/// A reference to a secret of the server, in the server's own settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServerSecretRef {
     /// `env:NAME`: any environment variable.
@@ -61,14 +62,15 @@ pub enum ServerSecretRef {
     File(String),
     /// `vault:path#key`: any vault entry.
     Vault {
-        /// Path of the entry.
+        /// The path of the entry.
         path: String,
-        /// Field.
+        /// The name of the field.
         key: String,
     },
 }
 
-/// The text is not a secret reference. The error omits the text, because it may be the secret itself.
+/// The text is not a secret reference. The error does not contain the text, because the text may be a secret
+/// itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a secret reference has the form `env:NAME`, `file:name` or `vault:path#key`")]
 pub struct SecretRefRefusal;
@@ -82,7 +84,7 @@ impl SecretRefRefusal {
 }
 
 impl SecretRef {
-    /// Parses a reference, as the schemas of content permit it.
+    /// Parses a reference in content.
     ///
     /// # Errors
     /// Returns an error when the text has another form.
@@ -97,7 +99,7 @@ impl SecretRef {
 }
 
 impl fmt::Display for ServerSecretRef {
-    /// The spelling in the settings.
+    /// Writes the reference as it is spelled in the settings.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Env(name) => write!(out, "env:{name}"),
@@ -108,7 +110,7 @@ impl fmt::Display for ServerSecretRef {
 }
 
 impl ServerSecretRef {
-    /// Parses a reference of the server's own settings.
+    /// Parses a reference in the server's own settings.
     ///
     /// # Errors
     /// Returns an error when the text has another form.
@@ -128,15 +130,15 @@ fn split_scheme(text: &str) -> Result<(&str, &str), SecretRefRefusal> {
     text.split_once(':').filter(|_| fits).ok_or(SecretRefRefusal)
 }
 
-/// Matches `[A-Z][A-Z0-9]*(_[A-Z0-9]+)*`. A double underscore separates the tenant from the name, so names contain
-/// none.
+/// Whether the text matches `[A-Z][A-Z0-9]*(_[A-Z0-9]+)*`. Names contain no double underscore, because a double
+/// underscore separates the tenant from the name.
 fn is_variable_name(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
     name.starts_with(|letter: char| letter.is_ascii_uppercase())
         && name.split('_').all(|part| !part.is_empty() && part.bytes().all(inner))
 }
 
-/// Parses the path and the field of a vault entry.
+/// Parses the path and the field of a vault reference.
 fn parse_entry(place: &str) -> Result<(String, String), SecretRefRefusal> {
     let (path, key) = place.split_once('#').ok_or(SecretRefRefusal)?;
     let is_path = path.split('/').all(|segment| is_segment(segment, is_entry_start));
@@ -144,7 +146,8 @@ fn parse_entry(place: &str) -> Result<(String, String), SecretRefRefusal> {
     if is_path && is_key { Ok((path.to_owned(), key.to_owned())) } else { Err(SecretRefRefusal) }
 }
 
-/// Whether a path segment is valid. No segment starts with a dot, so none leads upwards.
+/// Whether a path segment is valid. A valid segment does not start with a dot, so that it cannot refer to a
+/// parent.
 fn is_segment(segment: &str, is_first: fn(u8) -> bool) -> bool {
     segment.bytes().next().is_some_and(is_first) && segment.bytes().all(is_segment_byte)
 }
@@ -161,19 +164,19 @@ const fn is_entry_start(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
-/// Why a secret could not be read. The messages contain neither locations nor values.
+/// The reason why a secret could not be read. The messages contain neither locations nor values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SecretError {
-    /// The location holds no secret.
+    /// The location exists but contains no secret, or does not exist.
     #[error("the secret does not exist")]
     Missing,
     /// The location belongs to another tenant.
     #[error("the secret belongs to another tenant")]
     OtherTenant,
-    /// The server has no such backend: no directory or no vault is configured.
+    /// The server has not configured the backend: there is no secrets directory or no vault.
     #[error("the secret backend is not configured")]
     NotConfigured,
-    /// The stored value is not text, is empty, or is far too long.
+    /// The stored value is not text, is empty, or is too long.
     #[error("the stored value is not a valid secret")]
     Malformed,
     /// The backend is unreachable or denies access.
@@ -202,14 +205,14 @@ impl SecretError {
 /// Reads secrets at the time of use.
 #[async_trait]
 pub trait SecretReader: Send + Sync {
-    /// Reads a tenant's secret.
+    /// Reads the secret of a tenant.
     async fn read(&self, tenant: &Slug, reference: &SecretRef) -> Result<Secret, SecretError>;
 
-    /// Reads a secret of the server's own settings. Callers must not pass references from content.
+    /// Reads a secret that the server's own settings name. Callers must never pass a reference from content.
     async fn read_server_secret(&self, reference: &ServerSecretRef) -> Result<Secret, SecretError>;
 }
 
-/// Whether a text contains a word of the form of a well-known credential.
+/// Whether a text contains a word that has the form of a well-known type of credential.
 #[must_use]
 pub fn has_credential(text: &str) -> bool {
     const PREFIXES: [&str; 11] =

@@ -1,4 +1,4 @@
-//! Share links: a bearer token that opens one workload for a limited time and number of runs.
+//! Share links: revocable bearer tokens, each of which opens one workload for a limited time and number of runs.
 
 mod bearer_tokens;
 
@@ -19,13 +19,13 @@ pub use bearer_tokens::{ResultToken, ShareToken, TokenHash};
 use serde_json::json;
 use std::ops::RangeInclusive;
 
-/// The allowed lifetime of a link, in hours.
+/// The permitted lifetimes of a share link, in hours.
 pub const TTL_HOURS: RangeInclusive<u32> = 1..=720;
-/// The default lifetime, in hours.
+/// The default lifetime of a share link, in hours.
 pub const DEFAULT_TTL_HOURS: u32 = 24;
-/// The allowed number of runs per link.
+/// The permitted limits on the number of runs of a share link.
 pub const USE_LIMITS: RangeInclusive<u32> = 1..=10_000;
-/// The default number of runs.
+/// The default limit on the number of runs of a share link.
 pub const DEFAULT_MAX_USES: u32 = 1;
 /// The maximum length of a label, in characters.
 pub const MAX_LABEL_CHARS: usize = 200;
@@ -37,55 +37,55 @@ pub struct ShareLink(pub(crate) ShareLinkRecord);
 /// The fields of [`ShareLink`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShareLinkRecord {
-    /// Its identifier.
+    /// The identifier of the share link.
     pub share_link_id: ShareLinkId,
-    /// The workload that it opens.
+    /// The workload that the link opens.
     pub workload_id: WorkloadId,
-    /// The label for those who manage it.
+    /// The label, by which the managers of the link recognize it.
     pub label: Option<String>,
-    /// The lane that serves its runs; `None` selects no lane.
+    /// The lane that serves the runs of the link; `None` selects no lane.
     pub lane: Option<Lane>,
-    /// The number of runs that it allows.
+    /// The maximum number of runs of the link.
     pub max_uses: u32,
-    /// The number of accepted runs. INVARIANT: at most `max_uses`.
+    /// The number of runs that were accepted with the link. INVARIANT: at most `max_uses`.
     pub use_count: u32,
-    /// The expiry, by the database's clock.
+    /// The time at which the link expires, by the clock of the database.
     pub expires_at: Timestamp,
-    /// Whether it was revoked.
+    /// Whether the link was revoked.
     pub is_revoked: bool,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: Timestamp,
-    /// The creator.
+    /// The actor that created the link.
     pub created_by: ActorRef,
 }
 
 aggregate!(ShareLink, ShareLinkRecord);
 
-/// A share link to create. The store sets its expiry by its own clock.
+/// A share link to create. The store computes the expiry by its own clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewShareLink {
-    /// Its identifier.
+    /// The identifier of the share link.
     pub share_link_id: ShareLinkId,
-    /// The workload that it opens.
+    /// The workload that the link opens.
     pub workload_id: WorkloadId,
     /// The requested terms.
     pub terms: ShareTerms,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: Timestamp,
-    /// The creator.
+    /// The actor that creates the link.
     pub created_by: ActorRef,
 }
 
-/// The terms of a share link.
+/// The requested terms of a share link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShareTerms {
     /// The lifetime, in hours.
     pub ttl_hours: u32,
-    /// The number of runs that it allows.
+    /// The maximum number of runs.
     pub max_uses: u32,
-    /// The label for those who manage it.
+    /// The label, by which the managers of the link recognize it.
     pub label: Option<String>,
-    /// The lane that serves its runs.
+    /// The lane that serves the runs of the link; `None` selects no lane.
     pub lane: Option<Lane>,
 }
 
@@ -102,7 +102,7 @@ impl ShareTerms {
     }
 }
 
-/// The reason the terms are refused.
+/// The reason why the terms are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ShareTermsRefusal {
     /// The lifetime is out of range.
@@ -126,7 +126,7 @@ impl ShareTermsRefusal {
         }
     }
 
-    /// The affected field.
+    /// The field of the request that the refusal concerns.
     #[must_use]
     pub const fn field(self) -> &'static str {
         match self {
@@ -137,10 +137,10 @@ impl ShareTermsRefusal {
     }
 }
 
-/// The reason a token is refused. The first applicable reason in this order is reported.
+/// The reason why a share token is refused. If several reasons apply, the first in this order is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ShareTokenRefusal {
-    /// The workload requires a share link, and no token was sent.
+    /// The workload requires a share link, but the request has no token.
     #[error("this workload requires a share link")]
     Required,
     /// No link has this token, or the link opens another workload.
@@ -152,7 +152,7 @@ pub enum ShareTokenRefusal {
     /// The link has expired.
     #[error("this share link has expired")]
     Expired,
-    /// The link has no runs left.
+    /// The link has reached its maximum number of runs.
     #[error("this share link is used up")]
     Exhausted,
 }
@@ -171,22 +171,22 @@ impl ShareTokenRefusal {
     }
 }
 
-/// A share link as of one read; it is valid only within the current request.
+/// The state of a share link as one query read it. It may only be used for the current request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShareLinkSnapshot {
-    /// The link.
+    /// The share link.
     pub link: ShareLink,
-    /// Whether it had expired, by the database's clock.
+    /// Whether the link had expired when it was read, by the clock of the database.
     pub is_expired: bool,
-    /// The hash of its token.
+    /// The hash of the link's token.
     pub hash: TokenHash,
 }
 
 impl ShareLinkSnapshot {
-    /// Checks whether the link opens its workload.
+    /// Checks that the link opens its workload.
     ///
     /// # Errors
-    /// When it was revoked or has expired.
+    /// If the link was revoked or has expired.
     pub const fn check_open(&self) -> Result<(), ShareTokenRefusal> {
         match (self.link.0.is_revoked, self.is_expired) {
             (true, _) => Err(ShareTokenRefusal::Revoked),
@@ -195,10 +195,10 @@ impl ShareLinkSnapshot {
         }
     }
 
-    /// Checks whether the link can start a run.
+    /// Checks that the link can start a run.
     ///
     /// # Errors
-    /// As [`Self::check_open`], and when no runs are left.
+    /// The errors of [`Self::check_open`], and an error if the link has no runs left.
     pub fn check_can_start_run(&self) -> Result<(), ShareTokenRefusal> {
         self.check_open()?;
         if self.link.use_count < self.link.max_uses { Ok(()) } else { Err(ShareTokenRefusal::Exhausted) }
@@ -209,7 +209,7 @@ impl NewShareLink {
     /// Creates a link to a workload.
     ///
     /// # Errors
-    /// When a term is out of range.
+    /// If a term is invalid.
     pub fn create(
         share_link_id: ShareLinkId,
         workload: &Workload,
@@ -219,7 +219,7 @@ impl NewShareLink {
         if let Some(refusal) = terms.refusals().next() {
             return Err(refusal);
         }
-        // The fact omits the token, its hash and the label, which is free text.
+        // The fact omits the token and its hash. It also omits the label, because that is free text.
         let detail = json!({
             "workload_id": workload.workload_id,
             "ttl_hours": terms.ttl_hours,
@@ -237,7 +237,7 @@ impl NewShareLink {
         Ok(Change::create(next, fact))
     }
 
-    /// The stored link, with the expiry that the store set.
+    /// Converts to the stored link, with the expiry that the store computed.
     #[must_use]
     pub fn into_stored(self, expires_at: Timestamp) -> ShareLink {
         let Self { share_link_id, workload_id, terms, created_at, created_by } = self;
@@ -259,7 +259,7 @@ impl NewShareLink {
 }
 
 impl ShareLink {
-    /// The holder as an actor.
+    /// The actor that represents the holder of the link.
     #[must_use]
     pub fn holder(&self) -> ActorRef {
         ActorRef::share_link(self.share_link_id)
@@ -278,7 +278,8 @@ fn fact(kind: FactKind, id: ShareLinkId, workload: &Workload, stamp: &Stamp, det
     Fact::new(kind, subject, Some(workload.workspace_id), stamp, detail)
 }
 
-/// Whether the actor is a guest without an identity of its own; a guest can read only the runs that it started.
+/// Whether an actor of this kind is a guest, which has no identity. A guest can only read the runs that it
+/// started.
 #[must_use]
 pub const fn is_guest(kind: ActorKind) -> bool {
     match kind {
@@ -287,10 +288,10 @@ pub const fn is_guest(kind: ActorKind) -> bool {
     }
 }
 
-/// Stores share links. Reads are never cached, so a revocation takes effect at once.
+/// Stores share links. Reads are never cached, so that a revocation has effect immediately.
 #[async_trait]
 pub trait ShareLinkStore: Send + Sync {
-    /// Finds a link of a workload.
+    /// Finds a link by its identifier, if it belongs to the workload.
     async fn find(
         &self,
         scope: TenantScope,
@@ -303,14 +304,15 @@ pub trait ShareLinkStore: Send + Sync {
         scope: TenantScope,
         hash: &TokenHash,
     ) -> Result<Option<ShareLinkSnapshot>, StoreError>;
-    /// A page of a workload's links, newest first.
+    /// Lists a page of a workload's links, newest first.
     async fn list(
         &self,
         scope: TenantScope,
         workload: WorkloadId,
         page: PageRequest,
     ) -> Result<Page<ShareLink>, StoreError>;
-    /// Stores a link with its token hash, and returns its expiry. Stale when the workload is retired.
+    /// Stores a link and the hash of its token, and returns the expiry. Fails with `Stale` if the workload is
+    /// retired.
     async fn commit_new(
         &self,
         scope: TenantScope,
@@ -318,11 +320,12 @@ pub trait ShareLinkStore: Send + Sync {
         hash: &TokenHash,
         key: Option<&KeyedOutcome>,
     ) -> Result<Timestamp, CommitError>;
-    /// Revokes a link. Stale when it is already revoked.
+    /// Revokes a link. Fails with `Stale` if the link is already revoked.
     async fn commit_revocation(&self, scope: TenantScope, seen: &ShareLink, fact: Fact) -> Result<(), CommitError>;
-    /// Whether a run was accepted with a link that has since been revoked; such a queued run must not start.
+    /// Whether a run was accepted with a link that has been revoked since. Such a run must not start if it is
+    /// queued.
     async fn is_run_revoked(&self, scope: TenantScope, run: ExecutionId) -> Result<bool, StoreError>;
-    /// The hash of a run's result token; `None` without one.
+    /// Finds the hash of a run's result token; `None` if the run has none.
     async fn result_token(&self, scope: TenantScope, run: ExecutionId) -> Result<Option<TokenHash>, StoreError>;
 }
 

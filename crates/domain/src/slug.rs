@@ -1,4 +1,4 @@
-//! Slugs: names for URLs and commands.
+//! Slugs: names of resources in URLs and commands.
 
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 /// The maximum length of a slug, in characters.
 pub const MAX_SLUG: usize = 63;
 
-/// Words that routes use; a slug must not shadow them.
+/// Words that are a part of routes. A slug with such a name would be ambiguous.
 const RESERVED: [&str; 12] = [
     "v1",
     "healthz",
@@ -17,7 +17,7 @@ const RESERVED: [&str; 12] = [
     "workload-runtime",
     "runtime-enabled",
     "by-slug",
-    // Browser pages.
+    // The paths of browser pages.
     "console",
     "sign-in",
     "sign-out",
@@ -27,13 +27,13 @@ const RESERVED: [&str; 12] = [
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Slug(String);
 
-/// The reason a slug is refused.
+/// The reason why a slug is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SlugRefusal {
     /// The text does not match the pattern.
     #[error("a slug has 1 to 63 of a-z, 0-9 and hyphens, and neither starts nor ends with a hyphen")]
     Shape,
-    /// A route uses this name.
+    /// The word is reserved, because a route uses it.
     #[error("this slug is reserved")]
     Reserved,
 }
@@ -53,7 +53,7 @@ impl Slug {
     /// Parses an untrusted text.
     ///
     /// # Errors
-    /// When it does not match the pattern or is reserved.
+    /// If the text does not match the pattern or is reserved.
     pub fn parse(text: &str) -> Result<Self, SlugRefusal> {
         let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let shaped = !text.is_empty()
@@ -76,7 +76,7 @@ impl Slug {
         &self.0
     }
 
-    /// The slug as a default display name: `ticket-classifier` gives `Ticket classifier`.
+    /// Derives a default display name from the slug: `ticket-classifier` becomes `Ticket classifier`.
     #[must_use]
     pub fn to_display_name(&self) -> String {
         let mut words = self.0.replace('-', " ");

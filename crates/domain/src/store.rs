@@ -1,11 +1,11 @@
-//! Common types of all stores: revisions, changes, errors and pages.
+//! The types that all stores share: revisions, changes, errors and pages.
 
 use crate::audit::Fact;
 use serde::{Deserialize, Serialize};
 use std::{error::Error, ops::Deref};
 use uuid::Uuid;
 
-/// The change counter of a row; a commit names the revision on which it is based.
+/// The change counter of a row. A commit names the revision on which its decision is based.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Revision(i64);
@@ -14,16 +14,16 @@ impl Revision {
     /// The revision of a new row.
     pub const FIRST: Self = Self(1);
 
-    /// The revision of settings that nobody has made yet.
+    /// The revision of settings that were never stored.
     pub const UNSET: Self = Self(0);
 
-    /// Wraps a stored revision.
+    /// Creates a revision from its stored number.
     #[must_use]
     pub const fn new(count: i64) -> Self {
         Self(count)
     }
 
-    /// The numeric value.
+    /// The number of the revision.
     #[must_use]
     pub const fn get(self) -> i64 {
         self.0
@@ -36,27 +36,27 @@ impl Revision {
     }
 }
 
-/// A decision that awaits its commit. Only the domain makes one; others read its record.
+/// A decision that awaits its commit. Only the domain can create one; other crates can only read it.
 #[derive(Clone, Debug)]
 #[must_use = "a decision changes nothing until a store commits it"]
 pub struct Change<T>(pub(crate) ChangeRecord<T>);
 
-/// What a decision changes: the next aggregate, the revision on which the decision is based, and its fact.
+/// The data of a decision: the next aggregate, the revision on which the decision is based, and its fact.
 #[derive(Clone, Debug)]
 pub struct ChangeRecord<T> {
-    /// The next aggregate.
+    /// The aggregate after the change.
     pub next: T,
     /// The revision on which the decision is based; `None` for a new aggregate.
     pub decided_on: Option<Revision>,
-    /// The audit log entry, written in the same transaction.
+    /// The fact, which is written to the audit log in the same transaction.
     pub fact: Fact,
 }
 
 impl<T> ChangeRecord<T> {
-    /// The revision that the commit of a replacement must find.
+    /// The revision that the stored aggregate must have when this change replaces it.
     ///
     /// # Errors
-    /// Inconsistent if the decision creates its aggregate: its commit must not overwrite a row.
+    /// `Inconsistent` if the decision creates a new aggregate, because its commit must not overwrite a row.
     pub fn replaced_revision(&self) -> Result<Revision, StoreError> {
         let missing = || StoreError {
             source: "a decision that creates an aggregate replaces no revision".into(),
@@ -67,17 +67,17 @@ impl<T> ChangeRecord<T> {
 }
 
 impl<T> Change<T> {
-    /// Creates a new aggregate.
+    /// The decision to create a new aggregate.
     pub(crate) const fn create(next: T, fact: Fact) -> Self {
         Self(ChangeRecord { next, decided_on: None, fact })
     }
 
-    /// Replaces the aggregate that was read at `decided_on`.
+    /// The decision to replace the aggregate that was read at the revision `decided_on`.
     pub(crate) const fn replace(next: T, decided_on: Revision, fact: Fact) -> Self {
         Self(ChangeRecord { next, decided_on: Some(decided_on), fact })
     }
 
-    /// The record, for a store that commits it.
+    /// The data of the change, for the store that commits it.
     pub fn into_record(self) -> ChangeRecord<T> {
         self.0
     }
@@ -91,10 +91,11 @@ impl<T> Deref for Change<T> {
     }
 }
 
-/// Makes the fields of an aggregate readable, and editable in the domain alone.
+/// Makes the fields of an aggregate readable everywhere, and editable only in the domain.
 ///
-/// An aggregate comes from a decision, or from a store that restores what was committed. Other crates cannot edit a
-/// field, so each change passes a decision. `cargo xtask check` compares the callers of `restore` with a list.
+/// An aggregate comes either from a decision, or from a store that restores committed fields. Other crates cannot
+/// edit a field, so that each change requires a decision. `cargo xtask check` compares the callers of `restore`
+/// with a list.
 macro_rules! aggregate {
     ($aggregate:ident, $record:ident) => {
         impl $aggregate {
@@ -104,7 +105,7 @@ macro_rules! aggregate {
                 Self(record)
             }
 
-            /// The fields, for a caller that takes them apart.
+            /// Converts the aggregate to its fields, for a caller that needs to move them.
             #[must_use]
             pub fn into_record(self) -> $record {
                 self.0
@@ -122,10 +123,10 @@ macro_rules! aggregate {
 }
 pub(crate) use aggregate;
 
-/// A request for a page, newest first: at most `limit` rows from `start`.
+/// A request for a page of a list, newest first: at most `limit` rows, starting at `start`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageRequest {
-    /// 1 to 200.
+    /// The maximum number of rows, 1 to 200.
     pub limit: u32,
     /// The start of the page.
     pub start: PageStart,
@@ -134,37 +135,37 @@ pub struct PageRequest {
 /// The start of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageStart {
-    /// After a number of rows, 0 to 10 000; the store skips them.
+    /// After the first rows, whose number is given, 0 to 10 000. The store must read and skip these rows.
     Skip(u32),
-    /// After the row of this cursor; the store seeks it directly at any depth.
+    /// After the row of this cursor. The store finds the row directly, at any depth of the list.
     After(Cursor),
 }
 
-/// The position of a row in its list: the sort key. Each sort key is unique and immutable, so a cursor stays valid when
-/// rows are inserted or deleted.
+/// The position of a row in its list, which is the sort key of the row. Sort keys are unique and immutable, so a
+/// cursor remains valid when rows are inserted or deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cursor(u128);
 
 impl Cursor {
-    /// Wraps a cursor value that was returned to a client.
+    /// Creates a cursor from the value that was returned to a client.
     #[must_use]
     pub const fn new(number: u128) -> Self {
         Self(number)
     }
 
-    /// The value to return to a client.
+    /// The value of the cursor, which is returned to clients.
     #[must_use]
     pub const fn value(self) -> u128 {
         self.0
     }
 
-    /// The sort key of a list ordered by identifier.
+    /// The sort key in a list that is ordered by identifier.
     #[must_use]
     pub const fn uuid(self) -> Uuid {
         Uuid::from_u128(self.0)
     }
 
-    /// The sort key of a list ordered by log index; an out-of-range value sorts last.
+    /// The sort key in a list that is ordered by log index. A value out of range sorts last.
     #[must_use]
     pub fn index(self) -> i64 {
         i64::try_from(self.0).unwrap_or(i64::MAX)
@@ -178,7 +179,7 @@ impl From<Uuid> for Cursor {
 }
 
 impl PageRequest {
-    /// The first `limit` rows.
+    /// A request for the first `limit` rows.
     #[must_use]
     pub const fn first(limit: u32) -> Self {
         Self { limit, start: PageStart::Skip(0) }
@@ -190,14 +191,14 @@ impl PageRequest {
 pub struct Page<T> {
     /// The rows, newest first.
     pub rows: Vec<T>,
-    /// The total number of rows, exact up to 10 000; a larger value means more than 10 000.
+    /// The total number of rows in the list, exact up to 10 000. A larger value means more than 10 000.
     pub total: u64,
     /// The cursor of the last row, if more rows follow.
     pub next: Option<Cursor>,
 }
 
 impl<T> Page<T> {
-    /// Maps the rows.
+    /// Converts each row with a function.
     pub fn map<U>(self, turn: impl FnMut(T) -> U) -> Page<U> {
         Page { rows: self.rows.into_iter().map(turn).collect(), total: self.total, next: self.next }
     }
@@ -205,27 +206,27 @@ impl<T> Page<T> {
     /// Maps the rows with a fallible function.
     ///
     /// # Errors
-    /// The first error.
+    /// The first error of the function.
     pub fn try_map<U, E>(self, turn: impl FnMut(T) -> Result<U, E>) -> Result<Page<U>, E> {
         let rows = self.rows.into_iter().map(turn).collect::<Result<_, _>>()?;
         Ok(Page { rows, total: self.total, next: self.next })
     }
 }
 
-/// A failed store operation. The source is logged, never shown to clients.
+/// A failed store operation. The source is only logged, and never shown to clients.
 #[derive(Debug, thiserror::Error)]
 #[error("the store operation failed")]
 pub struct StoreError {
     /// The underlying error, for the log.
     #[source]
     pub source: Box<dyn Error + Send + Sync>,
-    /// Whether a retry can succeed, and whether a change may have happened.
+    /// Whether a retry can succeed, and whether the change may have been committed.
     pub fault: StoreFault,
 }
 
 impl StoreError {
-    /// The error for callers that did not ask for the failed write, such as a counter or an entry of the audit log. An
-    /// unknown outcome becomes [`StoreFault::Unavailable`].
+    /// Converts the error of a write that the client did not request, such as a counter or an audit entry. An
+    /// unknown outcome becomes [`StoreFault::Unavailable`], because the client need not know about this write.
     #[must_use]
     pub fn of_internal_write(self) -> Self {
         match self.fault {
@@ -235,19 +236,19 @@ impl StoreError {
     }
 }
 
-/// Whether a retry can succeed, and whether a change may have happened.
+/// Whether a retry can succeed, and whether the change may have been committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreFault {
-    /// The store is unreachable or overloaded, and committed nothing: 503.
+    /// The store is unreachable or overloaded, and has committed nothing. Over HTTP this is 503.
     Unavailable,
-    /// The store received a change, and its response is missing. The change may be committed, now or later: 503 with
-    /// `may_have_happened`. Reads never have this fault.
+    /// The store received a change, but its response did not arrive. The change may have been committed, or may be
+    /// committed later. Over HTTP this is 503 with `may_have_happened`. Reads never have this fault.
     OutcomeUnknown,
-    /// The store and the program are inconsistent: 500.
+    /// The stored data and the program do not match. Over HTTP this is 500.
     Inconsistent,
 }
 
-/// The reason a commit failed.
+/// The reason why a commit failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
     /// The row changed since the decision.
@@ -256,48 +257,48 @@ pub enum CommitError {
     /// The idempotency key already has an outcome.
     #[error("the idempotency key is taken")]
     DuplicateKey,
-    /// A cross-row constraint was violated.
+    /// The change violates a constraint between rows.
     #[error("constraint violation: {0:?}")]
     Conflict(Conflict),
-    /// The store operation failed; [`StoreError::fault`] says whether the commit may have happened.
+    /// The store operation failed. [`StoreError::fault`] tells whether the change may have been committed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Cross-row rules that the database enforces; the adapter maps constraint names to them.
+/// A rule between rows that the database enforces. The database adapter maps constraint names to these values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Conflict {
-    /// The slug already exists in its scope.
+    /// The slug is already in use in its scope.
     DuplicateSlug,
-    /// The asset already has a version with that label.
+    /// The asset already has a version with this label.
     DuplicateVersionLabel,
     /// A release that is neither superseded nor retired binds a version of the asset.
     AssetInUse,
-    /// The asset is already granted to that principal or workspace.
+    /// The asset is already granted to this principal or workspace.
     DuplicateGrant,
-    /// The release already has a binding in that role.
+    /// The release already has a binding in this role.
     DuplicateRole,
-    /// The principal already holds that role in the scope.
+    /// The principal already has this role in the scope.
     DuplicateRoleBinding,
-    /// Another tenant already uses the host name.
+    /// Another tenant already uses this host name.
     HostTaken,
     /// The referenced row no longer exists.
     MissingReference,
-    /// Another knowledge base of the tenant has an access contract with that name.
+    /// Another knowledge base of the tenant already has an access contract with this name.
     ContractNameTaken,
-    /// The access contract is revoked, but the version declares it active.
+    /// The access contract is revoked, but the new version declares it active.
     ContractRevoked,
-    /// The share link is revoked, expired or has no runs left.
+    /// The share link is revoked or expired, or has no runs left.
     ShareLinkClosed,
-    /// The scope already has a destination of that type and name.
+    /// The scope already has a destination of this type and name.
     DuplicateDestination,
-    /// The scope has as many destinations as it can have.
+    /// The scope already has the maximum number of destinations.
     TooManyDestinations,
-    /// Another subject is pinned to the actor name.
+    /// Another subject is already pinned to this actor name.
     ActorNameTaken,
-    /// The workspace already has a connection with that name.
+    /// The workspace already has a connection with this name.
     DuplicateConnection,
-    /// Another refinement used the key.
+    /// Another refinement of a use case has already used this key.
     RefinementKeyTaken,
 }
 

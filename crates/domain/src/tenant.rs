@@ -1,4 +1,4 @@
-//! Tenants, namespaces and workspaces: the visibility boundaries.
+//! Tenants, namespaces and workspaces, which are the boundaries of visibility.
 
 use crate::{
     access::{ActorRef, Caller, session::SessionToken},
@@ -19,18 +19,19 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
-/// The tenant created on first start.
+/// The identifier of the tenant that the first start creates.
 pub const DEFAULT_TENANT: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0001);
-/// The namespace created on first start.
+/// The identifier of the namespace that the first start creates.
 pub const DEFAULT_NAMESPACE: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0002);
-/// The workspace created on first start.
+/// The identifier of the workspace that the first start creates.
 pub const DEFAULT_WORKSPACE: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0003);
 
-/// The maximum length of a workspace slug, which leaves room for derived slugs.
+/// The maximum length of a workspace slug, in characters. It leaves room for slugs that are derived from the
+/// workspace's.
 pub const MAX_WORKSPACE_SLUG: usize = 43;
 /// The maximum number of public hosts of a tenant.
 pub const MAX_PUBLIC_HOSTS: usize = 50;
-/// Names that hosts files assign to loopback addresses.
+/// The names that hosts files commonly assign to loopback addresses.
 const LOOPBACK_NAMES: [&str; 5] =
     ["localhost", "localhost.localdomain", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"];
 /// The maximum length of a display name, in characters.
@@ -38,51 +39,51 @@ pub const MAX_NAME: usize = 200;
 
 /// The tenant boundary that every store operation requires.
 ///
-/// A scope comes from a [`Caller`], from a share or session token for its own lookup, from a verified identity for its
-/// pin, from a platform operator, or from a background task. `cargo xtask check` compares the callers of each
-/// constructor except [`TenantScope::for_caller`] with a list.
+/// A scope comes from one of these sources: a [`Caller`], a share or session token for its own lookup, a verified
+/// identity for its pin, a platform operator, or a background task. `cargo xtask check` compares the callers of
+/// each constructor except [`TenantScope::for_caller`] with a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TenantScope(TenantId);
 
 impl TenantScope {
-    /// The scope of a request.
+    /// The scope of a request: the tenant of its caller.
     #[must_use]
     pub const fn for_caller(caller: &Caller) -> Self {
         Self(caller.tenant)
     }
 
-    /// The scope of the tenant in a share token. It is used only to look up the link of that token.
+    /// The scope of the tenant in a share token. It may only be used to look up the link of this token.
     #[must_use]
     pub const fn for_share_token(token: &ShareToken) -> Self {
         Self(token.tenant())
     }
 
-    /// The scope of a platform operator that is authorized on another tenant.
+    /// The scope of another tenant, for which a platform operator is authorized.
     #[must_use]
     pub const fn for_platform_operator(tenant: TenantId) -> Self {
         Self(tenant)
     }
 
-    /// The default tenant, in which guesses of share tokens are rate-limited. An unknown token names no trustworthy
-    /// tenant.
+    /// The default tenant, in which attempts with unknown share tokens are rate-limited, because the tenant in an
+    /// unknown token cannot be trusted.
     #[must_use]
     pub fn for_counting_unknown_tokens() -> Self {
         Self(DEFAULT_TENANT.into())
     }
 
-    /// The scope in which a verified identity is pinned: the tenant that its token names.
+    /// The scope in which a verified identity is pinned: the tenant that the identity's token names.
     #[must_use]
     pub const fn for_identity(tenant: TenantId) -> Self {
         Self(tenant)
     }
 
-    /// The scope of a session, whose token contains the tenant.
+    /// The scope of a session: the tenant that the session token contains.
     #[must_use]
     pub const fn for_session(token: &SessionToken) -> Self {
         Self(token.tenant())
     }
 
-    /// The scope of a background task for one tenant's rows.
+    /// The scope in which a background task processes the rows of one tenant.
     #[must_use]
     pub const fn for_background_task(tenant: TenantId) -> Self {
         Self(tenant)
@@ -100,9 +101,9 @@ impl TenantScope {
 pub struct TenantSettings {
     /// Whether facts produce notifications.
     pub notifications_enabled: bool,
-    /// Whether digests, announcements and deeper preference scopes are available.
+    /// Whether the tenant has digests, announcements, and preferences for workloads and environments.
     pub advanced_notifications_enabled: bool,
-    /// Host names whose unauthenticated requests belong to this tenant.
+    /// The host names whose unauthenticated requests belong to this tenant.
     pub public_hosts: Vec<String>,
 }
 
@@ -112,26 +113,26 @@ impl Default for TenantSettings {
     }
 }
 
-/// An organization.
+/// An organization, which owns all other resources.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tenant(pub(crate) TenantRecord);
 
 /// The fields of [`Tenant`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TenantRecord {
-    /// Its identifier.
+    /// The identifier of the tenant.
     pub tenant_id: TenantId,
-    /// Unique in the installation.
+    /// The slug, unique in the installation.
     pub slug: Slug,
-    /// The display name.
+    /// The name that people see.
     pub name: String,
-    /// The settings.
+    /// The settings of the tenant.
     pub settings: TenantSettings,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: Timestamp,
-    /// The creator.
+    /// The actor that created the tenant.
     pub created_by: ActorRef,
-    /// Increments with each change.
+    /// The change counter, which increments with each change.
     pub revision: Revision,
 }
 
@@ -144,36 +145,36 @@ pub struct Workspace(pub(crate) WorkspaceRecord);
 /// The fields of [`Workspace`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkspaceRecord {
-    /// Its identifier.
+    /// The identifier of the workspace.
     pub workspace_id: WorkspaceId,
-    /// Unique in the tenant.
+    /// The slug, unique in the tenant.
     pub slug: Slug,
-    /// The display name.
+    /// The name that people see.
     pub name: String,
-    /// The namespace's identifier: workspaces of one namespace see one another's assets.
+    /// The identifier of the namespace. Workspaces of the same namespace can see each other's assets.
     pub namespace_id: NamespaceId,
-    /// The namespace's slug.
+    /// The slug of the namespace.
     pub namespace: Slug,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: Timestamp,
-    /// The creator.
+    /// The actor that created the workspace.
     pub created_by: ActorRef,
 }
 
 aggregate!(Workspace, WorkspaceRecord);
 
-/// The reason a tenant or workspace change is refused.
+/// The reason why a change of a tenant or workspace is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TenantRefusal {
     /// The slug is invalid.
     #[error("{refusal}")]
     Slug {
-        /// The affected field.
+        /// The field of the request that contains the slug.
         field: &'static str,
-        /// The reason.
+        /// The reason why the slug is refused.
         refusal: SlugRefusal,
     },
-    /// A workspace slug must leave room for derived slugs.
+    /// The workspace slug is too long. It must leave room for derived slugs.
     #[error("a workspace slug has at most 43 characters")]
     SlugTooLong,
     /// The name is empty, too long, or contains invisible characters.
@@ -182,16 +183,16 @@ pub enum TenantRefusal {
     /// The text is not a host name.
     #[error("a public host is a lower-case host name without a port")]
     Host,
-    /// A loopback name, or an address.
+    /// The host is a loopback name or an IP address.
     #[error("a public host is neither a loopback name nor an address")]
     HostNotPublic,
-    /// A name of the operator's own services.
+    /// The operator uses the host name for its own services.
     #[error("a public host is not one of the operator's own names")]
     HostOfOperator,
-    /// More than [`MAX_PUBLIC_HOSTS`].
+    /// The list has more than [`MAX_PUBLIC_HOSTS`] names.
     #[error("a tenant has at most {MAX_PUBLIC_HOSTS} public hosts")]
     TooManyHosts,
-    /// A host occurs twice.
+    /// The same host occurs twice in the list.
     #[error("public hosts are distinct")]
     DuplicateHost,
 }
@@ -230,7 +231,7 @@ impl TenantRefusal {
         }
     }
 
-    /// The affected request field.
+    /// The field of the request that the refusal concerns.
     #[must_use]
     pub const fn field(&self) -> &'static str {
         match self {
@@ -275,8 +276,8 @@ fn is_host_name(text: &str) -> bool {
     text.len() <= 253 && !text.is_empty() && text.split('.').all(label)
 }
 
-/// Whether a host name can belong to a tenant. Loopback names (RFC 6761 section 6.3) and all notations of addresses
-/// cannot. A name whose last label is a number is an address (WHATWG URL, "ends in a number").
+/// Whether a host name can belong to a tenant. Loopback names (RFC 6761 section 6.3) and IP addresses in any
+/// notation cannot. A name whose last label is a number counts as an address (WHATWG URL, "ends in a number").
 #[must_use]
 pub fn is_public_host(name: &str) -> bool {
     let is_loopback = LOOPBACK_NAMES.contains(&name) || name.ends_with(".localhost");
@@ -290,7 +291,7 @@ impl Tenant {
     /// Creates a tenant.
     ///
     /// # Errors
-    /// When the slug or the name is invalid.
+    /// If the slug or the name is invalid.
     pub fn create(tenant_id: TenantId, slug: &str, name: &str, stamp: &Stamp) -> Result<Change<Self>, TenantRefusal> {
         if let Some(refusal) = tenant_refusals(slug, name).next() {
             return Err(refusal);
@@ -310,10 +311,10 @@ impl Tenant {
         Ok(Change::create(next, fact))
     }
 
-    /// Replaces the settings. `operator_hosts` are the names that no tenant can use.
+    /// Replaces the settings. `operator_hosts` contains the names that no tenant may use.
     ///
     /// # Errors
-    /// When a changed list of public hosts is too long, or contains an invalid or forbidden name.
+    /// If a changed list of public hosts is too long, or contains an invalid or forbidden name.
     pub fn configure(
         &self,
         settings: TenantSettings,
@@ -342,33 +343,33 @@ impl Tenant {
     }
 }
 
-/// A new workspace with its built-in assistant.
+/// A new workspace together with its built-in assistant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewWorkspace {
-    /// The workspace.
+    /// The created workspace.
     pub workspace: Workspace,
-    /// The built-in assistant.
+    /// The workload of the built-in assistant.
     pub assistant: Workload,
 }
 
-/// The identifiers that the creation of a workspace uses.
+/// The identifiers for the resources that the creation of a workspace creates.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkspaceIds {
-    /// The workspace.
+    /// The identifier of the workspace.
     pub workspace_id: WorkspaceId,
-    /// The namespace, if it is new.
+    /// The identifier of the namespace, which is only used if the namespace does not exist yet.
     pub namespace_id: NamespaceId,
-    /// The built-in assistant.
+    /// The identifier of the built-in assistant.
     pub assistant_id: WorkloadId,
 }
 
 impl Workspace {
     /// Creates a workspace with its built-in assistant, in a namespace that is created on first use.
     ///
-    /// `namespace_id` applies only to a new namespace; the store keeps the identifier of an existing one.
+    /// If the namespace exists already, the store ignores `namespace_id`.
     ///
     /// # Errors
-    /// When a slug or the name is invalid.
+    /// If a slug or the name is invalid.
     pub fn create(
         ids: WorkspaceIds,
         slug: &str,
@@ -400,18 +401,18 @@ impl Workspace {
     }
 }
 
-/// Stores tenants. The list takes no scope, because platform operators see all tenants; the host lookup takes none,
-/// because it determines the tenant.
+/// Stores tenants. `list` has no scope, because platform operators see all tenants. `find_by_host` has no scope,
+/// because its result determines the tenant.
 #[async_trait]
 pub trait TenantStore: Send + Sync {
-    /// Finds a tenant.
+    /// Finds the tenant of the scope.
     async fn find(&self, scope: TenantScope) -> Result<Option<Tenant>, StoreError>;
-    /// The tenant that uses this public host, if any.
+    /// Finds the tenant that uses this public host, if any.
     async fn find_by_host(&self, host: &str) -> Result<Option<TenantId>, StoreError>;
-    /// All tenants, newest first.
+    /// Lists all tenants, newest first.
     async fn list(&self, page: PageRequest) -> Result<Page<Tenant>, StoreError>;
-    /// Creates a tenant. The fact is the first of the log of the tenant `created`; the key belongs to the tenant that
-    /// the creator works in.
+    /// Creates a tenant. The fact is the first entry in the audit log of the tenant `created`. The idempotency key
+    /// belongs to the tenant of the creator.
     async fn commit_new(
         &self,
         creator: TenantScope,
@@ -419,7 +420,7 @@ pub trait TenantStore: Send + Sync {
         change: Change<Tenant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores changed settings.
+    /// Stores the changed settings of a tenant.
     async fn commit_settings(&self, scope: TenantScope, change: Change<Tenant>) -> Result<(), CommitError>;
 }
 
@@ -428,9 +429,10 @@ pub trait TenantStore: Send + Sync {
 pub trait WorkspaceStore: Send + Sync {
     /// Finds a workspace of the tenant.
     async fn find(&self, scope: TenantScope, id: WorkspaceId) -> Result<Option<Workspace>, StoreError>;
-    /// The tenant's workspaces, newest first.
+    /// Lists the workspaces of the tenant, newest first.
     async fn list(&self, scope: TenantScope, page: PageRequest) -> Result<Page<Workspace>, StoreError>;
-    /// Creates a workspace with its assistant and, if needed, its namespace; returns the stored workspace.
+    /// Creates a workspace with its assistant and, if it does not exist, its namespace. Returns the stored
+    /// workspace.
     async fn commit_new(
         &self,
         scope: TenantScope,

@@ -1,24 +1,26 @@
-//! Validation of texts that people read.
+//! Validation of names and texts that people read.
 //!
-//! Invisible characters and direction overrides make one name look like another in lists and logs. Such characters are
-//! refused instead of removed, so that the caller knows that its text would display differently.
+//! Invisible characters and direction overrides can make one name look like another in lists and logs. Such
+//! characters are refused instead of removed, so that the caller learns that its text would display differently.
 
-/// Whether a text is a valid name: one line of 1 to `longest` characters, not blank, without hidden characters.
+/// Whether a text is a valid name: one line of 1 to `longest` characters that is not blank and has no hidden
+/// characters.
 #[must_use]
 pub fn is_name(text: &str, longest: usize) -> bool {
     let length = text.chars().count();
     (1..=longest).contains(&length) && !is_blank(text) && !text.chars().any(is_hidden)
 }
 
-/// Whether a text is valid prose: at most `longest` characters, without hidden characters except line breaks and tabs.
+/// Whether a text is valid prose: at most `longest` characters, with no hidden characters except line breaks and
+/// tabs.
 #[must_use]
 pub fn is_prose(text: &str, longest: usize) -> bool {
     let breaks = |character: char| matches!(character, '\n' | '\r' | '\t');
     text.chars().count() <= longest && !text.chars().any(|character| is_hidden(character) && !breaks(character))
 }
 
-/// Whether a text displays nothing: it is empty, or consists only of white space, hidden characters, variation
-/// selectors and the blank Braille pattern.
+/// Whether a text displays nothing. Such a text is empty, or consists only of white space, hidden characters,
+/// variation selectors and the blank Braille pattern.
 #[must_use]
 pub fn is_blank(text: &str) -> bool {
     let shows_nothing = |character: char| {
@@ -29,10 +31,11 @@ pub fn is_blank(text: &str) -> bool {
     text.chars().all(shows_nothing)
 }
 
-/// Whether a character is invisible on its own: control characters, line and paragraph separators, direction marks and
-/// overrides, and the default-ignorable characters of Unicode 16 (`DerivedCoreProperties.txt`).
+/// Whether a character is invisible. Such characters are control characters, line and paragraph separators,
+/// direction marks and overrides, and the default-ignorable characters of Unicode 16
+/// (`DerivedCoreProperties.txt`).
 ///
-/// Variation selectors are exempt, because emoji use them.
+/// Variation selectors are excluded, because emoji use them.
 pub(crate) const fn is_hidden(character: char) -> bool {
     matches!(character,
         '\u{0}'..='\u{1f}'

@@ -4,12 +4,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::fmt;
 use time::{Duration, OffsetDateTime, Time, UtcOffset, format_description::well_known::Rfc3339};
 
-/// A timestamp. INVARIANT: UTC offset, no fraction below a microsecond.
+/// A timestamp. INVARIANT: the offset is UTC, and there is no fraction below a microsecond.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Timestamp(OffsetDateTime);
 
 impl Timestamp {
-    /// Truncates to the precision of the database, so that a response and a later read agree.
+    /// Truncates a time to the precision of the database, so that a response and a later read contain the same
+    /// time.
     #[must_use]
     pub fn new(moment: OffsetDateTime) -> Self {
         let utc = moment.to_offset(UtcOffset::UTC);
@@ -17,7 +18,7 @@ impl Timestamp {
         Self(utc.replace_nanosecond(micros).unwrap_or(utc))
     }
 
-    /// Parses an RFC 3339 text; `None` for invalid text, or a year in UTC without four digits.
+    /// Parses an RFC 3339 text. `None` for an invalid text, or a year that does not have four digits in UTC.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let moment = OffsetDateTime::parse(text, &Rfc3339).ok()?;
@@ -25,7 +26,7 @@ impl Timestamp {
         (0..=9999).contains(&utc.year()).then(|| Self::new(utc))
     }
 
-    /// The timestamp for rows.
+    /// The timestamp in the type that database rows use.
     #[must_use]
     pub const fn to_datetime(self) -> OffsetDateTime {
         self.0
@@ -57,20 +58,20 @@ impl Timestamp {
         Self(self.0.saturating_sub(span))
     }
 
-    /// Microseconds since 1970, negative before.
+    /// The number of microseconds since 1970; negative for earlier times.
     #[must_use]
     pub fn micros(self) -> i128 {
         self.0.unix_timestamp_nanos() / 1_000
     }
 
-    /// The moment of a number of microseconds since 1970; `None` outside the years of a timestamp.
+    /// The timestamp for a number of microseconds since 1970; `None` if the year is out of range.
     #[must_use]
     pub fn from_micros(micros: i64) -> Option<Self> {
         let nanos = i128::from(micros).saturating_mul(1_000);
         OffsetDateTime::from_unix_timestamp_nanos(nanos).ok().map(Self::new)
     }
 
-    /// The time until a later moment; zero if the clock was set back.
+    /// The time until a later timestamp; zero if `later` is earlier, because the clock was set back.
     #[must_use]
     pub fn duration_until(self, later: Self) -> std::time::Duration {
         let micros = later.micros().saturating_sub(self.micros());
@@ -80,7 +81,7 @@ impl Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A year beyond 9999 has no RFC 3339 form; clocks and accepted inputs never reach it.
+        // A year above 9999 has no RFC 3339 form. Clocks and accepted inputs never have such a year.
         self.0.format(&Rfc3339).map_err(|_| fmt::Error)?.fmt(out)
     }
 }
@@ -98,7 +99,7 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
-/// The source of the current time; the domain never reads a clock.
+/// The source of the current time. The domain itself never reads a clock.
 pub trait Clock: Send + Sync {
     /// The current time.
     fn now(&self) -> Timestamp;

@@ -1,13 +1,15 @@
-//! The moment of an input: its time, and the identifiers and salts for what the input causes.
+//! The moment of an input to a state machine: its time, and the identifiers and salts for the records that the
+//! input causes.
 
 use crate::time::Timestamp;
 use uuid::Uuid;
 
-/// The bits of a UUID below its variant.
+/// The bits of a UUID after its variant bits, which serve as a counter.
 const COUNTER_MASK: u128 = (1 << 62) - 1;
 
-/// A time with fresh identifiers and salts. A caller creates one for each input of a state machine, so that the
-/// machine is a function of its arguments. It cannot be copied: a copy would issue the same identifiers again.
+/// A time with fresh identifiers and salts. The caller creates a moment for each input of a state machine, so that
+/// the machine is a function of its arguments. A moment cannot be copied, because a copy would issue the same
+/// identifiers again.
 #[derive(Debug)]
 pub struct Moment {
     now: Timestamp,
@@ -17,28 +19,30 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// A moment from a fresh UUIDv7 and 16 unpredictable bytes.
+    /// Creates a moment from a fresh UUIDv7 and 16 unpredictable bytes.
     #[must_use]
     pub const fn new(now: Timestamp, first_id: Uuid, salt_seed: [u8; 16]) -> Self {
         Self { now, next_id: first_id, salt_seed, salts: 0 }
     }
 
-    /// The time.
+    /// The time of the input.
     #[must_use]
     pub const fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// The next identifier. It is greater than the one before, so that records of one input keep their order.
+    /// Issues the next identifier. It is greater than the previous identifier, so that the records of one input
+    /// are ordered.
     pub fn new_id(&mut self) -> Uuid {
         let issued = self.next_id;
         let bits = issued.as_u128();
-        // Version, time and variant stay. The random bits that a UUIDv7 ends with keep blocks of other moments apart.
+        // Time, version and variant remain unchanged. The random bits at the end of a UUIDv7 make it unlikely that
+        // identifiers of two moments collide.
         self.next_id = Uuid::from_u128((bits & !COUNTER_MASK) | (bits.wrapping_add(1) & COUNTER_MASK));
         issued
     }
 
-    /// The next 16 unpredictable bytes.
+    /// Issues the next 16 unpredictable bytes.
     pub fn salt(&mut self) -> [u8; 16] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.salt_seed);

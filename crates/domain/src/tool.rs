@@ -1,5 +1,5 @@
-//! Fairway's own tools for agents: three built-in tools, and one for each workload with an input form. A tool call
-//! requires the same permissions as the HTTP routes.
+//! The tools that Fairway offers to agents: three built-in tools, and one tool for each workload with an input
+//! form. A tool call requires the same permissions as the corresponding HTTP route.
 
 mod arguments;
 mod manifest;
@@ -11,7 +11,7 @@ use crate::asset::content::{ContentProblem, PublishedSchema};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
-/// A built-in tool. Source: specification, execution; contract, sections 5 and 12.
+/// A built-in tool (specification: execution; contract: sections 5 and 12).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BuiltinTool {
     /// Runs a workload.
@@ -22,12 +22,12 @@ pub enum BuiltinTool {
     InspectEvidence,
 }
 
-/// Side effect of a tool.
+/// The side effect of a tool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SideEffect {
-    /// Read-only.
+    /// The tool only reads.
     ReadOnly,
-    /// Starts a run, with any effect.
+    /// The tool starts a run, which can have any effect.
     StartsRun,
 }
 
@@ -35,7 +35,7 @@ impl BuiltinTool {
     /// Every tool.
     pub const ALL: [Self; 3] = [Self::ExecuteFlow, Self::QueryKnowledgeBase, Self::InspectEvidence];
 
-    /// The name on the wire.
+    /// The wire name of the tool.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -45,13 +45,13 @@ impl BuiltinTool {
         }
     }
 
-    /// Parses the name; `None` for any other text.
+    /// Parses a wire name; `None` for any other text.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.as_str() == name)
     }
 
-    /// The side effect.
+    /// The side effect of the tool.
     #[must_use]
     pub const fn effect(self) -> SideEffect {
         match self {
@@ -60,18 +60,19 @@ impl BuiltinTool {
         }
     }
 
-    /// JSON Schema (2020-12) of the arguments, as published.
+    /// The published JSON Schema (2020-12) of the arguments.
     #[must_use]
     pub fn input_schema(self) -> &'static Value {
         self.schema().map_or(&Value::Null, PublishedSchema::value)
     }
 
-    /// Problems of the arguments by the schema, with pointers from the arguments; empty for valid arguments.
+    /// The violations of the schema by the arguments, with JSON pointers into the arguments; empty for valid
+    /// arguments.
     #[must_use]
     pub fn find_problems(self, arguments: &Map<String, Value>) -> Vec<ContentProblem> {
         match self.schema() {
             Some(schema) => schema.find_problems(&Value::Object(arguments.clone())),
-            // Unreachable: a test shows that every schema compiles.
+            // This case is unreachable, because a test shows that every schema compiles.
             None => vec![ContentProblem::new("", "schema_unreadable", "the schema of this tool cannot be read")],
         }
     }
@@ -86,7 +87,7 @@ impl BuiltinTool {
     }
 }
 
-/// A compiled schema; `None` when it does not compile.
+/// The compiled schema of a tool; `None` if it does not compile.
 type CompiledSchema = Option<PublishedSchema>;
 
 static EXECUTE_FLOW: LazyLock<CompiledSchema> =

@@ -1,7 +1,7 @@
-//! Use cases: a description and its bundle plan, from draft to active.
+//! Use cases: a description and the bundle plan that was generated from it, with a status from draft to active.
 //!
-//! `active` says that the needed connections are usable. It says nothing about the release, which only operators approve
-//! and activate.
+//! The status `active` means that the needed connections are usable. It does not concern the release, which only
+//! operators can approve and activate.
 
 pub mod bundle;
 pub mod changes;
@@ -26,13 +26,13 @@ use serde_json::json;
 /// The status of a use case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UseCaseStatus {
-    /// It can be published, refined or archived.
+    /// The use case can be published, refined or archived.
     Draft,
-    /// It is published, and a connection is missing.
+    /// The use case is published, but a needed connection is missing.
     PendingAccess,
-    /// It is published, and all its connections are resolved.
+    /// The use case is published, and all its connections are resolved.
     Active,
-    /// It has ended.
+    /// The use case has ended permanently.
     Archived,
 }
 
@@ -59,7 +59,7 @@ impl UseCaseStatus {
 }
 
 impl UseCaseStatus {
-    /// The statuses that can follow this one.
+    /// The statuses that can follow this status.
     #[must_use]
     pub const fn valid_transitions(self) -> &'static [Self] {
         match self {
@@ -71,73 +71,73 @@ impl UseCaseStatus {
     }
 }
 
-/// A use case.
+/// A use case: a description and its bundle plan, with a status from draft to active.
 #[derive(Clone, PartialEq, Debug)]
 pub struct UseCase(pub(crate) UseCaseRecord);
 
 /// The fields of [`UseCase`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct UseCaseRecord {
-    /// Its identifier.
+    /// The identifier of the use case.
     pub use_case_id: UseCaseId,
-    /// The workspace.
+    /// The workspace of the use case.
     pub workspace_id: WorkspaceId,
-    /// The status.
+    /// The status of the use case.
     pub status: UseCaseStatus,
-    /// The description that it was generated from.
+    /// The description from which the plan was generated.
     pub source_description: String,
-    /// The plan.
+    /// The bundle plan.
     pub plan: BundlePlan,
-    /// The assets of its pieces; `None` before publication.
+    /// The assets that the use case consists of; `None` before publication.
     pub pieces: Option<Pieces>,
-    /// The use case that it refines.
+    /// The use case that this use case refines, if any.
     pub supersedes: Option<UseCaseId>,
-    /// The use case that refines it.
+    /// The use case that refines this use case, if any.
     pub superseded_by: Option<UseCaseId>,
-    /// The workload; `None` before publication.
+    /// The published workload; `None` before publication.
     pub workload_id: Option<WorkloadId>,
-    /// The release draft; `None` before publication.
+    /// The published release draft; `None` before publication.
     pub release_id: Option<ReleaseId>,
-    /// When it was created.
+    /// The time of creation.
     pub created_at: Timestamp,
-    /// The creator.
+    /// The actor that created the use case.
     pub created_by: ActorRef,
-    /// When it last changed.
+    /// The time of the last change.
     pub updated_at: Timestamp,
-    /// Increments with each change.
+    /// The change counter, which increments with each change.
     pub revision: Revision,
 }
 
 aggregate!(UseCase, UseCaseRecord);
 
-/// A use case without its plan and its pieces, as lists show it.
+/// A use case without its plan and its assets, as lists show it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UseCaseSummary {
-    /// Its identifier.
+    /// The identifier of the use case.
     pub use_case_id: UseCaseId,
-    /// The workspace.
+    /// The workspace of the use case.
     pub workspace_id: WorkspaceId,
-    /// The name.
+    /// The name in the bundle plan.
     pub name: String,
-    /// The summary.
+    /// The summary in the bundle plan.
     pub summary: String,
-    /// The status.
+    /// The status of the use case.
     pub status: UseCaseStatus,
-    /// The description that it was generated from.
+    /// The description from which the plan was generated.
     pub source_description: String,
-    /// The use case that it refines.
+    /// The use case that this use case refines, if any.
     pub supersedes: Option<UseCaseId>,
-    /// The use case that refines it.
+    /// The use case that refines this use case, if any.
     pub superseded_by: Option<UseCaseId>,
-    /// The workload; `None` before publication.
+    /// The published workload; `None` before publication.
     pub workload_id: Option<WorkloadId>,
-    /// The release draft; `None` before publication.
+    /// The published release draft; `None` before publication.
     pub release_id: Option<ReleaseId>,
-    /// When it was created.
+    /// The time of creation.
     pub created_at: Timestamp,
-    /// The creator.
+    /// The actor that created the use case.
     pub created_by: ActorRef,
-    /// When it last changed.
+    /// The time of the last change.
     pub updated_at: Timestamp,
 }
 
@@ -161,44 +161,44 @@ impl From<&UseCase> for UseCaseSummary {
     }
 }
 
-/// The assets of a published use case.
+/// The assets that a published use case consists of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pieces {
-    /// The flow.
+    /// The asset of the flow.
     pub flow: AssetId,
-    /// The prompt template.
+    /// The asset of the prompt template.
     pub prompt: AssetId,
-    /// The model policy, which the plan names.
+    /// The model policy that the plan names.
     pub model_policy: AssetId,
-    /// The policy bundle.
+    /// The asset of the policy bundle.
     pub policy_bundle: AssetId,
 }
 
 /// The reason why a change of a use case is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UseCaseRefusal {
-    /// The status does not allow the operation.
+    /// The current status does not permit the operation.
     #[error("the status does not allow this operation")]
     InvalidTransition {
         /// The current status.
         from: UseCaseStatus,
     },
-    /// Connections are missing that the caller may create.
+    /// Connections are missing, and the caller has the permission to create them.
     #[error("connections are missing, expired or disabled, and you may create or change them")]
     ConnectionsMissing(Vec<String>),
-    /// Connections are not resolved.
+    /// Some connections are not resolved.
     #[error("not all connections are resolved")]
     ConnectionsUnresolved(Vec<String>),
-    /// The model policy is no longer approved or reachable.
+    /// The model policy is no longer approved, or cannot be reached.
     #[error("the model policy is not approved, or cannot be reached")]
     ModelPolicyUnavailable,
-    /// The plan was created under earlier rules, and publication cannot make its pieces.
+    /// The plan was created under earlier rules, and publication cannot create its assets.
     #[error("publication cannot make the pieces of this bundle; refine the use case")]
     PlanNotPublishable,
-    /// The description of a refinement differs from the original.
+    /// The description of a refinement differs from the description of the use case.
     #[error("a refinement repeats the original description unchanged")]
     DescriptionChanged,
-    /// The refinement key was used with another use case or another body.
+    /// The refinement key was already used with another use case or another request body.
     #[error("an earlier refinement used this key with another use case or another body")]
     RefinementKeyConflict,
 }
@@ -219,17 +219,17 @@ impl UseCaseRefusal {
     }
 }
 
-/// A refinement: the successor, and the archived predecessor.
+/// A refinement: the successor and the archived predecessor.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Refinement {
-    /// The new draft.
+    /// The new draft, which replaces the predecessor.
     pub successor: UseCase,
     /// The refined use case, archived.
     pub predecessor: UseCase,
 }
 
 impl UseCase {
-    /// Creates a draft.
+    /// Creates a use case in the status draft.
     pub fn create(
         use_case_id: UseCaseId,
         workspace_id: WorkspaceId,
@@ -271,23 +271,23 @@ impl UseCase {
     /// Checks that the use case can be refined.
     ///
     /// # Errors
-    /// When it is not a draft.
+    /// If the use case is not a draft.
     pub fn check_refinable(&self) -> Result<(), UseCaseRefusal> {
         self.require(&[UseCaseStatus::Draft])
     }
 
-    /// Checks that the use case can be published, before its pieces are read.
+    /// Checks that the use case can be published, before the caller loads the data that publication needs.
     ///
     /// # Errors
-    /// When it is not a draft.
+    /// If the use case is not a draft.
     pub fn check_publishable(&self) -> Result<(), UseCaseRefusal> {
         self.require(&[UseCaseStatus::Draft])
     }
 
-    /// Refines a draft: the new plan becomes a draft of its own, and this one is archived.
+    /// Refines a draft. The new plan becomes a new draft, and this draft is archived.
     ///
     /// # Errors
-    /// When it is not a draft.
+    /// If the use case is not a draft.
     pub fn refine(
         &self,
         successor_id: UseCaseId,
@@ -303,19 +303,19 @@ impl UseCase {
         Ok(Change::replace(Refinement { successor, predecessor }, self.revision, fact))
     }
 
-    /// Archives the use case. Its pending requests are withdrawn.
+    /// Archives the use case. The commit withdraws its pending access requests.
     ///
     /// # Errors
-    /// When it is archived.
+    /// If the use case is already archived.
     pub fn archive(&self, stamp: &Stamp) -> Result<Change<Self>, UseCaseRefusal> {
         self.require(&[UseCaseStatus::Draft, UseCaseStatus::PendingAccess, UseCaseStatus::Active])?;
         Ok(self.transition(UseCaseStatus::Archived, FactKind::UseCaseArchived, stamp))
     }
 
-    /// Returns a use case that waits for access to draft. Its pending requests are withdrawn.
+    /// Returns a use case that waits for access to draft. The commit withdraws its pending access requests.
     ///
     /// # Errors
-    /// When it does not wait for access.
+    /// If the use case does not wait for access.
     pub fn reopen(&self, stamp: &Stamp) -> Result<Change<Self>, UseCaseRefusal> {
         self.require(&[UseCaseStatus::PendingAccess])?;
         Ok(self.transition(UseCaseStatus::Draft, FactKind::UseCaseReopened, stamp))
@@ -324,7 +324,7 @@ impl UseCase {
     /// Activates a use case that waits for access, if all its connections are usable.
     ///
     /// # Errors
-    /// When it does not wait for access, or a connection is not resolved.
+    /// If the use case does not wait for access, or a connection is not resolved.
     pub fn activate(&self, connections: &[ConnectionSnapshot], stamp: &Stamp) -> Result<Change<Self>, UseCaseRefusal> {
         self.require(&[UseCaseStatus::PendingAccess])?;
         let open = self.unresolved_connections(connections);
@@ -334,8 +334,8 @@ impl UseCase {
         Ok(self.transition(UseCaseStatus::Active, FactKind::UseCaseActivated, stamp))
     }
 
-    /// The use case after a grant of one of its requests, and whether the grant activates it. The revision rises in both
-    /// cases, so that concurrent grants see each other.
+    /// The use case after one of its access requests is granted, and whether the grant activates the use case. The
+    /// revision increments in both cases, so that concurrent grants conflict.
     pub(crate) fn after_grant(&self, connections: &[ConnectionSnapshot], stamp: &Stamp) -> (Self, bool) {
         let is_last =
             self.status == UseCaseStatus::PendingAccess && self.unresolved_connections(connections).is_empty();
@@ -343,7 +343,7 @@ impl UseCase {
         (self.with_status(status, stamp), is_last)
     }
 
-    /// The needed connections without a usable connection of their name, in the order of the plan.
+    /// The names of the needed connections for which no usable connection exists, in the order of the plan.
     #[must_use]
     pub fn unresolved_connections(&self, connections: &[ConnectionSnapshot]) -> Vec<String> {
         let is_usable = |name: &String| connections.iter().any(|one| one.connection.name == *name && one.is_usable());

@@ -1,15 +1,16 @@
-//! Wakeups between processes. A wakeup can be lost, so waiters also poll.
+//! Wakeups between processes: best-effort notifications. A wakeup can be lost, so receivers also poll.
 
 use crate::{id::ExecutionId, store::StoreError};
 use async_trait::async_trait;
 use uuid::Uuid;
 
-/// An event that other processes wait for, in order of urgency: under overload only the first ones are sent.
+/// An event for which other processes wait. The variants are ordered by urgency, because only the most urgent are
+/// sent under overload.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Wakeup {
-    /// All workers should recheck their leases.
+    /// All workers should check their leases.
     RecheckAll,
-    /// The worker of a run should recheck its lease.
+    /// The worker that holds the lease of this run should check the lease.
     Recheck(ExecutionId),
     /// A run is queued for a worker.
     RunQueued,
@@ -20,7 +21,7 @@ pub enum Wakeup {
 }
 
 impl Wakeup {
-    /// The wire form, at most 37 characters.
+    /// The wire form, which has at most 37 characters.
     #[must_use]
     pub fn as_wire(self) -> String {
         match self {
@@ -32,7 +33,7 @@ impl Wakeup {
         }
     }
 
-    /// Parses the wire form; other versions may send unknown ones.
+    /// Parses the wire form; `None` for an unknown form, which other versions of the server may send.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let run = |text: &str| text.parse::<Uuid>().ok().map(ExecutionId::from);
@@ -47,12 +48,12 @@ impl Wakeup {
     }
 }
 
-/// The channel between the processes of an installation.
+/// The channel for wakeups between the processes of an installation.
 #[async_trait]
 pub trait WakeupBus: Send + Sync {
     /// Sends wakeups to all processes, including this one.
     async fn publish(&self, signals: &[Wakeup]) -> Result<(), StoreError>;
-    /// Waits for wakeups. After an error the channel reconnects, and wakeups sent in between are lost.
+    /// Waits for wakeups. After an error the channel reconnects, and wakeups that were sent meanwhile are lost.
     async fn receive(&self) -> Result<Vec<Wakeup>, StoreError>;
 }
 

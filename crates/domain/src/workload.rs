@@ -1,4 +1,4 @@
-//! Workloads: named runnable units.
+//! Workloads: named units that callers run.
 
 pub mod interface;
 pub mod ports;
@@ -26,11 +26,11 @@ pub const MAX_DESCRIPTION: usize = 2_000;
 /// The status of a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// Accepts executions.
+    /// The workload accepts executions.
     Registered,
-    /// Suspended by the kill switch.
+    /// An operator suspended the workload, which therefore accepts no executions.
     Suspended,
-    /// Retired permanently.
+    /// The workload is retired permanently.
     Retired,
 }
 
@@ -54,7 +54,7 @@ impl Status {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 
-    /// The valid next statuses.
+    /// The statuses that can follow this status.
     #[must_use]
     pub const fn valid_transitions(self) -> &'static [Self] {
         match self {
@@ -65,20 +65,20 @@ impl Status {
     }
 }
 
-/// The intended invocation of a workload.
+/// The way in which a workload is meant to be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InvocationMode {
-    /// As a conversation.
+    /// People use the workload as a conversation.
     Chat,
-    /// As a form.
+    /// People fill in a form.
     Form,
-    /// As a block of a page.
+    /// The workload is a block of another page.
     Block,
-    /// By programs.
+    /// Programs call the API.
     Api,
-    /// In batches of inputs.
+    /// Programs submit batches of inputs.
     Batch,
-    /// By events.
+    /// Events start the workload.
     Event,
 }
 
@@ -106,16 +106,16 @@ impl InvocationMode {
     }
 }
 
-/// The slug prefix of built-in assistants; the workspace's slug follows. It is reserved, because a conflicting workload
-/// would block the creation of a workspace.
+/// The prefix of the slugs of built-in assistants; the slug of the workspace follows. The prefix is reserved,
+/// because a workload with a conflicting slug would prevent the creation of a workspace.
 pub const ASSISTANT_PREFIX: &str = "knowledge-assistant-";
 
-/// The manager of a built-in workload.
+/// The origin of a built-in workload, which determines who manages it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ManagementSource {
-    /// Created with its workspace, and as permanent.
+    /// The workload was created together with its workspace, and cannot be retired.
     WorkspaceBuiltin,
-    /// Part of Fairway.
+    /// The workload is a part of Fairway itself.
     PlatformBuiltin,
 }
 
@@ -136,42 +136,42 @@ impl ManagementSource {
     }
 }
 
-/// A named runnable unit.
+/// A named unit that callers run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Workload(pub(crate) WorkloadRecord);
 
 /// The fields of [`Workload`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkloadRecord {
-    /// Its identifier.
+    /// The identifier of the workload.
     pub workload_id: WorkloadId,
-    /// Unique among the tenant's workloads.
+    /// The slug, unique among the workloads of the tenant.
     pub slug: Slug,
-    /// The display name.
+    /// The name that people see.
     pub name: String,
     /// The description for people.
     pub description: String,
-    /// The owner.
+    /// The owner of the workload.
     pub owner_ref: OwnerRef,
-    /// The status.
+    /// The status of the workload.
     pub status: Status,
-    /// The intended invocation.
+    /// The way in which the workload is meant to be used.
     pub invocation_mode: InvocationMode,
-    /// The manager, if it is built-in.
+    /// The origin of a built-in workload; `None` for any other workload.
     pub management_source: Option<ManagementSource>,
-    /// The user interface; `None` without one.
+    /// The configuration of the user interface; `None` if the workload has no interface.
     pub interface_config: Option<InterfaceConfig>,
-    /// The workspace.
+    /// The workspace of the workload.
     pub workspace_id: WorkspaceId,
-    /// The workspace's namespace.
+    /// The namespace of the workspace.
     pub namespace_id: NamespaceId,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: Timestamp,
-    /// The creator.
+    /// The actor that created the workload.
     pub created_by: ActorRef,
-    /// When it last changed.
+    /// The time of the last change.
     pub updated_at: Timestamp,
-    /// Increments with each change.
+    /// The change counter, which increments with each change.
     pub revision: Revision,
 }
 
@@ -180,42 +180,42 @@ aggregate!(Workload, WorkloadRecord);
 /// The data of a new workload.
 #[derive(Clone, Debug)]
 pub struct NewWorkload {
-    /// Its identifier.
+    /// The identifier of the workload.
     pub workload_id: WorkloadId,
-    /// Its slug.
+    /// The slug of the workload.
     pub slug: Slug,
-    /// The name; defaults to the slug in words.
+    /// The name; `None` derives the name from the slug.
     pub name: Option<String>,
-    /// The description; defaults to empty.
+    /// The description; `None` means an empty description.
     pub description: Option<String>,
-    /// The owner.
+    /// The owner of the workload.
     pub owner_ref: OwnerRef,
-    /// The intended invocation.
+    /// The way in which the workload is meant to be used.
     pub invocation_mode: InvocationMode,
-    /// The workspace.
+    /// The workspace of the workload.
     pub workspace_id: WorkspaceId,
-    /// The workspace's namespace.
+    /// The namespace of the workspace.
     pub namespace_id: NamespaceId,
 }
 
-/// The fields to change; omitted ones stay unchanged.
+/// Changes to a workload; `None` leaves a field unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct WorkloadPatch {
-    /// A new name.
+    /// The new name.
     pub name: Option<String>,
-    /// A new description.
+    /// The new description.
     pub description: Option<String>,
-    /// A new owner.
+    /// The new owner.
     pub owner_ref: Option<OwnerRef>,
-    /// A new invocation mode.
+    /// The new invocation mode.
     pub invocation_mode: Option<InvocationMode>,
-    /// A new status.
+    /// The new status.
     pub status: Option<Status>,
-    /// A new interface, or its removal.
+    /// The new interface; `Some(None)` removes the interface.
     pub interface_config: Option<Option<InterfaceConfig>>,
 }
 
-/// The reason a workload change is refused.
+/// The reason why a change of a workload is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WorkloadRefusal {
     /// The name is empty, too long, or contains invisible characters.
@@ -227,13 +227,13 @@ pub enum WorkloadRefusal {
     /// The slug is reserved for built-in workloads.
     #[error("this slug is reserved for built-in workloads")]
     ReservedSlug,
-    /// A retired workload accepts no new resources.
+    /// The workload is retired, and accepts no new releases and share links.
     #[error("the workload is retired")]
     Retired,
-    /// A built-in workload is as permanent as its workspace.
+    /// The workload is built-in, and cannot be retired.
     #[error("a built-in workload cannot be retired")]
     Builtin,
-    /// The status transition is invalid.
+    /// The status cannot change to the requested status.
     #[error("no transition from {} to {}", from.as_str(), attempted.as_str())]
     Transition {
         /// The current status.
@@ -257,7 +257,7 @@ impl WorkloadRefusal {
         }
     }
 
-    /// The affected request field, if any.
+    /// The field of the request that the refusal concerns, if any.
     #[must_use]
     pub const fn field(self) -> Option<&'static str> {
         match self {
@@ -281,10 +281,10 @@ fn check_texts(name: Option<&str>, description: Option<&str>) -> Result<(), Work
 }
 
 impl Workload {
-    /// Creates a workload in status registered.
+    /// Creates a workload with the status `registered`.
     ///
     /// # Errors
-    /// When the name or description is invalid, or the slug is reserved.
+    /// If the name or the description is invalid, or the slug is reserved.
     pub fn create(new: NewWorkload, stamp: &Stamp) -> Result<Change<Self>, WorkloadRefusal> {
         check_texts(new.name.as_deref(), new.description.as_deref())?;
         if new.slug.as_str().starts_with(ASSISTANT_PREFIX) || generator::is_reserved_slug(new.slug.as_str()) {
@@ -293,7 +293,7 @@ impl Workload {
         Ok(Self::creation_change(Self::registered(new, None, stamp), stamp))
     }
 
-    /// Creates a workload that is part of Fairway.
+    /// Creates a workload that is a part of Fairway itself.
     pub fn create_builtin(new: NewWorkload, stamp: &Stamp) -> Change<Self> {
         Self::creation_change(Self::registered(new, Some(ManagementSource::PlatformBuiltin), stamp), stamp)
     }
@@ -304,8 +304,8 @@ impl Workload {
         Change::create(next, fact)
     }
 
-    /// The built-in assistant of a workspace; the workspace's fact covers it. `None` when the workspace's slug is too
-    /// long, which validation excludes.
+    /// The built-in assistant of a workspace, without a fact of its own, because the fact of the workspace names
+    /// it. `None` if the slug of the workspace is too long, which validation excludes.
     pub(crate) fn assistant(workload_id: WorkloadId, workspace: &Workspace, stamp: &Stamp) -> Option<Self> {
         let new = NewWorkload {
             workload_id,
@@ -340,10 +340,10 @@ impl Workload {
         })
     }
 
-    /// Applies a patch; `None` when nothing changes.
+    /// Applies the changes; `None` if nothing changes.
     ///
     /// # Errors
-    /// When a text is invalid or the status transition is invalid.
+    /// If a text is invalid, or the status cannot change to the requested status.
     pub fn amend(&self, patch: WorkloadPatch, stamp: &Stamp) -> Result<Option<Change<Self>>, WorkloadRefusal> {
         check_texts(patch.name.as_deref(), patch.description.as_deref())?;
         let attempted = patch.status.unwrap_or(self.status);
@@ -393,10 +393,10 @@ impl Workload {
         Ok(Some(Change::replace(next, self.revision, fact)))
     }
 
-    /// Checks whether the workload accepts new releases and share links.
+    /// Checks that the workload accepts new releases and share links.
     ///
     /// # Errors
-    /// When it is retired.
+    /// If the workload is retired.
     pub const fn check_accepts_releases_and_links(&self) -> Result<(), WorkloadRefusal> {
         match self.0.status {
             Status::Registered | Status::Suspended => Ok(()),
@@ -404,13 +404,13 @@ impl Workload {
         }
     }
 
-    /// The access mode; authenticated by default.
+    /// The access mode; a workload without an interface requires authenticated callers.
     #[must_use]
     pub fn effective_access_mode(&self) -> AccessMode {
         self.interface_config.as_ref().map_or(AccessMode::Authenticated, InterfaceConfig::access_mode)
     }
 
-    /// Whether a patch changes the access mode.
+    /// Whether the changes include another access mode.
     #[must_use]
     pub fn is_access_mode_changed_by(&self, patch: &WorkloadPatch) -> bool {
         patch.interface_config.as_ref().is_some_and(|config| {
@@ -419,24 +419,24 @@ impl Workload {
         })
     }
 
-    /// The description to display: the interface's own, else the workload's.
+    /// The description for people: the interface's own, otherwise the workload's.
     #[must_use]
     pub fn display_description(&self) -> &str {
         let own = self.interface_config.as_ref().map(InterfaceConfig::description);
         own.filter(|text| !text.is_empty()).unwrap_or(&self.description)
     }
 
-    /// The words by which a search finds it.
+    /// The words by which a search finds the workload.
     #[must_use]
     pub fn search_words(&self) -> WordSet {
         let shown = self.interface_config.as_ref().map(InterfaceConfig::description).unwrap_or_default();
         WordSet::from_texts([self.name.as_str(), &self.description, shown])
     }
 
-    /// The digest of its interface, for facts.
+    /// The digest of the interface configuration, which facts contain.
     fn interface_digest(&self) -> Option<String> {
         let document = self.interface_config.as_ref()?.to_document();
-        // Without a canonical form the fact has no digest.
+        // A configuration without a canonical form has no digest.
         Canonical::of(&document).ok().map(|canonical| canonical.checksum().to_string())
     }
 

@@ -1,17 +1,17 @@
 //! Compares canonical JSON with an external oracle: the output of a JavaScript engine for generated documents.
 //!
-//! The oracle's output is recorded next to its program (`canonical/oracle.mjs`). The test therefore needs no JavaScript
-//! engine and is never skipped.
+//! The output of the oracle is stored beside its program (`canonical/oracle.mjs`). Therefore the test needs no
+//! JavaScript engine, and is never skipped.
 
 use fairway_domain::asset::canonical::{Canonical, CanonicalRefusal};
 use serde::Deserialize;
 
-/// One line of the corpus.
+/// An entry of the corpus, which is one line of the file.
 #[derive(Deserialize)]
 struct CorpusEntry {
     /// A JSON document in any spelling.
     source: String,
-    /// Its canonical form; `None` if it contains an integer beyond 2^53 - 1.
+    /// The canonical form of the document; `None` if the document contains an integer beyond 2^53 - 1.
     canonical: Option<String>,
 }
 

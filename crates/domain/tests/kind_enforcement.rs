@@ -1,4 +1,5 @@
-//! The tables of `docs/kind-enforcement.md` match the `x-enforcement` marks of five kinds' schemas.
+//! Checks that the tables of `docs/kind-enforcement.md` match the `x-enforcement` marks in the schemas of five
+//! asset kinds.
 
 use fairway_domain::asset::{
     content::{BindingPath, schema_value, unenforced_controls},
@@ -15,7 +16,7 @@ const KINDS: [AssetKind; 5] = [
     AssetKind::EvaluationSuite,
 ];
 
-/// The property at a dotted path, such as `limits.cpu_ms`; null if it does not exist.
+/// The schema of the property at a dotted path, such as `limits.cpu_ms`; null if no such property exists.
 fn property_at<'s>(schema: &'s Value, path: &str) -> &'s Value {
     path.split('.').fold(schema, |schema, name| schema.pointer(&format!("/properties/{name}")).unwrap_or(&Value::Null))
 }
@@ -37,7 +38,8 @@ fn documented_enforcement_matches_the_schemas() {
             let field = cells[0].trim_end_matches('`');
             let property = property_at(schema, field);
             assert_eq!(Some(cells[1]), property["x-enforcement"].as_str(), "{kind}: {field}");
-            // The table names the refusal of a recorded control that declares to fail closed.
+            // If a field that is only recorded claims to fail closed, the table must name the code with which its use is
+            // refused.
             let is_blocking = cells[1] == "recorded" && property.get("x-fails-closed").is_some();
             assert!(!is_blocking || row.contains("control_not_enforced"), "{kind}: {field}");
             fields.insert(field.split('.').next().unwrap().to_owned());
@@ -47,7 +49,8 @@ fn documented_enforcement_matches_the_schemas() {
     }
 }
 
-/// Scripts use the profile that a release binds. A profile that is only referenced enforces nothing.
+/// Scripts only use the sandbox profile that the release binds. A profile that is merely referenced enforces
+/// nothing.
 #[test]
 fn sandbox_network_is_enforced_only_for_a_bound_profile() {
     for mode in [json!({ "mode": "none" }), json!({ "mode": "allowlist", "hosts": ["a.example.com"] })] {

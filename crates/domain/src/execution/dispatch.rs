@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// The maximum number of times that workers reclaim a run after its lease lapses. A run that ends this many workers is
-/// likely to end the next one.
+/// The maximum number of times that workers reclaim a run after its lease lapses. A run that crashed this many
+/// workers would probably crash the next worker too.
 pub const MAX_RECLAIMS: u16 = 5;
 
 /// The dispatch setting of a deployment.
@@ -49,7 +49,7 @@ impl DispatchPolicy {
         Self::ALL.into_iter().find(|dispatch| dispatch.as_str() == text)
     }
 
-    /// Whether workers exist.
+    /// Whether workers exist, which execute queued runs.
     #[must_use]
     pub const fn has_workers(self) -> bool {
         match self {
@@ -58,7 +58,8 @@ impl DispatchPolicy {
         }
     }
 
-    /// Whether a run is queued; `None` when queueing is requested but unavailable.
+    /// Whether a run with the requested mode is queued; `None` when the caller requests queueing and this setting
+    /// has no queue.
     #[must_use]
     pub const fn should_queue(self, wanted: DispatchMode) -> Option<bool> {
         match (self, wanted) {
@@ -80,29 +81,29 @@ pub enum DispatchMode {
     Queued,
 }
 
-/// The request context of a run, beyond the run's own row.
+/// The context of a request for a run, beyond the columns of the run's own row.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RequestContext {
-    /// The request that submitted it.
+    /// The request that submitted the run.
     pub request_id: RequestId,
-    /// The groups of its submitter.
+    /// The groups of the submitter.
     #[serde(default)]
     pub groups: Vec<String>,
-    /// The requested lane; a more general one serves the run when that lane has no holder.
+    /// The requested lane. If that lane has no holder, a more general lane serves the run.
     pub lane: String,
-    /// The conversation that it belongs to.
+    /// The conversation to which the run belongs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
 }
 
 impl RequestContext {
-    /// The requested lane.
+    /// The requested lane, parsed; an unknown text counts as the standard lane.
     #[must_use]
     pub fn requested_lane(&self) -> Lane {
         Lane::parse(&self.lane).unwrap_or(Lane::Standard)
     }
 
-    /// The conversation that it belongs to.
+    /// The conversation to which the run belongs, parsed.
     #[must_use]
     pub fn session_id(&self) -> Option<SessionId> {
         self.session.as_deref().and_then(|session| SessionId::parse(session).ok())
@@ -118,21 +119,22 @@ impl RequestContext {
 /// A worker's request for runs.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// The fencing token of this claim and of each run that it takes.
+    /// The fencing token of this claim and of each run that the claim returns.
     pub lease: Uuid,
-    /// Tokens of earlier claims whose responses were lost. Their runs are claimed again first.
+    /// Tokens of earlier claims whose responses did not arrive. The runs of those claims are claimed again first.
     pub lost_leases: Vec<Uuid>,
-    /// The lease duration until renewal.
+    /// The duration of the lease; a renewal extends the lease by the same duration.
     pub lease_for: Duration,
-    /// The deadline of a run from now.
+    /// The time from now until the deadline of a claimed run.
     pub deadline_after: Duration,
     /// The maximum number of runs to claim.
     pub limit: u16,
     /// The maximum number of runs to claim per tenant.
     pub per_tenant_limit: u16,
-    /// The tenant that was served last; the round continues with the next tenant.
+    /// The tenant that was served last; the round-robin order of tenants continues after that tenant.
     pub after_tenant: Option<TenantId>,
-    /// Tenants that reached their share in this process, or have too many paused runs.
+    /// Tenants whose runs are not claimed, because they reached their share in this process or have too many
+    /// paused runs.
     pub saturated: Vec<TenantId>,
     /// The size threshold of large inputs, in bytes of JSON text. Large inputs are not loaded.
     pub max_input_bytes: usize,
@@ -145,9 +147,10 @@ pub struct Claim {
 /// The inputs of a claimed run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClaimedInputs {
-    /// The inputs.
+    /// The inputs, which the claim has loaded.
     Loaded(Payload),
-    /// Large inputs, not loaded: [`RunStore::inputs`](super::ports::RunStore::inputs) reads them.
+    /// Large inputs, which the claim does not load; [`RunStore::inputs`](super::ports::RunStore::inputs) reads
+    /// them.
     NotLoaded,
     /// The inputs were erased.
     Erased,
@@ -156,48 +159,48 @@ pub enum ClaimedInputs {
 /// A run claimed from the queue, or reclaimed after its lease lapsed.
 #[derive(Clone, Debug)]
 pub struct ClaimedRun {
-    /// Its tenant.
+    /// The tenant of the run.
     pub scope: TenantScope,
-    /// The run.
+    /// The claimed run.
     pub execution: Execution,
-    /// The governance chain of its acceptance or start.
+    /// The digest of the governance chain at the run's acceptance or start.
     pub snapshot: SnapshotDigest,
-    /// The inputs.
+    /// The inputs of the run.
     pub inputs: ClaimedInputs,
     /// Digest of the inputs.
     pub input_digest: [u8; 32],
-    /// The request context.
+    /// The context of the request that submitted the run.
     pub request_context: Option<RequestContext>,
-    /// The share link that admitted it.
+    /// The share link that admitted the run.
     pub share_link: Option<ShareLinkId>,
-    /// The fencing token.
+    /// The fencing token, which every write of the worker must name.
     pub lease: Uuid,
-    /// The remaining time until its deadline; zero once it passed.
+    /// The remaining time until the run's deadline; zero after the deadline.
     pub time_left: Duration,
-    /// The number of times that workers reclaimed it.
+    /// The number of times that workers reclaimed the run.
     pub reclaims: u16,
-    /// The position of its tenant in the scheduling round; 0 for a reclaimed run.
+    /// The position of the run's tenant in the round-robin order of this claim; 0 for a reclaimed run.
     pub round_position: u16,
-    /// The actor that requested its cancellation.
+    /// The actor that requested cancellation of the run.
     pub cancelled_by: Option<ActorRef>,
-    /// Its policy decisions, oldest first.
+    /// The policy decisions of the run, oldest first.
     pub decisions: Vec<RecordedDecision>,
-    /// Its stored progress.
+    /// The stored progress of the run.
     pub progress: Vec<ProgressRecord>,
 }
 
 /// The start of a queued run, as the start commit stores it.
 #[derive(Clone, Debug)]
 pub struct QueuedStart {
-    /// The run, re-evaluated as if accepted now.
+    /// The run with a new decision, made as if the run were accepted now.
     pub acceptance: Acceptance,
-    /// The revisions that must be unchanged.
+    /// The revisions on which the decision depends; if one changed, the commit is refused.
     pub expected_revisions: ExpectedRevisions,
-    /// The fencing token.
+    /// The fencing token, which must match the held lease.
     pub lease: Uuid,
-    /// The first progress record.
+    /// The first progress record of the run.
     pub progress: ProgressRecord,
-    /// The share link that admitted it; it must not be revoked.
+    /// The share link that admitted the run; the commit requires that the link is not revoked.
     pub share_link: Option<ShareLinkId>,
 }
 
@@ -213,9 +216,9 @@ pub enum StartOutcome {
 /// The result of a cancel request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CancelOutcome {
-    /// The run was queued; the caller holds its lease under the given token and must end it.
+    /// The run was queued. The caller now holds the lease under the given token and must end the run.
     LeaseTaken,
-    /// The worker that runs it is notified.
+    /// The run is active; the worker that executes it is notified.
     WorkerNotified,
     /// The idempotency key already exists.
     DuplicateKey,
@@ -226,18 +229,18 @@ pub enum CancelOutcome {
 /// The lease under which a cancelling caller ends a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CancelLease {
-    /// The run and the fencing token.
+    /// The run, and the fencing token under which its lease is acquired.
     pub lease_ref: LeaseRef,
     /// The lease duration until renewal.
     pub lease_for: Duration,
-    /// The deadline of the run from now.
+    /// The time from now until the deadline of the run.
     pub deadline_in: Duration,
 }
 
 /// A run and the fencing token of its lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LeaseRef {
-    /// The run.
+    /// The run whose lease is meant.
     pub execution_id: ExecutionId,
     /// The fencing token.
     pub lease: Uuid,

@@ -1,4 +1,4 @@
-//! HTTP calls to addresses that contents name, made by agent tools and hooks.
+//! HTTP calls of agent tools and hooks, to addresses that asset contents name.
 //!
 //! The servers are untrusted, so each call is bounded in destination, time and response size. A call is made at most
 //! once; the caller decides how to treat a lost response.
@@ -14,7 +14,7 @@ pub const MAX_DURATION: Duration = Duration::from_secs(10);
 /// The maximum response size in bytes (contract 8).
 pub const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
-/// An HTTP method.
+/// The HTTP method of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HttpMethod {
     /// GET.
@@ -61,7 +61,7 @@ impl HttpMethod {
     }
 }
 
-/// One HTTP call.
+/// An outgoing HTTP call of an agent tool or a hook.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HttpCall {
     /// The base URL.
@@ -74,27 +74,28 @@ pub struct HttpCall {
     pub arguments: Map<String, Value>,
     /// The secret to send as bearer token.
     pub secret: Option<SecretRef>,
-    /// The idempotency key of the call, the same if a resumed run repeats it: header `Idempotency-Key`.
+    /// The idempotency key of the call, sent as header `Idempotency-Key`. A resumed run repeats the call with the
+    /// same key.
     pub call_id: String,
     /// The timeout; at most [`MAX_DURATION`].
     pub timeout: Duration,
-    /// The allowed hosts, where `*.` matches any subdomain; `None` allows all hosts.
+    /// The allowed hosts, where `*.` matches any subdomain; `None` allows every host.
     pub allowed_hosts: Option<Vec<String>>,
 }
 
-/// The failure of a call. No message repeats an address, a secret or response bytes.
+/// The failure of a call. No message contains an address, a secret or response bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HttpCallError {
     /// The destination is not allowed.
     #[error("calls to this address are not allowed")]
     Forbidden,
-    /// The tenant whose secrets apply could not be determined.
+    /// The tenant of the call could not be loaded, so its secrets cannot be resolved.
     #[error("the call could not be prepared")]
     TenantUnresolved,
     /// The secret could not be read.
     #[error("the secret of the call cannot be read")]
     SecretUnavailable,
-    /// The connection failed.
+    /// The connection could not be established.
     #[error("the address is unreachable")]
     Unreachable,
     /// The request was sent, but no complete response arrived in time. Its effect is unknown.
@@ -106,7 +107,7 @@ pub enum HttpCallError {
     /// The response exceeds [`MAX_RESPONSE_BYTES`].
     #[error("the response is too long")]
     TooLong,
-    /// The response status is not a success, or is a redirection, which is never followed.
+    /// The response has an error status or is a redirection; the client never follows redirections.
     #[error("the server responded with an error status")]
     ErrorStatus,
     /// The response is neither JSON nor text.
@@ -144,21 +145,21 @@ impl HttpCallError {
         }
     }
 
-    /// Parses a code.
+    /// Parses the stable code of a failure.
     #[must_use]
     pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|error| error.code() == code)
     }
 }
 
-/// Makes HTTP calls.
+/// The port through which agent tools and hooks call HTTP addresses and MCP servers.
 #[async_trait]
 pub trait HttpCaller: Send + Sync {
-    /// Makes one call with the tenant's secrets. The response is JSON, or text if it declares so; an empty response is
-    /// null.
+    /// Makes one call with the tenant's secrets. The result is JSON, or text if the response declares a text type.
+    /// An empty response is null.
     async fn call(&self, tenant: &Slug, call: &HttpCall) -> Result<Value, HttpCallError>;
 
-    /// Calls an MCP server's tool once with the tenant's secrets, after checking its description against the pin. The
-    /// result is JSON or text.
+    /// Checks the tool's current description against its pin, then calls the tool of an MCP server once with the
+    /// tenant's secrets. The result is JSON or text.
     async fn call_tool(&self, tenant: &Slug, call: &McpCall) -> Result<Value, McpError>;
 }

@@ -7,17 +7,18 @@ use std::time::Duration;
 /// The workload of an observed run.
 #[derive(Clone, Copy, Debug)]
 pub struct ObservedWorkload<'r> {
-    /// Its identifier.
+    /// The identifier of the workload.
     pub id: WorkloadId,
-    /// Its slug; `None` where the process ends a run without having loaded its workload.
+    /// The slug of the workload; `None` when the process ends a run without loading its workload.
     pub slug: Option<&'r str>,
 }
 
-/// Observes the runs whose ends this process stores. Each end is stored by one process, so each run is observed once,
-/// whichever process its caller waits at.
+/// Observes the runs whose ends this process stores. Exactly one process stores the end of a run, so each run is
+/// observed once, even if its caller waits at another process.
 pub trait RunObserver: Send + Sync {
-    /// The end of a run is stored. The duration is the time from acceptance to the end.
+    /// Called after the end of a run is stored. The duration is the time from acceptance to the end.
     fn run_ended(&self, workload: ObservedWorkload<'_>, status: Status, duration: Duration);
-    /// The steps of a run have ended, and their model calls are stored. The run may still await a review.
+    /// Called after the steps of a run have ended and their model calls are stored. The run may still await a
+    /// review.
     fn models_called(&self, workload: ObservedWorkload<'_>, usage: ModelUsage);
 }

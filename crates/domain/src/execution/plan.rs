@@ -20,8 +20,8 @@ use crate::{
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// The obligations that a run can fulfil. A release whose policy may impose another one is not activated, because an
-/// unenforced control must not appear enforced.
+/// The obligations that a run can fulfil. A release whose policy may impose any other obligation cannot be
+/// activated, because an unenforced control must not appear enforced.
 pub const SUPPORTED_OBLIGATIONS: &[Obligation] = &[
     Obligation::RecordTranscript,
     Obligation::RedactOutput,
@@ -30,7 +30,7 @@ pub const SUPPORTED_OBLIGATIONS: &[Obligation] = &[
     Obligation::HumanReview,
 ];
 
-/// Whether a run supports the action of a task.
+/// Whether runs support the action of a task step.
 #[must_use]
 pub const fn is_supported_action(action: Action) -> bool {
     match action {
@@ -41,7 +41,7 @@ pub const fn is_supported_action(action: Action) -> bool {
 /// The parsed contents that all runs of a release share.
 #[derive(Debug)]
 pub struct RunPlan {
-    /// The bound policy.
+    /// The bound policy, which decides about runs.
     pub policy: CompiledPolicy,
     /// The bound flow, or the implicit one-step flow.
     pub flow: Flow,
@@ -75,32 +75,32 @@ pub struct RunPlan {
     pub workload_id: String,
 }
 
-/// A bound tool.
+/// A tool that the release binds, with its version and its server.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BoundTool {
     /// The asset's slug.
     pub slug: String,
-    /// The version.
+    /// The bound version.
     pub source: SourceVersion,
-    /// The parsed content.
+    /// The parsed content of the version.
     pub tool: Tool,
-    /// The tool server, for a tool of a server.
+    /// The MCP server that provides the tool; `None` for a tool that no server provides.
     pub server: Option<BoundServer>,
 }
 
-/// A tool server, at the version that the release has frozen.
+/// An MCP server, at the version that the release froze.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoundServer {
-    /// The asset.
+    /// The asset that defines the server.
     pub asset: AssetId,
-    /// The version as slug and label.
+    /// The version, as slug and label.
     pub reference: String,
-    /// The parsed content.
+    /// The parsed content of the version.
     pub server: McpServer,
 }
 
 impl BoundTool {
-    /// Whether an agent's tool name refers to this tool, by model-facing name or slug.
+    /// Whether the name refers to this tool: the name that models see, or the slug of the asset.
     #[must_use]
     pub fn matches_name(&self, name: &str) -> bool {
         self.tool.name == name || self.slug == name
@@ -110,11 +110,11 @@ impl BoundTool {
 /// A version bound in a role.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoundAsset {
-    /// The role.
+    /// The role, which is the kind of the asset.
     pub role: AssetKind,
     /// The asset's slug.
     pub slug: String,
-    /// The version, if runs read its content.
+    /// The version, if runs read the content of the asset.
     pub source: Option<SourceVersion>,
 }
 
@@ -136,14 +136,15 @@ impl RunPlan {
         self.bound_assets.iter().find(|asset| asset.role == role)
     }
 
-    /// Whether the plan is executable: it has a flow, or the prompt and model policy of the implicit step.
+    /// Whether the plan is executable: the release binds a flow, or the prompt and model policy of the implicit
+    /// one-step flow.
     #[must_use]
     pub fn is_runnable(&self) -> bool {
         self.bound_asset(AssetKind::OrchestrationFlow).is_some()
             || (self.prompt.is_some() && self.model_policy.is_some())
     }
 
-    /// Whether any policy of the run may impose the obligation.
+    /// Whether the bound policy or the policy of a hook may impose the obligation.
     pub(super) fn may_impose(&self, obligation: Obligation) -> bool {
         let asked = self.hooks.iter().filter_map(|hook| match &hook.handler {
             HookHandler::Policy(policy) => Some(policy.as_ref()),
@@ -173,20 +174,20 @@ pub struct PolicyAttributes {
     pub workload_slug: String,
     /// The workload's owner.
     pub owner_ref: String,
-    /// The environment.
+    /// The environment of the release.
     pub environment: String,
-    /// The lane.
+    /// The lane that serves the run.
     pub lane: Lane,
 }
 
 impl PolicyAttributes {
-    /// Decides about a run with these inputs by the policy of its plan.
+    /// Evaluates the policy of the plan for a run with these inputs.
     #[must_use]
     pub fn decide_by_plan(&self, plan: &RunPlan, inputs: &Map<String, Value>, now: Timestamp) -> PolicyDecision {
         self.decide_by_policy(&plan.policy, plan, inputs, now)
     }
 
-    /// Decides about a run with these inputs by another policy, such as that of a hook.
+    /// Evaluates another policy, such as the policy of a hook, for a run with these inputs.
     #[must_use]
     pub fn decide_by_policy(
         &self,

@@ -25,7 +25,7 @@ use async_trait::async_trait;
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// The revisions on which an accept decision depends. If one changed, the decision is taken again.
+/// The revisions on which the decision to accept a run depends. If one of them changed, the caller decides again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExpectedRevisions {
     /// The deployment's revision, which covers the lane holders.
@@ -45,55 +45,55 @@ pub struct WorkloadWithDeployment {
     pub deployment: Option<Deployment>,
 }
 
-/// Which runs with lapsed leases are ended.
+/// Selects the runs with lapsed leases to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LapsedFilter {
-    /// All runs: no worker resumes any.
+    /// All runs, because no worker exists to resume them.
     All,
-    /// Scripts only: workers resume the others.
+    /// Only runs that await a script, because workers resume all other runs.
     Scripts,
 }
 
-/// The kind of work of a lapsed run.
+/// What a run with a lapsed lease was doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkKind {
-    /// Executing steps.
+    /// The run executed steps.
     Steps,
-    /// Awaiting a script that may or may not have been handed over.
+    /// The run awaited a script, which may or may not have been handed over to the runtime gateway.
     Script,
 }
 
 /// A run with a lapsed lease, and the data needed to end it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LapsedRun {
-    /// Its tenant.
+    /// The tenant of the run.
     pub scope: TenantScope,
-    /// The run.
+    /// The run whose lease lapsed.
     pub execution: Execution,
     /// Digest of the inputs.
     pub input_digest: [u8; 32],
-    /// The lease taken to end it.
+    /// The fencing token under which the lease was acquired to end the run.
     pub lease: Uuid,
-    /// Its kind of work.
+    /// What the run was doing.
     pub work_kind: WorkKind,
     /// Whether its deadline has passed.
     pub is_past_deadline: bool,
-    /// The actor that requested its cancellation.
+    /// The actor that requested cancellation of the run.
     pub cancelled_by: Option<ActorRef>,
-    /// The owner to notify of its end, if an earlier decision imposed that.
+    /// The owner of the workload, if a policy decision imposed `notify_owner` on the run.
     pub owner_to_notify: Option<String>,
 }
 
 /// The state of a lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LeaseState {
-    /// Held; the workload accepts runs.
+    /// The caller holds the lease, and the workload accepts runs.
     Held,
-    /// Held; an actor requested cancellation.
+    /// The caller holds the lease, and an actor requested cancellation.
     Cancelled(ActorRef),
-    /// Held; the workload was suspended or retired.
+    /// The caller holds the lease, and the workload was suspended or retired.
     WorkloadStopped,
-    /// Lost: another holder took it, or the run has ended.
+    /// The caller no longer holds the lease, because another holder acquired it or the run has ended.
     Lost,
 }
 
@@ -142,18 +142,18 @@ pub struct ExecutionFilter {
 pub struct RunLocation {
     /// The workspace of its workload.
     pub workspace: WorkspaceId,
-    /// The workload.
+    /// The workload that the run executes.
     pub workload: WorkloadId,
-    /// Its submitter.
+    /// The submitter of the run.
     pub submitter: ActorRef,
 }
 
-/// A run without a large answer.
+/// The state of a run, without its answer if the answer is large.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RunState {
-    /// The run, with its answer while retained and not large.
+    /// The run, with its answer if the answer is retained and not large.
     pub execution: Execution,
-    /// Whether a retained answer was omitted.
+    /// Whether a retained answer was left out because it is large.
     pub is_output_omitted: bool,
 }
 
@@ -171,11 +171,11 @@ pub struct EventPage {
 pub trait ExecutionStore: Send + Sync {
     /// Finds an execution, with its answer while it is retained.
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError>;
-    /// Finds an execution, without a large answer.
+    /// Finds an execution, without its answer if the answer is large.
     async fn find_state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunState>, StoreError>;
-    /// The location and submitter of an execution.
+    /// Finds the location and the submitter of an execution.
     async fn location(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunLocation>, StoreError>;
-    /// A page of an execution's lineage, newest first.
+    /// Lists a page of an execution's lineage, newest first.
     async fn lineage(
         &self,
         scope: TenantScope,
@@ -184,31 +184,32 @@ pub trait ExecutionStore: Send + Sync {
         limit: u32,
         offset: u32,
     ) -> Result<Option<LineagePage>, StoreError>;
-    /// An evidence artifact, with its execution.
+    /// Finds an evidence artifact, with its execution.
     async fn artifact(
         &self,
         scope: TenantScope,
         id: ExecutionId,
         artifact: ArtifactId,
     ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError>;
-    /// The evidence documents of an execution with their stored texts, without payloads, by identifier.
+    /// Lists the evidence documents of an execution with their stored texts, ordered by identifier and without
+    /// payloads.
     async fn evidence_documents(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StoredDocument>, StoreError>;
-    /// A page of executions without their answers, newest first.
+    /// Lists a page of executions without their answers, newest first.
     async fn list(
         &self,
         scope: TenantScope,
         filter: &ExecutionFilter,
         page: PageRequest,
     ) -> Result<Page<Execution>, StoreError>;
-    /// The summaries of executions; those that do not exist are absent.
+    /// Loads the summaries of executions. Unknown identifiers are absent from the result.
     async fn summaries(
         &self,
         scope: TenantScope,
         ids: &[ExecutionId],
     ) -> Result<HashMap<ExecutionId, RunSummary>, StoreError>;
-    /// The evidence of an execution, without the notes of approvals.
+    /// Loads the evidence of an execution, without the notes of approvals.
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError>;
-    /// The existing notes of these approvals, unordered.
+    /// Loads the notes of these approvals, unordered; erased notes are absent.
     async fn approval_notes(
         &self,
         scope: TenantScope,
@@ -219,10 +220,10 @@ pub trait ExecutionStore: Send + Sync {
 /// Reads the progress of executions: the events of active runs, and the steps of ended ones.
 #[async_trait]
 pub trait EventStore: Send + Sync {
-    /// The progress records after the given position, in order and without provider answers: at most 32 KiB, or one
-    /// record. Model output is included while the run's own answer is retained.
+    /// Lists the progress records after the given position in order, without provider answers. A page has at most
+    /// 32 KiB, or a single larger record. Model output is included while the answer of the run is retained.
     async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<EventPage, StoreError>;
-    /// The steps of an execution, in order.
+    /// Lists the steps of an execution, in order.
     async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError>;
 }
 
@@ -236,9 +237,10 @@ pub trait RunStore: Send + Sync {
         slug: &Slug,
         environment: &Slug,
     ) -> Result<Option<WorkloadWithDeployment>, StoreError>;
-    /// Stores a governance chain for runs to refer to; storing it again has no effect.
+    /// Stores a governance chain to which runs refer. Storing the same chain again has no effect.
     async fn store_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError>;
-    /// Stores run, decision, inputs and key in one statement, if the expected revisions are current.
+    /// Stores the run, its decision, its inputs and the idempotency key in one statement, if the expected
+    /// revisions are current.
     async fn accept(
         &self,
         scope: TenantScope,
@@ -246,13 +248,14 @@ pub trait RunStore: Send + Sync {
         on: ExpectedRevisions,
         key: Option<&RequestKey>,
     ) -> Result<AcceptOutcome, CommitError>;
-    /// Ends a run in one statement. Stale when the lease is no longer held.
+    /// Ends a run in one statement. Fails with `Stale` if the caller no longer holds the lease.
     async fn finish(&self, scope: TenantScope, ending: &FinishRecord) -> Result<(), CommitError>;
-    /// The inputs of a run; `None` once erased.
+    /// Loads the inputs of a run; `None` after their erasure.
     async fn inputs(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Payload>, StoreError>;
-    /// Starts a claimed run, if the expected revisions are current. Stale when the lease is no longer held.
+    /// Starts a claimed run if the expected revisions are current. Fails with `Stale` if the caller no longer
+    /// holds the lease.
     async fn start(&self, scope: TenantScope, start: &QueuedStart) -> Result<StartOutcome, CommitError>;
-    /// Stores a progress record and extends the lease. Stale when the lease is no longer held.
+    /// Stores a progress record and extends the lease. Fails with `Stale` if the caller no longer holds the lease.
     async fn record_progress(
         &self,
         scope: TenantScope,
@@ -266,13 +269,13 @@ pub trait RunStore: Send + Sync {
 pub trait LeaseStore: Send + Sync {
     /// Extends a lease by its duration, and returns the state of the lease and the workload.
     async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError>;
-    /// Releases a held lease: it lapses at once, and its former holder can write nothing.
+    /// Releases a held lease. The lease lapses immediately, and writes of its former holder are refused.
     async fn release_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<(), StoreError>;
     /// Claims a batch of lapsed leases so that their runs can be ended.
     async fn claim_lapsed(&self, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError>;
-    /// Claims runs from the queue, and reclaims runs whose leases lapsed.
+    /// Claims queued runs, and reclaims runs whose leases lapsed.
     async fn claim(&self, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError>;
-    /// Requests cancellation of a run. A queued run is claimed under the given token.
+    /// Requests cancellation of a run. If the run is queued, the caller acquires its lease under the given token.
     async fn request_cancel(
         &self,
         scope: TenantScope,
@@ -280,6 +283,7 @@ pub trait LeaseStore: Send + Sync {
         by: &ActorRef,
         key: Option<&KeyedOutcome>,
     ) -> Result<CancelOutcome, StoreError>;
-    /// Takes over a run's lease from any holder; returns whether there was a run to take.
+    /// Acquires a run's lease regardless of its current holder, and returns whether the run exists and has not
+    /// ended.
     async fn take_over_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<bool, StoreError>;
 }

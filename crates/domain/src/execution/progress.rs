@@ -1,4 +1,5 @@
-//! Run progress: events in order, and provider and tool responses, stored so that a run can resume.
+//! Run progress: ordered events, and the responses of providers and tools. It is stored so that another worker can
+//! resume the run.
 
 use super::{
     Execution, StepRecord, StepRow,
@@ -44,7 +45,7 @@ impl EventKind {
         }
     }
 
-    /// Whether the event holds model output, which only the submitter may read.
+    /// Whether the event contains model output, which only the submitter may read.
     #[must_use]
     pub const fn is_model_output(self) -> bool {
         match self {
@@ -59,43 +60,43 @@ impl EventKind {
 pub struct RunEvent {
     /// The kind of event.
     pub kind: EventKind,
-    /// The event's data.
+    /// The data of the event; its members depend on the kind of the event.
     pub data: Map<String, Value>,
 }
 
 impl RunEvent {
-    /// A step started.
+    /// The event that a step started.
     #[must_use]
     pub fn step_started(step_id: &str, step_type: &str) -> Self {
         Self::new(EventKind::StepStarted, [("step_id", json!(step_id)), ("step_type", json!(step_type))])
     }
 
-    /// A step completed, with an error code if it failed.
+    /// The event that a step completed, with an error code if the step failed.
     #[must_use]
     pub fn step_completed(step_id: &str, failure: Option<&str>) -> Self {
         Self::new(EventKind::StepCompleted, [("step_id", json!(step_id)), ("error_code", json!(failure))])
     }
 
-    /// The steps completed; the answer awaits review.
+    /// The event that the steps completed and the answer awaits review.
     #[must_use]
     pub fn awaiting_review(execution_id: ExecutionId) -> Self {
         Self::new(EventKind::AwaitingReview, [("execution_id", json!(execution_id)), ("review", json!("pending"))])
     }
 
-    /// A part of the model output that a step awaits.
+    /// The event that a part of the model output arrived for a step.
     #[must_use]
     pub fn delta(step_id: &str, text: &str) -> Self {
         Self::new(EventKind::OutputDelta, [("step_id", json!(step_id)), ("delta", json!(text))])
     }
 
-    /// Appends text to the delta.
+    /// Appends text to the model output of the event.
     pub fn append_delta(&mut self, text: &str) {
         if let Some(Value::String(said)) = self.data.get_mut("delta") {
             said.push_str(text);
         }
     }
 
-    /// The run started.
+    /// The event that the run started.
     #[must_use]
     pub fn started(execution: &Execution) -> Self {
         let at: Timestamp = execution.started_at;
@@ -103,12 +104,12 @@ impl RunEvent {
         Self::new(EventKind::ExecutionStarted, named)
     }
 
-    /// Removes the model output.
+    /// Replaces the model output of the event by null.
     pub fn withhold_delta(&mut self) {
         self.data.insert("delta".to_owned(), Value::Null);
     }
 
-    /// The length of the delta, in bytes.
+    /// The length of the model output in the event, in bytes.
     #[must_use]
     pub fn delta_bytes(&self) -> usize {
         self.data.get("delta").and_then(Value::as_str).map_or(0, str::len)
@@ -119,14 +120,14 @@ impl RunEvent {
     }
 }
 
-/// Reconstructs the events of a finished run from its steps, for a run that stored none.
+/// Reconstructs the events of a finished run that stored none, from its stored steps.
 #[must_use]
 pub fn events_of_stored_steps(steps: &[StepRow]) -> Vec<RunEvent> {
     let of = |step: &StepRow| step_events(&step.step_id, &step.step_type, step.failure.as_deref());
     steps.iter().flat_map(of).collect()
 }
 
-/// Reconstructs the events of a run whose steps are not stored yet.
+/// Reconstructs the events of a run from the records of its steps, before the steps are stored.
 #[must_use]
 pub fn events_of_unstored_steps(steps: &[StepRecord]) -> Vec<RunEvent> {
     let of = |step: &StepRecord| step_events(&step.step_id, step.step_type, step.failure.as_deref());
@@ -140,20 +141,20 @@ fn step_events(step_id: &str, step_type: &str, failure: Option<&str>) -> [RunEve
 /// A provider or tool response to a step, stored so that a resumed run does not repeat the call.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct StoredAnswer {
-    /// The requesting step.
+    /// The step that requested the response.
     pub step_id: String,
-    /// The call attempts.
+    /// The attempts to call a provider, in order; empty for a tool call.
     #[serde(default)]
     pub attempts: Vec<StoredAttempt>,
-    /// Whether it was streamed.
+    /// Whether the model output was streamed.
     #[serde(default)]
     pub was_told: bool,
-    /// The response.
+    /// The received response, or the failure of the call.
     #[serde(flatten)]
     pub response: StoredResponse,
 }
 
-/// A call attempt.
+/// An attempt to call a provider.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct StoredAttempt {
     /// The index of the route in the request.
@@ -163,7 +164,7 @@ pub struct StoredAttempt {
     /// The HTTP status of the failed attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The code of the failed request or of the unreadable key.
+    /// The stable code of the cause: a failed request, or an API key that could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cow<'static, str>>,
     /// The latency in microseconds.
@@ -174,41 +175,41 @@ pub struct StoredAttempt {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum StoredResponse {
-    /// A completion.
+    /// A completion of a model.
     Answer {
-        /// The text.
+        /// The text of the completion.
         text: String,
         /// The tool calls that the model requests.
         #[serde(default)]
         tool_calls: Vec<ToolCall>,
-        /// The embedding vector, if requested.
+        /// The embedding vector, if the step requested an embedding.
         #[serde(default)]
         vector: Vec<f32>,
-        /// Input tokens.
+        /// The number of input tokens.
         tokens_in: u64,
-        /// Output tokens.
+        /// The number of output tokens.
         tokens_out: u64,
         /// The cost in millionths of the account's currency.
         #[serde(default)]
         cost_micros: Option<u64>,
-        /// Further provider metadata.
+        /// Further metadata from the provider.
         metadata: Map<String, Value>,
     },
-    /// A provider failure.
+    /// The failure of a model request.
     Failure {
-        /// The error code.
+        /// The code of the provider error.
         error: String,
     },
-    /// A tool result.
+    /// The result of a tool call.
     Tool {
-        /// The result.
+        /// The result value, which is JSON or text.
         tool_result: Value,
     },
-    /// A tool failure.
+    /// The failure of a tool call.
     ToolFailure {
-        /// The error code.
+        /// The code of the tool failure.
         tool_error: String,
-        /// The digest of a drifted tool's current description.
+        /// For a tool with drift: the digest of its current description.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         found: Option<String>,
     },
@@ -259,7 +260,7 @@ impl StoredAnswer {
         Self { step_id: step_id.to_owned(), attempts: Vec::new(), was_told: false, response }
     }
 
-    /// The tool result, if this is one.
+    /// The tool result, if this response is a tool result or a tool failure.
     #[must_use]
     pub fn into_tool_result(self) -> Option<ToolResult> {
         match self.response {
@@ -272,7 +273,7 @@ impl StoredAnswer {
         }
     }
 
-    /// The provider answer, if this is one.
+    /// The provider's answer, if this response is a completion or a provider failure.
     #[must_use]
     pub fn into_answer(self) -> Option<ModelResponse> {
         let completion = match self.response {
@@ -295,7 +296,7 @@ impl StoredAnswer {
     }
 }
 
-/// The error of a code. Unknown codes count as an unavailable provider.
+/// The provider error with this code. An unknown code counts as an unavailable provider.
 fn provider_error_from_code(code: &str) -> ProviderError {
     ProviderError::ALL.into_iter().find(|known| known.code() == code).unwrap_or(ProviderError::Unavailable)
 }
@@ -303,9 +304,9 @@ fn provider_error_from_code(code: &str) -> ProviderError {
 /// A progress record of a run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ProgressRecord {
-    /// Its position, from 1.
+    /// The position of the record within the run, from 1.
     pub position: u16,
-    /// The response received, if any.
+    /// The response that the run received, if any.
     pub answer: Option<StoredAnswer>,
     /// The events since the previous record.
     pub events: Vec<RunEvent>,

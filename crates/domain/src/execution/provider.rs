@@ -8,30 +8,30 @@ use std::{sync::Arc, time::Duration};
 /// A message of a conversation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// The author's role.
+    /// The role of the message's author.
     pub role: MessageRole,
-    /// The text.
+    /// The text of the message.
     pub content: String,
     /// The tool calls that the model requests.
     pub tool_calls: Vec<ToolCall>,
-    /// The id of the tool call that this message answers; set for tool messages.
+    /// The identifier of the tool call that this message answers; set for tool messages only.
     pub tool_call_id: Option<String>,
 }
 
 impl Message {
-    /// A plain text message.
+    /// A message that consists of text only.
     #[must_use]
     pub const fn text(role: MessageRole, content: String) -> Self {
         Self { role, content, tool_calls: Vec::new(), tool_call_id: None }
     }
 }
 
-/// The author's role.
+/// The role of a message's author in a conversation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MessageRole {
-    /// A person, or a program acting for one.
+    /// A person, or a program on behalf of a person.
     User,
-    /// The model.
+    /// The model that answers.
     Assistant,
     /// A tool that the model called.
     Tool,
@@ -52,7 +52,7 @@ impl MessageRole {
 /// A tool definition, as offered to a model.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ToolDefinition {
-    /// Its name.
+    /// The name of the tool.
     pub name: String,
     /// The description for the model.
     pub description: String,
@@ -63,11 +63,11 @@ pub struct ToolDefinition {
 /// A tool call that a model requests.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// The model's id of this call; the result refers to it.
+    /// The identifier that the model gave to this call; the tool message with the result refers to it.
     pub id: String,
-    /// The tool's name.
+    /// The name of the called tool.
     pub name: String,
-    /// The arguments as the model wrote them; they may be invalid JSON.
+    /// The arguments in the model's own text, which may be invalid JSON.
     pub arguments: String,
 }
 
@@ -86,32 +86,32 @@ pub struct Conversation {
     pub max_tokens: Option<u32>,
 }
 
-/// A route's target.
+/// What a route leads to: a model of a provider, called through an account.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RouteTarget {
-    /// The route's name in its policy.
+    /// The identifier of the route in its model policy.
     pub route_id: String,
-    /// The provider's name in the route.
+    /// The name of the provider in the route.
     pub provider: String,
-    /// The model's name.
+    /// The provider's name of the model.
     pub model: String,
-    /// The name of the configured endpoint.
+    /// The name of the configured provider account.
     pub account_slot: String,
 }
 
 /// A request to a provider.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ProviderCall {
-    /// The route's target.
+    /// The model, provider and account to call.
     pub route: RouteTarget,
-    /// The model request.
+    /// The model request to send.
     pub conversation: Arc<Conversation>,
 }
 
-/// A provider's completion.
+/// The completion that a provider returned.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Completion {
-    /// The text.
+    /// The generated text.
     pub text: String,
     /// The tool calls that the model requests.
     pub tool_calls: Vec<ToolCall>,
@@ -121,7 +121,7 @@ pub struct Completion {
     pub tokens_in: u64,
     /// Output tokens, as the provider reports them.
     pub tokens_out: u64,
-    /// The cost by the account's prices, in millionths of its currency; `None` without prices.
+    /// The cost in millionths of the account's currency; `None` if no prices are configured for the account.
     pub cost_micros: Option<u64>,
     /// Further metadata for the run's output.
     pub metadata: Map<String, Value>,
@@ -130,33 +130,33 @@ pub struct Completion {
 /// A request to embed texts.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EmbeddingCall {
-    /// The route's target.
+    /// The model, provider and account to call.
     pub route: RouteTarget,
-    /// The texts.
+    /// The texts to embed.
     pub texts: Vec<String>,
 }
 
-/// The embedding vectors, one for each text in order, all of one length.
+/// The embedding vectors: one for each text, in the order of the texts, all of the same length.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Embeddings {
     /// The vectors.
     pub vectors: Vec<Vec<f32>>,
     /// Input tokens, as the provider reports them.
     pub tokens_in: u64,
-    /// The cost by the account's prices, in millionths of its currency.
+    /// The cost in millionths of the account's currency; `None` if no prices are configured for the account.
     pub cost_micros: Option<u64>,
 }
 
 /// The failure of a provider call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ProviderError {
-    /// No endpoint with that slot name is configured.
+    /// No provider account with the name of the slot is configured.
     #[error("no provider account with this name is configured")]
     UnknownAccount,
     /// The provider is unreachable, or reports that it is unavailable (409, 5xx).
     #[error("the provider is not available")]
     Unavailable,
-    /// The provider (429) or its local account is overloaded.
+    /// The provider reports overload (429), or the limit of the local account is reached.
     #[error("the provider is overloaded")]
     Busy,
     /// The provider did not respond in time, or reported a timeout (408).
@@ -177,7 +177,7 @@ pub enum ProviderError {
     /// The provider rejected the request (any other 4xx).
     #[error("the provider refused the request")]
     Refused,
-    /// The account has no model for this request.
+    /// The account's provider does not support this kind of request.
     #[error("the provider does not support this request")]
     Unsupported,
 }
@@ -238,16 +238,16 @@ impl ProviderError {
     }
 }
 
-/// A failed call.
+/// A failed call of a provider, with its cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProviderFailure {
-    /// The error.
+    /// The kind of the failure.
     pub error: ProviderError,
     /// The delay that the provider requests before a retry.
     pub retry_after: Option<Duration>,
     /// The HTTP status of the provider's response, if the call failed with one.
     pub status: Option<u16>,
-    /// The stable code of the failed request or of the unreadable key, for operators.
+    /// The stable code of the cause for operators: a failed request, or an API key that could not be read.
     pub cause: Option<&'static str>,
 }
 
@@ -267,32 +267,33 @@ impl From<ProviderError> for ProviderFailure {
 
 /// Receives model output while it streams.
 pub trait DeltaListener: Send + Sync {
-    /// Handles the next delta. Delivered output stands even if the call fails later.
+    /// Receives the next delta. A delivered delta is not retracted if the call fails later.
     fn on_delta(&self, part: &str);
 }
 
-/// Calls models.
+/// The port through which model providers are called.
 #[async_trait]
 pub trait Provider: Send + Sync {
-    /// Sends one request. The listener receives deltas if the provider streams; the completion holds the whole output.
+    /// Sends one request. The listener receives deltas if the provider streams; the completion contains the whole
+    /// output.
     async fn complete(
         &self,
         call: &ProviderCall,
         listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure>;
 
-    /// Embeds texts.
+    /// Embeds texts: returns one vector for each text.
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure>;
 
-    /// The data residency of a slot's endpoint, if configured.
+    /// The configured jurisdiction of the account's data, if any.
     fn residency(&self, account_slot: &str) -> Option<&str>;
 
-    /// Whether an endpoint is configured for a slot.
+    /// Whether an account is configured under this name.
     fn has_account(&self, _account_slot: &str) -> bool {
         true
     }
 
-    /// Whether a slot's answers are made in this process, without a model.
+    /// Whether this process itself generates the answers of the account, without a model.
     fn is_local(&self, _account_slot: &str) -> bool {
         false
     }

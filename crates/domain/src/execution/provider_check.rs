@@ -1,24 +1,24 @@
-//! The check of a provider account: one cheap question, and one sentence about the result.
+//! The check of a provider account: it sends one short request and describes the result in one sentence.
 
 use super::provider::{Conversation, Message, MessageRole, ProviderCall, ProviderError, ProviderFailure, RouteTarget};
 use crate::secret::ServerSecretRef;
 use std::{sync::Arc, time::Duration};
 
-/// The question. Its answer is one word, so it costs next to nothing.
+/// The text of the request. The answer is one word, so the request costs almost nothing.
 const QUESTION: &str = "Answer with the single word: ready.";
-/// Bound of the answer. Models that reason before they answer fail with a small one.
+/// The maximum number of output tokens. Models that reason before they answer need more than the one word.
 const MAX_TOKENS: u32 = 1_024;
 
-/// A provider account as the check sees it.
+/// A provider account, with the properties that the check reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckedAccount {
-    /// The name in model routes.
+    /// The name by which model routes refer to the account.
     pub account_slot: String,
-    /// The protocol, as the settings spell it.
+    /// The protocol of the provider, as the settings spell it.
     pub kind: &'static str,
-    /// Reference to the API key.
+    /// The reference to the API key.
     pub secret_ref: Option<ServerSecretRef>,
-    /// The model to ask.
+    /// The model to call.
     pub model: Option<String>,
 }
 
@@ -34,7 +34,7 @@ pub enum CheckResult {
 }
 
 impl CheckedAccount {
-    /// The call that asks a model of this account.
+    /// The provider call that sends the check's request to a model of this account.
     #[must_use]
     pub fn call(&self, model: &str) -> ProviderCall {
         let route = RouteTarget {
@@ -51,7 +51,7 @@ impl CheckedAccount {
         ProviderCall { route, conversation: Arc::new(conversation) }
     }
 
-    /// One sentence about a result, without addresses, keys or words of the provider.
+    /// One sentence about a result. It contains no address, no key and no text of the provider.
     #[must_use]
     pub fn sentence(&self, result: &CheckResult) -> String {
         let said = match result {

@@ -1,4 +1,4 @@
-//! Resolution: a person decides the outcome of a run whose outcome is unknown.
+//! Resolution: a person determines the outcome of a run whose outcome is unknown.
 
 use super::{ExecutionOutcome, Payload, RunError, RunRef, Status, digest_text};
 use crate::{
@@ -19,12 +19,12 @@ use serde_json::{Map, Value, json};
 /// The code of a run that was resolved as a failure.
 pub const RESOLVED_AS_FAILURE: &str = "settled_as_failure";
 
-/// The outcome that a person decides.
+/// The outcome that a person determines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolution {
-    /// The run succeeded.
+    /// The person states that the run succeeded.
     Success,
-    /// The run failed.
+    /// The person states that the run failed.
     Failure,
 }
 
@@ -51,7 +51,7 @@ impl Resolution {
 /// The reason a resolution is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ResolveRefusal {
-    /// The outcome of the run is known or still pending.
+    /// The run's outcome is not unknown: it is known or still pending.
     #[error("the run is not unknown")]
     NotUnknown,
 }
@@ -69,15 +69,15 @@ impl ResolveRefusal {
 /// A resolved run, as the commit stores it.
 #[derive(Clone, Debug)]
 pub struct ResolvedRun {
-    /// The run.
+    /// The run whose outcome was unknown.
     pub execution_id: ExecutionId,
-    /// The new status.
+    /// The status of the run after the resolution.
     pub status: Status,
-    /// The outcome.
+    /// The outcome of the run after the resolution.
     pub outcome: ExecutionOutcome,
     /// The error; `None` for a success.
     pub error: Option<RunError>,
-    /// The evidence of the resolution and its author.
+    /// The evidence artifact that records the resolution and its author.
     pub artifact: EvidenceArtifact,
     /// The fact of the resolution.
     pub fact: Fact,
@@ -86,7 +86,7 @@ pub struct ResolvedRun {
 /// Resolves the run of a record. The note is stored separately, so that it can be erased.
 ///
 /// # Errors
-/// When the outcome of the run is known or still pending.
+/// If the outcome of the run is known or still pending.
 pub fn resolve(
     record: &EvidenceRecord,
     settled: Resolution,

@@ -15,9 +15,9 @@ use serde_json::{Map, Value, json};
 /// A bound knowledge base.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BoundKnowledgeBase {
-    /// The asset.
+    /// The asset of the knowledge base.
     pub asset: AssetId,
-    /// Its name.
+    /// The slug of the asset.
     pub slug: String,
     /// The content of the bound version.
     pub base: KnowledgeBase,
@@ -26,11 +26,11 @@ pub struct BoundKnowledgeBase {
 /// A query to a knowledge base.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RetrievalQuery {
-    /// The index of the bound knowledge base.
+    /// The index of the queried knowledge base among the bound knowledge bases.
     pub knowledge_index: usize,
-    /// The query text.
+    /// The text of the query.
     pub query: String,
-    /// The maximum number of chunks, if lower than the knowledge base's own.
+    /// The maximum number of chunks, if lower than the maximum of the knowledge base.
     pub top_k: Option<u32>,
 }
 
@@ -41,30 +41,30 @@ pub struct RetrievalResult {
     pub decision: ContractDecision,
     /// The revision of the index that was searched.
     pub index_revision: IndexRevision,
-    /// The search strategy.
+    /// The search strategy that was used.
     pub strategy: RetrievalStrategy,
     /// The retrieved chunks, best first.
     pub chunks: Vec<RetrievedChunk>,
-    /// Whether the ranking skipped candidates because of a cap.
+    /// Whether the search ranked only a part of the matching chunks because of a limit.
     pub is_capped: bool,
     /// The cost of embedding the query, if it was embedded.
     pub query_embedding: Option<QueryEmbedding>,
-    /// The time.
+    /// The time of the retrieval.
     pub retrieved_at: Timestamp,
 }
 
 /// The reason a retrieval failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RetrievalError {
-    /// The access contract refused it, which ends the run.
+    /// The access contract refused the query, which ends the run.
     Refused(Box<ContractDecision>),
-    /// No embedding account may receive the query; holds the route and the reasons against it.
+    /// No embedding account may receive the query. The permission contains the refused route and the reasons.
     NoRoute(Box<EmbeddingPermission>),
     /// The search failed with this code.
     Failed(&'static str),
 }
 
-/// The members that evidence records of a contract decision.
+/// The members of a contract decision that evidence records.
 #[must_use]
 pub fn decision_members(decision: &ContractDecision) -> Map<String, Value> {
     let reasons: Vec<&str> = decision.reasons.iter().map(|reason| ContractReason::as_str(*reason)).collect();

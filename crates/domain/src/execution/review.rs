@@ -1,7 +1,8 @@
 //! Human review: a policy can require a person's verdict on a run's answer.
 //!
-//! The steps of such a run are complete and no worker holds it. A verdict, a cancellation or an expired deadline ends
-//! it. The process that removes the pending row writes the end.
+//! The steps of such a run are complete, and no worker holds its lease. A verdict, a cancellation or the expiry of
+//! the review period ends the run. The process that deletes the row of the pending review also stores the end of
+//! the run.
 
 use super::{ExecutionOutcome, Payload, RunError, RunRef, Status, digest_text};
 use crate::{
@@ -91,47 +92,47 @@ impl ReviewRefusal {
     }
 }
 
-/// Whether the commit must precede the review deadline.
+/// Whether the store must refuse the commit after the review deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeadlineCheck {
-    /// It must.
+    /// The commit fails after the deadline.
     Required,
-    /// It need not.
+    /// The commit ignores the deadline.
     NotRequired,
 }
 
 /// The end of a reviewed run, as the commit stores it.
 #[derive(Clone, Debug)]
 pub struct ReviewEnd {
-    /// The run.
+    /// The reviewed run.
     pub execution_id: ExecutionId,
-    /// The new status. Unless it is completed, the stored answer is erased.
+    /// The new status. If the status is not completed, the commit erases the stored answer.
     pub status: Status,
-    /// The outcome.
+    /// The outcome of the run.
     pub outcome: ExecutionOutcome,
-    /// The error, if there is no answer.
+    /// The error, if the run ends without an answer.
     pub error: Option<RunError>,
-    /// The evidence of the verdict and its author.
+    /// The evidence artifact that records the verdict and its author.
     pub artifact: Option<EvidenceArtifact>,
-    /// The obligations that the end fulfils.
+    /// The obligations that the end of the run fulfils.
     pub fulfilled: Vec<Obligation>,
-    /// Whether the review deadline applies.
+    /// Whether the commit must precede the review deadline.
     pub deadline_check: DeadlineCheck,
-    /// The time.
+    /// The time of the end.
     pub finished_at: Timestamp,
     /// The fact of the end.
     pub fact: Fact,
 }
 
-/// A run that awaits review, as loaded.
+/// A loaded run that awaits a review.
 #[derive(Clone, Copy, Debug)]
 pub struct PendingReview<'r>(&'r EvidenceRecord);
 
 impl<'r> PendingReview<'r> {
-    /// The pending review of a record.
+    /// Creates the pending review of a record.
     ///
     /// # Errors
-    /// When the run does not await a review.
+    /// If the run does not await a review.
     pub fn from_record(record: &'r EvidenceRecord) -> Result<Self, ReviewRefusal> {
         match record.execution.status {
             Status::AwaitingReview => Ok(Self(record)),
@@ -148,7 +149,7 @@ impl<'r> PendingReview<'r> {
     /// Authorizes an actor to read the answer before a verdict.
     ///
     /// # Errors
-    /// When the run is the actor's own: a submitter sees the answer only after another person approves it.
+    /// If the actor submitted the run. A submitter sees the answer only after another person approves it.
     pub fn authorize_reader(self, actor: &ActorRef) -> Result<(), ReviewRefusal> {
         if self.is_own_run(actor) { Err(ReviewRefusal::OwnRun) } else { Ok(()) }
     }
@@ -156,7 +157,7 @@ impl<'r> PendingReview<'r> {
     /// Ends the run with a reviewer's verdict. The note is stored separately, so that it can be erased.
     ///
     /// # Errors
-    /// When the run is the reviewer's own.
+    /// If the reviewer submitted the run.
     pub fn decide(
         self,
         verdict: AnswerVerdict,
@@ -210,7 +211,7 @@ impl<'r> PendingReview<'r> {
         self.end_without_answer(code, message, stamp)
     }
 
-    /// The fact of a refused attempt to review one's own run.
+    /// The fact that an actor tried to review its own run and was refused.
     #[must_use]
     pub fn self_review_refused_fact(self, stamp: &Stamp) -> Fact {
         let fact = self.run_ref().fact(FactKind::SelfReviewRefused, json!({}), stamp);
@@ -236,7 +237,8 @@ impl<'r> PendingReview<'r> {
 
     fn end_without_answer(self, code: &str, message: &str, stamp: &Stamp) -> ReviewEnd {
         let fact = self.run_ref().ended_fact(ExecutionOutcome::Cancelled, Some(code), None, stamp);
-        // A verifier then requires the fact that asked for the review, which names the records of the run.
+        // This member tells a verifier to require the fact of the review request, because that fact names the
+        // run's records.
         let fact = fact.merge_detail(json!({ REVIEW_ASKED_MEMBER: true }));
         self.end(Status::Cancelled, ExecutionOutcome::Cancelled, Some(RunError::new(code, message)), fact, stamp)
     }
@@ -311,9 +313,9 @@ impl RunRef<'_> {
 /// A pending review whose period expired, or whose workload no longer accepts runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExpiredReview {
-    /// Its tenant.
+    /// The tenant of the run.
     pub scope: TenantScope,
-    /// The run.
+    /// The run that awaited the review.
     pub execution_id: ExecutionId,
     /// The status of its workload.
     pub workload_status: workload::Status,
@@ -322,16 +324,16 @@ pub struct ExpiredReview {
 /// Stores pending reviews.
 #[async_trait]
 pub trait ReviewStore: Send + Sync {
-    /// The answer under review; `None` when the run no longer awaits one.
+    /// Finds the answer under review; `None` when the run no longer awaits a review.
     async fn find_pending(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AnswerUnderReview>, StoreError>;
-    /// Ends a review in one statement. Stale when the run no longer awaits one, or when the deadline for a verdict
-    /// passed.
+    /// Ends a review in one statement. Fails with `Stale` if the run no longer awaits a review, or if a verdict
+    /// comes after the review deadline.
     async fn commit_end(
         &self,
         scope: TenantScope,
         end: &ReviewEnd,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// A batch of expired reviews, by the store's clock.
+    /// Lists a batch of expired reviews, by the clock of the store.
     async fn list_expired(&self) -> Result<Vec<ExpiredReview>, StoreError>;
 }

@@ -1,4 +1,4 @@
-//! Routing: the routes that a model request may take, and the order of attempts.
+//! Routing: the allowed routes of a model request, and the order of attempts.
 
 use super::provider::{Completion, Conversation, ProviderCall, ProviderError, RouteTarget};
 use crate::asset::content::{ModelPolicy, Route, SovereigntyProfile};
@@ -8,7 +8,8 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 const MAX_ATTEMPTS_PER_ROUTE: usize = 2;
 /// The delay before a route is retried, without jitter.
 pub const BACKOFF: Duration = Duration::from_millis(250);
-/// The maximum retry delay that a provider can request; routes with a longer delay are not retried.
+/// The maximum retry delay that a provider can request. A route whose provider requests a longer delay is not
+/// retried.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// The routes of a release, allowed and refused.
@@ -20,19 +21,19 @@ pub struct Routing {
     pub refused: Vec<RefusedRoute>,
 }
 
-/// A refused route.
+/// A route that a model request must not use, with the reasons.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RefusedRoute {
-    /// The route.
+    /// The refused route.
     pub route: Route,
-    /// All reasons.
+    /// All reasons for the refusal.
     pub reasons: Vec<RouteRefusal>,
 }
 
 /// The reason a route is refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum RouteRefusal {
-    /// The bound version does not approve the route.
+    /// The bound version of the model policy does not approve the route.
     NotApproved,
     /// The route's jurisdiction is unknown or not allowed.
     Jurisdiction,
@@ -42,7 +43,7 @@ pub enum RouteRefusal {
     Region,
     /// The route's provider is not allowed.
     Provider,
-    /// The account makes answers without a model, and the environment serves real users.
+    /// The account generates answers without a model, and the environment serves real users.
     LocalAccount,
 }
 
@@ -94,7 +95,8 @@ impl Routing {
 }
 
 impl Routing {
-    /// Refuses the routes of accounts that make answers without a model. `policy` is that of the routes.
+    /// Refuses the routes of accounts that generate answers without a model. `policy` is the model policy that
+    /// defines the routes.
     #[must_use]
     pub fn refusing_local_accounts(mut self, policy: &ModelPolicy, is_local: impl Fn(&str) -> bool) -> Self {
         let is_refused = |target: &RouteTarget| is_local(&target.account_slot);
@@ -120,7 +122,7 @@ pub enum EmbeddingPermission {
     Allowed,
     /// The bound profile refuses the route.
     Refused {
-        /// The route.
+        /// The refused route.
         route: RouteTarget,
         /// The account's configured jurisdiction.
         residency: Option<String>,
@@ -130,8 +132,9 @@ pub enum EmbeddingPermission {
 }
 
 impl EmbeddingPermission {
-    /// Evaluates the embedding route under a profile. An account's region is unknown, so a profile with a region list
-    /// refuses it. The built-in account is allowed, because its data stays in this process.
+    /// Evaluates the embedding route under a profile. The region of an account is unknown, so a profile with a
+    /// region list refuses the route. The built-in account is allowed, because it sends no data out of this
+    /// process.
     #[must_use]
     pub fn evaluate(profile: Option<&SovereigntyProfile>, route: RouteTarget, residency: Option<&str>) -> Self {
         let Some(profile) = profile else { return Self::Allowed };
@@ -155,7 +158,8 @@ impl EmbeddingPermission {
     }
 }
 
-/// Every rule of a profile that a route violates. A rule refuses an unknown property.
+/// The rules of a profile that a route violates. A rule that restricts a property also refuses a route whose
+/// property is unknown.
 fn route_refusals(profile: &SovereigntyProfile, route: &Route, account: Option<&str>) -> Vec<RouteRefusal> {
     let mut reasons = Vec::new();
     if !route.residency.as_deref().is_some_and(|place| profile.allows_jurisdiction(place)) {
@@ -178,7 +182,7 @@ fn route_refusals(profile: &SovereigntyProfile, route: &Route, account: Option<&
 pub enum RequestKind {
     /// A completion of a conversation.
     Completion,
-    /// An embedding of this text.
+    /// An embedding of the contained text.
     Embedding(String),
 }
 
@@ -187,11 +191,11 @@ pub enum RequestKind {
 pub struct ModelRequest {
     /// The kind of request.
     pub kind: RequestKind,
-    /// The conversation.
+    /// The conversation to complete; unused for an embedding.
     pub conversation: Arc<Conversation>,
     /// The routes in order of preference; at least one.
     pub routes: Vec<RouteTarget>,
-    /// Whether the output may be streamed: nothing in the release may withhold it.
+    /// Whether the output may be streamed, because nothing in the release may withhold it.
     pub is_streamable: bool,
 }
 
@@ -200,15 +204,16 @@ pub struct ModelRequest {
 pub struct Attempt {
     /// The index of the route in the request.
     pub route: usize,
-    /// The result.
+    /// Whether the attempt succeeded, or why it failed.
     pub result: Result<(), ProviderError>,
     /// The HTTP status of the provider's response, if the attempt failed with one.
     pub status: Option<u16>,
-    /// The stable code of the failed request or of the unreadable key, if the provider did not answer.
+    /// The stable code of the cause, if no provider response arrived: a failed request, or an API key that could
+    /// not be read.
     pub cause: Option<Cow<'static, str>>,
     /// The retry delay that the provider requests.
     pub retry_after: Option<Duration>,
-    /// The latency.
+    /// The duration of the attempt.
     pub latency: Duration,
 }
 
@@ -219,7 +224,7 @@ pub struct ModelResponse {
     pub attempts: Vec<Attempt>,
     /// Whether the output was streamed.
     pub was_streamed: bool,
-    /// The final result.
+    /// The completion of the last attempt, or the error of the whole request.
     pub completion: Result<Completion, ProviderError>,
 }
 
@@ -240,10 +245,10 @@ impl ModelRequest {
         Some(ProviderCall { route, conversation: Arc::clone(&self.conversation) })
     }
 
-    /// The next attempt after these failed ones; `None` when the last failure is final.
+    /// The next attempt after these failed attempts; `None` when the last failure is final.
     ///
-    /// Each route is tried once without delay. After a delay, routes with transient failures are retried once
-    /// (contract: at most one retry a route). A failure that rejects the request itself ends the attempts.
+    /// Each route is first tried once, without delay. Then routes with transient failures are retried once after a
+    /// delay (contract: at most one retry per route). A failure that rejects the request itself ends the attempts.
     #[must_use]
     pub fn next_attempt(&self, attempts: &[Attempt]) -> Option<NextAttempt> {
         let last = attempts.last();
@@ -390,7 +395,7 @@ mod tests {
         }
     }
 
-    /// The attempted routes when each call fails in the given way, with the delay in milliseconds.
+    /// Returns the attempted routes with the delay in milliseconds, when each call fails in the given way.
     fn attempted_routes(
         routes: usize,
         failure: impl Fn(usize) -> (ProviderError, Option<Duration>),

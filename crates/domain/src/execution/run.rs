@@ -1,8 +1,8 @@
-//! The run state machine: it requests external effects and never performs them.
+//! The run state machine: it returns the effects that it needs, and a driver performs them.
 //!
-//! [`Run::start`] and the `on_*` methods advance until the run needs an effect or has ended. The driver performs the
-//! effect and passes its result with a [`Moment`]: the machine reads no clock and creates no identifier. The driver can
-//! stop at any effect; the run then holds its state so far.
+//! [`Run::start`] and the `on_*` methods advance until the run needs an effect or has ended. The driver performs
+//! the effect and passes its result with a [`Moment`], because the machine reads no clock and creates no
+//! identifier. The driver can stop at any effect; the run then retains its state up to that effect.
 
 mod agent;
 mod documents;
@@ -58,13 +58,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-/// The maximum number of steps of a run. A valid flow is acyclic with at most 200 steps; this bound holds even for a
-/// cycle.
+/// The maximum number of steps that a run executes. A valid flow is acyclic and has at most 200 steps. This limit
+/// also stops a cycle that validation failed to detect.
 pub const MAX_STEPS: usize = 1_000;
-/// The memory for a run's values, in bytes: the size limit of asset content, and four times that of a request.
+/// The memory for a run's values in bytes. It equals the size limit of asset content, and is four times the limit
+/// of a request.
 pub const MAX_VALUE_BYTES: usize = 4 << 20;
 
-/// Obligations that withhold answers until the run's end.
+/// Obligations that withhold the answer until the run's end.
 const WITHHOLDING_OBLIGATIONS: [Obligation; 3] =
     [Obligation::RedactOutput, Obligation::RequireCitation, Obligation::HumanReview];
 
@@ -73,16 +74,16 @@ pub struct Run<'a> {
     run_input: RunInput<'a>,
     /// The moment of the current input.
     moment: Moment,
-    /// The inputs, as steps read them.
+    /// The inputs that steps read: as submitted, or as guardrails and hooks changed them.
     inputs: Cow<'a, Map<String, Value>>,
     outputs: BTreeMap<String, Value>,
-    /// The untrusted outputs and the reason, by step.
+    /// The untrusted outputs by step, each with the reason.
     untrusted_outputs: BTreeMap<String, UntrustedReason>,
     budget: ValueBudget,
     metadata: Map<String, Value>,
     transcript: Vec<Value>,
     records_transcript: bool,
-    /// Whether model output may be streamed before the end.
+    /// Whether model output may be streamed before the end of the run.
     streams_answers: bool,
     /// The obligations that any decision of the run imposed, oldest first.
     obligations: Vec<Obligation>,
@@ -91,14 +92,14 @@ pub struct Run<'a> {
     schema_result: Option<SchemaResult>,
     /// The agent of the current step, if it is an agent step.
     agent: Option<Box<Agent<'a>>>,
-    /// A value that guardrails or hooks are processing.
+    /// The value that guardrails or hooks are processing, if any.
     interception: Option<Interception<'a>>,
-    /// The remaining bytes that guardrails may evaluate.
+    /// The number of bytes that guardrails may still evaluate.
     guardrail_bytes_left: usize,
     hook_calls: u32,
     /// The number of tool calls so far, across all agent steps.
     tool_calls: u32,
-    /// Quarantined tool servers.
+    /// The quarantined tool servers: agents can no longer call their tools in this run.
     quarantined_servers: BTreeSet<AssetId>,
     /// The retrieved documents, which answers may cite.
     citable_documents: BTreeSet<String>,
@@ -109,17 +110,17 @@ pub struct Run<'a> {
     refused_routes_recorded: bool,
     /// Whether the refused embedding route was recorded.
     refused_embedding_recorded: bool,
-    /// Events that the driver has not taken yet; `None` when events are disabled.
+    /// The events that the driver has not received yet; `None` when events are disabled.
     events: Option<Vec<RunEvent>>,
     /// Whether the driver holds a memory reservation for a run with large values.
     is_reserved: bool,
-    /// The point at which the run waits for a reservation.
+    /// The point at which the run waits for a memory reservation.
     pause_point: Option<PausePoint<'a>>,
     run_outcome: RunOutcome,
 }
 
 impl<'a> Run<'a> {
-    /// Creates a run that the given decision admitted, at the moment at which it starts.
+    /// Creates a run that the given policy decision admitted. The moment is the start of the run.
     #[must_use]
     pub fn new(run_input: RunInput<'a>, decision: PolicyDecision, moment: Moment) -> Self {
         let obligations = decision.obligations.clone();
@@ -137,7 +138,7 @@ impl<'a> Run<'a> {
             offered_turn: None,
         };
         Self {
-            // The strictest decision is known only at the end, which is too late to start recording.
+            // The final obligations are known only at the end, which is too late to start recording a transcript.
             records_transcript: run_input.plan.may_impose(Obligation::RecordTranscript),
             streams_answers: !run_input.plan.may_withhold_output()
                 && WITHHOLDING_OBLIGATIONS.iter().all(|held_back| !run_input.plan.may_impose(*held_back)),
@@ -170,14 +171,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Enables events.
+    /// Enables the events of the run.
     #[must_use]
     pub fn with_events(mut self) -> Self {
         self.events = Some(Vec::new());
         self
     }
 
-    /// Takes the events since the last call.
+    /// Returns the events since the previous call.
     pub fn take_events(&mut self) -> Vec<RunEvent> {
         self.events.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -194,7 +195,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Starts the run.
+    /// Starts the run, and returns its first effect.
     pub fn start(&mut self) -> RunEffect {
         if self.run_input.plan.knowledge.is_empty() { self.load_history_or_start() } else { RunEffect::CheckContracts }
     }
@@ -213,7 +214,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Resumes with the response to the last request. A response without a request has no effect.
+    /// Resumes with the response to the pending model request. Without a pending request, the response has no
+    /// effect.
     pub fn on_model(&mut self, moment: Moment, answer: ModelResponse) -> RunEffect {
         self.moment = moment;
         self.resume_with_model(answer)
@@ -248,7 +250,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Resumes with retrieved documents. Documents without a query have no effect.
+    /// Resumes with the retrieved documents. Without a pending query, the documents have no effect.
     pub fn on_documents(&mut self, moment: Moment, found: Result<RetrievalResult, RetrievalError>) -> RunEffect {
         self.moment = moment;
         let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Documents(lookup) }) =
@@ -267,7 +269,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Emits model output, unless it was streamed already or must be withheld.
+    /// Emits model output as an event, unless the output was already streamed or must be withheld.
     fn emit_answer(&mut self, step: &Step, was_told: bool, text: &str) {
         if self.streams_answers && !was_told {
             self.emit(|| RunEvent::delta(&step.id, text));
@@ -286,7 +288,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Executes steps until one requests an effect, or the run ends.
+    /// Executes steps until a step requests an effect, or the run ends.
     fn run_steps(&mut self, mut step: &'a Step) -> RunEffect {
         loop {
             if self.run_outcome.steps.len() >= MAX_STEPS {
@@ -388,7 +390,8 @@ impl<'a> Run<'a> {
     fn execute_step(&mut self, step: &'a Step) -> Result<StepProgress, StepFailure> {
         let mut inputs = Map::new();
         for (name, template) in &step.inputs {
-            // The prompt is resolved when it is rendered, because the bound prompt is a template.
+            // The `prompt` input may refer to the bound prompt, which is a template; it is resolved when the
+            // prompt is rendered.
             if name != "prompt" {
                 inputs.insert(name.clone(), self.resolve(template, None)?);
             }
@@ -410,10 +413,11 @@ impl<'a> Run<'a> {
         self.map_output(step, produced).map(StepProgress::Done)
     }
 
-    /// The output of a step, as later steps see it.
+    /// Maps the value of a step to the output that later steps read.
     fn map_output(&mut self, step: &Step, value: Value) -> Result<Value, StepFailure> {
         match &step.output {
-            // A named output is an alias of the whole output (see `reference_values`).
+            // A named output is an alias of the whole output (see `reference_values`), so the value stays
+            // unchanged.
             None | Some(StepOutput::Named(_)) => Ok(value),
             Some(StepOutput::Mapped(template)) => self.resolve(template, Some((&step.id, value))),
         }
@@ -425,8 +429,8 @@ impl<'a> Run<'a> {
         Ok(template.resolve(&scope, &mut self.budget)?)
     }
 
-    /// Evaluates the policy again with the step's inputs merged over the run's. The strictest decision of a run is
-    /// effective.
+    /// Evaluates the policy again with the step's inputs merged over the run's inputs. The strictest decision of a
+    /// run is effective.
     fn evaluate_policy(&mut self, inputs: Map<String, Value>) -> Result<Value, StepFailure> {
         let RunInput { plan, policy_attributes: facts, .. } = self.run_input;
         let mut merged = Map::clone(&self.inputs);

@@ -1,7 +1,7 @@
 //! Code mode: an agent's script, executed once in a sandbox without network access.
 //!
-//! Fairway hands a script over at most once. The gateway reports the result. Without a complete response the run's
-//! outcome is unknown until a person resolves it.
+//! Fairway hands a script over to its runtime gateway at most once, and the gateway reports the result. Without a
+//! complete response, the outcome of the run is unknown until a person resolves it.
 
 mod forbidden_request_fields;
 mod sandbox_profile;
@@ -27,21 +27,21 @@ use std::{collections::BTreeSet, time::Duration};
 
 /// The maximum time of a script.
 pub const MAX_DURATION: Duration = Duration::from_secs(5);
-/// The memory limit of a script's engine, in bytes.
+/// The memory limit of the interpreter that executes a script, in bytes.
 pub const MAX_MEMORY_BYTES: usize = 64 << 20;
-/// The maximum output of a script, in bytes: stdout and result as JSON, together.
+/// The maximum total size of a script's standard output and its result as JSON, in bytes.
 pub const MAX_OUTPUT_BYTES: usize = 64 << 10;
 /// The maximum number of concurrent scripts per tenant and process.
 pub const MAX_CONCURRENT_PER_TENANT: usize = 4;
-/// The step id and type of a script run.
+/// The step identifier and step type with which a script run is recorded.
 const STEP_NAME: &str = "code";
 
-/// A script language.
+/// A programming language for scripts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Language {
-    /// Starlark: the result is the global `result`.
+    /// Starlark. The result is the value of the global variable `result`.
     Starlark,
-    /// JavaScript: the result is the last expression.
+    /// JavaScript. The result is the value of the last expression.
     JavaScript,
 }
 
@@ -65,17 +65,17 @@ impl Language {
     }
 }
 
-/// A script.
+/// The script that an agent submits in code mode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Script {
-    /// Its language.
+    /// The language of the script.
     pub language: Language,
-    /// Its source text.
+    /// The source text of the script.
     pub code: String,
 }
 
 impl Script {
-    /// The inputs of its run, which policies read and the store retains.
+    /// The script as inputs of its run: policies read the inputs, and the store retains them.
     #[must_use]
     pub fn inputs(&self) -> Map<String, Value> {
         Map::from_iter([("language".to_owned(), json!(self.language.as_str())), ("code".to_owned(), json!(self.code))])
@@ -85,11 +85,11 @@ impl Script {
 /// A request to run a script.
 #[derive(Clone, Copy, Debug)]
 pub struct ScriptRequest<'s> {
-    /// The run.
+    /// The run that executes the script.
     pub execution_id: ExecutionId,
-    /// The script.
+    /// The script to run.
     pub script: &'s Script,
-    /// The resource limits.
+    /// The resource limits of the script.
     pub limits: ScriptLimits,
 }
 
@@ -98,11 +98,11 @@ pub struct ScriptRequest<'s> {
 pub struct ScriptResult {
     /// The result value, or the failure.
     pub result: Result<Value, ScriptFailure>,
-    /// The captured output.
+    /// The captured standard output.
     pub stdout: String,
 }
 
-/// The failure of a script. No message reveals the script's text.
+/// The failure of a script. No message contains text of the script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ScriptFailure {
     /// A syntax or runtime error.
@@ -143,17 +143,17 @@ impl ScriptFailure {
         }
     }
 
-    /// Parses a code.
+    /// Parses the stable code of a failure.
     #[must_use]
     pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|failure| failure.code() == code)
     }
 }
 
-/// The failure of a gateway to report a result.
+/// The failure of a runtime gateway to report a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GatewayFailure {
-    /// The gateway did not accept the script, so it did not run.
+    /// The gateway did not accept the script. The script did not run.
     #[error("the runtime gateway did not accept the script")]
     Unreachable,
     /// The connection was lost after the hand-over, or the response is malformed. Whether the script ran is unknown.
@@ -178,7 +178,7 @@ impl GatewayFailure {
         }
     }
 
-    /// Parses a code.
+    /// Parses the stable code of a failure.
     #[must_use]
     pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|failure| failure.code() == code)
@@ -192,28 +192,28 @@ impl GatewayFailure {
     }
 }
 
-/// A backend that runs scripts.
+/// A runtime gateway: the component that runs scripts.
 pub trait ScriptGateway: Send + Sync {
-    /// Its name in evidence.
+    /// The name of the gateway in evidence.
     fn name(&self) -> &'static str;
     /// What happens to a script that Fairway abandons after the hand-over.
     fn abandoned_script_fate(&self) -> AbandonedScriptFate;
-    /// Prepares one sandbox for this language and these limits without blocking. Nothing is handed over yet; dropping
-    /// the result releases all resources.
+    /// Prepares a sandbox for this language and these limits, without blocking. No script is handed over yet.
+    /// Dropping the result releases all resources.
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway>;
 }
 
-/// The fate of a script that Fairway abandons.
+/// What happens to a script whose run Fairway interrupts after the hand-over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AbandonedScriptFate {
-    /// The script terminates.
+    /// The script terminates together with the interrupted run.
     Terminates,
-    /// The script may continue; its result is unknown.
+    /// The script may continue to run, and its result is unknown.
     MayContinue,
 }
 
 impl AbandonedScriptFate {
-    /// The outcome of a script whose run exceeds its deadline.
+    /// The outcome of a script whose run exceeded its deadline.
     #[must_use]
     pub const fn timeout_outcome(self) -> ScriptOutcome {
         match self {
@@ -223,39 +223,40 @@ impl AbandonedScriptFate {
     }
 }
 
-/// A gateway prepared for exactly one script.
+/// A gateway whose sandbox is ready for exactly one script.
 #[async_trait]
 pub trait PreparedGateway: Send {
-    /// Hands the script over, once. The script's time limit starts here, not at preparation.
+    /// Hands over the script and waits for its result. The time limit of the script starts now, not at the
+    /// preparation.
     async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<ScriptResult, GatewayFailure>;
 }
 
 /// The outcome of a script.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ScriptOutcome {
-    /// The gateway responded or failed.
+    /// The gateway responded, or failed to respond.
     Returned(Result<ScriptResult, GatewayFailure>),
-    /// The run was interrupted; no response is awaited.
+    /// The run was interrupted, and no longer waits for the response.
     Interrupted(Interruption),
 }
 
 /// A script that has finished or was interrupted.
 #[derive(Clone, Debug)]
 pub struct ScriptRun<'s> {
-    /// The request.
+    /// The request that was handed over.
     pub request: ScriptRequest<'s>,
-    /// The gateway's name.
+    /// The name of the gateway.
     pub gateway: &'static str,
-    /// The outcome.
+    /// The outcome of the script.
     pub outcome: ScriptOutcome,
-    /// The time of the hand-over.
+    /// The time at which the script was handed over.
     pub started_at: Timestamp,
-    /// The end time.
+    /// The time at which the script finished or was interrupted.
     pub finished_at: Timestamp,
 }
 
 impl ScriptRun<'_> {
-    /// Finishes the run, with the obligations of its admission decision.
+    /// Finishes the run, and imposes the obligations of the policy decision that admitted it.
     #[must_use]
     pub fn finish(self, decision: PolicyDecision, artifact_id: ArtifactId) -> FinishedRun {
         let Self {
@@ -313,12 +314,12 @@ impl ScriptRun<'_> {
     }
 }
 
-/// How a script ends its run.
+/// The end of a run that follows from the outcome of its script.
 struct ScriptEnding {
     status: Status,
     outcome: ExecutionOutcome,
     error: Option<RunError>,
-    /// The result and its metadata.
+    /// The result, and the metadata that accompanies it.
     output: Option<(Value, Map<String, Value>)>,
 }
 
@@ -339,7 +340,8 @@ impl ScriptEnding {
             },
             ScriptOutcome::Returned(Ok(ScriptResult { result: Err(failure), stdout })) => {
                 let error = RunError::new(failure.code(), &failure.to_string());
-                // A reviewer must not see the output of a failed run, so a reviewed run drops it.
+                // A reviewer must not see the output of a failed run. Therefore a run that requires review drops
+                // the output.
                 let reviewed = decision.obligations.contains(&Obligation::HumanReview);
                 let output = (!reviewed).then(|| (Value::Null, output_metadata(stdout)));
                 Self { status: Status::Failed, outcome: ExecutionOutcome::Failure, error: Some(error), output }
@@ -356,7 +358,7 @@ impl ScriptEnding {
     }
 }
 
-/// The evidence of a script: what ran, where, and under which limits.
+/// The evidence of a script: its language and length, the gateway that ran it, its limits and its outcome.
 fn artifact_body(
     script: &Script,
     limits: ScriptLimits,
@@ -375,7 +377,7 @@ fn artifact_body(
 }
 
 impl RunRef<'_> {
-    /// The fact that a script was accepted. It is stored before the script is handed over.
+    /// The fact that a script was accepted. The store commits this fact before the script is handed over.
     #[must_use]
     pub fn code_accepted_fact(&self, language: Language, stamp: &Stamp) -> Fact {
         self.fact(FactKind::CodeAccepted, json!({ "language": language.as_str() }), stamp)

@@ -24,7 +24,7 @@ pub struct ToolRequest {
 /// The target of a tool call.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ToolTarget {
-    /// An HTTP address.
+    /// A call of an HTTP address.
     Http(HttpCall),
     /// A tool of an MCP server.
     Mcp(McpCall),
@@ -33,30 +33,31 @@ pub enum ToolTarget {
 /// A call of an MCP server's tool.
 #[derive(Clone, PartialEq, Debug)]
 pub struct McpCall {
-    /// The server's asset, and its version as the release has frozen it.
+    /// The asset of the server, and its version that the release froze.
     pub server: (AssetId, String),
-    /// The server's transport; the tool's own bearer token overrides the server's.
+    /// The transport to the server. A bearer token of the tool overrides the bearer token of the server.
     pub connection: McpConnection,
     /// The hosts that the tool's definition allows; `None` adds no restriction.
     pub allowed_hosts: Option<Vec<String>>,
-    /// The tool's name.
+    /// The name of the tool on the server.
     pub tool: String,
-    /// The arguments.
+    /// The arguments of the call.
     pub arguments: Map<String, Value>,
-    /// The idempotency key of the call, the same if a resumed run repeats it: header `Idempotency-Key`.
+    /// The idempotency key of the call, sent as header `Idempotency-Key`. A resumed run repeats the call with the
+    /// same key.
     pub call_id: String,
-    /// The pin of the tool's description.
+    /// The pin that the tool's current description must match.
     pub pin: ToolPin,
 }
 
 /// The failure of an MCP call.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum McpError {
-    /// The call failed.
+    /// The HTTP call failed.
     #[error(transparent)]
     Call(#[from] HttpCallError),
-    /// The tool does not match its pin and was not called. Holds its current pin; `None` when the tool is gone or
-    /// cannot be pinned.
+    /// The tool's description does not match its pin, so the tool was not called. Contains the pin of the current
+    /// description; `None` when the tool no longer exists or cannot be pinned.
     #[error("the tool does not match its pin")]
     Drifted(Option<ToolPin>),
 }
@@ -64,14 +65,15 @@ pub enum McpError {
 /// The failure of a tool call.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ToolFailure {
-    /// The call failed.
+    /// The HTTP call failed.
     #[error(transparent)]
     Call(#[from] HttpCallError),
-    /// The tool does not match the release's pin and was not called. Holds its current pin; `None` when the tool is
-    /// gone or cannot be pinned.
+    /// The tool's description does not match the release's pin, so the tool was not called. Contains the pin of
+    /// the current description; `None` when the tool no longer exists or cannot be pinned.
     #[error("the tool does not match the release's pin")]
     Drifted(Option<ToolPin>),
-    /// Another worker resumed the run, and whether the call was made is unknown. It is not repeated.
+    /// Another worker resumed the run, and it is unknown whether the previous worker made the call. The call is
+    /// not repeated.
     #[error("the tool may have been called")]
     OutcomeUnknown,
 }
@@ -87,7 +89,7 @@ impl ToolFailure {
         }
     }
 
-    /// Parses a code, with the current pin of a drifted tool. An unknown code becomes `OutcomeUnknown`.
+    /// Parses a code. `found` is the current pin of a drifted tool. An unknown code becomes `OutcomeUnknown`.
     #[must_use]
     pub fn from_code(code: &str, found: Option<ToolPin>) -> Self {
         let drifted = Self::Drifted(found);
@@ -102,7 +104,8 @@ impl ToolFailure {
 pub type ToolResult = Result<Value, ToolFailure>;
 
 impl McpCall {
-    /// The fact that a tool does not match its pin. Its current description is untrusted text and is omitted.
+    /// The fact that a tool does not match its pin. It omits the tool's current description, which is untrusted
+    /// text.
     #[must_use]
     pub fn drifted_fact(
         &self,

@@ -1,4 +1,4 @@
-//! Usage: the tokens and the cost of runs, and totals of ended runs.
+//! Usage: the tokens and costs of runs, and their totals over ended runs.
 
 use crate::{
     access::rights::VisibleScopes,
@@ -18,22 +18,22 @@ use std::{
 
 /// The longest time range of a usage report.
 pub const MAX_RANGE: Duration = Duration::from_secs(92 * 24 * 60 * 60);
-/// Maximum rows of a usage report.
+/// The maximum number of rows of a usage report.
 pub const MAX_ROWS: usize = 1_000;
 
-/// Tokens and cost of model calls. A part is `None` if no call reported it.
+/// Tokens and cost of model calls. A field is `None` if no call reported that value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ModelUsage {
-    /// Input tokens.
+    /// The number of input tokens.
     pub tokens_in: Option<u64>,
-    /// Output tokens.
+    /// The number of output tokens.
     pub tokens_out: Option<u64>,
     /// The cost in millionths of the currency of the account's prices.
     pub cost_micros: Option<u64>,
 }
 
 impl ModelUsage {
-    /// The usage of a run, from its evidence: its model calls and the embeddings of its queries.
+    /// The usage of a run, from its evidence artifacts: model calls, and embeddings of queries.
     #[must_use]
     pub fn of_artifacts(artifacts: &[EvidenceArtifact]) -> Self {
         artifacts.iter().filter_map(Self::of_artifact).fold(Self::default(), Self::plus)
@@ -52,7 +52,7 @@ impl ModelUsage {
         Self { tokens_in: number("tokens_in"), tokens_out: number("tokens_out"), cost_micros: number("cost_micros") }
     }
 
-    /// The sum of both.
+    /// The sum of two usages. A value that only one usage reports is kept.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let sum = |one: Option<u64>, two: Option<u64>| match (one, two) {
@@ -67,31 +67,31 @@ impl ModelUsage {
     }
 }
 
-/// What a list of runs shows of a run besides its own row.
+/// The data of a run that a list of runs shows beside the execution itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunSummary {
-    /// The slug of its workload.
+    /// The slug of the run's workload.
     pub workload_slug: String,
-    /// Its tokens and cost.
+    /// The tokens and the cost of the run.
     pub usage: ModelUsage,
 }
 
-/// The properties that the rows of a usage report differ in.
+/// The properties by which a usage report groups runs into rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct UsageGrouping {
     /// One row for each workload.
     pub by_workload: bool,
-    /// One row for each model. A run that called several models counts in the row of each.
+    /// One row for each model. A run that called several models counts in the row of each model.
     pub by_model: bool,
-    /// One row for each day in UTC on which runs started.
+    /// One row for each UTC day on which runs started.
     pub by_day: bool,
 }
 
 impl UsageGrouping {
-    /// The names of the properties.
+    /// The names of the properties in requests.
     pub const NAMES: [&'static str; 3] = ["workload", "model", "day"];
 
-    /// Parses names that are separated by commas. `None` for an unknown or repeated name.
+    /// Parses names separated by commas; `None` if a name is unknown or repeated.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut grouping = Self::default();
@@ -123,17 +123,17 @@ pub struct UsageFilter {
     pub visible_scopes: Option<VisibleScopes>,
 }
 
-/// A time range, from its start and before its end.
+/// A time range that includes its start and excludes its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimeRange {
-    /// The start.
+    /// The start, which belongs to the range.
     pub since: Timestamp,
-    /// The end.
+    /// The end, which does not belong to the range.
     pub until: Timestamp,
 }
 
 impl TimeRange {
-    /// Splits the range at the midnights of UTC, so that each part is a day or less.
+    /// Splits the range at each midnight UTC, so that each part is at most one day long.
     #[must_use]
     pub fn by_day(self) -> Vec<Self> {
         let mut parts = Vec::new();
@@ -147,21 +147,21 @@ impl TimeRange {
     }
 }
 
-/// The row that a run counts in.
+/// The values that identify a row of a usage report.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct UsageKey {
-    /// The workload and its slug, if the report differs by workload.
+    /// The workload and its slug; `None` if the report is not grouped by workload.
     pub workload: Option<(WorkloadId, String)>,
-    /// The model, if the report differs by model; `None` also for runs without a model call.
+    /// The model; `None` if the report is not grouped by model, or for runs without a model call.
     pub model: Option<String>,
-    /// The start of the day, if the report differs by day.
+    /// The start of the day; `None` if the report is not grouped by day.
     pub day: Option<Timestamp>,
 }
 
-/// Totals of the ended runs of one row whose durations fall into one bucket.
+/// Totals of the ended runs of one row whose durations belong to the same bucket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsageCount {
-    /// The row.
+    /// The row of the report.
     pub key: UsageKey,
     /// The bucket of the durations, see [`DurationBuckets`].
     pub bucket: i32,
@@ -169,17 +169,17 @@ pub struct UsageCount {
     pub runs: u64,
     /// The number of failed runs among them.
     pub failures: u64,
-    /// Tokens and cost.
+    /// The tokens and the cost.
     pub usage: ModelUsage,
 }
 
-/// Durations by bucket. Bucket `n` holds durations around `2^(n/8)` milliseconds, so a percentile is exact to within
-/// 5 per cent.
+/// A histogram of run durations. Bucket `n` counts the durations around `2^(n/8)` milliseconds, so that a
+/// percentile is accurate to 5 per cent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DurationBuckets(BTreeMap<i32, u64>);
 
 impl DurationBuckets {
-    /// Buckets for each doubling of a duration.
+    /// The number of buckets in which a duration doubles.
     pub const PER_DOUBLING: i32 = 8;
 
     fn add(&mut self, bucket: i32, runs: u64) {
@@ -187,7 +187,8 @@ impl DurationBuckets {
         *count = count.saturating_add(runs);
     }
 
-    /// The duration in milliseconds that this percentage of the runs did not exceed; `None` without runs.
+    /// The percentile of the durations in milliseconds: this percentage of the runs took no longer; `None` without
+    /// runs.
     #[must_use]
     pub fn percentile_ms(&self, percentage: u64) -> Option<u64> {
         let total: u64 = self.0.values().fold(0, |sum, count| sum.saturating_add(*count));
@@ -201,7 +202,7 @@ impl DurationBuckets {
     }
 }
 
-/// The duration in the middle of a bucket. Durations of runs are below `2^32` milliseconds.
+/// The duration at the centre of a bucket, in milliseconds. Run durations are below `2^32` milliseconds.
 fn bucket_ms(bucket: i32) -> u64 {
     let exponent =
         f64::from(bucket.clamp(0, 32 * DurationBuckets::PER_DOUBLING)) / f64::from(DurationBuckets::PER_DOUBLING);
@@ -217,9 +218,9 @@ pub struct UsageTotal {
     pub runs: u64,
     /// The number of failed runs among them.
     pub failures: u64,
-    /// Tokens and cost.
+    /// The tokens and the cost.
     pub usage: ModelUsage,
-    /// The durations.
+    /// The histogram of durations.
     pub durations: DurationBuckets,
 }
 
@@ -232,10 +233,10 @@ pub struct TooManyRows;
 pub struct UsageReport(BTreeMap<UsageKey, UsageTotal>);
 
 impl UsageReport {
-    /// Adds counts of further runs.
+    /// Adds the totals of further runs.
     ///
     /// # Errors
-    /// When the report would have more than [`MAX_ROWS`] rows.
+    /// If the report would have more than [`MAX_ROWS`] rows.
     pub fn add(&mut self, count: UsageCount) -> Result<(), TooManyRows> {
         let rows = self.0.len();
         let total = match self.0.entry(count.key) {
@@ -249,7 +250,7 @@ impl UsageReport {
         Ok(())
     }
 
-    /// The rows: the newest day first, then those with the most runs.
+    /// The rows, newest day first. Rows of the same day are ordered by their number of runs, highest first.
     #[must_use]
     pub fn into_rows(self) -> Vec<(UsageKey, UsageTotal)> {
         let mut rows: Vec<_> = self.0.into_iter().collect();
@@ -261,8 +262,8 @@ impl UsageReport {
 /// Reads the usage of runs.
 #[async_trait]
 pub trait UsageStore: Send + Sync {
-    /// Totals of the runs that started within a day or less and have ended. At most `limit` counts; a result of that
-    /// length is incomplete.
+    /// Counts the runs that started within the range of at most one day and have ended. Returns at most `limit`
+    /// counts; a result with exactly `limit` counts may be incomplete.
     async fn count_usage(
         &self,
         scope: TenantScope,

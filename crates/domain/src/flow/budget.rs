@@ -1,28 +1,29 @@
 //! The memory budget for the values of a run.
 //!
-//! A short flow can create huge values: a step that repeats the previous output sixty times grows it sixtyfold, and six
-//! such steps exceed any machine's memory. No such step awaits anything, so no deadline ends it. Each reference is
-//! therefore charged before its value is copied.
+//! A short flow can create huge values. A step that repeats the previous output sixty times multiplies its size by
+//! sixty, and six such steps exceed the memory of any machine. Such steps await no effect, so a deadline cannot
+//! interrupt them. Therefore each reference is charged before its value is copied.
 
 use serde_json::Value;
 
-/// The overhead of a value beyond its text, in bytes: two slots, because a growing list can hold twice the capacity
-/// that it needs.
+/// The overhead of a value beyond its text, in bytes. It is the size of two slots, because a growing list can
+/// allocate twice the capacity that it needs.
 const VALUE_OVERHEAD: usize = 2 * size_of::<Value>();
-/// The overhead of an object member beyond its key's text and its value, in bytes.
+/// The overhead of an object member beyond the text of its key and its value, in bytes.
 const MEMBER_OVERHEAD: usize = 64;
-/// The maximum nesting of values. Writing, comparing and dropping a value recurse, and each step can wrap the previous
-/// output once more. A stored answer is wrapped again, and its parser recurses at most 127 levels.
+/// The maximum nesting of values. Serializing, comparing and dropping a value are recursive, and each step can
+/// wrap the previous output in one more level. A stored answer gets further levels, and its parser recurses at
+/// most 127 levels.
 pub const MAX_NESTING: usize = 120;
 
-/// The remaining budget for the values of a run, in bytes. A value costs its size in memory or as JSON text, whichever
-/// is larger.
+/// The remaining budget for the values of a run, in bytes. A value costs the larger of its size in memory and its
+/// size as JSON text.
 #[derive(Debug)]
 pub struct ValueBudget {
     remaining: usize,
 }
 
-/// The values of a run exceed the budget, or one is nested too deep.
+/// The values of a run exceed the budget, or a value is nested too deep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the values of the run exceed its memory limit")]
 pub struct BudgetExhausted;
@@ -34,7 +35,7 @@ impl ValueBudget {
         Self { remaining: bytes }
     }
 
-    /// The remaining bytes.
+    /// The number of bytes that can still be charged.
     #[must_use]
     pub const fn remaining(&self) -> usize {
         self.remaining
@@ -48,7 +49,7 @@ impl ValueBudget {
         self.charge_at(value, 0)
     }
 
-    /// Charges a value that is nested `above` levels deep. Stops as soon as the budget is exhausted.
+    /// Charges a value that is nested `above` levels deep. Stops when the budget is exhausted.
     pub(super) fn charge_at(&mut self, value: &Value, above: usize) -> Result<(), BudgetExhausted> {
         self.charge_level(above)?;
         match value {
@@ -62,7 +63,7 @@ impl ValueBudget {
         }
     }
 
-    /// Charges a value without its contents.
+    /// Charges the fixed overhead of a value that is nested `above` levels deep, without its contents.
     pub(super) fn charge_level(&mut self, above: usize) -> Result<(), BudgetExhausted> {
         if above >= MAX_NESTING { Err(BudgetExhausted) } else { self.deduct(VALUE_OVERHEAD) }
     }
@@ -72,14 +73,14 @@ impl ValueBudget {
         self.charge_text(key)
     }
 
-    /// Charges a text by its JSON form, in which a control character takes six bytes.
+    /// Charges the length of a text as JSON, in which a control character becomes six bytes.
     pub(super) fn charge_text(&mut self, text: &str) -> Result<(), BudgetExhausted> {
         let written = |byte: u8| match byte {
             b'"' | b'\\' | 0x08..=0x0a | 0x0c | 0x0d => 2,
             0x00..=0x1f => 6,
             _ => 1,
         };
-        // Each byte costs at least one, so an oversized text is refused without a scan.
+        // Each byte costs at least one byte of the budget, so an oversized text is refused without a scan.
         if text.len() > self.remaining {
             return Err(BudgetExhausted);
         }

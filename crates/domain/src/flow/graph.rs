@@ -1,7 +1,8 @@
-//! The rules between the steps of a flow.
+//! Validates the rules between the steps of a flow: targets, paths and references.
 //!
-//! The rules apply to the readable parts, so that all problems are reported at once. Unreadable parts are already
-//! reported; here they count as unknown, and no problem is reported that their correction could resolve.
+//! The rules apply to the readable parts of the content, so that all problems are reported at once. The parser
+//! already reported the unreadable parts. This module treats them as unknown, and reports only problems that no
+//! correction of them could resolve.
 
 use super::{
     MAX_STEPS,
@@ -15,13 +16,13 @@ use std::{
     rc::Rc,
 };
 
-/// The maximum number of steps with path analysis, which takes quadratic space. It exceeds [`MAX_STEPS`], so that
+/// The maximum number of steps for path analysis, which needs quadratic space. It exceeds [`MAX_STEPS`], so that
 /// moderately oversized flows still report their cycles.
 const MAX_ANALYZED_STEPS: usize = 5 * MAX_STEPS;
 
 const TARGET_KEYS: [&str; 3] = ["next", "on_success", "on_failure"];
 
-/// Reports all violated rules between the steps of a flow.
+/// Reports every violated rule between the steps of a flow.
 pub(super) fn check(content: &Map<String, Value>, findings: &mut ProblemList) {
     let Some(list) = content.get("steps").and_then(Value::as_array).filter(|list| !list.is_empty()) else { return };
     let steps = StepIndex::build(list, findings);
@@ -42,7 +43,7 @@ fn step_type(step: &Value) -> Option<StepType> {
     StepType::parse(step.get("type")?.as_str()?)
 }
 
-/// The inputs that the trigger declares; `None` when they are unreadable.
+/// The inputs that the trigger declares; `None` when the declaration is unreadable.
 fn declared_inputs(content: &Map<String, Value>) -> Option<BTreeSet<&str>> {
     let Some(trigger) = content.get("trigger") else { return Some(BTreeSet::new()) };
     match trigger.as_object()?.get("inputs_schema") {
@@ -51,12 +52,12 @@ fn declared_inputs(content: &Map<String, Value>) -> Option<BTreeSet<&str>> {
     }
 }
 
-/// The steps by id.
+/// The steps of the content by their identifiers.
 struct StepIndex<'c> {
     list: &'c [Value],
-    /// The position of each id's step; `None` for a duplicate id.
+    /// The position of the step with each identifier; `None` for an identifier that several steps have.
     positions: BTreeMap<&'c str, Option<usize>>,
-    /// Whether every step has an id; otherwise any target could be a step without one.
+    /// Whether every step has a readable identifier. Otherwise an unknown target could be a step without one.
     is_complete: bool,
 }
 
@@ -64,7 +65,7 @@ struct StepIndex<'c> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StepLookup {
     Unique(usize),
-    /// One of several steps, or a step with an unreadable id.
+    /// Several steps have the identifier, or a step with an unreadable identifier may have it.
     Ambiguous,
     Missing,
 }
@@ -96,7 +97,8 @@ impl<'c> StepIndex<'c> {
         }
     }
 
-    /// The step that a value names, if it is unique.
+    /// The position of the step that a value names; `None` if the step is unknown or ambiguous. Reports an unknown
+    /// step.
     fn target(&self, value: &Value, path: &Path, findings: &mut ProblemList) -> Option<usize> {
         match self.find(value.as_str()?) {
             StepLookup::Unique(position) => Some(position),
@@ -109,18 +111,18 @@ impl<'c> StepIndex<'c> {
     }
 }
 
-/// The control flow between steps, as far as it is known.
+/// The control flow between steps, as far as the content is readable.
 #[derive(Default)]
 struct ControlFlow {
     entry: Option<usize>,
-    /// Edges that exist regardless of the unreadable parts.
+    /// Edges that exist for any correction of the unreadable parts.
     certain_edges: Vec<Vec<usize>>,
-    /// Further edges that may exist.
+    /// Further edges that exist for some corrections.
     possible_edges: Vec<Vec<usize>>,
-    /// Whether any edge may exist.
+    /// Whether an unreadable part could add any edge.
     is_open_ended: bool,
     certain_reach: Rc<Reachability>,
-    /// Reachability including possible edges; `None` when any edge may exist.
+    /// Reachability over the certain and possible edges; `None` when any edge may exist.
     possible_reach: Option<Rc<Reachability>>,
 }
 
@@ -151,7 +153,7 @@ impl ControlFlow {
 
     fn add_step(&mut self, index: usize, step: &Value, steps: &StepIndex<'_>, findings: &mut ProblemList) {
         let (mut sure, mut perhaps) = (Vec::new(), Vec::new());
-        // A step that is not an object could have any edge; a `return` has none.
+        // A step that is not an object could lead to any step after its correction; a `return` leads to none.
         self.is_open_ended |= !step.is_object();
         let form = step_type(step);
         if form != Some(StepType::Return) {
@@ -199,14 +201,14 @@ impl ControlFlow {
         self.certain_edges.get(index).into_iter().flatten().any(|target| self.certain_reach.reaches(*target, index))
     }
 
-    /// Whether the first step can never run before the second, for any correction of the unreadable parts.
+    /// Whether the first step can never run before the second step, for any correction of the unreadable parts.
     fn cannot_precede(&self, first: usize, second: usize) -> bool {
         let disconnected = self.possible_reach.as_ref().is_some_and(|widest| !widest.reaches(first, second));
         disconnected || (self.certain_reach.reaches(second, first) && !self.certain_reach.reaches(first, second))
     }
 }
 
-/// The steps reachable from a step, including itself.
+/// Marks the steps that are reachable from a step, including the step itself.
 fn reachable(outgoing: &[Vec<usize>], from: usize) -> Vec<bool> {
     let mut seen = vec![false; outgoing.len()];
     let mut waiting = vec![from];
@@ -220,7 +222,7 @@ fn reachable(outgoing: &[Vec<usize>], from: usize) -> Vec<bool> {
     seen
 }
 
-/// The reachability relation between steps; it is reflexive.
+/// For each pair of steps, whether the second is reachable from the first. Each step reaches itself.
 #[derive(Default)]
 struct Reachability(Vec<Vec<bool>>);
 
@@ -234,7 +236,7 @@ impl Reachability {
     }
 }
 
-/// A step with the scope of its references.
+/// A step, with the data to check its references.
 struct ReferenceCheck<'c> {
     steps: &'c StepIndex<'c>,
     control_flow: &'c ControlFlow,
@@ -244,11 +246,11 @@ struct ReferenceCheck<'c> {
 }
 
 impl ReferenceCheck<'_> {
-    /// Reports references to undeclared inputs, missing steps and steps that have not run yet.
+    /// Reports references to undeclared inputs, to missing steps, and to steps that cannot have run yet.
     fn check(&self, findings: &mut ProblemList) {
         for key in ["inputs", "model_policy", "output"] {
             let Some(value) = self.step.get(key) else { continue };
-            // A step's own output is visible only to its `output` mapping.
+            // Only the `output` mapping of a step can refer to the step's own output.
             let sees_own = key == "output" && step_type(self.step) != Some(StepType::Return);
             self.check_value(value, &step_path(self.index).key(key), sees_own, findings);
         }

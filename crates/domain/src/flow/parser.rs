@@ -9,14 +9,14 @@ use crate::number;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The default trigger.
+/// The trigger of a flow that declares none.
 pub(super) const DEFAULT_TRIGGER: &str = "api_request";
-/// The maximum number of values in a flow, in YAML and JSON.
+/// The maximum number of values in a flow, both in YAML and in JSON.
 pub(super) const MAX_VALUES: usize = 20_000;
-/// The maximum length of the name, in bytes; the next constant bounds the description.
+/// The maximum length of a flow's name, in bytes. The next constant limits its description.
 const MAX_FLOW_NAME: usize = 200;
 const MAX_DESCRIPTION: usize = 4_000;
-/// The types of declared inputs.
+/// The types that an input declaration can name.
 const INPUT_TYPES: [&str; 8] = ["string", "text", "number", "integer", "boolean", "date", "array", "object"];
 
 const FLOW_KEYS: [&str; 6] = ["name", "description", "labels", "trigger", "entry_step", "steps"];
@@ -25,7 +25,7 @@ const CALL_KEYS: [&str; 8] = ["id", "type", "model_policy", "inputs", "on_succes
 const AGENT_KEYS: [&str; 10] =
     ["id", "type", "model_policy", "tools", "max_steps", "inputs", "on_success", "on_failure", "next", "output"];
 const RETURN_KEYS: [&str; 3] = ["id", "type", "output"];
-/// The union of all step keys, for a step of unknown type.
+/// All keys of all step types, which are allowed in a step of unknown type.
 const STEP_KEYS: [&str; 11] = [
     "id",
     "type",
@@ -40,8 +40,8 @@ const STEP_KEYS: [&str; 11] = [
     "output",
 ];
 
-/// Step types. The allowed and required keys of a step depend only on its type, so they are checked even if other parts
-/// are unreadable.
+/// The types of steps. The allowed and required keys of a step depend only on its type, so they are checked even
+/// if other parts are unreadable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StepType {
     Task,
@@ -72,7 +72,7 @@ impl StepType {
         }
     }
 
-    /// The required input of the step type.
+    /// The input that a step of this type must have, if any.
     const fn required_input(self) -> Option<&'static str> {
         match self {
             Self::LlmCall | Self::Agent => Some("prompt"),
@@ -82,10 +82,10 @@ impl StepType {
     }
 }
 
-/// Reads a flow.
+/// Reads a flow from content.
 ///
 /// # Errors
-/// With all problems, at most 1000.
+/// Returns all problems, at most 1000.
 pub(super) fn read(content: &Value) -> Result<Flow, Vec<LocatedProblem>> {
     let mut findings = ProblemList::default();
     match flow(content, &mut findings) {
@@ -111,8 +111,8 @@ fn flow(content: &Value, findings: &mut ProblemList) -> Option<Flow> {
     Some(Flow { name, description, labels, trigger, entry_step: entry_step?, steps: steps? })
 }
 
-/// Whether a value holds at most `left` values. YAML content was bounded before; JSON content can be sixteen times as
-/// long.
+/// Whether a value contains at most `left` values. YAML text was limited before parsing; JSON content can be
+/// sixteen times as long.
 fn is_bounded(value: &Value, left: &mut usize) -> bool {
     let Some(rest) = left.checked_sub(1) else { return false };
     *left = rest;
@@ -177,13 +177,13 @@ fn trigger(map: &Map<String, Value>, findings: &mut ProblemList) -> Trigger {
             }
             Some(_) => {}
         }
-        // An invalid input counts as declared, so that each reference to it does not repeat the problem.
+        // An invalid input still counts as declared, so that references to it cause no further problems.
         trigger.inputs.insert(name.clone(), kind.as_str().unwrap_or_default().to_owned());
     }
     trigger
 }
 
-/// The steps; `None` when one of them is unreadable.
+/// Reads the steps; `None` when any step is unreadable.
 fn steps(map: &Map<String, Value>, findings: &mut ProblemList) -> Option<Vec<Step>> {
     let path = Path::default().key("steps");
     let Some(value) = map.get("steps") else {
@@ -205,7 +205,7 @@ fn steps(map: &Map<String, Value>, findings: &mut ProblemList) -> Option<Vec<Ste
     read.into_iter().collect()
 }
 
-/// Reads a step. All keys are checked, even if other keys are unreadable.
+/// Reads a step. All keys are checked, even if some of them are unreadable.
 fn step(value: &Value, path: &Path, findings: &mut ProblemList) -> Option<Step> {
     let Some(map) = value.as_object() else {
         findings.wrong_type(path);
@@ -236,7 +236,7 @@ fn step(value: &Value, path: &Path, findings: &mut ProblemList) -> Option<Step> 
     }
     let output = match form {
         Some(StepType::Task | StepType::LlmCall | StepType::Agent | StepType::Embedding) => output(map, path, findings),
-        // The output of a `return` belongs to its kind.
+        // The output of a `return` is a part of its step type, not an output for later steps.
         Some(StepType::Return) => None,
         None => {
             check_untyped_step(map, path, findings);
@@ -248,7 +248,7 @@ fn step(value: &Value, path: &Path, findings: &mut ProblemList) -> Option<Step> 
     Some(Step { id: id?.to_owned(), kind: kind?, inputs, on_success, on_failure, output })
 }
 
-/// Checks a step of unknown type by the rules common to all types.
+/// Checks a step of unknown type by the rules that apply to all types.
 fn check_untyped_step(map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) {
     model_policy(map, path, findings);
     tools(map, path, findings);
@@ -302,14 +302,14 @@ fn model_policy(map: &Map<String, Value>, path: &Path, findings: &mut ProblemLis
         Reference::Release { role } => matches!(role.as_str(), "model_policy" | "model_config"),
         Reference::Trigger { .. } | Reference::Step { .. } => false,
     };
-    // Only a bound policy is allowed here, because the caller must not choose the route.
+    // Only the bound model policy is allowed, because the caller of a run must not choose the route.
     if text.references().count() != 1 || !text.references().all(role) || !is_single_reference(word) {
         findings.invalid(&path, "expected `{{release.model_policy}}`");
     }
     Some(text)
 }
 
-/// Whether the text consists of the reference only.
+/// Whether the text consists only of a reference. The caller has already checked that it contains exactly one.
 fn is_single_reference(word: &str) -> bool {
     word.starts_with("{{") && word.ends_with("}}")
 }

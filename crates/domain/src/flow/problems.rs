@@ -1,4 +1,4 @@
-//! Problems of a flow with their paths.
+//! Problems of a flow, with the paths to their causes.
 
 use serde_json::{Map, Value};
 use std::{fmt::Write as _, rc::Rc};
@@ -39,8 +39,8 @@ impl LocatedProblem {
     }
 }
 
-/// A path that grows by one segment at a time. Paths share their prefixes, because each value has one and most are
-/// never reported.
+/// A path that grows one segment at a time. Paths share their prefixes in a linked list, because each value has a
+/// path and most paths are never reported.
 #[derive(Clone, Default)]
 pub(super) struct Path(Option<Rc<Link>>);
 
@@ -97,7 +97,7 @@ impl ProblemList {
         self.report(path, "invalid_value", message);
     }
 
-    /// Reads an object, and reports all keys that are not allowed.
+    /// Reads an object, and reports each of its keys that is not allowed.
     pub(super) fn object<'v>(
         &mut self,
         value: &'v Value,

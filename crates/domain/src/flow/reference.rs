@@ -1,6 +1,7 @@
 //! References in a flow: `{{trigger.<input>}}`, `{{release.<role>}}` and `{{steps.<step>.output}}`.
 //!
-//! References are parsed with the flow and resolved in one pass; inserted values are never parsed for references.
+//! References are parsed together with the flow and resolved in one pass. Inserted values are never searched for
+//! references.
 
 mod charge_budget;
 
@@ -20,17 +21,17 @@ pub const MAX_NAME: usize = 63;
 pub enum Reference {
     /// An input of the run.
     Trigger {
-        /// Its name.
+        /// The name of the input.
         input: String,
     },
     /// The asset bound in a role.
     Release {
-        /// The role.
+        /// The role in which the asset is bound.
         role: AssetKind,
     },
     /// The output of a step.
     Step {
-        /// The step's id.
+        /// The identifier of the step.
         step: String,
         /// The path inside the output, outermost member first; empty for the whole output.
         fields: Vec<String>,
@@ -50,13 +51,13 @@ impl fmt::Display for Reference {
     }
 }
 
-/// The reason a text with references is refused.
+/// The reason why a text with references is refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
 pub enum ReferenceRefusal {
-    /// Double braces without a valid reference, or unclosed.
+    /// The double braces are not closed, or do not contain a valid reference.
     #[error("double braces must hold `trigger.<input>`, `release.<role>` or `steps.<step>.output`")]
     Malformed,
-    /// An unknown role.
+    /// The reference names an unknown role.
     #[error("a reference names an unknown role")]
     UnknownRole,
 }
@@ -72,10 +73,10 @@ impl ReferenceRefusal {
     }
 }
 
-/// The reason a text or template cannot be resolved.
+/// The reason why a template cannot be resolved.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ResolveError {
-    /// A reference without a value.
+    /// This reference has no value.
     #[error("a referenced value is missing")]
     Missing(Reference),
     /// The value exceeds the budget.
@@ -83,9 +84,10 @@ pub enum ResolveError {
     TooLarge(#[from] BudgetExhausted),
 }
 
-/// The source of reference values in a run.
+/// Provides the values of references in a run.
 pub trait ReferenceScope {
-    /// The value of a reference, if it exists. It is borrowed, because a copy must be charged first.
+    /// The value of a reference, if it exists. The value is borrowed, because a copy must be charged to the budget
+    /// first.
     fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>>;
 }
 
@@ -110,7 +112,7 @@ impl TextTemplate {
     /// Parses a text.
     ///
     /// # Errors
-    /// When double braces hold anything but a reference.
+    /// If double braces contain anything other than a reference.
     pub fn parse(source: &str) -> Result<Self, ReferenceRefusal> {
         let mut parts = Vec::new();
         let mut rest = source;
@@ -128,7 +130,7 @@ impl TextTemplate {
         Ok(Self { source: source.to_owned(), parts })
     }
 
-    /// Parses each pair of double braces from left to right. A malformed reference does not stop the scan.
+    /// Parses each pair of double braces from left to right, and continues after a malformed reference.
     pub(super) fn scan(source: &str) -> impl Iterator<Item = Result<Reference, ReferenceRefusal>> {
         let mut rest = source;
         std::iter::from_fn(move || {
@@ -142,13 +144,13 @@ impl TextTemplate {
         })
     }
 
-    /// A text that consists of one reference.
+    /// A text that consists only of one reference.
     #[must_use]
     pub fn from_reference(reference: Reference) -> Self {
         Self { source: format!("{{{{{reference}}}}}"), parts: vec![TextPart::Reference(reference)] }
     }
 
-    /// The source text.
+    /// The text as written in the content.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
@@ -162,9 +164,9 @@ impl TextTemplate {
         })
     }
 
-    /// Resolves the text at `above` levels of nesting. A text that consists of one reference has that reference's
-    /// value. Any other text is a string in which values are inserted: strings verbatim, null as nothing, other values
-    /// as JSON.
+    /// Resolves the text at `above` levels of nesting. A text that is exactly one reference resolves to the value
+    /// of that reference. Any other text resolves to a string with inserted values: strings verbatim, null as
+    /// nothing, other values as JSON.
     fn resolve(
         &self,
         scope: &dyn ReferenceScope,
@@ -185,7 +187,7 @@ impl TextTemplate {
                     Value::Null => {}
                     Value::String(text) => written.push(text)?,
                     value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-                        // Writing fails only when the budget is exhausted.
+                        // The writer only fails when the budget is exhausted.
                         write!(written, "{value}").map_err(|_| BudgetExhausted)?;
                     }
                 },
@@ -195,7 +197,7 @@ impl TextTemplate {
     }
 }
 
-/// A writer that charges each piece of text.
+/// A writer that charges the budget before it appends a piece of text.
 struct BudgetedWriter<'a> {
     text: String,
     budget: &'a mut ValueBudget,
@@ -239,30 +241,30 @@ pub fn is_name(text: &str) -> bool {
     begins && text.len() <= MAX_NAME && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Whether a text is a valid step id: a name that may contain hyphens after the first character.
+/// Whether a text is a valid step identifier: like a name, but with hyphens allowed after the first character.
 #[must_use]
 pub fn is_step_id(text: &str) -> bool {
     is_name(&text.replace('-', "_")) && !text.starts_with('-')
 }
 
-/// A JSON value whose strings can hold references.
+/// A JSON value whose strings can contain references.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Template {
     /// Null, a boolean or a number.
     Scalar(Value),
-    /// A text.
+    /// A string, which can contain references.
     Text(TextTemplate),
-    /// A list.
+    /// A list of templates.
     List(Vec<Template>),
-    /// An object.
+    /// An object whose values are templates.
     Object(Vec<(String, Template)>),
 }
 
 impl Template {
-    /// Resolves every reference, and charges the budget.
+    /// Resolves every reference, and charges the budget for the result.
     ///
     /// # Errors
-    /// When a referenced value is missing, or the value exceeds the budget.
+    /// If a referenced value is missing, or the result exceeds the budget.
     pub fn resolve(&self, scope: &dyn ReferenceScope, budget: &mut ValueBudget) -> Result<Value, ResolveError> {
         self.resolve_at(scope, budget, 0)
     }
@@ -295,7 +297,7 @@ impl Template {
         }
     }
 
-    /// The source value.
+    /// The value as written in the content, with unresolved references.
     #[must_use]
     pub fn source(&self) -> Value {
         match self {
@@ -306,7 +308,7 @@ impl Template {
         }
     }
 
-    /// Whether the template contributes literal content besides its references.
+    /// Whether the template contains literal content besides its references.
     #[must_use]
     pub fn has_literals(&self) -> bool {
         match self {
@@ -315,7 +317,7 @@ impl Template {
         }
     }
 
-    /// Every reference in the value.
+    /// Every reference in the template.
     #[must_use]
     pub fn references(&self) -> Vec<&Reference> {
         match self {

@@ -47,7 +47,7 @@ fn codes(text: &str) -> Vec<(&'static str, Option<u32>)> {
     parse_yaml(text).err().unwrap_or_default().into_iter().map(|problem| (problem.code, problem.line)).collect()
 }
 
-/// The problems of the valid flow with one text replaced.
+/// The problems of the valid flow after one replacement of text.
 fn problems_with_replacement(from: &str, to: &str) -> Vec<(&'static str, Option<u32>)> {
     assert!(GOOD.contains(from), "{from}");
     codes(&GOOD.replacen(from, to, 1))
@@ -195,17 +195,17 @@ fn analyzes_known_paths_of_partial_flows() {
     let task = |id: &str, more: &str| format!("  - {{id: {id}, type: task, action: evaluate_policy{more}}}\n");
     let end = |id: &str| format!("  - {{id: {id}, type: return, output: x}}\n");
     let flow = |steps: &[String]| format!("entry_step: a\nsteps:\n{}", steps.concat());
-    // A cycle is certain, whatever the unknown target becomes.
+    // Step `a` is part of a cycle, whatever step the unknown target names after a correction.
     let text = flow(&[task("a", ", on_failure: gone"), task("b", ", next: a"), end("c")]);
     assert_eq!(sorted_problems(&text), [("cycle", 3), ("unknown_step", 3), ("cycle", 4)]);
-    // A reference to a step that certainly runs later is reported.
+    // A reference to a step that always runs later is reported even if another target is unknown.
     let text = flow(&[task("a", ", inputs: {x: '{{steps.b.output}}'}"), task("b", ", on_failure: gone"), end("c")]);
     assert_eq!(sorted_problems(&text), [("step_not_earlier", 3), ("unknown_step", 4)]);
-    // A step of unknown type continues with the next step or ends; either way `c` is unreachable.
+    // A step of unknown type either continues with the next step or ends. In both cases `c` is unreachable.
     let odd = "  - {id: b, type: odd}\n".to_owned();
     let text = flow(&[task("a", ""), odd.clone(), end("c"), end("d")]);
     assert_eq!(sorted_problems(&text), [("unknown_step_type", 4), ("unreachable_step", 6)]);
-    // A cycle does not hide other path problems.
+    // A cycle does not suppress other problems of paths.
     let text = flow(&[
         task("a", ", next: a"),
         "  - {id: b, type: return, output: '{{steps.c.output}}'}\n".to_owned(),
@@ -219,7 +219,7 @@ fn analyzes_known_paths_of_partial_flows() {
 fn unreadable_parts_cause_no_other_problems() {
     let flow = |steps: &str| format!("entry_step: a\nsteps:\n{steps}");
     let end = "  - {id: z, type: return, output: '{{steps.b.output}}'}\n";
-    // Each broken step could be the missing target, edge or end.
+    // After a correction, each broken step could be the missing target or contain the missing edge.
     for (step, code) in [
         ("  - 7\n", "wrong_type"),
         ("  - {type: task, action: evaluate_policy, next: z}\n", "missing_key"),
@@ -261,7 +261,7 @@ fn reports_yaml_and_flow_problems_together() {
         ("yaml_key_no_text", 7),
     ];
     assert_eq!(sorted_problems(text), expected);
-    // A broken value causes no follow-up problems.
+    // A broken value causes no further problems.
     let ends = "  - {id: z, type: return, output: '{{steps.b.output}}'}\n";
     for (step, code) in [
         ("{id: 1e999, type: task, action: evaluate_policy}", "yaml_number"),
@@ -330,7 +330,7 @@ fn locates_unknown_key_at_the_key() {
     assert_eq!(places, [("unknown_key", Some(5), Some(5))]);
 }
 
-/// The number of steps of the longest path; panics beyond `budget`.
+/// The number of steps on the longest path; panics if the path is longer than `budget`.
 fn longest_path(flow: &Flow, from: &Step, budget: usize) -> usize {
     assert!(budget > 0, "a path of this flow is longer than its number of steps");
     let after = |success| match flow.next_after(from, success) {
@@ -340,7 +340,7 @@ fn longest_path(flow: &Flow, from: &Step, budget: usize) -> usize {
     1 + after(true).max(after(false))
 }
 
-/// Builds a flow from each step's targets; indexes beyond the last step mean no target.
+/// Builds a flow in which each step leads to the given targets. An index beyond the last step means no target.
 fn wired_flow(targets: &[(usize, usize)], forward: bool) -> Value {
     let count = targets.len();
     let target = |from: usize, to: usize| {
@@ -353,7 +353,7 @@ fn wired_flow(targets: &[(usize, usize)], forward: bool) -> Value {
         }
         let mut step = json!({"id": format!("s{index}"), "type": "task", "action": "evaluate_policy"});
         let members = step.as_object_mut().unwrap();
-        // Two of three steps follow the list, so that enough flows reach all steps.
+        // Only a third of the steps name their next step, so that enough random flows reach all steps.
         members.extend(target(index, *next).filter(|_| next % 3 == 0).map(|to| ("next".to_owned(), to)));
         members.extend(target(index, *failure).map(|to| ("on_failure".to_owned(), to)));
         step
@@ -382,13 +382,13 @@ impl ReferenceScope for Outputs {
     }
 }
 
-/// The way in which an output uses the previous one.
+/// How the output of a step uses the previous output.
 #[derive(Clone, Copy, Debug)]
 enum Growth {
     Texts,
     Lists,
     Objects,
-    /// Each step must escape every control character and quote again.
+    /// Each step escapes every control character and every quotation mark once more.
     Escapes,
 }
 
@@ -431,11 +431,12 @@ fn resolve_outputs(flow: &Flow, bytes: usize) -> (Outputs, bool) {
 
 #[test]
 fn multiplying_flow_stops_at_budget() {
-    // Sixty to the power of six, times a dozen bytes.
+    // Sixty to the power of six, times twelve bytes, would exceed the budget.
     let flow = Flow::from_content(&growing_flow(&[(Growth::Texts, 60); 6])).unwrap();
     let (outputs, ended) = resolve_outputs(&flow, 1 << 20);
     assert!(!ended && outputs.0.len() < 5, "{}", outputs.0.len());
-    // Each step wraps the previous output, too deep for recursive writing and dropping.
+    // Each step wraps the previous output in one more list, which becomes too deep for recursive serialization and
+    // drop.
     let flow = Flow::from_content(&growing_flow(&[(Growth::Lists, 1); 190])).unwrap();
     assert!(!resolve_outputs(&flow, 1 << 30).1);
     let flow = Flow::from_content(&growing_flow(&[(Growth::Lists, 1); 50])).unwrap();

@@ -1,7 +1,7 @@
-//! Parses YAML text into a bounded tree of values with positions.
+//! Parses YAML text into a bounded tree of values with their positions.
 //!
-//! The tree is built from parser events, because duplicate keys, tags and unbounded aliases can be located only there.
-//! An alias shares its node; its expanded size is charged in advance.
+//! The tree is built from parser events, because only events have the positions of duplicate keys, tags and
+//! aliases. An alias shares the node of its anchor, and its expanded size is charged before it is used.
 
 mod scalar;
 
@@ -19,12 +19,13 @@ use std::{
 
 /// The maximum text length, in bytes.
 pub(super) const MAX_TEXT_BYTES: usize = 256 << 10;
-/// The maximum number of flow collection characters in the text. The parser looks ahead inside flow collections, so
-/// they are counted before parsing. Realistic flows have a tenth of this number.
+/// The maximum number of flow indicators (brackets, braces, commas and colons) in the text. The parser looks ahead
+/// inside flow collections, so the indicators are counted before parsing. Realistic flows have a tenth of this
+/// number.
 const MAX_INDICATORS: usize = 2 * MAX_VALUES;
-/// The maximum size of text values in a document, in bytes; aliased values count for each use.
+/// The maximum total size of text values in a document, in bytes. An aliased value counts once for each use.
 const MAX_EXPANDED_BYTES: usize = 1 << 20;
-/// The maximum nesting, as for JSON bodies; aliased values count at each use.
+/// The maximum nesting, the same as for JSON bodies. Each use of an alias counts with the nesting of its value.
 const MAX_DEPTH: usize = 64;
 
 /// Line and column in the text, from 1; columns count characters.
@@ -49,7 +50,7 @@ impl TextPosition {
     }
 }
 
-/// The reason a text is refused before it is read as a flow.
+/// The reason why a text is refused before it is read as a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum YamlFault {
     TooLarge,
@@ -101,7 +102,7 @@ impl YamlFault {
     }
 }
 
-/// A YAML document, as far as it is readable.
+/// A YAML document, as far as the text is readable.
 #[derive(Debug)]
 pub(super) struct Document {
     root: Rc<Node>,
@@ -109,8 +110,8 @@ pub(super) struct Document {
     pub(super) problems: Vec<FlowProblem>,
 }
 
-/// A value. INVARIANT: `values`, `bytes` and `height` include the expansion of all nested aliases and are within the
-/// bounds, so that walking and copying the node is bounded.
+/// A value. INVARIANT: `values`, `bytes` and `height` count the expansion of all nested aliases and are within the
+/// limits. Therefore walking and copying the node is bounded.
 #[derive(Debug)]
 struct Node {
     position: TextPosition,
@@ -118,7 +119,7 @@ struct Node {
     values: usize,
     bytes: usize,
     height: usize,
-    /// Whether the value itself has a problem, which suppresses follow-up problems.
+    /// Whether the value itself has a problem. Further problems at its position are then suppressed.
     is_broken: bool,
 }
 
@@ -129,20 +130,21 @@ enum NodeKind {
     Mapping(BTreeMap<String, (TextPosition, Rc<Node>)>),
 }
 
-/// The part of a member whose position is requested.
+/// Selects the position of a member's key or of its value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MemberPart {
-    /// The key.
+    /// The position of the key.
     Key,
-    /// The value.
+    /// The position of the value.
     Value,
 }
 
-/// Parses one YAML 1.2 document. Recoverable problems are collected: duplicate keys, non-string keys, tags, and
-/// unrepresentable values.
+/// Parses one YAML 1.2 document. Problems that do not prevent parsing are collected: duplicate keys, non-string
+/// keys, tags, and numbers that JSON cannot represent.
 ///
 /// # Errors
-/// With all problems found so far, when the text is too long, is not one YAML document, or expands too far.
+/// If the text is too long, is not exactly one YAML document, or expands too far. The error contains all problems
+/// found so far.
 pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
     if text.len() > MAX_TEXT_BYTES {
         return Err(vec![YamlFault::TooLarge.at(TextPosition::new(1, 0))]);
@@ -167,8 +169,9 @@ pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
     }
 }
 
-/// The position of the first flow indicator beyond the maximum. The braces of references such as `{{trigger.q}}` are
-/// exempt: they are usually quoted, and they contain too much text to serve an attack.
+/// The position of the first flow indicator beyond the maximum number. The braces of references such as
+/// `{{trigger.q}}` do not count. They are usually quoted, and each contains so much text that the length limit
+/// already bounds their number.
 fn find_excess_indicator(text: &str) -> Option<TextPosition> {
     let indicator = |byte: u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',' | b':');
     let (mut count, mut rest) = (0_usize, text);
@@ -189,7 +192,7 @@ fn find_excess_indicator(text: &str) -> Option<TextPosition> {
     None
 }
 
-/// The text after a leading reference, if there is one.
+/// The text after the reference with which the text starts; `None` if it starts with no reference.
 fn strip_reference(text: &str) -> Option<&str> {
     let inside = text.strip_prefix("{{")?.trim_start_matches(' ');
     let named = ["trigger.", "release.", "steps."].iter().find_map(|root| inside.strip_prefix(root))?;
@@ -198,13 +201,13 @@ fn strip_reference(text: &str) -> Option<&str> {
 }
 
 impl Document {
-    /// The document as JSON, with expanded aliases.
+    /// The document as JSON, with all aliases expanded.
     pub(super) fn value(&self) -> Value {
         self.root.value()
     }
 
-    /// The position of the value or key at `path`, or of the nearest existing value around it; `None` if that value is
-    /// broken.
+    /// The position of the key or value at `path`, or of the closest existing value that contains it; `None` if
+    /// that value is broken.
     pub(super) fn position(&self, path: &[Segment], part: MemberPart) -> Option<TextPosition> {
         let (mut node, mut place) = (&self.root, self.root.position);
         for segment in path {
@@ -237,7 +240,7 @@ impl Node {
 
 type YamlFailure = (YamlFault, TextPosition);
 
-/// Builds the tree. The recursion depth equals the document's depth, which is bounded.
+/// Builds the tree. The recursion depth equals the nesting of the document, which is limited.
 struct Composer<'t> {
     events: Parser<'t, StrInput<'t>>,
     anchors: HashMap<usize, Rc<Node>>,
@@ -247,7 +250,7 @@ struct Composer<'t> {
 }
 
 impl<'t> Composer<'t> {
-    /// Reports a recoverable problem.
+    /// Adds a problem that does not prevent parsing.
     fn report(&mut self, fault: YamlFault, place: TextPosition) {
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(fault.at(place));
@@ -286,7 +289,7 @@ impl<'t> Composer<'t> {
                 self.charge(1, text.len(), place)?;
                 let tagged = self.report_tag(tag.is_some(), place);
                 let mut node = self.scalar(&text, style, place)?;
-                // A tag would define the text's meaning but is ignored, so the value counts as broken.
+                // A tag could change the meaning of the text but is not supported, so the value counts as broken.
                 node.is_broken |= tagged;
                 (node, anchor)
             }
@@ -308,7 +311,8 @@ impl<'t> Composer<'t> {
             | Event::MappingEnd => return Err((YamlFault::Syntax, place)),
         };
         let node = Rc::new(node);
-        // Zero means no anchor. A node gets its anchor when it is complete, so an alias cannot name an enclosing node.
+        // Anchor zero means that the node has no anchor. An anchor is added only after its node is complete, so
+        // that an alias cannot refer to a node that contains it.
         if anchor != 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
         }
@@ -355,7 +359,8 @@ impl<'t> Composer<'t> {
     }
 
     fn alias(&mut self, anchor: usize, place: TextPosition, depth: usize) -> Result<Rc<Node>, YamlFailure> {
-        // The parser knows the anchor, so a missing node is one that encloses the alias: a cycle.
+        // The parser accepts only aliases of known anchors. A missing node is therefore incomplete and contains
+        // the alias, which is a cycle.
         let node = self.anchors.get(&anchor).map(Rc::clone).ok_or((YamlFault::Expansion, place))?;
         if depth + node.height > MAX_DEPTH + 1 {
             return Err((YamlFault::TooDeep, place));
@@ -408,7 +413,7 @@ impl<'t> Composer<'t> {
             let (event, span) = self.next()?;
             let member = self.node(event, span, depth + 1)?;
             whole.add_child_size(&member);
-            // The member is unknown, so missing members of this mapping are not reported.
+            // The key is unknown, so the mapping counts as broken and its missing members are not reported.
             let Some((key, at)) = key else {
                 whole.is_broken = true;
                 continue;
@@ -418,7 +423,7 @@ impl<'t> Composer<'t> {
                 Entry::Vacant(entry) => {
                     entry.insert((at, member));
                 }
-                // It is unknown which of the two was meant.
+                // It is unknown which of the two values the author meant, so a placeholder replaces them.
                 Entry::Occupied(mut entry) => {
                     self.report(YamlFault::DuplicateKey, at);
                     entry.insert((at, Rc::new(Node::placeholder(at))));
@@ -429,8 +434,8 @@ impl<'t> Composer<'t> {
         Ok(whole)
     }
 
-    /// Reads a key. Only literal strings are keys: not numbers, collections or aliases, which would hide the key.
-    /// `None` for an invalid key, which is reported.
+    /// Reads a key. A key must be a literal string, and not a number, a collection or an alias. Reports an invalid
+    /// key and returns `None`.
     fn key(
         &mut self,
         event: Event<'t>,
@@ -448,7 +453,7 @@ impl<'t> Composer<'t> {
             return Ok(None);
         }
         let key = self.node(event, span, depth + 1)?;
-        // Keys do not count as values; the member's value does.
+        // A member counts as one value, so the count of its key is undone.
         self.values = self.values.saturating_sub(1);
         match &key.kind {
             _ if key.is_broken => Ok(None),
@@ -462,7 +467,7 @@ impl<'t> Composer<'t> {
 }
 
 impl Node {
-    /// A placeholder for an unknown value.
+    /// A placeholder for a value that is unknown because of a problem.
     const fn placeholder(position: TextPosition) -> Self {
         Self { position, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, is_broken: true }
     }

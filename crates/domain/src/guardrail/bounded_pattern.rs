@@ -1,8 +1,9 @@
-//! Regular expression whose search for all matches has a bounded number of steps.
+//! A regular expression that finds all matches in a bounded number of steps.
 //!
-//! One search takes linear time, and a search for all matches restarts after each match. If a match is decided only at
-//! the end of the text, all searches take quadratic time: `.*[^A-Z]|[A-Z]` reads 64 KiB of capitals 64 Ki times. The
-//! steps of each search are therefore subtracted from a budget.
+//! A single search needs linear time, but a search for all matches starts a new search after each match. If each
+//! search must read to the end of the text, all searches together need quadratic time. For example,
+//! `.*[^A-Z]|[A-Z]` reads 64 KiB of capitals 64 Ki times. Therefore the steps of each search are subtracted from a
+//! budget.
 
 use super::detector::{Budget, DetectorError};
 use crate::asset::content::{PATTERN_CACHE, PATTERN_SIZE, compile_linear, pattern_weight};
@@ -17,24 +18,24 @@ use regex_automata::{
 #[derive(Clone, Debug)]
 pub(super) struct BoundedPattern {
     regex: Regex,
-    /// Evaluations for each byte read.
+    /// The number of evaluations for each byte that a search reads.
     weight: u64,
     lookahead: Lookahead,
 }
 
-/// Bytes that a search reads beyond its match.
+/// How many bytes a search may read beyond its match.
 #[derive(Clone, Debug)]
 enum Lookahead {
     /// At most the maximum length of a match.
     Bounded(usize),
-    /// Up to the dead state of this automaton.
+    /// Until this automaton reaches its dead state, from which no match is possible.
     Automaton(Box<DFA>),
-    /// In the worst case the rest of the text.
+    /// Unknown; in the worst case the search reads the rest of the text.
     Unknown,
 }
 
 impl BoundedPattern {
-    /// Compiles a pattern with linear time and bounded memory; `None` for an invalid one.
+    /// Compiles a pattern that searches in linear time and bounded memory; `None` for an invalid pattern.
     pub(super) fn compile(text: &str) -> Option<Self> {
         let regex = compile_linear(text)?;
         let reads = match pattern_weight::max_match_len(text) {
@@ -46,7 +47,7 @@ impl BoundedPattern {
         Some(Self { regex, weight: pattern_weight::weight(text), lookahead: reads })
     }
 
-    /// Starts searches within a budget.
+    /// Creates a search for matches, which charges this budget.
     pub(super) fn search<'s>(&'s self, budget: &'s mut Budget) -> Search<'s> {
         let cache = match &self.lookahead {
             Lookahead::Automaton(automaton) => Some(automaton.create_cache()),
@@ -56,14 +57,14 @@ impl BoundedPattern {
     }
 }
 
-/// A lazy DFA that never gives up: it resets a full cache.
+/// Builds a lazy DFA that clears its cache when the cache is full, instead of failing.
 fn build_automaton(text: &str) -> Option<DFA> {
     DFA::builder()
         .configure(
             DFA::config()
                 .cache_capacity(PATTERN_CACHE)
                 .skip_cache_capacity_check(true)
-                // The automaton then stops at non-ASCII bytes.
+                // With Unicode word boundaries, the automaton quits at a non-ASCII byte.
                 .unicode_word_boundary(true),
         )
         .thompson(thompson::Config::new().nfa_size_limit(Some(PATTERN_SIZE)))
@@ -71,7 +72,7 @@ fn build_automaton(text: &str) -> Option<DFA> {
         .ok()
 }
 
-/// Searches of one check.
+/// The searches for all matches within one check.
 pub(super) struct Search<'s> {
     pattern: &'s BoundedPattern,
     budget: &'s mut Budget,
@@ -79,17 +80,17 @@ pub(super) struct Search<'s> {
 }
 
 impl Search<'_> {
-    /// Replaces and counts the matches. The result has at most `room` bytes.
+    /// Replaces the matches by the mask and counts them. Fails if the result would exceed `room` bytes.
     pub(super) fn replace(&mut self, text: &str, mask: &str, room: usize) -> Result<(u64, String), DetectorError> {
         let (mut without, mut done, mut count, mut at) = (String::new(), 0_usize, 0_u64, 0_usize);
         if let Lookahead::Bounded(_) = self.pattern.lookahead {
-            // All searches together read the text once, besides the bytes beyond each match.
+            // Together, the searches read the text once. The bytes beyond each match are charged separately.
             self.charge(text.len())?;
         }
         while at <= text.len() {
             self.charge_search(text, at)?;
             let Some(found) = self.pattern.regex.find_at(text, at) else { break };
-            // An empty match masks nothing.
+            // An empty match has no text to mask, so the search continues after the next character.
             if found.is_empty() {
                 let next = text.get(found.end()..).and_then(|rest| rest.chars().next());
                 at = found.end().saturating_add(next.map_or(1, char::len_utf8));
@@ -107,7 +108,7 @@ impl Search<'_> {
         if without.len() > room { Err(DetectorError::OutOfMemory) } else { Ok((count, without)) }
     }
 
-    /// Subtracts the bytes that a search from `at` reads.
+    /// Charges the bytes that the search from position `at` reads.
     fn charge_search(&mut self, text: &str, at: usize) -> Result<(), DetectorError> {
         let rest = text.len().saturating_sub(at);
         let bytes = match (&self.pattern.lookahead, &mut self.cache) {
@@ -127,7 +128,8 @@ impl Search<'_> {
     }
 }
 
-/// Bytes that a search from `at` reads, counted to one more than `limit`; `None` if the automaton cannot tell.
+/// The number of bytes that the search from position `at` reads, counted up to `limit` plus one; `None` if the
+/// automaton quits.
 fn count_steps(automaton: &DFA, cache: &mut Cache, text: &str, at: usize, limit: u64) -> Option<usize> {
     let mut state = automaton.start_state_forward(cache, &Input::new(text).range(at..)).ok()?;
     let mut steps = 0_usize;
@@ -151,7 +153,7 @@ fn count_steps(automaton: &DFA, cache: &mut Cache, text: &str, at: usize, limit:
 mod tests {
     use super::*;
 
-    /// The masked text or the error, and the evaluations taken from `budget`.
+    /// The masked text or the error, and the evaluations that the search charged to the budget.
     fn masked(pattern: &str, text: &str, budget: u64) -> (Result<(u64, String), DetectorError>, u64) {
         let (pattern, mut left) = (BoundedPattern::compile(pattern).unwrap(), Budget(budget));
         let done = pattern.search(&mut left).replace(text, "#", usize::MAX);
@@ -187,7 +189,7 @@ mod tests {
         assert_eq!((done.unwrap().0, taken), (1_000, 500_500));
         assert_eq!(masked(".*[^A-Z]|[A-Z]", &capitals, 500_000).0, Err(DetectorError::BudgetExceeded));
         assert_eq!(masked("(?:A.*z)?", &capitals, 500_000).0, Err(DetectorError::BudgetExceeded));
-        // A search that reads a bounded number of bytes further pays only for these.
+        // A search that reads only a bounded number of bytes beyond its match is charged only for those bytes.
         let (done, taken) = masked("A{6}z|A", &capitals, 100_000);
         assert_eq!(done.unwrap().0, 1_000);
         assert!((1_000..=8_000 * 16).contains(&taken), "{taken}");

@@ -1,4 +1,4 @@
-//! Detectors: search of a value for matches.
+//! Detectors, which search a value for matches.
 
 use super::{
     Action,
@@ -16,60 +16,60 @@ use crate::{
 use serde_json::Value;
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// Replacement text of a pattern match.
+/// The text that replaces a pattern match.
 pub(super) const MASK: &str = "[masked]";
 
-/// Names of the available detectors in content.
+/// The names of the available detectors in content.
 pub const DETECTORS: [&str; 4] = ["pii", "regex", "max_length", "json_schema"];
 
 /// A detector with its parameters.
 #[derive(Clone, Debug)]
 pub(super) enum Detector {
-    /// Personal data, with the action of each class.
+    /// Detects personal data, with an action for each class of personal data.
     Pii(BTreeMap<PersonalDataClass, Action>),
-    /// Matches of a pattern.
+    /// Detects matches of a pattern.
     Regex(BoundedPattern),
-    /// Texts with more characters in total.
+    /// Detects values whose texts have more than this number of characters in total.
     MaxLength(usize),
-    /// Values that violate a schema.
+    /// Detects values that violate a schema.
     JsonSchema(EmbeddedSchema),
     /// A detector that this server does not support.
     Unavailable {
-        /// The field that names it.
+        /// The content field that names the unsupported part.
         field: &'static str,
     },
 }
 
-/// Result of one detector: matches, actions and the masked value.
+/// The result of one detector: matches, actions and the masked value.
 #[derive(Debug, Default)]
 pub(super) struct DetectorResult {
-    /// Number of matches.
+    /// The number of matches.
     pub(super) count: u64,
     /// Number of matches by class of personal data.
     pub(super) classes: Vec<(PersonalDataClass, u64)>,
-    /// Distinct actions.
+    /// The distinct actions of the matches.
     pub(super) actions: Vec<Action>,
     /// The value and its context with all matches masked; `None` if nothing is masked.
     pub(super) masked: Option<(Value, Value)>,
 }
 
-/// Why a detector fails.
+/// The reason why a detector fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DetectorError {
     /// This server does not support the detector.
     Unavailable,
     /// The check exceeds the remaining [`Budget`].
     BudgetExceeded,
-    /// The masked value exceeds the available memory.
+    /// The masked value would exceed the available memory.
     OutOfMemory,
 }
 
-/// Remaining evaluations of a check.
+/// The remaining evaluations of a check.
 #[derive(Debug)]
 pub(super) struct Budget(pub(super) u64);
 
 impl Budget {
-    /// Subtracts evaluations, before or after they are done.
+    /// Subtracts evaluations, or fails if too few remain.
     pub(super) fn spend(&mut self, evaluations: u64) -> Result<(), DetectorError> {
         self.0 = self.0.checked_sub(evaluations).ok_or(DetectorError::BudgetExceeded)?;
         Ok(())
@@ -77,7 +77,7 @@ impl Budget {
 }
 
 impl DetectorError {
-    /// The error code in evidence; only an exceeded budget has one.
+    /// The error code in evidence; `None` for errors other than an exceeded budget.
     pub(super) const fn code(self) -> Option<&'static str> {
         match self {
             Self::BudgetExceeded => Some(SchemaRejection::BudgetExceeded.code("")),
@@ -86,7 +86,7 @@ impl DetectorError {
     }
 }
 
-/// The class of personal data of an entity name, Fairway's own or Presidio's.
+/// The class of personal data with this entity name, in Fairway's or in Presidio's spelling.
 pub(super) fn class_of_entity(name: &str) -> Option<PersonalDataClass> {
     Some(match name {
         "EMAIL" | "EMAIL_ADDRESS" => PersonalDataClass::Email,
@@ -110,7 +110,8 @@ impl Detector {
         }
     }
 
-    /// Whether some findings of this detector have the action, regardless of the guardrail's own.
+    /// Whether the detector itself assigns this action to a class of matches; the guardrail's own action is not
+    /// considered.
     pub(super) fn can_trigger(&self, wanted: Action) -> bool {
         match self {
             Self::Pii(actions) => actions.values().any(|action| *action == wanted),
@@ -127,7 +128,7 @@ impl Detector {
         }
     }
 
-    /// Inspects a value and its context, within a budget. The masked texts have at most `room` bytes.
+    /// Inspects a value and its context within a budget. Fails if the masked texts would exceed `room` bytes.
     pub(super) fn inspect(
         &self,
         value: &Value,

@@ -1,4 +1,4 @@
-//! Evaluation of all guardrails of a stage: pure and self-contained, so it can run on another thread.
+//! Evaluates all guardrails of a stage. The check contains all its data, so that it can run on another thread.
 
 use super::{
     Action, Enforcement, Guardrail, Guardrails, OnError, Stage,
@@ -12,42 +12,42 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// Maximum evaluations of one check: schema nodes times values, and pattern weights times bytes. About a second in the
-/// worst case.
+/// The maximum number of evaluations of one check, which is about a second of work. A schema costs its nodes times
+/// the values, and a pattern its weight times the bytes.
 const MAX_EVALUATIONS: u64 = 100_000_000;
 
-/// A pending check.
+/// A check of a value by all guardrails of a stage, before it runs.
 #[derive(Clone, Debug)]
 pub struct GuardrailCheck {
     guardrails: Arc<Guardrails>,
     stage: Stage,
     value: Value,
-    /// Context that is shown with the value.
+    /// The context that is returned together with the value.
     context: Value,
-    /// Remaining bytes that the run may inspect.
+    /// The number of bytes that the run's guardrails may still inspect.
     remaining_bytes: usize,
-    /// Maximum bytes of the masked value.
+    /// The maximum size of the masked value, in bytes.
     max_masked_bytes: usize,
 }
 
 /// Result of a check.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GuardrailResult {
-    /// Checked stage.
+    /// The stage that was checked.
     pub stage: Stage,
-    /// The value, masked.
+    /// The value after masking.
     pub value: Value,
-    /// The context, masked.
+    /// The context after masking.
     pub context: Value,
-    /// Whether anything was masked.
+    /// Whether a guardrail masked anything.
     pub is_changed: bool,
     /// Findings, in the order of the guardrails.
     pub findings: Vec<GuardrailFinding>,
-    /// Outcome.
+    /// The outcome of the check.
     pub outcome: GuardrailOutcome,
-    /// Whether the response requires human review.
+    /// Whether a finding requires human review of the response.
     pub requires_review: bool,
-    /// Remaining bytes that the run may inspect.
+    /// The number of bytes that the run's guardrails may still inspect.
     pub remaining_bytes: usize,
 }
 
@@ -58,14 +58,14 @@ pub enum GuardrailOutcome {
     Passed,
     /// The value must not be used.
     Blocked,
-    /// A fail-closed detector failed.
+    /// The value must not be used, because a fail-closed detector failed.
     Unavailable,
-    /// The masked value exceeds the available memory.
+    /// The masked value would exceed the available memory.
     OutOfMemory,
 }
 
 impl GuardrailOutcome {
-    /// The spelling in evidence.
+    /// The wire form in evidence.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -77,7 +77,7 @@ impl GuardrailOutcome {
     }
 }
 
-/// Finding of one guardrail: counts and codes.
+/// The finding of one guardrail, which contains only counts and codes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GuardrailFinding {
     asset: Arc<str>,
@@ -106,7 +106,7 @@ impl GuardrailFinding {
         }
     }
 
-    /// The finding as JSON for evidence.
+    /// The finding as JSON, for evidence.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut document = Map::new();
@@ -142,7 +142,7 @@ impl GuardrailFinding {
 }
 
 impl GuardrailCheck {
-    /// Prepares a check. The run may inspect `left` more bytes; the masked value has at most `room` bytes.
+    /// Prepares a check. The maximum of masked bytes limits the size of the masked value.
     #[must_use]
     pub const fn new(
         guardrails: Arc<Guardrails>,
@@ -154,13 +154,14 @@ impl GuardrailCheck {
         Self { guardrails, stage, value, context: Value::Null, remaining_bytes, max_masked_bytes }
     }
 
-    /// Adds context that is shown with the value. Length and schema detectors ignore it; the others inspect it too.
+    /// Adds the context that is returned together with the value, such as metadata. Length and schema detectors
+    /// ignore it.
     #[must_use]
     pub fn with_context(self, beside: Value) -> Self {
         Self { context: beside, ..self }
     }
 
-    /// Estimated bytes to inspect, over all guardrails.
+    /// The estimated number of bytes to inspect, summed over all guardrails of the stage.
     #[must_use]
     pub fn estimated_bytes(&self) -> usize {
         estimate_bytes(&self.value)
@@ -168,14 +169,14 @@ impl GuardrailCheck {
             .saturating_mul(self.guardrails.for_stage(self.stage).count())
     }
 
-    /// Runs the guardrails in order; each inspects the value as masked by the previous ones. The first blocking one
-    /// ends the check.
+    /// Runs the guardrails in order. Each guardrail inspects the value that the previous guardrails masked. The
+    /// first guardrail that blocks the value ends the check.
     #[must_use]
     pub fn run(self, redactor: &Redactor) -> GuardrailResult {
         self.run_within(MAX_EVALUATIONS, redactor)
     }
 
-    /// Runs within the evaluations of a request thread; `None` when the check needs more.
+    /// Runs the check with the small budget of a request thread; `None` when the check needs more evaluations.
     #[must_use]
     pub fn run_briefly(&self, redactor: &Redactor) -> Option<GuardrailResult> {
         let result = self.clone().run_within(BRIEF_EVALUATIONS, redactor);

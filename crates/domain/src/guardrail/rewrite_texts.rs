@@ -2,10 +2,11 @@
 
 use serde_json::{Map, Value};
 
-/// Replaces every text by the result of `change`, and stops at its first error. A number counts as the text of its
-/// digits and stays a number when unchanged. If two keys become equal, a suffix keeps both members.
+/// Replaces every text by the result of `change`, and stops at the first error. A number counts as the text of its
+/// digits; it stays a number if `change` returns the same text. If two keys become equal, a suffix distinguishes
+/// them.
 ///
-/// INVARIANT: recursion ends, because the values of runs have bounded nesting.
+/// INVARIANT: the recursion ends, because the values of runs have bounded nesting.
 pub(super) fn rewrite_texts<E>(value: &mut Value, change: &mut impl FnMut(&str) -> Result<String, E>) -> Result<(), E> {
     match value {
         Value::Null | Value::Bool(_) => {}
@@ -34,7 +35,7 @@ pub(super) fn rewrite_texts<E>(value: &mut Value, change: &mut impl FnMut(&str) 
     Ok(())
 }
 
-/// A key that is not in use.
+/// Returns the key, with a suffix if the object already contains it.
 fn unused_key(members: &Map<String, Value>, key: String) -> String {
     let (mut name, mut nth) = (key.clone(), 1_u64);
     while members.contains_key(&name) {
@@ -54,7 +55,7 @@ pub(super) fn count_chars(value: &Value) -> usize {
     }
 }
 
-/// Truncates the texts of a value to `limit` characters in total, first texts first.
+/// Truncates the texts of a value to `limit` characters in total, in document order.
 pub(super) fn truncate_texts(value: &Value, limit: usize) -> Value {
     let mut left = limit;
     let mut short = value.clone();

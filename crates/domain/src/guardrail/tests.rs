@@ -37,7 +37,7 @@ fn regex_matches_nested_texts_keys_and_numbers() {
     let value = json!({ "PX-1": [{ "a": "see PX-2, PX-3" }, 4711, true], "b": null });
     let expected = json!({ "[masked]": [{ "a": "see [masked], [masked]" }, "[masked]", true], "b": null });
     assert_eq!(masked("PX-[0-9]|^4711$", value), expected);
-    // Equal masked keys keep both members.
+    // If two masked keys become equal, both members are kept.
     assert_eq!(masked("PX-[0-9]", json!({ "PX-1": 1, "PX-2": 2 })), json!({ "[masked]": 1, "[masked] 2": 2 }));
 }
 
@@ -91,7 +91,7 @@ fn pii_applies_the_action_of_each_entity_alias() {
     assert_eq!((looked.value, looked.context), (json!("x"), json!({ "trace": "[card]" })));
 }
 
-/// Each guardrail counts the bytes that it inspects, and fails beyond the limit.
+/// Each guardrail counts the bytes that it inspects, and fails if the total exceeds the limit.
 #[test]
 fn fails_beyond_the_inspected_bytes_of_a_run() {
     let seen = |on_error: &str, mode: &str, left: usize| {
@@ -127,7 +127,7 @@ fn buffers_responses_that_guardrails_may_change() {
     }
 }
 
-/// Older versions may contain unsupported parts: they are reported, and the guardrail fails closed.
+/// Older versions may contain unsupported parts. Validation reports these parts, and the guardrail fails closed.
 #[test]
 fn reports_unsupported_parts_and_fails_closed() {
     let rails = json!([

@@ -7,10 +7,10 @@ use crate::{
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Maximum length of a reason code.
+/// The maximum length of a reason code, in bytes.
 const MAX_REASON_CODE_BYTES: usize = 128;
 
-/// Decision of a hook.
+/// The decision of a hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -18,14 +18,14 @@ pub enum Decision {
     Allow,
     /// The run ends.
     Deny,
-    /// The response of the run requires human review.
+    /// The run continues, and its response requires human review.
     Ask,
     /// The run continues with a modified value.
     Modify,
 }
 
 impl Decision {
-    /// The spelling in content, responses and evidence.
+    /// The wire form in content, responses and evidence.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -37,32 +37,32 @@ impl Decision {
     }
 }
 
-/// Validated response of a hook.
+/// The validated response of a hook.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HookResponse {
-    /// Decision.
+    /// The decision of the hook.
     pub decision: Decision,
-    /// Reason code.
+    /// The code of the reason, if the hook gave one.
     pub reason_code: Option<String>,
-    /// Modified value; present exactly with [`Decision::Modify`].
+    /// The modified value; present if and only if the decision is [`Decision::Modify`].
     pub modified: Option<Value>,
-    /// Obligations that the run takes on.
+    /// The obligations that the decision imposes on the run.
     pub obligations: Vec<Obligation>,
 }
 
-/// Why a hook has no valid response.
+/// The reason why a hook has no valid response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HookError {
-    /// The call failed.
+    /// The HTTP call to the handler failed.
     #[error(transparent)]
     Call(HttpCallError),
     /// The response is malformed.
     #[error("the hook's response is malformed")]
     Malformed,
-    /// The hook lacks permission for its decision, or the modified value is invalid.
+    /// The hook may not make this decision, or the modified value is invalid.
     #[error("the hook's response is not permitted")]
     NotAllowed,
-    /// The evaluation of its condition failed.
+    /// The evaluation of the hook's condition failed.
     #[error("the evaluation of the hook's condition failed")]
     Condition,
     /// This server does not support the handler.
@@ -84,7 +84,8 @@ impl HookError {
     }
 }
 
-/// A response on the wire. Unknown members are ignored, so handlers can be extended.
+/// The response of a handler on the wire. Unknown members are ignored, so that future handlers can send more
+/// members.
 #[derive(Deserialize)]
 struct WireResponse {
     decision: Decision,
@@ -96,8 +97,8 @@ impl HookResponse {
     /// Parses the body of a response.
     ///
     /// # Errors
-    /// Returns [`HookError::Malformed`] when the body has no valid decision, its reason is not a code, or `modified`
-    /// and the decision disagree.
+    /// Returns [`HookError::Malformed`] in these cases: the body has no valid decision, the reason is not a code,
+    /// or `modified` is present without the decision to modify or missing with it.
     pub fn parse(body: Value) -> Result<Self, HookError> {
         let WireResponse { decision, reason_code, modified } =
             WireResponse::deserialize(body).map_err(|_| HookError::Malformed)?;
@@ -109,7 +110,7 @@ impl HookResponse {
         Ok(Self { decision, reason_code, modified, obligations: Vec::new() })
     }
 
-    /// Converts a policy decision to a response.
+    /// Converts the decision of a policy into a hook response.
     #[must_use]
     pub fn from_policy(decision: PolicyDecision) -> Self {
         let verdict = match decision.outcome {
@@ -121,7 +122,7 @@ impl HookResponse {
     }
 }
 
-/// Whether a text is a code that evidence may contain.
+/// Whether a text has the form of a code, so that evidence may contain it.
 fn is_code(text: &str) -> bool {
     let rest = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-');
     text.len() <= MAX_REASON_CODE_BYTES

@@ -87,7 +87,7 @@ fn reports_unsupported_parts() {
     }
     let policy = json!({ "type": "policy", "ref": { "slug": "x" } });
     assert!(named(json!({ "event": "pre_llm", "handler": policy })).is_empty());
-    // Older versions may contain unsupported parts.
+    // Versions stored by an earlier server may contain unsupported parts.
     let content = json!({ "event": "pre_llm", "handler": policy, "matcher": "(a)\\1", "if": "amount > 1" });
     assert_eq!(named(content.clone()), ["/matcher", "/if"]);
     let read = Hook::parse("hook", &content, None).unwrap();

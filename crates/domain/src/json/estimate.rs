@@ -1,14 +1,14 @@
-//! Upper bound of the memory that a parsed JSON text takes, computed from its bytes alone.
+//! An upper bound of the memory that a parsed JSON text needs, computed from its bytes alone.
 //!
-//! A body reader reserves memory before it parses. One pass over the bytes counts the parser's allocations, so the
-//! bound costs a fraction of the parsing and allocates nothing.
+//! The reader of request bodies reserves this memory before it parses. A single pass over the bytes counts the
+//! parser's allocations, which is much faster than parsing and allocates no memory.
 
 use super::{ALLOCATION_BYTES, MAP_NODE_BYTES, MAP_NODE_MEMBERS, MAX_HEAP_BYTES, VALUE_BYTES};
 
-/// Maximum memory that [`read_measured`](super::read_measured) takes for these bytes, in bytes.
+/// The maximum memory that [`read_measured`](super::read_measured) allocates for these bytes, in bytes.
 ///
-/// The bound also holds for malformed texts: the parser stops at the fault, and the pass has counted everything before
-/// it.
+/// The bound also holds for malformed texts. The parser stops at the error, and the count includes everything
+/// before the error.
 #[must_use]
 pub fn max_heap_bytes(bytes: &[u8]) -> usize {
     let mut counts = AllocationCounts::default();
@@ -33,13 +33,13 @@ pub fn max_heap_bytes(bytes: &[u8]) -> usize {
 
 #[derive(Debug, Default)]
 struct AllocationCounts {
-    /// Number of opening brackets and of commas.
+    /// The number of opening brackets and commas together.
     containers_and_commas: usize,
     nonempty_objects: usize,
     members: usize,
     strings: usize,
     text: usize,
-    /// Whether the last structural byte opened an object.
+    /// Whether the last byte outside of strings and white space opened an object.
     at_object: bool,
 }
 
@@ -59,7 +59,7 @@ impl AllocationCounts {
     }
 
     fn heap_bytes(&self) -> usize {
-        // A container with n values has n - 1 commas, so its opening bracket counts for the remaining value.
+        // A container with n values has n - 1 commas, so its opening bracket accounts for one more value.
         let values = self.containers_and_commas.saturating_add(1).saturating_mul(VALUE_BYTES);
         // An object of n members has at most (n + 5) / 6 map nodes.
         let sixths = self.nonempty_objects.saturating_mul(MAP_NODE_MEMBERS - 1).saturating_add(self.members);
@@ -84,7 +84,7 @@ mod tests {
         let estimated = max_heap_bytes(list.as_bytes());
         assert!(measured > 80 * list.len(), "{measured}");
         assert!((measured..measured + measured / 20).contains(&estimated), "{estimated} for {measured}");
-        // Text counts its length, including quotation marks and escapes.
+        // A string counts with the length of its text, including quotation marks and escapes.
         let text = format!("{{\"text\":\"{}\"}}", "x{[,:\\\"".repeat(10_000));
         assert!(max_heap_bytes(text.as_bytes()) < text.len() + 2_000);
     }
@@ -97,7 +97,7 @@ mod tests {
             prop_assert!(measured <= max_heap_bytes(text.as_bytes()));
         }
 
-        /// At a fault, a parser has allocated only for the text before it.
+        /// For a malformed text, a parser has allocated memory only for the part before the error.
         #[test]
         fn estimates_grow_with_the_text(value in values(), cut in any::<prop::sample::Index>()) {
             let text = value.to_string();

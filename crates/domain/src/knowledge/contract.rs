@@ -1,8 +1,8 @@
 //! Access contracts: the principals, workspaces and access modes that may read a knowledge base. A contract denies by
 //! default; a revoked or malformed contract denies every request.
 //!
-//! The schema refuses most malformed contracts at creation. This parser does not rely on it, because decisions must be
-//! safe for any stored content.
+//! The schema refuses most malformed contracts at creation. This parser does not rely on the schema, because a
+//! decision must be safe for any stored content.
 
 use crate::{
     access::{ActorKind, ActorRef},
@@ -13,10 +13,10 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
-/// Maximum number of entries of one list.
+/// The maximum number of entries in a list of a contract.
 const MAX_LIST_ENTRIES: usize = 1_000;
 
-/// Permitted fields of a contract.
+/// The fields that a contract may have.
 const FIELDS: [&str; 10] = [
     "contract_id",
     "version",
@@ -30,14 +30,14 @@ const FIELDS: [&str; 10] = [
     "revoked_at",
 ];
 
-/// Purpose of an access to a knowledge base.
+/// The purpose of an access to a knowledge base.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum AccessMode {
-    /// Retrieval of chunks for a run.
+    /// A run retrieves chunks.
     Retrieve,
-    /// Earlier turns of a conversation.
+    /// A run receives earlier turns of a conversation.
     MemoryReplay,
-    /// Storage of a conversation turn.
+    /// A run stores a conversation turn.
     MemoryWriteback,
 }
 
@@ -45,7 +45,7 @@ impl AccessMode {
     /// Every mode.
     pub const ALL: [Self; 3] = [Self::Retrieve, Self::MemoryReplay, Self::MemoryWriteback];
 
-    /// The spelling in content and on the wire.
+    /// The wire form in content and API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -55,14 +55,14 @@ impl AccessMode {
         }
     }
 
-    /// Parses the spelling; `None` for any other text.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == text)
     }
 }
 
-/// A parsed contract.
+/// A parsed access contract.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessContract {
     contract_id: String,
@@ -75,37 +75,37 @@ pub struct AccessContract {
     revoked: bool,
 }
 
-/// A malformed contract: a field is missing, has the wrong type, or is invalid.
+/// The access contract is malformed: a field is missing, has the wrong type, or is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the access contract is malformed at `{field}`")]
 pub struct MalformedContract {
-    /// Invalid field; empty for the whole contract.
+    /// The name of the invalid field; empty when the contract as a whole is invalid.
     pub field: &'static str,
 }
 
-/// An access request.
+/// A request for access to a knowledge base.
 #[derive(Clone, Copy, Debug)]
 pub struct KnowledgeAccessRequest<'a> {
     /// The actor and its groups.
     pub principals: &'a [ActorRef],
-    /// Workspace of the request.
+    /// The workspace from which the request comes.
     pub workspace: WorkspaceId,
-    /// Access mode.
+    /// The purpose of the access.
     pub mode: AccessMode,
 }
 
-/// Recorded state of a contract, apart from the content of the evaluated version.
+/// The recorded state of a contract. It is independent of the content of the evaluated version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ContractState {
     /// The contract belongs to the knowledge base and is not revoked.
     InForce,
-    /// Another version of the knowledge base or an explicit revocation ended the contract.
+    /// The contract ended, because another version of the knowledge base or an explicit revocation revoked it.
     Revoked,
-    /// No contract of that id is recorded for this knowledge base.
+    /// No contract with this identifier is recorded for the knowledge base.
     Unknown,
 }
 
-/// One reason for or against access.
+/// A reason for or against access.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ContractReason {
     /// The contract lists the actor.
@@ -145,7 +145,7 @@ impl ContractReason {
         Self::ModeNotAllowed,
     ];
 
-    /// The spelling in content and on the wire.
+    /// The wire form in evidence and API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -162,7 +162,7 @@ impl ContractReason {
         }
     }
 
-    /// Parses the spelling; `None` for any other text.
+    /// Parses the wire form; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == text)
@@ -170,7 +170,7 @@ impl ContractReason {
 }
 
 impl ContractReason {
-    /// Whether the reason supports access.
+    /// Whether the reason is a reason for access.
     #[must_use]
     pub const fn allows(self) -> bool {
         match self {
@@ -185,14 +185,14 @@ impl ContractReason {
     }
 }
 
-/// Decision on an access request, with every reason.
+/// The decision on an access request, with every reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContractDecision {
-    /// Contract identifier; `None` when the contract is malformed.
+    /// The identifier of the contract; `None` when the contract is malformed.
     pub contract_id: Option<String>,
-    /// The contract's own version.
+    /// The version that the contract itself states.
     pub version: Option<String>,
-    /// Requested access mode.
+    /// The requested purpose of the access.
     pub mode: AccessMode,
     /// Whether a response must cite the retrieved chunks.
     pub citation_required: bool,
@@ -201,11 +201,11 @@ pub struct ContractDecision {
 }
 
 impl ContractDecision {
-    /// Error code of a run that a contract denied.
+    /// The error code of a run to which a contract denied access.
     pub const REFUSED_CODE: &str = "contract_refused";
 
-    /// Whether access is allowed: no reason opposes it, and the contract lists the principal, the workspace and the
-    /// mode.
+    /// Whether access is allowed: there is no reason against it, and the contract lists the principal, the
+    /// workspace and the access mode.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         use ContractReason::{GroupAllowed, ModeAllowed, PrincipalAllowed, WorkspaceAllowed};
@@ -216,7 +216,7 @@ impl ContractDecision {
             && has(ModeAllowed)
     }
 
-    /// The decision on a malformed contract.
+    /// The decision that a malformed contract yields, which denies access.
     #[must_use]
     pub fn malformed(_: MalformedContract, mode: AccessMode) -> Self {
         Self {
@@ -233,7 +233,8 @@ impl AccessContract {
     /// Parses a contract.
     ///
     /// # Errors
-    /// Returns the invalid field when a field is missing, unknown, of the wrong type, or contradicts another one.
+    /// Returns the name of a field that is missing, unknown, of the wrong type, or in contradiction to another
+    /// field.
     pub fn parse(value: &Value) -> Result<Self, MalformedContract> {
         let at = |field| MalformedContract { field };
         let members = value.as_object().ok_or(at(""))?;
@@ -267,13 +268,13 @@ impl AccessContract {
         })
     }
 
-    /// Contract identifier.
+    /// The identifier of the contract.
     #[must_use]
     pub fn contract_id(&self) -> &str {
         &self.contract_id
     }
 
-    /// Decides an access request and gives every reason.
+    /// Decides an access request, and returns every reason.
     #[must_use]
     pub fn decide(&self, request: &KnowledgeAccessRequest<'_>, state: ContractState) -> ContractDecision {
         use ContractReason as Reason;
@@ -309,14 +310,15 @@ impl AccessContract {
     }
 }
 
-/// Whether a list is required.
+/// Whether a list may be missing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Presence {
     Required,
     Optional,
 }
 
-/// Whether the text consists of letters, digits and `marks`, and starts with a letter or a digit.
+/// Whether the text consists of letters, digits and `marks`, starts with a letter or a digit, and has at most
+/// `longest` bytes.
 pub(super) fn is_identifier(text: &str, longest: usize, marks: &[u8]) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || marks.contains(&byte);
     text.len() <= longest
@@ -328,7 +330,7 @@ fn parse_bool(members: &Map<String, Value>, field: &'static str) -> Result<bool,
     members.get(field).map_or(Ok(false), |value| value.as_bool().ok_or(MalformedContract { field }))
 }
 
-/// Parses a list of valid, distinct texts.
+/// Parses a list of valid texts without duplicates.
 fn parse_list<T: Ord>(
     members: &Map<String, Value>,
     field: &'static str,
@@ -353,7 +355,7 @@ fn parse_principal(text: &str) -> Option<ActorRef> {
         ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System | ActorKind::Anonymous => {
             Some(actor)
         }
-        // A share link identifies no particular person.
+        // A share link does not identify a particular person, so a contract cannot list it.
         ActorKind::ShareLink => None,
     }
 }
@@ -363,7 +365,7 @@ fn parse_group(text: &str) -> Option<ActorRef> {
     ActorRef::parse(&format!("group:{name}")).ok()
 }
 
-/// Accepts only the hyphenated spelling, in either case.
+/// Parses a workspace identifier. Only the hyphenated form of a UUID is accepted, in either case.
 fn parse_workspace(text: &str) -> Option<WorkspaceId> {
     let id = Uuid::try_parse(text).ok()?;
     id.hyphenated().to_string().eq_ignore_ascii_case(text).then(|| id.into())

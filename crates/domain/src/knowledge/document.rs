@@ -20,34 +20,34 @@ use std::{
     fmt,
 };
 
-/// Maximum number of documents in one ingest.
+/// The maximum number of documents in one ingest.
 pub const MAX_DOCUMENTS: usize = 100;
-/// Maximum length of a document's text, in bytes.
+/// The maximum length of a document's text, in bytes.
 pub const MAX_TEXT_BYTES: usize = 1 << 20;
-/// Maximum total length of the texts of one ingest, in bytes.
+/// The maximum total length of the texts of one ingest, in bytes.
 pub const MAX_INGEST_BYTES: usize = 8 << 20;
-/// Maximum length of a title, in characters.
+/// The maximum length of a title, in characters.
 pub const MAX_TITLE_CHARS: usize = 300;
-/// Maximum length of a source reference, in bytes.
+/// The maximum length of a source reference, in bytes.
 pub const MAX_SOURCE_REF_BYTES: usize = 2_000;
-/// Maximum number of metadata members of a document.
+/// The maximum number of metadata members of a document.
 pub const MAX_METADATA_MEMBERS: usize = 50;
-/// Maximum length of metadata, in bytes of its canonical form.
+/// The maximum length of a document's metadata, in bytes of their canonical form.
 pub const MAX_METADATA_BYTES: usize = 8 << 10;
-/// Maximum number of chunks of one ingest or one re-embedding.
+/// The maximum number of chunks of one ingest or one re-embedding.
 pub const MAX_CHUNKS: usize = 2_000;
 
-/// Client-chosen identifier of a document; citations use it.
+/// The identifier that a client chooses for a document. Citations contain this identifier.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DocumentId(String);
 
 impl DocumentId {
-    /// Maximum length, in characters.
+    /// The maximum length of an identifier, in characters.
     pub const MAX_CHARS: usize = 128;
-    /// The pattern of valid identifiers.
+    /// The regular expression of valid identifiers.
     pub const PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$";
 
-    /// Parses an external text; `None` when it does not match the pattern.
+    /// Parses an identifier; `None` when the text does not match the pattern.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         is_identifier(text, Self::MAX_CHARS, b"._:/-").then(|| Self(text.to_owned()))
@@ -65,7 +65,7 @@ impl DocumentId {
         answer.contains(&format!("[{id}]"))
     }
 
-    /// The texts in brackets of an answer: the identifiers of the documents that it cites, among others.
+    /// The texts in brackets of an answer. They include the identifiers of all documents that the answer cites.
     #[must_use]
     pub fn bracketed(answer: &str) -> BTreeSet<&str> {
         answer.split('[').skip(1).filter_map(|rest| rest.split_once(']')).map(|(name, _)| name).collect()
@@ -78,29 +78,29 @@ impl fmt::Display for DocumentId {
     }
 }
 
-/// Source of a document's text.
+/// The source of a document's text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DocumentSource {
-    /// The text itself.
+    /// The text itself, from the request.
     Text(String),
-    /// A reference: a path in the artifact store, or a URL.
+    /// A reference to the text: a path in the artifact store, or a URL.
     Reference(String),
 }
 
-/// An uploaded document, not validated.
+/// An uploaded document before validation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DocumentDraft {
-    /// Identifier.
+    /// The identifier that the client chose.
     pub document_id: String,
-    /// Title.
+    /// The title, if any.
     pub title: Option<String>,
-    /// Source of the text.
+    /// The source of the text.
     pub source: DocumentSource,
-    /// Values that retrieval filters match.
+    /// The metadata, which retrieval filters compare.
     pub metadata: Map<String, Value>,
 }
 
-/// Why a document is refused.
+/// The reason why a document is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DocumentFault {
     /// The identifier does not match the pattern.
@@ -124,22 +124,22 @@ pub enum DocumentFault {
     /// The metadata is too large or has no canonical form.
     #[error("metadata has at most 50 members and 8192 bytes, and no number beyond 2^53")]
     InvalidMetadata,
-    /// The knowledge base accepts texts, and the document has a reference.
+    /// The knowledge base accepts texts only, but the document has a reference.
     #[error("documents of this knowledge base require `text`")]
     TextExpected,
-    /// The knowledge base accepts references, and the document has a text.
+    /// The knowledge base accepts references only, but the document has a text.
     #[error("documents of this knowledge base require `source_ref`")]
     SourceExpected,
-    /// The reference does not name content that is visible to the caller.
+    /// The reference names no content that the caller can see.
     #[error("the source does not exist or is not visible to you")]
     SourceNotFound,
-    /// The reference is not a permitted URL.
+    /// The reference is a URL that may not be fetched.
     #[error("the source cannot be fetched")]
     SourceNotFetched,
 }
 
 impl DocumentFault {
-    /// The stable code.
+    /// The stable code of the fault.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -157,7 +157,7 @@ impl DocumentFault {
         }
     }
 
-    /// The field that the fault concerns.
+    /// The field of the document that the fault concerns.
     #[must_use]
     pub const fn field(self) -> &'static str {
         match self {
@@ -170,7 +170,7 @@ impl DocumentFault {
     }
 }
 
-/// Why an ingest, a re-embedding or a revocation is refused.
+/// The reason why an ingest, a re-embedding or a revocation is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum KnowledgeRefusal {
     /// The asset is not a knowledge base.
@@ -179,10 +179,10 @@ pub enum KnowledgeRefusal {
     /// The knowledge base has no version with chunking settings.
     #[error("the knowledge base has no version yet")]
     NoVersion,
-    /// The asset accepts no changes.
+    /// The state of the asset permits no changes.
     #[error(transparent)]
     Asset(#[from] AssetRefusal),
-    /// The ingest has no document, or too many.
+    /// The ingest has no document, or too many documents.
     #[error("a request adds 1 to 100 documents")]
     DocumentCount,
     /// The total length of the texts exceeds the limit.
@@ -194,18 +194,18 @@ pub enum KnowledgeRefusal {
     /// The documents have too many chunks.
     #[error("the documents of a request have at most {} chunks; add fewer documents, or use longer chunks", MAX_CHUNKS)]
     TooManyChunks,
-    /// One document is refused.
+    /// A document of the ingest is refused.
     #[error("a document is invalid")]
     InvalidDocument {
-        /// Index of the document, from zero.
+        /// The index of the document in the request, from zero.
         position: usize,
-        /// Fault.
+        /// The reason why the document is refused.
         fault: DocumentFault,
     },
     /// The embedding model returned no vectors.
     #[error("the embedding model returned no vectors")]
     NoVectors,
-    /// The reason of a revocation is blank or contains control characters.
+    /// The reason of a revocation is blank, too long, or contains control characters.
     #[error("a reason has 1 to 2000 characters, without control characters other than line breaks and tabs")]
     InvalidReason,
 }
@@ -229,109 +229,109 @@ impl KnowledgeRefusal {
     }
 }
 
-/// A chunk of a new document.
+/// A chunk of a document that an ingest adds.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewChunk {
-    /// Identifier.
+    /// The identifier of the chunk.
     pub chunk_id: ChunkId,
-    /// Start in the text, in bytes.
+    /// The position of the first byte in the document's text.
     pub start: usize,
-    /// End in the text, in bytes.
+    /// The position after the last byte in the document's text.
     pub end: usize,
-    /// Number of tokens.
+    /// The number of tokens of the chunk.
     pub tokens: u32,
-    /// Checksum of its text.
+    /// The checksum of the chunk's text.
     pub digest: Checksum,
-    /// Term frequencies of its text and the document's title.
+    /// The term frequencies of the chunk's text and the document's title.
     pub term_frequencies: BTreeMap<String, u32>,
-    /// Vector of length one by the model of the ingest; `None` without an embedding.
+    /// The embedding vector, normalized to length one; `None` if the ingest embeds no chunks.
     pub vector: Option<Vec<f32>>,
 }
 
-/// A new document.
+/// A document that an ingest adds.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewDocument {
-    /// Identifier among all documents ever added.
+    /// The identifier of this entry, unique among all documents that were ever added.
     pub entry_id: DocumentEntryId,
-    /// Client-chosen identifier.
+    /// The identifier that the client chose.
     pub document_id: DocumentId,
-    /// Title.
+    /// The title, if any.
     pub title: Option<String>,
-    /// Source reference; `None` when the text was uploaded.
+    /// The path or URL of the source; `None` when the request contained the text.
     pub source_ref: Option<String>,
-    /// Values that retrieval filters match.
+    /// The metadata, which retrieval filters compare.
     pub metadata: Map<String, Value>,
-    /// Text.
+    /// The text of the document.
     pub text: String,
-    /// Checksum of the text.
+    /// The checksum of the text.
     pub digest: Checksum,
-    /// Chunks, in order.
+    /// The chunks, in the order of the text.
     pub chunks: Vec<NewChunk>,
 }
 
-/// Documents that are added to a knowledge base in one commit. From the next revision on, a document supersedes an
-/// earlier one with the same identifier.
+/// Documents to add to a knowledge base in one commit. From the next index revision on, each document supersedes
+/// an earlier document with the same identifier.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ingest(pub(crate) IngestRecord);
 
 /// The fields of [`Ingest`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct IngestRecord {
-    /// Identifier.
+    /// The identifier of the ingest.
     pub ingest_id: IngestId,
-    /// Knowledge base.
+    /// The knowledge base that receives the documents.
     pub asset_id: AssetId,
-    /// Chunking of the documents.
+    /// The settings that split the documents into chunks.
     pub chunking: Chunking,
-    /// Model of the chunks' vectors, if any.
+    /// The model that created the vectors of the chunks, if the ingest embeds them.
     pub embedded_by: Option<EmbeddingModel>,
-    /// Documents.
+    /// The added documents.
     pub documents: Vec<NewDocument>,
-    /// Creation time.
+    /// The time of the ingest.
     pub created_at: Timestamp,
-    /// Actor.
+    /// The actor that added the documents.
     pub created_by: ActorRef,
 }
 
 aggregate!(Ingest, IngestRecord);
 
-/// Result of an ingest.
+/// The result of an ingest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IngestResult {
-    /// Identifier.
+    /// The identifier of the ingest.
     pub ingest_id: IngestId,
-    /// Index revision that it created.
+    /// The index revision that the ingest created.
     pub index_revision: IndexRevision,
-    /// Documents.
+    /// The added documents, without their texts.
     pub documents: Vec<Document>,
 }
 
 /// A stored document without its text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Document {
-    /// Identifier among all documents ever added.
+    /// The identifier of this entry, unique among all documents that were ever added.
     pub entry_id: DocumentEntryId,
-    /// Client-chosen identifier.
+    /// The identifier that the client chose.
     pub document_id: DocumentId,
-    /// Title; `None` when absent or erased.
+    /// The title; `None` if the document has none or the title was erased.
     pub title: Option<String>,
-    /// Source reference; `None` when the text was uploaded.
+    /// The path or URL of the source; `None` when the request contained the text.
     pub source_ref: Option<String>,
-    /// Values that retrieval filters match.
+    /// The metadata, which retrieval filters compare.
     pub metadata: Map<String, Value>,
-    /// Checksum of the text.
+    /// The checksum of the text.
     pub digest: Checksum,
-    /// Length of the text, in bytes.
+    /// The length of the text, in bytes.
     pub text_bytes: u32,
-    /// Number of chunks.
+    /// The number of chunks.
     pub chunk_count: u32,
-    /// Index revision that added it.
+    /// The index revision that added the document.
     pub index_revision: IndexRevision,
-    /// Whether retrieval finds it: no later document has the same identifier.
+    /// Whether retrieval can find the document: no later document has the same identifier.
     pub is_current: bool,
-    /// Creation time.
+    /// The time at which the document was added.
     pub created_at: Timestamp,
-    /// Actor.
+    /// The actor that added the document.
     pub created_by: ActorRef,
 }
 
@@ -364,10 +364,10 @@ pub fn check_accepts_documents(asset: &Asset) -> Result<(), KnowledgeRefusal> {
     if asset.lifecycle.accepts_versions() { Ok(()) } else { Err(AssetRefusal::Archived.into()) }
 }
 
-/// Validates uploaded documents, as far as possible before sources are read.
+/// Validates uploaded documents, as far as that is possible before their sources are read.
 ///
 /// # Errors
-/// Returns the first refused document.
+/// Returns the first document that is refused.
 pub fn validate_drafts(drafts: &[DocumentDraft], from: SourceType) -> Result<Vec<DocumentId>, KnowledgeRefusal> {
     if !(1..=MAX_DOCUMENTS).contains(&drafts.len()) {
         return Err(KnowledgeRefusal::DocumentCount);
@@ -402,10 +402,10 @@ pub fn validate_drafts(drafts: &[DocumentDraft], from: SourceType) -> Result<Vec
     Ok(ids)
 }
 
-/// Validates a text.
+/// Validates the text of a document.
 ///
 /// # Errors
-/// Returns a fault when the text is blank, too long, or contains a NUL character, which PostgreSQL cannot store.
+/// Returns a fault when the text is blank, too long, or contains NUL, which PostgreSQL cannot store.
 pub fn validate_text(text: &str) -> Result<(), DocumentFault> {
     if text.trim().is_empty() {
         Err(DocumentFault::NoText)
@@ -424,8 +424,8 @@ fn is_valid_metadata(metadata: &Map<String, Value>) -> bool {
         && canonical().is_ok_and(|canonical| canonical.bytes().len() <= MAX_METADATA_BYTES)
 }
 
-/// Hashes of the metadata members: 32 hexadecimal digits each, equal for equal names and values in any spelling. A
-/// filter matches a document that has the hash of each filter value.
+/// Hashes of the metadata members, 32 hexadecimal digits each. Equal names with equal values have equal hashes, in
+/// any JSON spelling. A document matches a filter if it has the hash of every filter value.
 #[must_use]
 pub fn metadata_hashes(metadata: &Map<String, Value>) -> Vec<String> {
     let hash = |(name, value): (&String, &Value)| {
@@ -437,7 +437,7 @@ pub fn metadata_hashes(metadata: &Map<String, Value>) -> Vec<String> {
 }
 
 impl Ingest {
-    /// Adds documents to a knowledge base; the next index revision after `revision` contains them.
+    /// Adds documents to a knowledge base. The index revision after `revision` contains them.
     ///
     /// # Errors
     /// Returns a refusal when the asset does not accept documents, or the documents have too many chunks.
@@ -472,12 +472,14 @@ impl Ingest {
 }
 
 impl Change<Ingest> {
-    /// Decides the ingest on a newer revision. Concurrent ingests affect only the revision that it creates.
+    /// Bases the ingest on a newer revision, after a concurrent ingest. Only the number of the created revision
+    /// differs.
     pub const fn rebase(&mut self, revision: IndexRevision) {
         self.0.decided_on = Some(Revision::new(revision.get()));
     }
 
-    /// Replaces the embedding model. Returns the documents, whose vectors the caller computes with it before a commit.
+    /// Replaces the embedding model, and returns the documents. The caller must compute their vectors with the new
+    /// model.
     pub fn replace_model(&mut self, model: Option<EmbeddingModel>) -> &mut Vec<NewDocument> {
         self.0.next.0.embedded_by = model;
         &mut self.0.next.0.documents

@@ -1,4 +1,4 @@
-//! Ports of knowledge bases: storage of documents and chunks, chunking, fetching.
+//! The ports of knowledge bases: storage and search of documents and chunks, chunking, and fetching.
 
 use super::{
     Chunking, IndexRevision,
@@ -19,45 +19,45 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use std::fmt::Debug;
 
-/// Scope of a chunk search.
+/// The scope of a chunk search.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SearchScope {
-    /// Knowledge base.
+    /// The knowledge base to search.
     pub asset: AssetId,
-    /// Index revision.
+    /// The index revision to search.
     pub revision: IndexRevision,
-    /// Values that the documents' metadata must have.
+    /// The values that the metadata of the documents must have.
     pub filters: Map<String, Value>,
-    /// Maximum number of chunks.
+    /// The maximum number of chunks to return.
     pub limit: u32,
 }
 
-/// Index revision of a knowledge base that a release was approved with.
+/// The index revision of a knowledge base with which a release was approved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IndexPin {
-    /// Knowledge base.
+    /// The knowledge base that the release binds.
     pub asset: AssetId,
-    /// Approved revision.
+    /// The approved index revision.
     pub pinned: IndexRevision,
-    /// Newest revision that added documents; equals the pinned one when none was added since.
+    /// The newest revision that added documents. It equals `pinned` if no documents were added since the approval.
     pub latest: IndexRevision,
 }
 
-/// A range of revisions with the same documents. Only the vectors of their chunks may differ.
+/// A range of index revisions with the same documents. Only the vectors of their chunks may differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RevisionRange {
-    /// First revision, which added documents.
+    /// The first revision of the range, which added documents.
     pub first: IndexRevision,
-    /// Last revision.
+    /// The last revision of the range.
     pub last: IndexRevision,
 }
 
 /// Stores the documents and chunks of knowledge bases.
 #[async_trait]
 pub trait DocumentStore: Send + Sync {
-    /// Adds documents and returns the revision that they create. Stale when other documents were added since the
-    /// decision, or when the knowledge base no longer accepts documents. After a conflict the caller decides again and
-    /// retries.
+    /// Adds documents, and returns the index revision that they create. Fails with `Stale` if other documents were
+    /// added since the decision, or if the knowledge base no longer accepts documents. The caller then decides
+    /// again.
     async fn commit_documents(
         &self,
         scope: TenantScope,
@@ -71,15 +71,15 @@ pub trait DocumentStore: Send + Sync {
         asset: AssetId,
         id: IngestId,
     ) -> Result<Option<IngestResult>, StoreError>;
-    /// Lists a knowledge base's documents, newest first, superseded ones included.
+    /// Lists the documents of a knowledge base, newest first, including superseded documents.
     async fn list_documents(
         &self,
         scope: TenantScope,
         asset: AssetId,
         page: PageRequest,
     ) -> Result<Page<Document>, StoreError>;
-    /// Chunks of the current revision without a vector of this model, oldest first: at most `limit`, and at most the
-    /// text bytes of one ingest.
+    /// Loads chunks of the current revision that have no vector of this model, oldest first. Returns at most
+    /// `limit` chunks, and at most the text bytes of one ingest.
     async fn stale_chunks(
         &self,
         scope: TenantScope,
@@ -87,9 +87,9 @@ pub trait DocumentStore: Send + Sync {
         model: &EmbeddingModel,
         limit: u32,
     ) -> Result<Vec<StaleChunk>, StoreError>;
-    /// Stores new vectors of chunks and returns the revision that they create. Stale when documents were added or
-    /// embedded since the decision, a chunk is no longer current, or the knowledge base no longer accepts
-    /// documents.
+    /// Stores new vectors of chunks, and returns the index revision that they create. Fails with `Stale` if
+    /// documents were added or embedded since the decision, if a chunk is no longer current, or if the knowledge
+    /// base no longer accepts documents.
     async fn commit_reembedding(
         &self,
         scope: TenantScope,
@@ -108,47 +108,47 @@ pub trait DocumentStore: Send + Sync {
 /// Reads the revisions of document indexes.
 #[async_trait]
 pub trait IndexRevisionStore: Send + Sync {
-    /// Current revision of the index.
+    /// The current revision of the index.
     async fn current_revision(&self, scope: TenantScope, asset: AssetId) -> Result<IndexRevision, StoreError>;
-    /// Embedding model of the chunks of a revision.
+    /// Which embedding model created the vectors of a revision's chunks.
     async fn index_embedding(
         &self,
         scope: TenantScope,
         asset: AssetId,
         revision: IndexRevision,
     ) -> Result<IndexEmbedding, StoreError>;
-    /// The range of revisions with the same documents as this one.
+    /// The range of revisions that have the same documents as this revision.
     async fn revisions_with_same_documents(
         &self,
         scope: TenantScope,
         asset: AssetId,
         revision: IndexRevision,
     ) -> Result<RevisionRange, StoreError>;
-    /// Share of the searchable chunks that a vector search compares.
+    /// Whether a vector search compares all searchable chunks, or only a part of them.
     async fn vector_coverage(&self, scope: TenantScope, within: &SearchScope) -> Result<VectorCoverage, StoreError>;
-    /// Index revisions that a release was approved with, one for each bound knowledge base.
+    /// The index revisions with which a release was approved, one for each bound knowledge base.
     async fn release_pins(&self, scope: TenantScope, release: ReleaseId) -> Result<Vec<IndexPin>, StoreError>;
 }
 
 /// Searches the chunks of knowledge bases.
 #[async_trait]
 pub trait ChunkSearch: Send + Sync {
-    /// Chunks that contain words of a query.
+    /// Finds chunks that contain words of a query.
     async fn text_search(
         &self,
         scope: TenantScope,
         within: &SearchScope,
         words: &WordSet,
     ) -> Result<SearchResults, StoreError>;
-    /// Chunks with the nearest vectors; `vector` has length one. If there are more chunks than one search compares, it
-    /// compares the oldest.
+    /// Finds the chunks with the nearest vectors. `vector` must have length one. If there are more chunks than one
+    /// search may compare, the search compares only the oldest chunks.
     async fn vector_search(
         &self,
         scope: TenantScope,
         within: &SearchScope,
         vector: &[f32],
     ) -> Result<SearchResults, StoreError>;
-    /// Texts of chunks in any order, with score zero; erased chunks are omitted.
+    /// Loads the texts of chunks, in any order and with score zero. Erased chunks are absent from the result.
     async fn find_chunks(
         &self,
         scope: TenantScope,
@@ -157,16 +157,17 @@ pub trait ChunkSearch: Send + Sync {
     ) -> Result<Vec<RetrievedChunk>, StoreError>;
 }
 
-/// Stores revocations of access contracts. Reads of contract states never use a cache.
+/// Stores revocations of access contracts. Contract states are always read from the database and never cached.
 #[async_trait]
 pub trait ContractRevocationStore: Send + Sync {
-    /// States of contracts, in the order of the arguments.
+    /// The recorded states of contracts, in the order of the arguments.
     async fn contract_states(
         &self,
         scope: TenantScope,
         contracts: &[(AssetId, String)],
     ) -> Result<Vec<ContractState>, StoreError>;
-    /// Revokes a contract. Stale when it is already revoked, or the knowledge base has no contract of that id.
+    /// Revokes a contract. Fails with `Stale` if the contract is already revoked, or if the knowledge base has no
+    /// contract with this identifier.
     async fn commit_contract_revocation(
         &self,
         scope: TenantScope,
@@ -182,30 +183,30 @@ pub trait ContractRevocationStore: Send + Sync {
     ) -> Result<Option<ContractRevocation>, StoreError>;
 }
 
-/// Range of a chunk in a text.
+/// The range of a chunk within a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkRange {
-    /// Start, in bytes.
+    /// The position of the first byte.
     pub start: usize,
-    /// End, in bytes.
+    /// The position after the last byte.
     pub end: usize,
-    /// Number of tokens.
+    /// The number of tokens.
     pub tokens: u32,
 }
 
 /// Splits texts into chunks.
 pub trait Chunker: Send + Sync + Debug {
-    /// Ranges in order, without overlap. Blank text between two chunks belongs to neither.
+    /// The ranges of the chunks, in order and without overlap. Blank text between two chunks is part of no chunk.
     fn split(&self, text: &str, chunking: Chunking) -> Vec<ChunkRange>;
 }
 
-/// Why a fetch fails.
+/// The reason why a fetch fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The name, address or form of the URL is not permitted.
+    /// The host name, address or form of the URL is not permitted.
     #[error("the URL is not permitted")]
     Forbidden,
-    /// The server did not respond, or the response is not text.
+    /// The server did not respond, or its response is not text.
     #[error("the URL returned no text")]
     NoText,
     /// The response exceeds the limit.
@@ -216,6 +217,6 @@ pub enum FetchError {
 /// Fetches texts from URLs.
 #[async_trait]
 pub trait DocumentFetcher: Send + Sync + Debug {
-    /// Fetches the text at a URL, at most `limit` bytes.
+    /// Fetches the text at a URL. Fails if the text has more than `limit` bytes.
     async fn fetch(&self, url: &str, limit: usize) -> Result<String, FetchError>;
 }

@@ -1,4 +1,4 @@
-//! Audit of knowledge base queries outside of a run, which no run evidence covers.
+//! The audit of knowledge base queries outside of a run, because such queries have no run evidence.
 
 use super::{
     IndexRevision,
@@ -13,10 +13,10 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// Stage or outcome of a query.
+/// A stage or the outcome of a query.
 #[derive(Clone, Copy, Debug)]
 pub enum QueryAudit<'a> {
-    /// The query text is about to be sent to an embedding model, outside this service.
+    /// The query text is about to be sent to an embedding model outside of this service.
     Embedding,
     /// The query returned these chunks of this index revision.
     Returned(IndexRevision, &'a [RetrievedChunk]),
@@ -25,7 +25,7 @@ pub enum QueryAudit<'a> {
 }
 
 impl QueryAudit<'_> {
-    /// The fact of this stage. It names the chunks and omits the texts of the query and the results.
+    /// The fact of this stage. It names the chunks, but omits the texts of the query and of the results.
     #[must_use]
     pub fn fact(self, asset: &Asset, from: WorkspaceId, decision: &ContractDecision, stamp: &Stamp) -> Fact {
         let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };

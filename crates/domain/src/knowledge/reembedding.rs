@@ -1,5 +1,5 @@
-//! Re-embedding: chunks keep their text and get vectors of another model, which creates a new index revision. Earlier
-//! revisions keep their vectors.
+//! Re-embedding: chunks keep their text and receive vectors of another model, which creates a new index revision.
+//! Earlier revisions keep their vectors.
 
 use super::{
     Chunking, IndexRevision,
@@ -16,18 +16,18 @@ use crate::{
 };
 use serde_json::json;
 
-/// Maximum number of chunks of one re-embedding, from 1 to [`MAX_CHUNKS`].
+/// The maximum number of chunks to re-embed in one commit, from 1 to [`MAX_CHUNKS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkLimit(u32);
 
 impl ChunkLimit {
-    /// The largest limit, the capacity of one commit.
+    /// The largest limit, which is the capacity of one commit.
     #[must_use]
     pub fn max() -> Self {
         Self(u32::try_from(MAX_CHUNKS).unwrap_or(u32::MAX))
     }
 
-    /// Validates a requested limit; `None` outside the bounds.
+    /// Validates a requested limit; `None` if the limit is out of range.
     #[must_use]
     pub fn new(limit: u32) -> Option<Self> {
         (1..=Self::max().0).contains(&limit).then_some(Self(limit))
@@ -40,66 +40,66 @@ impl ChunkLimit {
     }
 }
 
-/// A chunk without a vector of the configured model.
+/// A chunk that has no vector of the configured model.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StaleChunk {
-    /// Identifier.
+    /// The identifier of the chunk.
     pub chunk_id: ChunkId,
-    /// Text.
+    /// The text of the chunk.
     pub text: String,
 }
 
-/// New vector of a chunk.
+/// The new vector of a chunk.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewVector {
-    /// Identifier of the replaced chunk.
+    /// The identifier of the chunk with the earlier vector.
     pub replaces: ChunkId,
-    /// Identifier of the chunk with the new vector.
+    /// The identifier of the new chunk, which has the same text and the new vector.
     pub chunk_id: ChunkId,
-    /// Vector of length one.
+    /// The new vector, normalized to length one.
     pub vector: Vec<f32>,
 }
 
-/// Chunks of a knowledge base that get vectors of another model in one commit.
+/// New vectors for chunks of a knowledge base, stored in one commit.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Reembedding(pub(crate) ReembeddingRecord);
 
 /// The fields of [`Reembedding`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct ReembeddingRecord {
-    /// Identifier.
+    /// The identifier of the re-embedding.
     pub ingest_id: IngestId,
-    /// Knowledge base.
+    /// The knowledge base whose chunks are re-embedded.
     pub asset_id: AssetId,
-    /// Current chunking of the knowledge base.
+    /// The current chunking settings of the knowledge base.
     pub chunking: Chunking,
-    /// Model of the vectors.
+    /// The model that created the new vectors.
     pub embedded_by: EmbeddingModel,
-    /// Vectors.
+    /// The new vectors.
     pub vectors: Vec<NewVector>,
-    /// Creation time.
+    /// The time of the re-embedding.
     pub created_at: Timestamp,
-    /// Actor.
+    /// The actor that requested the re-embedding.
     pub created_by: ActorRef,
 }
 
 aggregate!(Reembedding, ReembeddingRecord);
 
-/// Result of a re-embedding.
+/// The result of a re-embedding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReembeddingResult {
-    /// Identifier.
+    /// The identifier of the re-embedding.
     pub ingest_id: IngestId,
-    /// Index revision that it created.
+    /// The index revision that the re-embedding created.
     pub index_revision: IndexRevision,
-    /// Model of the vectors.
+    /// The model that created the new vectors.
     pub embedded_by: EmbeddingModel,
-    /// Number of chunks.
+    /// The number of re-embedded chunks.
     pub chunk_count: u32,
 }
 
 impl Reembedding {
-    /// Stores new vectors of chunks; the next index revision after `revision` contains them.
+    /// Stores new vectors of chunks. The index revision after `revision` contains them.
     ///
     /// # Errors
     /// Returns a refusal when the asset does not accept documents, or there are too many chunks.

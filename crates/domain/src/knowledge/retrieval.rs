@@ -1,8 +1,8 @@
-//! Retrieval: selection of chunks for a query.
+//! Retrieval: the selection of chunks for a query.
 //!
-//! In full-text search a chunk's score is the weighted share of the query's words that it contains. A rarer word weighs
-//! more. Frequent words would make every chunk a candidate, so only a bounded number of their chunks is ranked, and the
-//! result is marked as capped.
+//! In full-text search, the score of a chunk is the weighted share of the query's words that the chunk contains.
+//! Rare words have more weight. Frequent words would make almost every chunk a candidate. Therefore only a limited
+//! number of chunks is ranked for frequent words, and the result is marked as capped.
 
 use super::{RetrievalSettings, document::DocumentId};
 use crate::{
@@ -11,43 +11,43 @@ use crate::{
 };
 use std::{cmp::Ordering, collections::HashMap, time::Duration};
 
-/// Maximum length of a query, in bytes; the rest is ignored.
+/// The maximum length of a query in bytes; the remaining text is ignored.
 pub const MAX_QUERY_BYTES: usize = 32 << 10;
-/// Maximum number of words of a query; of more, the rarest count.
+/// The maximum number of words of a query. If a query has more words, only the rarest words count.
 pub const MAX_QUERY_WORDS: usize = 32;
-/// Maximum number of candidates of one index lookup.
+/// The maximum number of candidates of one index lookup.
 pub const MAX_CANDIDATES: u32 = 500;
-/// Maximum number of vectors that one query compares.
+/// The maximum number of vectors that one query compares.
 pub const MAX_COMPARED_VECTORS: u32 = 20_000;
-/// Maximum bytes of vectors that one query compares; all of them are in memory at once.
+/// The maximum bytes of vectors that one query compares, because all compared vectors are in memory at once.
 pub const MAX_COMPARED_BYTES: usize = 16 << 20;
-/// Constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009).
+/// The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009).
 const RANK_FUSION_CONSTANT: f64 = 60.0;
 
-/// Embedding model: an account and its model. Vectors of different models are not comparable.
+/// An embedding model of an account. Vectors of different models are not comparable.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EmbeddingModel {
-    /// Configured account.
+    /// The name of the configured account.
     pub account: String,
-    /// Model name of the provider.
+    /// The provider's name of the model.
     pub model: String,
 }
 
-/// Embedding state of an index revision.
+/// Which embedding models created the vectors of an index revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum IndexEmbedding {
     /// The index has no chunks.
     Empty,
     /// Every chunk has a vector of this model.
     Uniform(EmbeddingModel),
-    /// The chunks have vectors of several models, or none. Vector search is refused.
+    /// The chunks have vectors of several models, or some have none. Vector search is refused.
     Mixed,
 }
 
-/// Coverage of one vector search in a revision.
+/// How many chunks of a revision a vector search compares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VectorCoverage {
-    /// Maximum number of chunks that one search compares, oldest first.
+    /// The maximum number of chunks that one search compares, oldest first.
     pub limit: u32,
     /// Whether the search compares every eligible chunk.
     pub is_complete: bool,
@@ -56,19 +56,20 @@ pub struct VectorCoverage {
 /// A warning for authors who add to an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IndexWarning {
-    /// The index has more chunks than a vector search compares.
+    /// The index has more chunks than one vector search compares.
     VectorSearchCapped {
-        /// Maximum number of compared chunks.
+        /// The maximum number of compared chunks.
         limit: u32,
     },
-    /// The chunks have vectors of several models, or none.
+    /// The chunks have vectors of several models, or some have none.
     MixedEmbedding,
-    /// The index keeps its embedding model although another one is configured.
+    /// The chunks have vectors of another model than the configured one, and the index continues to use that
+    /// model.
     ModelKept,
 }
 
 impl IndexWarning {
-    /// Warnings about an index that vector search uses.
+    /// Lists the warnings about an index that vector search uses.
     #[must_use]
     pub fn of(embedding: &IndexEmbedding, configured: &EmbeddingModel, coverage: VectorCoverage) -> Vec<Self> {
         let model = match embedding {
@@ -80,7 +81,7 @@ impl IndexWarning {
         model.into_iter().chain(capped).collect()
     }
 
-    /// The stable code.
+    /// The stable code of the warning.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -90,7 +91,7 @@ impl IndexWarning {
         }
     }
 
-    /// Message for people, with a remedy.
+    /// The message for people, with a remedy.
     #[must_use]
     pub fn message(self) -> String {
         match self {
@@ -112,45 +113,45 @@ impl IndexWarning {
     }
 }
 
-/// Cost and source of the embedding of a query.
+/// The model and the cost with which a query was embedded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueryEmbedding {
-    /// Embedding model.
+    /// The embedding model.
     pub model: EmbeddingModel,
-    /// Input tokens, as the provider counts them.
+    /// The input tokens, as the provider counts them.
     pub tokens_in: u64,
-    /// Cost by the account's prices, in millionths of the currency; `None` without prices.
+    /// The cost in millionths of the account's currency; `None` if no prices are configured for the account.
     pub cost_micros: Option<u64>,
-    /// Duration of the call.
+    /// The duration of the embedding call.
     pub latency: Duration,
 }
 
-/// A word of a query with its weight.
+/// A word of a query, with its weight in the score.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WeightedWord {
-    /// The word; letters and digits only.
+    /// The word, which consists of letters and digits only.
     pub word: String,
-    /// Share of the score; the shares of a query sum to one.
+    /// The share of the word in the score. The shares of all words of a query sum to one.
     pub weight: f64,
 }
 
-/// Plan of the index lookups for the words of a query.
+/// The index lookups for the words of a query.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct WordSearchPlan {
-    /// Every word that counts, including words that no chunk contains.
+    /// Every word that counts for the score, including words that no chunk contains.
     pub words: Vec<WeightedWord>,
-    /// Lookups: each returns chunks that contain all of these words, at most [`MAX_CANDIDATES`].
+    /// The lookups. Each lookup returns at most [`MAX_CANDIDATES`] chunks that contain all of its words.
     pub lookups: Vec<Vec<String>>,
     /// Whether some matching chunks are not ranked.
     pub is_capped: bool,
 }
 
 impl WordSearchPlan {
-    /// Plans the lookups for words, each with the number of its chunks, among `total` chunks.
+    /// Plans the lookups for words, each given with the number of its chunks. `total` is the number of all chunks.
     ///
-    /// Rare words come first, each with all its chunks. The first word whose chunks exceed the limit ends the plan and
-    /// returns as many as permitted. The best of its chunks contain the more frequent words too, so a second lookup
-    /// combines them.
+    /// Rare words are looked up first. When the limit of candidates is reached, the remaining frequent words are
+    /// not looked up alone. Their best chunks probably contain several of these words, so further lookups combine
+    /// them.
     #[must_use]
     pub fn plan(mut words: Vec<(String, u64)>, total: u64) -> Self {
         words.sort_by(|(one, few), (other, many)| few.cmp(many).then_with(|| one.cmp(other)));
@@ -181,33 +182,34 @@ impl WordSearchPlan {
     }
 }
 
-/// Inverse document frequency in the variant `ln(1 + x)` of BM25, so that frequent words do not get a negative weight.
+/// Inverse document frequency in the variant `ln(1 + x)` of BM25, which gives frequent words no negative weight.
 #[expect(clippy::cast_precision_loss, reason = "a count of chunks need not be exact here")]
 fn inverse_document_frequency(chunks: u64, total: u64) -> f64 {
     let without = total.saturating_sub(chunks) as f64;
     ((without + 0.5) / (chunks as f64 + 0.5)).ln_1p()
 }
 
-/// A chunk with its score, 0 to 1.
+/// A chunk and its score.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SearchHit {
-    /// Chunk.
+    /// The identifier of the chunk.
     pub chunk_id: ChunkId,
-    /// Score; higher is better.
+    /// The score, 0 to 1; a higher score is better.
     pub score: f64,
 }
 
-/// Search results, best first.
+/// The results of a search, best first.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct SearchResults {
-    /// Chunks.
+    /// The found chunks.
     pub hits: Vec<SearchHit>,
-    /// Whether some eligible chunks were not ranked.
+    /// Whether some matching chunks were not ranked because of a limit.
     pub is_capped: bool,
 }
 
 impl SearchResults {
-    /// The best results, at most `limit`. Equal scores are ordered by identifier, so the result is deterministic.
+    /// The best results, at most `limit`. Results with equal scores are ordered by identifier, so that the order
+    /// is deterministic.
     #[must_use]
     pub fn top(mut self, limit: u32) -> Self {
         self.hits.sort_by(|one, other| {
@@ -218,8 +220,8 @@ impl SearchResults {
         self
     }
 
-    /// Combines both searches by reciprocal rank fusion. `vector_weight` is that of vector search. Scores are scaled so
-    /// that the first result of both searches has the score one.
+    /// Combines the results of both searches by reciprocal rank fusion. `vector_weight` is the weight of vector
+    /// search. Scores are scaled so that a chunk that is first in both searches has the score one.
     #[must_use]
     pub fn fuse(text_results: &Self, vector_results: &Self, vector_weight: f64) -> Self {
         let mut scores: HashMap<ChunkId, f64> = HashMap::new();
@@ -235,38 +237,38 @@ impl SearchResults {
     }
 }
 
-/// A chunk with its text.
+/// A retrieved chunk with its text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RetrievedChunk {
-    /// Identifier.
+    /// The identifier of the chunk.
     pub chunk_id: ChunkId,
-    /// Document entry.
+    /// The entry of the document that contains the chunk.
     pub entry_id: DocumentEntryId,
-    /// Client-chosen document identifier, for citations.
+    /// The client-chosen identifier of the document, which citations contain.
     pub document_id: DocumentId,
-    /// Title of the document.
+    /// The title of the document, if any.
     pub title: Option<String>,
-    /// Index of the chunk in the document, from zero.
+    /// The index of the chunk within the document, from zero.
     pub index: u32,
-    /// Text.
+    /// The text of the chunk.
     pub text: String,
-    /// Checksum of the text.
+    /// The checksum of the text.
     pub digest: Checksum,
-    /// Number of tokens.
+    /// The number of tokens.
     pub tokens: u32,
-    /// Score, 0 to 1.
+    /// The score, 0 to 1.
     pub score: f64,
 }
 
-/// Maximum number of vectors with `parts` dimensions that one query compares, bounded by [`MAX_COMPARED_BYTES`] and
-/// [`MAX_COMPARED_VECTORS`].
+/// The maximum number of vectors that one query compares, for vectors with `parts` dimensions.
+/// [`MAX_COMPARED_BYTES`] and [`MAX_COMPARED_VECTORS`] limit this number.
 #[must_use]
 pub fn max_compared_vectors(parts: usize) -> u32 {
     let bytes = parts.saturating_mul(size_of::<f32>()).max(1);
     u32::try_from(MAX_COMPARED_BYTES / bytes).map_or(MAX_COMPARED_VECTORS, |vectors| vectors.min(MAX_COMPARED_VECTORS))
 }
 
-/// Selects the chunks with a sufficient score, up to the token limit. The first chunk is selected regardless of its
+/// Selects the chunks with a sufficient score, up to the token limit. The first of them is selected whatever its
 /// length.
 #[must_use]
 pub fn select_chunks(chunks: Vec<RetrievedChunk>, settings: &RetrievalSettings) -> Vec<RetrievedChunk> {
@@ -282,14 +284,14 @@ pub fn select_chunks(chunks: Vec<RetrievedChunk>, settings: &RetrievalSettings) 
     used
 }
 
-/// Truncates a query to the maximum length, at a character boundary.
+/// Truncates a query to the maximum length at a character boundary.
 #[must_use]
 pub fn truncate_query(query: &str) -> &str {
     let end = query.floor_char_boundary(MAX_QUERY_BYTES);
     query.get(..end).unwrap_or(query)
 }
 
-/// Normalizes a vector to length one; `None` for a zero vector or a non-finite number.
+/// Scales a vector to length one; `None` for a zero vector or a vector with a non-finite number.
 #[must_use]
 pub fn normalize_vector(vector: &[f32]) -> Option<Vec<f32>> {
     let length = vector.iter().map(|part| f64::from(*part).powi(2)).sum::<f64>().sqrt();
@@ -298,7 +300,7 @@ pub fn normalize_vector(vector: &[f32]) -> Option<Vec<f32>> {
     (length.is_finite() && length > 0.0).then(|| vector.iter().map(scaled).collect())
 }
 
-/// Cosine similarity of two vectors of length one, clamped to 0 to 1.
+/// The cosine similarity of two vectors of length one. Negative similarities count as zero.
 #[must_use]
 pub fn cosine_similarity(one: &[f32], other: &[f32]) -> f64 {
     let product: f32 = one.iter().zip(other).map(|(one, other)| one * other).sum();

@@ -1,4 +1,4 @@
-//! Revocation of an access contract. It is final.
+//! Revocation of an access contract, which cannot be undone.
 
 use super::document::KnowledgeRefusal;
 use crate::{
@@ -17,26 +17,26 @@ use serde_json::json;
 /// Validates the reason of a revocation.
 ///
 /// # Errors
-/// When it is blank, too long, or contains control characters.
+/// If the reason is blank, too long, or contains control characters.
 pub fn check_reason(reason: &str) -> Result<(), KnowledgeRefusal> {
     let is_valid = !is_blank(reason) && is_prose(reason, MAX_NOTE_CHARS);
     if is_valid { Ok(()) } else { Err(KnowledgeRefusal::InvalidReason) }
 }
 
-/// Revocation of a contract.
+/// The revocation of an access contract.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContractRevocation {
-    /// Identifier.
+    /// The identifier of the revocation.
     pub revocation_id: RevocationId,
-    /// Knowledge base.
+    /// The knowledge base whose contract was revoked.
     pub asset_id: AssetId,
-    /// Contract.
+    /// The identifier of the revoked contract.
     pub contract_id: String,
-    /// Reason as free text; `None` when erased.
+    /// The reason as free text; `None` after its erasure.
     pub reason: Option<String>,
-    /// Time of the revocation.
+    /// The time of the revocation.
     pub revoked_at: Timestamp,
-    /// Actor that revoked the contract.
+    /// The actor that revoked the contract.
     pub revoked_by: ActorRef,
 }
 
@@ -53,7 +53,8 @@ impl ContractRevocation {
         stamp: &Stamp,
     ) -> Result<Change<Self>, KnowledgeRefusal> {
         check_reason(reason)?;
-        // The contract id has a restricted grammar; the reason is free text, so the fact omits it.
+        // The fact contains the contract identifier, which has a restricted grammar, and omits the reason, which
+        // is free text.
         let detail = json!({ "revocation_id": revocation_id, "contract_id": contract_id });
         let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };
         let fact = Fact::new(FactKind::ContractRevoked, subject, Some(asset.workspace_id), stamp, detail)

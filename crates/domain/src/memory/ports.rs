@@ -1,4 +1,4 @@
-//! Storage port of chat memory.
+//! The storage port of chat memory.
 
 use super::{ConversationErasure, ConversationKey, MemoryScope, PersonalDataPolicy, RecalledTurns, StoredTurn};
 use crate::{
@@ -8,37 +8,38 @@ use crate::{
 };
 use async_trait::async_trait;
 
-/// Query of a run for earlier turns.
+/// The query of a run for earlier turns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecallQuery {
-    /// The memory asset whose turns are recalled.
+    /// The memory asset that stores the turns.
     pub asset: AssetId,
-    /// Turns of the session, or of all sessions of the owner.
+    /// Whether to load the turns of the session or of all sessions of the owner.
     pub scope: MemoryScope,
-    /// Maximum number of turns, latest first; 0 when reading is not permitted.
+    /// The maximum number of turns, latest first; 0 when the run may not read turns.
     pub limit: u32,
-    /// Maximum age, in days.
+    /// The maximum age of a turn, in days.
     pub max_age_days: u32,
-    /// Handling of personal data.
+    /// How personal data is handled; it may require that unmasked turns are left out.
     pub personal_data: PersonalDataPolicy,
 }
 
-/// Stores turns. A run's end writes its turn (`execution::ports::RunStore::finish`).
+/// Stores turns. The commit of a run's end stores its turn (`execution::ports::RunStore::finish`).
 #[async_trait]
 pub trait MemoryStore: Send + Sync {
-    /// Earlier turns for a run, by the database's clock, within the byte limit of a replay.
+    /// Loads the earlier turns for a run, within the byte limit of a replay. The store's clock determines their
+    /// age.
     async fn recall(
         &self,
         scope: TenantScope,
         place: &ConversationKey,
         wanted: &RecallQuery,
     ) -> Result<RecalledTurns, StoreError>;
-    /// Every unexpired turn of a conversation, oldest first.
+    /// Lists every unexpired turn of a conversation, oldest first.
     async fn list_turns(&self, scope: TenantScope, place: &ConversationKey) -> Result<Vec<StoredTurn>, StoreError>;
-    /// Erases a conversation; active runs that started before the erasure write no turn. Stale when the number of turns
-    /// has changed.
+    /// Erases a conversation. Active runs that started before the erasure store no turn. Fails with `Stale` if the
+    /// number of turns has changed.
     async fn commit_erasure(&self, scope: TenantScope, erasure: &ConversationErasure) -> Result<(), CommitError>;
-    /// Deletes expired turns, turns under a revoked contract, and erasures that no active run needs any more. Returns
-    /// the number of deleted turns.
+    /// Deletes expired turns, turns under a revoked contract, and records of erasures that no active run needs.
+    /// Returns the number of deleted turns.
     async fn delete_expired(&self) -> Result<u64, StoreError>;
 }

@@ -1,4 +1,4 @@
-//! Session ids, memory settings, and the stored question of a run.
+//! Tests of session identifiers, memory settings, and the question that memory stores for a run.
 
 use super::*;
 

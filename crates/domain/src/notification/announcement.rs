@@ -1,4 +1,4 @@
-//! Announcements: a text of an administrator for the inboxes of an audience.
+//! Announcements: texts of an administrator for the inboxes of an audience.
 
 use crate::{
     access::{ActorRef, Role},
@@ -16,38 +16,38 @@ use sha2::{Digest as _, Sha256};
 pub const MAX_TITLE: usize = 200;
 /// The maximum length of a body, in characters.
 pub const MAX_BODY: usize = 4_000;
-/// The maximum number of workspaces of an audience.
+/// The maximum number of workspaces in an audience.
 pub const MAX_WORKSPACES: usize = 100;
 
-/// Whom an announcement reaches: holders of one of the roles that applies in one of the workspaces.
+/// The recipients of an announcement: all people who hold one of the roles in one of the workspaces.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Audience {
-    /// The roles; empty for any.
+    /// The roles; empty for any role.
     pub roles: Vec<Role>,
-    /// The workspaces; empty for any.
+    /// The workspaces; empty for any workspace.
     pub workspaces: Vec<WorkspaceId>,
 }
 
-/// An announcement.
+/// An announcement: a text that an administrator sends to the inboxes of an audience.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Announcement(pub(crate) AnnouncementRecord);
 
 /// The fields of [`Announcement`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AnnouncementRecord {
-    /// Its identifier.
+    /// The identifier of the announcement.
     pub announcement_id: AnnouncementId,
-    /// One line.
+    /// The title, which is one line of text.
     pub title: String,
-    /// The text.
+    /// The body, which may have several lines.
     pub body: String,
-    /// The salt of the digest of its text; `None` if an earlier version made it.
+    /// The salt of the digest of the text; `None` if an earlier version of the server created the announcement.
     pub text_salt: Option<[u8; 16]>,
-    /// Whom it reaches.
+    /// The recipients of the announcement.
     pub audience: Audience,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: Timestamp,
-    /// Who made it.
+    /// The administrator who created the announcement.
     pub created_by: ActorRef,
 }
 
@@ -68,7 +68,7 @@ pub enum AnnouncementRefusal {
 }
 
 impl AnnouncementRefusal {
-    /// The affected field of the request.
+    /// The field of the request that the refusal concerns.
     #[must_use]
     pub const fn field(self) -> &'static str {
         match self {
@@ -84,21 +84,22 @@ fn is_body(text: &str) -> bool {
 }
 
 impl Announcement {
-    /// `sha256:` and the digest of the salt and the canonical JSON of identifier, title and body. Its fact holds it, so that
-    /// the text can be proved, and the log holds no text. `None` if an earlier version made the announcement.
+    /// `sha256:` and the digest of the salt and the canonical JSON of identifier, title and body. The
+    /// announcement's fact contains this digest, which proves the text although the log does not contain it.
+    /// `None` if an earlier version of the server created the announcement.
     #[must_use]
     pub fn text_digest(&self) -> Option<String> {
         let record = json!({ "announcement_id": self.announcement_id, "title": self.title, "body": self.body });
-        // A JSON map has string keys and finite numbers, so this cannot fail.
+        // Serialization cannot fail, because a JSON map has string keys and finite numbers.
         let bytes = serde_json_canonicalizer::to_vec(&record).unwrap_or_default();
         let digest = Sha256::new().chain_update(self.text_salt?).chain_update(bytes).finalize();
         Some(digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}")))
     }
 
-    /// Makes an announcement. Its fact names the audience and never the text.
+    /// Creates an announcement. Its fact names the audience and omits the text.
     ///
     /// # Errors
-    /// When the title, the body or the audience is invalid.
+    /// If the title, the body or the audience is invalid.
     pub fn make(
         (announcement_id, text_salt): (AnnouncementId, [u8; 16]),
         title: String,

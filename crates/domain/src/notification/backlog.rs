@@ -5,44 +5,44 @@ use crate::store::StoreError;
 use async_trait::async_trait;
 use std::time::Duration;
 
-/// The deliveries of a channel that have not ended.
+/// The deliveries of a channel that are pending or claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChannelBacklog {
-    /// The channel.
+    /// The channel of the counted deliveries.
     pub channel: Channel,
-    /// The number of deliveries that wait for an attempt, and for the end of a digest's window.
+    /// The number of deliveries that wait for their next attempt or for the end of a digest window.
     pub pending: u64,
-    /// The number of deliveries that a sender works on.
+    /// The number of deliveries that a sender has claimed.
     pub claimed: u64,
     /// The age of the oldest waiting delivery.
     pub oldest_pending: Duration,
-    /// The time since the attempt of a waiting delivery was due; zero if none is.
+    /// The longest time by which the next attempt of a pending delivery is overdue; zero if none is overdue.
     pub longest_overdue: Duration,
 }
 
-/// The facts of all logs that the projector has not read.
+/// The facts of all audit logs that the projector has not read yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProjectorLag {
-    /// Their number.
+    /// The number of unread facts.
     pub facts: u64,
-    /// The age of the oldest.
+    /// The age of the oldest unread fact.
     pub age: Duration,
 }
 
 /// Measures the backlog of all tenants.
 #[async_trait]
 pub trait BacklogStore: Send + Sync {
-    /// The deliveries that have not ended, by channel. Channels without any are left out. At most 100,000 deliveries are
-    /// counted, which bounds the cost.
+    /// Measures the pending and claimed deliveries by channel; channels without such deliveries are absent. Counts
+    /// at most 100,000 deliveries, which limits the cost.
     async fn outbox_backlog(&self) -> Result<Vec<ChannelBacklog>, StoreError>;
-    /// How far the projector is behind the logs.
+    /// Measures how far the projector lags behind the audit logs.
     async fn projector_lag(&self) -> Result<ProjectorLag, StoreError>;
 }
 
-/// Observes deliveries and their backlog.
+/// Observes deliveries and their backlog, for the metrics of a process.
 pub trait NotificationObserver: Send + Sync {
-    /// An attempt of this process has ended.
+    /// Called after a delivery attempt of this process has ended.
     fn attempt_ended(&self, channel: Channel, outcome: &AttemptOutcome);
-    /// The backlog was measured.
+    /// Called after the backlog was measured.
     fn backlog_measured(&self, backlog: &[ChannelBacklog], lag: ProjectorLag);
 }

@@ -1,5 +1,5 @@
-//! Bursts: in the advanced tier, a person gets the first notifications of a category at once, and what follows within
-//! minutes in one message.
+//! Bursts: in the advanced tier, a person receives the first notifications of a category immediately. Further
+//! notifications within a few minutes are collected into one message.
 
 use crate::{
     access::ActorRef,
@@ -15,21 +15,22 @@ use crate::{
 };
 use std::collections::HashMap;
 
-/// How many notifications of a category a person gets one by one on a channel, in one window.
+/// The maximum number of notifications of a category that a person receives individually on a channel in one
+/// window.
 pub const MAX_SINGLE_DELIVERIES: u32 = 3;
-/// Microseconds of a window.
+/// The length of a window, in microseconds.
 const WINDOW_MICROS: i64 = 5 * 60 * 1_000_000;
 
-/// What counts together: a person's notifications of one category on one channel.
+/// The notifications that are counted together: those for one person, on one channel, of one category.
 pub type BurstKey = (ActorRef, Channel, FactCategory);
 
-/// The window of a moment; `None` outside the range of timestamps.
+/// The window that contains a time; `None` outside the range of timestamps.
 #[must_use]
 pub fn window(at: Timestamp) -> Option<DigestWindow> {
     DigestWindow::of_length(DigestKind::Burst, WINDOW_MICROS, at)
 }
 
-/// The single deliveries of the present window.
+/// The number of individual deliveries in a window, by person, channel and category.
 #[derive(Debug)]
 pub struct BurstCounts {
     tenant: TenantId,
@@ -39,15 +40,17 @@ pub struct BurstCounts {
 }
 
 impl BurstCounts {
-    /// Counts of a window, of which `singles` were queued before, in this generation of the tenant's settings.
+    /// Creates the counts of a window. `singles` counts the deliveries that are already queued in this generation
+    /// of the tenant's settings.
     #[must_use]
     pub const fn new(tenant: TenantId, generation: u64, window: DigestWindow, singles: HashMap<BurstKey, u32>) -> Self {
         Self { tenant, generation, window, singles }
     }
 
-    /// Collects personal deliveries beyond [`MAX_SINGLE_DELIVERIES`] into one that is due when the window ends.
-    /// Deliveries to destinations, of chosen digests and without an address stay as they are, and so do those of
-    /// collapsed facts: they share one identifier, so a person gets one of them in any case.
+    /// Moves personal deliveries beyond [`MAX_SINGLE_DELIVERIES`] into one message that is due at the end of the
+    /// window. This does not affect deliveries to destinations, deliveries of a chosen digest, and deliveries
+    /// without an address. Neither does it affect collapsed facts, because they share one identifier and thus
+    /// cause only one delivery.
     pub fn collect(&mut self, deliveries: &mut [NewDelivery]) {
         let is_single = |delivery: &NewDelivery| {
             delivery.digest.is_none()

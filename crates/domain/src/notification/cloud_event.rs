@@ -1,17 +1,19 @@
 //! The body of a webhook: a CloudEvents 1.0 event in the JSON format.
 //!
-//! It follows from the notification alone, so the bodies of all attempts are equal byte by byte.
+//! The body depends only on the notification, so that the bodies of all attempts are equal byte for byte.
 
 use crate::notification::message::Message;
 use serde_json::{Value, json};
 
 /// The media type of the body.
 pub const MEDIA_TYPE: &str = "application/cloudevents+json";
-/// The prefix of event types: the reverse of no domain name, because Fairway has none.
+/// The prefix of event types. It is not a reversed domain name, as the specification recommends, because Fairway
+/// has no domain.
 const TYPE_PREFIX: &str = "fairway.";
 
-/// The canonical bytes of the event of a message. `source` and `id` identify the event, as the specification requires:
-/// the source names the tenant, the identifier is that of the fact. Recipients are not named.
+/// The canonical bytes of the event of a message. `source` and `id` together identify the event, as the
+/// specification requires. The source names the tenant, and the identifier is the identifier of the fact. The
+/// event names no recipients.
 #[must_use]
 pub fn cloud_event(message: &Message) -> Vec<u8> {
     let event = json!({
@@ -23,7 +25,7 @@ pub fn cloud_event(message: &Message) -> Vec<u8> {
         "datacontenttype": "application/json",
         "data": data(message),
     });
-    // A JSON map has string keys and finite numbers, so this cannot fail.
+    // Serialization cannot fail, because a JSON map has string keys and finite numbers.
     serde_json_canonicalizer::to_vec(&event).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! Deliveries: statuses, the errors that may be shown, and when an attempt is repeated.
+//! Deliveries: their statuses, their errors, and the times of their attempts.
 
 mod status;
 
@@ -16,19 +16,19 @@ use crate::{
 use serde_json::json;
 use std::time::Duration;
 
-/// The maximum number of attempts.
+/// The maximum number of attempts of a delivery.
 pub const MAX_ATTEMPTS: u32 = 8;
-/// The delays after the first to the seventh failed attempt, in seconds: 5 s to 12 h.
+/// The delays after the first to the seventh failed attempt in seconds, from 5 seconds to 12 hours.
 const DELAYS: [u64; MAX_ATTEMPTS as usize - 1] = [5, 30, 120, 600, 3_600, 14_400, 43_200];
-/// The maximum delay, also for what a receiver asks by `Retry-After`.
+/// The maximum delay, which also limits the delay that a receiver requests by `Retry-After`.
 pub const MAX_DELAY: Duration = Duration::from_secs(43_200);
 
-/// Whom a delivery reaches.
+/// The receiver of a delivery.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DeliveryTarget {
     /// A shared destination.
     Destination(DestinationId),
-    /// A person, by its own address.
+    /// A person, at the address in the person's own profile.
     Person(ActorRef),
 }
 
@@ -52,24 +52,24 @@ impl DeliveryTarget {
     }
 }
 
-/// A delivery that the projector decides.
+/// A delivery that the projector creates.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewDelivery {
-    /// Its identifier, which follows from the event and the target.
+    /// The identifier of the delivery, which is derived from the event and the target.
     pub delivery_id: DeliveryId,
-    /// The channel; never the inbox.
+    /// The channel, which is never the inbox.
     pub channel: Channel,
-    /// Whom it reaches.
+    /// The receiver.
     pub target: DeliveryTarget,
-    /// What it says.
+    /// The content of the delivery.
     pub notification: Notification,
-    /// The event, of which a digest has one line.
+    /// The event. A digest has one line for each event.
     pub event: EventKey,
-    /// The digest that it belongs to; `None` if it is sent at once.
+    /// The digest to which the delivery belongs; `None` if it is sent immediately.
     pub digest: Option<DigestWindow>,
-    /// Whether it exists in the advanced tier only.
+    /// Whether the delivery requires the advanced notification tier.
     pub requires_advanced_tier: bool,
-    /// Why it has failed without an attempt; `None` if it waits for one.
+    /// The reason why the delivery failed without any attempt; `None` if it waits for an attempt.
     pub failure: Option<DeliveryError>,
 }
 
@@ -80,52 +80,52 @@ pub struct Delivery(pub(crate) DeliveryRecord);
 /// The fields of [`Delivery`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeliveryRecord {
-    /// Its identifier.
+    /// The identifier of the delivery.
     pub delivery_id: DeliveryId,
     /// The channel.
     pub channel: Channel,
-    /// Whom it reaches.
+    /// The receiver.
     pub target: DeliveryTarget,
-    /// The status.
+    /// The status of the delivery.
     pub status: DeliveryStatus,
     /// The number of attempts so far.
     pub attempts: u32,
-    /// When the next attempt is due; `None` unless the delivery is pending.
+    /// The time of the next attempt; `None` unless the delivery is pending.
     pub next_attempt_at: Option<Timestamp>,
-    /// Why the last attempt failed.
+    /// The error of the last failed attempt.
     pub last_error: Option<DeliveryError>,
     /// The HTTP or SMTP status of the last response.
     pub last_response_status: Option<u16>,
-    /// The category.
+    /// The category of the fact.
     pub category: FactCategory,
     /// The kind of the fact.
     pub event_kind: String,
-    /// The fact.
+    /// The identifier of the fact.
     pub event_id: FactId,
-    /// The workspace, if any.
+    /// The workspace of the fact, if any.
     pub workspace_id: Option<WorkspaceId>,
-    /// The workload, if any.
+    /// The workload of the fact, if any.
     pub workload_id: Option<WorkloadId>,
-    /// When the fact occurred.
+    /// The time at which the fact occurred.
     pub created_at: Timestamp,
-    /// When the receiver accepted it.
+    /// The time at which the receiver accepted the delivery.
     pub sent_at: Option<Timestamp>,
-    /// Increments with each change.
+    /// The change counter, which increments with each change.
     pub revision: Revision,
 }
 
 aggregate!(Delivery, DeliveryRecord);
 
-/// A delivery that did not fail cannot be retried by hand.
+/// A person cannot retry a delivery that did not fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("only a failed delivery can be retried, and this one is {}", .0.as_str())]
 pub struct DeliveryNotFailed(pub DeliveryStatus);
 
 impl Delivery {
-    /// Returns a failed delivery to the outbox for one further attempt at once.
+    /// Returns a failed delivery to the outbox for one further attempt, which is due immediately.
     ///
     /// # Errors
-    /// When the delivery did not fail.
+    /// If the delivery did not fail.
     pub fn retry(&self, stamp: &Stamp) -> Result<Change<Self>, DeliveryNotFailed> {
         let status = self.status.after(DeliveryEvent::RetriedByHand).ok_or(DeliveryNotFailed(self.status))?;
         let next = Self(DeliveryRecord {
@@ -146,7 +146,8 @@ impl Delivery {
     }
 }
 
-/// Why an attempt failed. The list is closed, so that nothing that a receiver answers is stored or shown.
+/// The reason why an attempt failed. The set of reasons is closed, so that no text of a receiver is stored or
+/// shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DeliveryError {
     /// The destination or the recipient has no address.
@@ -155,25 +156,25 @@ pub enum DeliveryError {
     /// The operator has configured no mail server.
     #[error("the server has no mail server")]
     MailNotConfigured,
-    /// The egress guard refuses the address.
+    /// The egress guard, which checks outgoing requests, refuses the address.
     #[error("the address may not be reached")]
     AddressRefused,
-    /// The secret cannot be read, or does not have the expected form.
+    /// The secret cannot be read, or has an unexpected form.
     #[error("the secret cannot be used")]
     SecretUnavailable,
-    /// No connection was established, or it broke.
+    /// The connection could not be established, or was lost.
     #[error("the connection failed")]
     ConnectionFailed,
     /// The receiver did not answer in time.
     #[error("the receiver did not answer in time")]
     TimedOut,
-    /// The receiver answered with a redirect, which is never followed.
+    /// The receiver answered with a redirect. Redirects are never followed.
     #[error("the receiver redirected the request")]
     Redirected,
     /// The receiver refused the request.
     #[error("the receiver refused the request")]
     Rejected,
-    /// The receiver failed.
+    /// The receiver reported a failure of its own.
     #[error("the receiver failed")]
     ReceiverFailed,
 }
@@ -192,7 +193,7 @@ impl DeliveryError {
         Self::ReceiverFailed,
     ];
 
-    /// The stored and shown form.
+    /// The form in rows and API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -208,13 +209,13 @@ impl DeliveryError {
         }
     }
 
-    /// Parses the stored form.
+    /// Parses the form in rows and API.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|error| error.as_str() == text)
     }
 
-    /// The error of an HTTP status; `None` if it means success.
+    /// The error for an HTTP status; `None` if the status means success.
     #[must_use]
     pub const fn of_status(status: u16) -> Option<Self> {
         match status {
@@ -226,7 +227,8 @@ impl DeliveryError {
         }
     }
 
-    /// Whether another attempt cannot succeed until somebody changes the destination or the server.
+    /// Whether further attempts are pointless until a person changes the destination or the server's
+    /// configuration.
     #[must_use]
     pub const fn is_permanent(self) -> bool {
         match self {
@@ -241,17 +243,18 @@ impl DeliveryError {
     }
 }
 
-/// What follows a failed attempt.
+/// The decision after a failed attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AfterFailure {
-    /// Another attempt after this delay.
+    /// Attempt the delivery again after this delay.
     Retry(Duration),
-    /// No further attempt.
+    /// Make no further attempt.
     GiveUp,
 }
 
-/// Decides what follows the failed attempt number `attempts`, counted from 1. `random` spreads the delays of deliveries that
-/// failed together over the second half of each delay. `retry_after` is what the receiver asks for.
+/// Decides whether to attempt a delivery again after its failed attempt number `attempts`, counted from 1.
+/// `random` adds jitter in the second half of the delay, so that deliveries that failed together are spread.
+/// `retry_after` is the delay that the receiver requests.
 #[must_use]
 pub fn after_failure(attempts: u32, error: DeliveryError, random: u8, retry_after: Option<Duration>) -> AfterFailure {
     if error.is_permanent() || attempts >= MAX_ATTEMPTS {

@@ -1,4 +1,4 @@
-//! Identifiers that follow from their content, so that a repeated projection writes the same rows.
+//! Identifiers that are derived from content, so that a repeated projection writes the same rows again.
 
 use crate::{
     fact_category::FactCategory,
@@ -8,14 +8,14 @@ use crate::{
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-/// The bits of a UUIDv7 that hold its time, in milliseconds since 1970.
+/// The bits of a UUIDv7 that contain its time, in milliseconds since 1970.
 const TIME_MASK: u128 = 0xffff_ffff_ffff << 80;
-/// The bits that hold version 7 and the variant of RFC 9562.
+/// The version bits (7) and the variant bits of a UUIDv7 (RFC 9562).
 const SHAPE: u128 = 0x7 << 76 | 0b10 << 62;
-/// The bits that hold neither time, version nor variant.
+/// The bits that are neither time, version nor variant.
 const RANDOM_MASK: u128 = !(TIME_MASK | 0xf << 76 | 0b11 << 62);
 
-/// The event that notifications are about: a fact, or the first of several facts that collapse into one.
+/// The event of a notification: a fact, or a group of facts that collapse into one notification.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EventKey(Uuid);
 
@@ -26,14 +26,15 @@ impl EventKey {
         Self(fact.uuid())
     }
 
-    /// The key that the denials of unidentified callers share for one workload and hour.
+    /// The key of all denials of unidentified callers for one workload within one hour, which collapse into one
+    /// event.
     #[must_use]
     pub fn of_denials(workload: Uuid, hour_millis: u64) -> Self {
         let millis = hour_millis.to_be_bytes();
         Self(derive(hour_millis, &[b"denials", workload.as_bytes(), &millis]))
     }
 
-    /// Whether this is the event of this fact alone.
+    /// Whether the event is this single fact.
     #[must_use]
     pub fn is_of_fact(self, fact: FactId) -> bool {
         self.0 == fact.uuid()
@@ -49,36 +50,37 @@ impl EventKey {
         u64::try_from(self.0.as_u128() >> 80).unwrap_or(0)
     }
 
-    /// The identifier of the notification of this event to a recipient.
+    /// The identifier of the notification of this event for a recipient.
     #[must_use]
     pub fn notification(self, recipient: &str) -> NotificationId {
         derive(self.millis(), &[b"notification", self.0.as_bytes(), recipient.as_bytes()]).into()
     }
 
-    /// The identifier of the record that this event was not delivered to a recipient.
+    /// The identifier of the record that the notification of this event to a recipient was suppressed.
     #[must_use]
     pub fn suppressed(self, recipient: &str, category: FactCategory, reason: ReasonCode) -> SuppressedDecisionId {
         let (category, reason) = (category.as_str().as_bytes(), reason.as_str().as_bytes());
         derive(self.millis(), &[b"suppressed", self.0.as_bytes(), recipient.as_bytes(), category, reason]).into()
     }
 
-    /// The identifier of the delivery of this event to a destination, or to a person on a channel.
+    /// The identifier of the delivery of this event to a destination or a person on a channel.
     #[must_use]
     pub fn delivery(self, target: &str, channel: Channel) -> DeliveryId {
         let parts = [b"delivery".as_slice(), self.0.as_bytes(), target.as_bytes(), channel.as_str().as_bytes()];
         derive(self.millis(), &parts).into()
     }
 
-    /// The identifier of the fact of such a record.
+    /// The identifier of the fact of a suppressed notification.
     #[must_use]
     pub fn suppression_fact(self, decision: SuppressedDecisionId) -> FactId {
         derive(self.millis(), &[b"suppression fact", decision.uuid().as_bytes()]).into()
     }
 }
 
-/// The identifier of the digest of a category for a recipient on a channel, in a window. What is collected after a setting
-/// went off and on again belongs to another generation, and so to another digest. Windows of two time zones may begin
-/// together; the end keeps a person who changes the zone from getting a line in a digest that was sent.
+/// The identifier of the digest of a category for a recipient, on a channel and in a window. `generation` changes
+/// when a setting was turned off and on again, so that later notifications start another digest. The end of the
+/// window is included, because windows of two time zones can start at the same time. Otherwise a person who
+/// changes the zone could add lines to a digest that was already sent.
 #[must_use]
 pub fn digest_delivery(
     (tenant, generation): (TenantId, u64),
@@ -102,8 +104,8 @@ pub fn digest_delivery(
     derive(start_millis, &parts).into()
 }
 
-/// A UUID in the form of version 7 with the given time, whose other bits are a digest of the parts. Each part is preceded
-/// by its length, so that different lists of parts have different digests.
+/// A UUIDv7 with the given time, whose other bits are a digest of the parts. The length of each part precedes the
+/// part, so that different lists of parts have different digests.
 fn derive(millis: u64, parts: &[&[u8]]) -> Uuid {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -142,7 +144,7 @@ mod tests {
             digest_delivery(log, "user:ada", Channel::Email, FactCategory::Incidents, &window)
         };
         assert_eq!(digest("2026-04-04T16:00:00Z"), digest("2026-04-04T16:00:00Z"));
-        // UTC and Australia/Lord_Howe.
+        // The hourly windows of UTC and Australia/Lord_Howe that start at 15:00 UTC end at different times.
         assert_ne!(digest("2026-04-04T16:00:00Z"), digest("2026-04-04T15:30:00Z"));
     }
 

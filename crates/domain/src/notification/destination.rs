@@ -1,4 +1,4 @@
-//! Destinations: shared external endpoints of a workspace or an organization.
+//! Destinations: shared external endpoints of a workspace or of the organization.
 
 use crate::{
     access::ActorRef,
@@ -17,14 +17,15 @@ use serde_json::{Map, Value, json};
 pub const MAX_DISPLAY_NAME: usize = 200;
 /// The maximum size of a configuration as JSON, in bytes.
 pub const MAX_CONFIGURATION_BYTES: usize = 8 << 10;
-/// The maximum number of destinations of a scope. The projector reads the enabled ones with each batch.
+/// The maximum number of destinations in a scope. The limit bounds the work of the projector, which loads all
+/// enabled destinations with each batch.
 pub const MAX_DESTINATIONS: u32 = 100;
-/// The formats of chat messages.
+/// The supported formats of chat messages.
 pub const CHAT_FORMATS: [&str; 5] = ["slack", "teams", "discord", "google_chat", "mattermost"];
-/// The maximum length of a key in a configuration.
+/// The maximum length of a key in a configuration, in bytes.
 const MAX_KEY: usize = 64;
 
-/// The scope of a destination.
+/// The facts that reach a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DestinationScope {
     /// All facts of the tenant.
@@ -43,7 +44,7 @@ impl DestinationScope {
         }
     }
 
-    /// The workspace, if any.
+    /// The workspace of the scope; `None` for the organization.
     #[must_use]
     pub const fn workspace(self) -> Option<WorkspaceId> {
         match self {
@@ -53,52 +54,52 @@ impl DestinationScope {
     }
 }
 
-/// A destination.
+/// A destination: a shared external endpoint of a workspace or of the organization.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Destination(pub(crate) DestinationRecord);
 
 /// The fields of [`Destination`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DestinationRecord {
-    /// Its identifier.
+    /// The identifier of the destination.
     pub destination_id: DestinationId,
-    /// Its scope.
+    /// The scope of the destination.
     pub scope: DestinationScope,
-    /// The channel; never the inbox.
+    /// The channel, which is never the inbox.
     pub destination_type: Channel,
-    /// Unique in scope and type.
+    /// The name for people, unique among the destinations of the same scope and type.
     pub display_name: String,
     /// The configuration without secrets.
     pub configuration: Map<String, Value>,
-    /// The reference to its secret: the signing or routing key, or the whole address.
+    /// The reference to the destination's secret: a signing key, a routing key, or the whole address.
     pub secret_ref: Option<String>,
-    /// Whether notifications are delivered to it.
+    /// Whether notifications are delivered to the destination.
     pub is_enabled: bool,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: Timestamp,
-    /// The creator.
+    /// The actor that created the destination.
     pub created_by: ActorRef,
-    /// When it last changed.
+    /// The time of the last change.
     pub updated_at: Timestamp,
-    /// Increments with each change.
+    /// The change counter, which increments with each change.
     pub revision: Revision,
 }
 
 aggregate!(Destination, DestinationRecord);
 
-/// An enabled destination, for the projector.
+/// An enabled destination, with the fields that the projector needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ActiveDestination {
-    /// Its identifier.
+    /// The identifier of the destination.
     pub destination_id: DestinationId,
-    /// Its scope.
+    /// The scope of the destination.
     pub scope: DestinationScope,
     /// The channel.
     pub destination_type: Channel,
 }
 
 impl ActiveDestination {
-    /// Whether facts of a workspace reach it.
+    /// Whether facts of this workspace reach the destination; `None` for a fact outside of any workspace.
     #[must_use]
     pub fn covers(&self, workspace: Option<WorkspaceId>) -> bool {
         match self.scope {
@@ -111,39 +112,39 @@ impl ActiveDestination {
 /// A destination to create.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewDestination {
-    /// Its identifier.
+    /// The identifier of the destination.
     pub destination_id: DestinationId,
-    /// Its scope.
+    /// The scope of the destination.
     pub scope: DestinationScope,
     /// The channel.
     pub destination_type: Channel,
-    /// Its name.
+    /// The name for people.
     pub display_name: String,
-    /// The configuration as it was sent.
+    /// The configuration as the client sent it, which may contain secrets.
     pub configuration: Map<String, Value>,
-    /// The reference to its secret.
+    /// The reference to the destination's secret.
     pub secret_ref: Option<String>,
-    /// Whether notifications are delivered to it.
+    /// Whether notifications are delivered to the destination.
     pub is_enabled: bool,
 }
 
-/// Changes of a destination; `None` leaves a field unchanged.
+/// Changes to a destination; `None` leaves a field unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DestinationPatch {
-    /// Its name.
+    /// The name for people.
     pub display_name: Option<String>,
-    /// The whole configuration as it was sent.
+    /// The complete configuration as the client sent it, which may contain secrets.
     pub configuration: Option<Map<String, Value>>,
-    /// The reference to its secret; `Some(None)` removes it.
+    /// The reference to the destination's secret; `Some(None)` removes it.
     pub secret_ref: Option<Option<String>>,
-    /// Whether notifications are delivered to it.
+    /// Whether notifications are delivered to the destination.
     pub is_enabled: Option<bool>,
 }
 
-/// The reason why a destination is refused. It never contains a value of the request.
+/// The reason why a destination is refused. The message never contains a value of the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DestinationRefusal {
-    /// The inbox is no destination.
+    /// The inbox is not a destination.
     #[error("a destination is of the type `email`, `chat_a`, `chat_b`, `chat_c`, `paging` or `webhook`")]
     Type,
     /// The name is empty, too long, or contains invisible characters.
@@ -152,19 +153,20 @@ pub enum DestinationRefusal {
     /// The configuration is too large.
     #[error("a configuration has at most {MAX_CONFIGURATION_BYTES} bytes")]
     ConfigurationSize,
-    /// A key of the configuration has another form. The audit log holds keys, so they must not be texts.
+    /// A key of the configuration does not have the form of a name. The audit log contains these keys, so they
+    /// must not be free text.
     #[error("a key of a configuration is a letter followed by up to 63 letters, digits and `._-`")]
     Key,
-    /// The secret reference has another form.
+    /// The secret reference has an invalid form.
     #[error("a secret reference has the form `env:NAME`, `file:name` or `vault:path#key`")]
     SecretRef,
-    /// The configuration names no address, although nothing can be delivered without one.
+    /// The configuration contains no URL, without which deliveries are impossible.
     #[error("a destination of this type needs `url`; a chat may keep the whole address in its secret instead")]
     NoUrl,
-    /// The configuration names no mailbox.
+    /// The configuration contains no mail address.
     #[error("a destination of the type `email` needs `address`")]
     NoMailbox,
-    /// The format of a chat is unknown.
+    /// The format of the chat messages is unknown.
     #[error("the format of a chat is `slack`, `teams`, `discord`, `google_chat` or `mattermost`")]
     Format,
 }
@@ -182,7 +184,7 @@ impl DestinationRefusal {
         }
     }
 
-    /// The affected field of the request.
+    /// The field of the request that the refusal concerns.
     #[must_use]
     pub const fn field(self) -> &'static str {
         match self {
@@ -197,7 +199,8 @@ impl DestinationRefusal {
     }
 }
 
-/// Whether a key of a configuration is a name: never a sentence, an address or most forms of credentials.
+/// Whether a configuration key has the form of a name, which excludes sentences, addresses and most forms of
+/// credentials.
 fn is_key(key: &str) -> bool {
     key.len() <= MAX_KEY
         && key.starts_with(|letter: char| letter.is_ascii_alphabetic())
@@ -212,7 +215,7 @@ fn has_valid_keys(value: &Value) -> bool {
     }
 }
 
-/// The redacted form of a configuration.
+/// Validates a configuration, and returns it without its secrets.
 fn ingest(configuration: Map<String, Value>) -> Result<Map<String, Value>, DestinationRefusal> {
     let sent = Value::Object(configuration);
     if !has_valid_keys(&sent) {
@@ -235,7 +238,8 @@ fn check_secret_ref(reference: Option<&str>) -> Result<(), DestinationRefusal> {
     reference.map_or(Ok(()), |text| SecretRef::parse(text).map(drop).map_err(|_| DestinationRefusal::SecretRef))
 }
 
-/// Checks that a delivery can find an address and a format. Whether the address may be reached is checked at each delivery.
+/// Checks that the configuration contains an address and a known format. Each delivery checks whether the address
+/// may be called.
 fn check_configuration(destination: &DestinationRecord) -> Result<(), DestinationRefusal> {
     let text = |name: &str| destination.configuration.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     match destination.destination_type {
@@ -254,11 +258,11 @@ fn check_configuration(destination: &DestinationRecord) -> Result<(), Destinatio
 }
 
 impl Destination {
-    /// Creates a destination. The configuration is stored without secrets. Its address is checked at each delivery, and not
-    /// here.
+    /// Creates a destination, and removes secrets from its configuration. Each delivery checks the address;
+    /// creation does not.
     ///
     /// # Errors
-    /// When the type, the name, a key, the size, the format or the form of the secret reference is invalid, or the address is
+    /// If the type, name, size, format, a key or the form of the secret reference is invalid, or the address is
     /// missing.
     pub fn create(new: NewDestination, stamp: &Stamp) -> Result<Change<Self>, DestinationRefusal> {
         if new.destination_type == Channel::Portal {
@@ -288,7 +292,7 @@ impl Destination {
     /// Changes a destination; `None` if nothing changes.
     ///
     /// # Errors
-    /// As [`Self::create`].
+    /// The errors of [`Self::create`].
     pub fn amend(&self, patch: DestinationPatch, stamp: &Stamp) -> Result<Option<Change<Self>>, DestinationRefusal> {
         let mut next = self.0.clone();
         let is_redirected = patch.configuration.is_some() || patch.secret_ref.is_some();
@@ -303,7 +307,7 @@ impl Destination {
             check_secret_ref(reference.as_deref())?;
             next.secret_ref = reference;
         }
-        // A destination of an earlier version can be renamed and turned off as it is.
+        // A destination whose stored configuration breaks newer rules can still be renamed and turned off.
         if is_redirected {
             check_configuration(&next)?;
         }
@@ -317,13 +321,13 @@ impl Destination {
         Ok(Some(Change::replace(next, self.revision, fact)))
     }
 
-    /// The fact of the destination's deletion. It holds the identifier alone.
+    /// The fact of the destination's deletion, which contains only the identifier.
     #[must_use]
     pub fn deletion_fact(&self, stamp: &Stamp) -> Fact {
         self.fact(FactKind::DestinationDeleted, json!({}), stamp)
     }
 
-    /// The fact that a test message was sent to the destination. It holds the outcome as a code.
+    /// The fact that a test message was sent to the destination, with the outcome as a code.
     #[must_use]
     pub fn test_fact(&self, outcome: Option<DeliveryError>, stamp: &Stamp) -> Fact {
         let code = outcome.map_or("accepted", DeliveryError::as_str);
@@ -332,7 +336,8 @@ impl Destination {
         Fact::new(FactKind::DestinationTested, subject, self.scope.workspace(), stamp, detail)
     }
 
-    /// The names of the configuration's keys and whether it has a secret: never a value.
+    /// The detail of the destination's facts: names of configuration keys and whether a secret exists, but no
+    /// values.
     fn detail(&self) -> Value {
         let keys: Vec<&str> = self.configuration.keys().map(String::as_str).collect();
         json!({
@@ -448,7 +453,7 @@ mod tests {
         assert_eq!(created.amend(patch(json!({})), &stamp()).unwrap_err(), DestinationRefusal::NoUrl);
     }
 
-    /// Addresses are checked at delivery, so that any of them can be saved.
+    /// Only deliveries check addresses, so that any address can be saved.
     #[test]
     fn accepts_every_address() {
         for address in ["http://127.1", "http://[::1]/", "gopher://x", "not an address", "https://h.example:22"] {

@@ -1,15 +1,16 @@
-//! Redaction of a destination's configuration on ingest: values of sensitive keys, and credentials in addresses.
+//! Redaction of a destination's configuration before it is stored: values of sensitive keys, and credentials in
+//! addresses.
 //!
-//! Only redacted configurations are stored, so no later read, log or fact can show a value.
+//! Only redacted configurations are stored, so that no later read, log or fact can disclose a secret.
 
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use url::Url;
 
-/// The text in place of a removed value.
+/// The text that replaces a removed value.
 pub const REDACTED: &str = "[redacted]";
 
-/// Parts of key names, in lower case without separators, whose values are secrets.
+/// Parts of key names that mark the value as a secret, in lower case without separators.
 const SENSITIVE_PARTS: [&str; 29] = [
     "accountkey",
     "authkey",
@@ -41,10 +42,11 @@ const SENSITIVE_PARTS: [&str; 29] = [
     "signature",
     "jwt",
 ];
-/// Whole key names, in the same form, whose values are secrets.
+/// Complete key names that mark the value as a secret, in lower case without separators.
 const SENSITIVE_NAMES: [&str; 9] = ["auth", "xauth", "key", "pwd", "pass", "pin", "sig", "sas", "headers"];
 
-/// Hosts of chat services whose webhook addresses are secrets as a whole, and the domains below which they lie.
+/// Hosts of chat services, and domains that contain such hosts. A webhook address at such a host is a secret as a
+/// whole.
 const CHAT_HOSTS: [&str; 7] = [
     "hooks.slack.com",
     "discord.com",
@@ -54,18 +56,18 @@ const CHAT_HOSTS: [&str; 7] = [
     "logic.azure.com",
     "powerplatform.com",
 ];
-/// The path of incoming webhooks of a Mattermost server, after which the secret begins.
+/// The path prefix of the incoming webhooks of a Mattermost server. The text after the prefix is a secret.
 const MATTERMOST_HOOKS: &str = "/hooks/";
 
-/// Whether the value of a key is a secret, in any case and with any separators.
+/// Whether a key marks its value as a secret. Case and separators of the key do not matter.
 #[must_use]
 pub fn is_sensitive_key(key: &str) -> bool {
     let plain: String = key.chars().filter(|letter| letter.is_alphanumeric()).flat_map(char::to_lowercase).collect();
     SENSITIVE_NAMES.contains(&plain.as_str()) || SENSITIVE_PARTS.iter().any(|part| plain.contains(part))
 }
 
-/// The configuration without secrets. Values of sensitive keys become [`REDACTED`] at any depth, whatever their type.
-/// Credentials in addresses become [`REDACTED`] in any text.
+/// The configuration without secrets. Values of sensitive keys become [`REDACTED`] at any depth and of any type.
+/// Credentials in addresses become [`REDACTED`] in every text.
 #[must_use]
 pub fn redact(configuration: Map<String, Value>) -> Map<String, Value> {
     let redacted = configuration.into_iter().map(|(key, value)| {
@@ -84,9 +86,9 @@ fn redact_value(value: Value) -> Value {
     }
 }
 
-/// Replaces user information, the values of sensitive parameters in query and fragment, and what follows the host of a chat
-/// service, in a text that has the form of an address. An address with such a part is stored as a URL parser writes it,
-/// because other spellings of its host and separators hide the part.
+/// Redacts the secrets in a text that has the form of an address. Secrets are user information, values of
+/// sensitive parameters in query and fragment, and webhook paths of chat services. An address that contains a
+/// secret is stored in the form that a URL parser writes, because other spellings could hide the secret.
 fn redact_address(text: &str) -> String {
     if let Ok(url) = Url::parse(text)
         && url.has_host()
@@ -117,7 +119,7 @@ fn redact_parts(text: &str) -> String {
     format!("{scheme}//{authority}{}{}", redact_path(path), redact_parameters(parameters))
 }
 
-/// Redacts the parameters of a path's segments, which follow a semicolon.
+/// Redacts the parameters in the segments of a path. Such parameters follow a semicolon.
 fn redact_path(path: &str) -> String {
     let segments = path.split('/').map(|segment| match segment.find(';') {
         Some(start) => {
@@ -129,7 +131,7 @@ fn redact_path(path: &str) -> String {
     segments.collect::<Vec<_>>().join("/")
 }
 
-/// Whether an address is that of a webhook of a chat service, which is a secret as a whole.
+/// Whether an address is a webhook of a chat service, which is a secret as a whole.
 fn is_chat(authority: &str, path: &str) -> bool {
     let host = authority.rsplit('@').next().unwrap_or_default().split(':').next().unwrap_or_default();
     let host = host.trim_end_matches('.').to_lowercase();
@@ -137,7 +139,7 @@ fn is_chat(authority: &str, path: &str) -> bool {
     path.len() > 1 && (is_of_service || path.starts_with(MATTERMOST_HOOKS))
 }
 
-/// Redacts the parameters of a text that begins with `?`, `#` or `;`, or is empty.
+/// Redacts the values of sensitive parameters. The text is empty, or starts with a separator: `?`, `#` or `;`.
 fn redact_parameters(parameters: &str) -> String {
     let mut redacted = String::with_capacity(parameters.len());
     let mut rest = parameters;

@@ -1,24 +1,24 @@
-//! Digests: notifications of one category that reach a person together, once an hour or a day of its time zone, or
-//! after a burst.
+//! Digests: notifications of one category that a person receives together. A digest covers an hour or a day of the
+//! person's time zone, or a burst.
 
 use crate::time::Timestamp;
 use jiff::{ToSpan as _, Zoned, tz::TimeZone};
 use std::time::Duration;
 
-/// How long after its window a digest is due.
+/// The delay between the end of a digest's window and the time when the digest is due.
 pub const DIGEST_GRACE: Duration = Duration::from_secs(60);
-/// How long after its decision a batch of notifications may be committed. Shorter than [`DIGEST_GRACE`], so that no line
-/// joins a digest that was sent.
+/// The maximum time between the decision and the commit of a batch of notifications. It is shorter than
+/// [`DIGEST_GRACE`], so that no line is added to a digest that was already sent.
 pub const MAX_BATCH_AGE: Duration = Duration::from_secs(30);
-/// Microseconds of an hour.
+/// The length of an hour, in microseconds.
 const HOUR_MICROS: i64 = 60 * 60 * 1_000_000;
-/// Microseconds of a second.
+/// The length of a second, in microseconds.
 const SECOND_MICROS: i64 = 1_000_000;
 
-/// How often a person gets the notifications of a category outside the inbox.
+/// How often a person receives the notifications of a category outside the inbox.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DigestFrequency {
-    /// Each notification at once.
+    /// No digest; each notification is sent immediately.
     Off,
     /// Once an hour, on the hour of the recipient's time zone.
     Hourly,
@@ -47,10 +47,10 @@ impl DigestFrequency {
     }
 }
 
-/// Why notifications share a message.
+/// The reason why notifications share a message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum DigestKind {
-    /// Too many came within minutes (see [`crate::notification::burst`]).
+    /// Too many notifications occurred within a few minutes (see [`crate::notification::burst`]).
     Burst,
     /// The recipient chose an hourly digest.
     Hourly,
@@ -59,7 +59,7 @@ pub enum DigestKind {
 }
 
 impl DigestKind {
-    /// The stored form.
+    /// The form in rows.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -70,18 +70,18 @@ impl DigestKind {
     }
 }
 
-/// The window of a digest: some minutes, or an hour or a day of the recipient's time zone.
+/// The time range of a digest: a few minutes, or an hour or a day of the recipient's time zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DigestWindow {
     /// The kind of digest.
     pub kind: DigestKind,
-    /// The start.
+    /// The start, which belongs to the window.
     pub start: Timestamp,
-    /// The end, when the digest is due.
+    /// The end, at which the digest is due after a short delay.
     pub end: Timestamp,
 }
 
-/// A time zone of the IANA database.
+/// A time zone of the IANA time zone database.
 #[derive(Clone, Debug)]
 pub struct Zone {
     name: String,
@@ -97,29 +97,29 @@ impl PartialEq for Zone {
 impl Eq for Zone {}
 
 impl Zone {
-    /// The zone of people who chose none.
+    /// The time zone of people who chose none: UTC.
     #[must_use]
     pub fn utc() -> Self {
         Self { name: "UTC".to_owned(), zone: TimeZone::UTC }
     }
 
-    /// Finds a zone by its name, such as `Europe/Berlin`; `None` if the database has no such name.
+    /// Finds a time zone by its name, such as `Europe/Berlin`; `None` for an unknown name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let zone = TimeZone::get(name).ok()?;
-        // The database ignores case; the stored name is the one that the database spells.
+        // The database ignores the case of names, so the name is stored in the spelling of the database.
         let name = zone.iana_name()?.to_owned();
         Some(Self { name, zone })
     }
 
-    /// The name.
+    /// The name of the time zone in the IANA database.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The window of a moment; `None` if the frequency is off. Days and hours are those of the zone's clock, so a day
-    /// of a change to or from daylight saving time has 23 or 25 hours.
+    /// The window that contains a time; `None` if the frequency is off. Days and hours follow the clock of the
+    /// time zone. Therefore a day with a change to or from daylight saving time has 23 or 25 hours.
     #[must_use]
     pub fn window(&self, frequency: DigestFrequency, at: Timestamp) -> Option<DigestWindow> {
         let micros = i64::try_from(at.micros()).ok()?;
@@ -135,9 +135,9 @@ impl Zone {
         }
     }
 
-    /// The hour of the zone's clock. Some zones are 30 or 45 minutes off UTC. A change of the zone's offset ends the
-    /// hour, so that every moment lies in one window: where the clock moves by half an hour, a window is that much
-    /// shorter.
+    /// The hour of the zone's clock that contains a time. Some zones differ from UTC by a fraction of an hour. A
+    /// change of the zone's offset ends the current hour, so that every time belongs to exactly one window. Such a
+    /// window can be shorter than an hour.
     fn hour(&self, micros: i64) -> Option<DigestWindow> {
         let moment = jiff::Timestamp::from_microsecond(micros).ok()?;
         let offset = i64::from(self.zone.to_offset(moment).seconds()).checked_mul(SECOND_MICROS)?;
@@ -145,7 +145,7 @@ impl Zone {
         let start = micros.checked_sub(into_hour)?;
         let end = start.checked_add(HOUR_MICROS)?;
         let change = |transition: jiff::tz::TimeZoneTransition<'_>| transition.timestamp().as_microsecond();
-        // The iterator excludes a change at its very start.
+        // The iterator excludes a change at its start time, so it starts one microsecond later.
         let after = jiff::Timestamp::from_microsecond(micros.checked_add(1)?).ok()?;
         let start = self.zone.preceding(after).next().map(change).map_or(start, |last| last.max(start));
         let end = self.zone.following(moment).next().map(change).map_or(end, |next| next.min(end));
@@ -155,7 +155,7 @@ impl Zone {
 }
 
 impl DigestWindow {
-    /// The window of a moment, out of windows of this length since 1970.
+    /// The window that contains a time, if time since 1970 is divided into windows of this length.
     pub(super) fn of_length(kind: DigestKind, length_micros: i64, at: Timestamp) -> Option<Self> {
         let micros = i64::try_from(at.micros()).ok()?;
         let start = micros.checked_sub(micros.checked_rem_euclid(length_micros)?)?;
@@ -199,10 +199,10 @@ mod tests {
         let span = |start: &str, end: &str| (start.to_owned(), end.to_owned());
         assert_eq!(day("2026-11-27T22:59:59Z"), span("2026-11-26T23:00:00Z", "2026-11-27T23:00:00Z"));
         assert_eq!(day("2026-11-27T23:00:00Z"), span("2026-11-27T23:00:00Z", "2026-11-28T23:00:00Z"));
-        // The days on which summer time starts and ends have 23 and 25 hours.
+        // The days on which daylight saving time starts and ends have 23 and 25 hours.
         assert_eq!(day("2026-03-29T12:00:00Z"), span("2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"));
         assert_eq!(day("2026-10-25T12:00:00Z"), span("2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"));
-        // Midnight does not exist on the day on which summer time starts in Beirut.
+        // Midnight does not exist on the day on which daylight saving time starts in Beirut.
         let beirut = window("Asia/Beirut", DigestFrequency::Daily, "2026-03-29T12:00:00Z");
         assert_eq!(beirut.0, "2026-03-28T22:00:00Z");
     }
@@ -211,20 +211,20 @@ mod tests {
     fn hours_follow_the_recipients_clock() {
         for (zone, at, start, end) in [
             ("UTC", "2026-11-27T07:10:00Z", "2026-11-27T07:00:00Z", "2026-11-27T08:00:00Z"),
-            // 5:30 and 5:45 ahead of UTC.
+            // These zones are 5:30 and 5:45 hours ahead of UTC.
             ("Asia/Kolkata", "2026-11-27T07:29:59Z", "2026-11-27T06:30:00Z", "2026-11-27T07:30:00Z"),
             ("Asia/Kolkata", "2026-11-27T07:30:00Z", "2026-11-27T07:30:00Z", "2026-11-27T08:30:00Z"),
             ("Asia/Kathmandu", "2026-11-27T07:14:59Z", "2026-11-27T06:15:00Z", "2026-11-27T07:15:00Z"),
             ("Asia/Kathmandu", "2026-11-27T07:15:00Z", "2026-11-27T07:15:00Z", "2026-11-27T08:15:00Z"),
-            // Summer time ends at 2:00, which becomes 1:30 at 10:30 ahead of UTC: 1:30 to 2:00 comes twice.
+            // Daylight saving time ends at 2:00. The clock then shows 1:30 again, so 1:30 to 2:00 occurs twice.
             ("Australia/Lord_Howe", "2026-04-04T14:59:59Z", "2026-04-04T14:00:00Z", "2026-04-04T15:00:00Z"),
             ("Australia/Lord_Howe", "2026-04-04T15:00:00Z", "2026-04-04T15:00:00Z", "2026-04-04T15:30:00Z"),
             ("Australia/Lord_Howe", "2026-04-04T15:30:00Z", "2026-04-04T15:30:00Z", "2026-04-04T16:30:00Z"),
-            // Summer time begins at 2:00, which becomes 2:30 at 11:00 ahead of UTC.
+            // Daylight saving time starts at 2:00, when the clock advances to 2:30.
             ("Australia/Lord_Howe", "2026-10-03T15:29:59Z", "2026-10-03T14:30:00Z", "2026-10-03T15:30:00Z"),
             ("Australia/Lord_Howe", "2026-10-03T15:30:00Z", "2026-10-03T15:30:00Z", "2026-10-03T16:00:00Z"),
             ("Australia/Lord_Howe", "2026-10-03T16:00:00Z", "2026-10-03T16:00:00Z", "2026-10-03T17:00:00Z"),
-            // Both hours from 2:00 to 3:00 are windows of their own.
+            // The hour from 2:00 to 3:00 occurs twice, and each occurrence is a window.
             ("Europe/Berlin", "2026-10-25T00:30:00Z", "2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z"),
             ("Europe/Berlin", "2026-10-25T01:30:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"),
         ] {

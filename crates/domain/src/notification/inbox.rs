@@ -1,4 +1,4 @@
-//! Inbox notifications: what a recipient reads, marks and archives.
+//! Inbox notifications, which a recipient reads, marks and archives.
 
 use crate::{
     access::ActorRef,
@@ -14,11 +14,11 @@ use serde_json::json;
 /// The status of an inbox notification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InboxStatus {
-    /// Not read yet.
+    /// The recipient has not read it.
     Unread,
-    /// Read.
+    /// The recipient has read it.
     Read,
-    /// Put away.
+    /// The recipient has archived it.
     Archived,
 }
 
@@ -50,47 +50,47 @@ pub struct Notification(pub(crate) NotificationRecord);
 /// The fields of [`Notification`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NotificationRecord {
-    /// Its identifier.
+    /// The identifier of the notification.
     pub notification_id: NotificationId,
-    /// The recipient.
+    /// The recipient, to whose inbox the notification belongs.
     pub recipient: ActorRef,
-    /// The status.
+    /// The status in the inbox.
     pub status: InboxStatus,
-    /// The category.
+    /// The category of the notification.
     pub category: FactCategory,
-    /// The severity.
+    /// The urgency of the notification.
     pub severity: Severity,
-    /// One line.
+    /// The title, which is one line of text.
     pub title: String,
-    /// Further codes and identifiers.
+    /// The body, with further codes and identifiers.
     pub body: String,
-    /// The path of the console's page about the subject, if it has one.
+    /// The path of the console page about the subject of the fact, if such a page exists.
     pub link: Option<String>,
-    /// The kind of the fact that it is about.
+    /// The kind of the fact that caused the notification.
     pub event_kind: String,
-    /// That fact.
+    /// The identifier of the fact that caused the notification.
     pub event_id: FactId,
-    /// The index of the fact in the tenant's log.
+    /// The index of the fact in the tenant's audit log.
     pub log_index: u64,
-    /// The workspace, if any.
+    /// The workspace of the fact, if any.
     pub workspace_id: Option<WorkspaceId>,
-    /// The workload, if any.
+    /// The workload of the fact, if any.
     pub workload_id: Option<WorkloadId>,
-    /// The environment, if any.
+    /// The environment of the fact, if any.
     pub environment: Option<String>,
-    /// When the fact occurred.
+    /// The time at which the fact occurred.
     pub created_at: Timestamp,
-    /// When it was first read.
+    /// The time at which the recipient first read the notification.
     pub read_at: Option<Timestamp>,
-    /// Increments with each change of the status.
+    /// The change counter, which increments with each change of the status.
     pub revision: Revision,
 }
 
 aggregate!(Notification, NotificationRecord);
 
 impl Notification {
-    /// Sets the status; `None` if the notification has it already. Reading sets `read_at` once; marking as unread clears
-    /// it. The fact is the evidence that a recipient saw a notification.
+    /// Sets the status; `None` if the notification already has it. The status `read` sets `read_at` unless it is
+    /// set, and `unread` clears it. The fact is evidence that the recipient has seen the notification.
     #[must_use]
     pub fn set_status(&self, status: InboxStatus, stamp: &Stamp) -> Option<Change<Self>> {
         if status == self.status {

@@ -1,12 +1,13 @@
-//! Links of notifications: the page of the console about the subject of a fact.
+//! Links of notifications to the console page about the subject of a fact.
 
 use crate::notification::projection::{NotifiableFact, SubjectContext};
 
-/// The page of the inbox, to which digests and test messages link.
+/// The path of the inbox page, to which digests and test messages link.
 pub const INBOX_PAGE: &str = "/console/notifications";
 
-/// The path of the console's page about the subject; `None` if it has no page. It holds identifiers alone, so that it can
-/// neither carry a text nor leave the server. The page checks the rights of the person that opens it.
+/// The path of the console page about the subject; `None` if no such page exists. The path consists only of
+/// identifiers, so that it cannot contain user text or lead to another server. The page itself checks the
+/// permissions of its reader.
 #[must_use]
 pub fn console_path(fact: &NotifiableFact, subject: &SubjectContext) -> Option<String> {
     if subject.announcement.is_some() {

@@ -1,4 +1,4 @@
-//! What a channel delivers, and the port that sends it.
+//! The messages that channels deliver, and the port that sends them.
 
 use crate::{
     fact_category::FactCategory,
@@ -11,109 +11,110 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// One notification of a digest.
+/// One line of a digest, which represents one notification.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DigestLine {
-    /// The severity.
+    /// The urgency of the notification.
     pub severity: Severity,
-    /// One line.
+    /// The title, which is one line of text.
     pub title: String,
-    /// Further codes and identifiers.
+    /// The body, with further codes and identifiers.
     pub body: String,
-    /// When the fact occurred.
+    /// The time at which the fact occurred.
     pub created_at: Timestamp,
 }
 
-/// The content of a delivery. All attempts send the same.
+/// The content of a delivery. All attempts send the same content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// The delivery, which receivers use to recognize repetitions.
+    /// The identifier of the delivery, by which receivers recognize repeated attempts.
     pub delivery_id: DeliveryId,
-    /// The tenant.
+    /// The tenant to which the notification belongs.
     pub tenant: TenantId,
-    /// The category.
+    /// The category of the notification.
     pub category: FactCategory,
-    /// The severity.
+    /// The urgency of the notification.
     pub severity: Severity,
-    /// One line.
+    /// The title, which is one line of text.
     pub title: String,
-    /// Further codes and identifiers.
+    /// The body, with further codes and identifiers.
     pub body: String,
-    /// The console's page about the subject: its path, or its address once a sender has completed it.
+    /// The link to the console page about the subject: a path, which the sender completes to a full address.
     pub link: Option<String>,
     /// The kind of the fact.
     pub event_kind: String,
-    /// The fact.
+    /// The identifier of the fact.
     pub event_id: FactId,
-    /// The workspace, if any.
+    /// The workspace of the fact, if any.
     pub workspace_id: Option<WorkspaceId>,
-    /// The workload, if any.
+    /// The workload of the fact, if any.
     pub workload_id: Option<WorkloadId>,
-    /// The environment, if any.
+    /// The environment of the fact, if any.
     pub environment: Option<String>,
-    /// When the fact occurred.
+    /// The time at which the fact occurred.
     pub created_at: Timestamp,
     /// The first notifications of a digest, oldest first; empty for a single notification.
     pub lines: Vec<DigestLine>,
-    /// The number of notifications of a digest beyond these.
+    /// The number of notifications in the digest that `lines` omits.
     pub omitted_lines: usize,
 }
 
-/// Where a message goes.
+/// The receiver of a message.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Receiver {
     /// A shared destination.
     Destination {
-        /// Its configuration without secrets.
+        /// The configuration of the destination, without secrets.
         configuration: Map<String, Value>,
-        /// The reference to its secret.
+        /// The reference to the destination's secret.
         secret_ref: Option<String>,
     },
-    /// The e-mail address of a person; `None` if its identity provider verified none.
+    /// The e-mail address of a person; `None` if no identity provider has verified an address.
     Mailbox(Option<String>),
-    /// The chat of a person, whose address is a secret; `None` if its profile names none.
+    /// The chat of a person, given by a reference to its secret address; `None` if the person's profile names no
+    /// chat.
     Chat(Option<String>),
 }
 
-/// A message on its way.
+/// A message with everything that is needed to send it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OutgoingMessage {
-    /// The slug of the tenant, in whose namespace secrets are resolved.
+    /// The slug of the tenant, which selects the namespace in which secret references are resolved.
     pub tenant_slug: Slug,
-    /// The channel.
+    /// The channel that delivers the message.
     pub channel: Channel,
-    /// Where it goes.
+    /// The receiver of the message.
     pub receiver: Receiver,
-    /// What it says.
+    /// The content to send.
     pub message: Message,
 }
 
-/// A failed attempt.
+/// A failed attempt to send a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct SendFailure {
-    /// Why it failed.
+    /// The reason of the failure.
     pub error: DeliveryError,
-    /// The status of the response, if one arrived.
+    /// The HTTP or SMTP status of the response, if a response arrived.
     pub status: Option<u16>,
-    /// How long the receiver asks to wait.
+    /// The delay that the receiver requests before the next attempt.
     pub retry_after: Option<Duration>,
 }
 
 impl SendFailure {
-    /// A failure without a response.
+    /// A failure for which no response of the receiver exists.
     #[must_use]
     pub const fn without_response(error: DeliveryError) -> Self {
         Self { error, status: None, retry_after: None }
     }
 }
 
-/// Sends messages.
+/// The port that sends messages through a channel.
 #[async_trait]
 pub trait MessageSender: Send + Sync {
-    /// Sends a message once, and waits for the receiver's response.
+    /// Sends a message once, and waits for the receiver's response. Returns the status of the response, if any.
     ///
     /// # Errors
-    /// When the receiver did not accept it. No text of the receiver is part of the error.
+    /// If the receiver did not accept the message. The error contains no text of the receiver.
     async fn send(&self, outgoing: &OutgoingMessage) -> Result<Option<u16>, SendFailure>;
 }

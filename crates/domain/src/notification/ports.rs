@@ -1,4 +1,4 @@
-//! The stores of notifications.
+//! The ports of the stores of notifications, preferences, destinations and deliveries.
 
 use crate::{
     access::{
@@ -33,16 +33,16 @@ use std::{
 };
 use uuid::Uuid;
 
-/// The filters of an inbox.
+/// The filters for the notifications of an inbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InboxFilter {
-    /// Only this status.
+    /// Include only notifications with this status.
     pub status: Option<InboxStatus>,
-    /// Only this category.
+    /// Include only notifications of this category.
     pub category: Option<FactCategory>,
 }
 
-/// Stores inboxes. Every method reads or writes the rows of one recipient.
+/// Stores inboxes. Each method accesses only the rows of one recipient.
 #[async_trait]
 pub trait InboxStore: Send + Sync {
     /// Finds a notification of the recipient.
@@ -60,10 +60,10 @@ pub trait InboxStore: Send + Sync {
         filter: InboxFilter,
         page: PageRequest,
     ) -> Result<Page<Notification>, StoreError>;
-    /// Stores a status.
+    /// Stores the changed status of a notification.
     async fn commit_status(&self, scope: TenantScope, change: Change<Notification>) -> Result<(), CommitError>;
-    /// Marks all unread notifications of the recipient as read, in bounded steps, the last of which writes the fact and
-    /// claims the key.
+    /// Marks all unread notifications of the recipient as read, in steps of limited size. The last step stores the
+    /// fact and the idempotency key.
     async fn commit_all_read(
         &self,
         scope: TenantScope,
@@ -71,7 +71,7 @@ pub trait InboxStore: Send + Sync {
         fact: Fact,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// The recipient's notifications about facts from the index `from` of the log, oldest first, at most `limit`.
+    /// Lists the recipient's notifications about facts from log index `from` on, oldest first, at most `limit`.
     async fn list_from(
         &self,
         scope: TenantScope,
@@ -79,16 +79,16 @@ pub trait InboxStore: Send + Sync {
         from: u64,
         limit: u32,
     ) -> Result<Vec<Notification>, StoreError>;
-    /// The number of projected facts of the tenant's log: notifications about them exist.
+    /// Counts the facts of the tenant's log for which the projector has written the notifications.
     async fn count_projected(&self, scope: TenantScope) -> Result<u64, StoreError>;
-    /// The number of unread notifications of the recipient, counted up to 10,001.
+    /// Counts the unread notifications of the recipient, up to 10,001.
     async fn count_unread(&self, scope: TenantScope, recipient: &ActorRef) -> Result<u64, StoreError>;
 }
 
 /// Stores preferences and default profiles.
 #[async_trait]
 pub trait PreferenceStore: Send + Sync {
-    /// The preferences of a person in these scopes; scopes without any are left out.
+    /// Finds the preferences of a person in these scopes. A scope without preferences is absent from the result.
     async fn find_sets(
         &self,
         scope: TenantScope,
@@ -97,20 +97,20 @@ pub trait PreferenceStore: Send + Sync {
     ) -> Result<Vec<PreferenceSet>, StoreError>;
     /// Stores the preferences of a person in one scope.
     async fn commit_set(&self, scope: TenantScope, change: Change<PreferenceSet>) -> Result<(), CommitError>;
-    /// The default profiles of the tenant's roles, if any were set.
+    /// Finds the default profiles of the tenant's roles; `None` if none were set.
     async fn find_profiles(&self, scope: TenantScope) -> Result<Option<DefaultProfiles>, StoreError>;
     /// Stores the default profiles.
     async fn commit_profiles(&self, scope: TenantScope, change: Change<DefaultProfiles>) -> Result<(), CommitError>;
-    /// The tenant's notification settings.
+    /// Loads the notification settings of the tenant.
     async fn switches(&self, scope: TenantScope) -> Result<Switches, StoreError>;
-    /// The environments that a workload is released to, in alphabetical order.
+    /// Lists the environments to which a workload is released, in alphabetical order.
     async fn environments(&self, scope: TenantScope, workload: WorkloadId) -> Result<Vec<Slug>, StoreError>;
 }
 
-/// Stores destinations. A destination of another scope is not found.
+/// Stores destinations. A lookup in a scope does not find destinations of other scopes.
 #[async_trait]
 pub trait DestinationStore: Send + Sync {
-    /// Finds a destination of the scope `at`.
+    /// Finds a destination within the scope `at`.
     async fn find(
         &self,
         scope: TenantScope,
@@ -124,9 +124,9 @@ pub trait DestinationStore: Send + Sync {
         at: DestinationScope,
         page: PageRequest,
     ) -> Result<Page<Destination>, StoreError>;
-    /// Stores a new destination. Fails with `Stale` if the scope has
-    /// [`MAX_DESTINATIONS`](super::destination::MAX_DESTINATIONS) already. Concurrent creations can
-    /// exceed the limit by their number.
+    /// Stores a new destination. Fails with `Stale` if the scope already has
+    /// [`MAX_DESTINATIONS`](super::destination::MAX_DESTINATIONS). Concurrent creations can exceed this limit
+    /// slightly.
     async fn commit_new(
         &self,
         scope: TenantScope,
@@ -135,9 +135,11 @@ pub trait DestinationStore: Send + Sync {
     ) -> Result<(), CommitError>;
     /// Stores a changed destination.
     async fn commit_change(&self, scope: TenantScope, change: Change<Destination>) -> Result<(), CommitError>;
-    /// Records that a test message was sent to a destination. Fails with `Stale` if it does not exist.
+    /// Records that a test message was sent to a destination. Fails with `Stale` if the destination does not
+    /// exist.
     async fn commit_test(&self, scope: TenantScope, id: DestinationId, fact: Fact) -> Result<(), CommitError>;
-    /// Deletes a destination at a revision. Fails with `Stale` if it has another one, or does not exist.
+    /// Deletes a destination at a revision. Fails with `Stale` if the destination has another revision or does not
+    /// exist.
     async fn commit_deletion(
         &self,
         scope: TenantScope,
@@ -147,27 +149,27 @@ pub trait DestinationStore: Send + Sync {
     ) -> Result<(), CommitError>;
 }
 
-/// The filters of delivery health.
+/// The filters for the list of deliveries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeliveryFilter {
-    /// Only deliveries about facts of this workspace.
+    /// Include only deliveries about facts of this workspace.
     pub workspace: Option<WorkspaceId>,
-    /// Only this status.
+    /// Include only deliveries with this status.
     pub status: Option<DeliveryStatus>,
-    /// Only this destination.
+    /// Include only deliveries to this destination.
     pub destination: Option<DestinationId>,
 }
 
-/// Stores deliveries, for people who watch them.
+/// Reads deliveries and retries them, for the people who monitor them.
 #[async_trait]
 pub trait DeliveryStore: Send + Sync {
-    /// Finds a delivery, with the position of its fact.
+    /// Finds a delivery, with the resource position of its fact.
     async fn find(
         &self,
         scope: TenantScope,
         id: DeliveryId,
     ) -> Result<Option<(Delivery, ResourcePosition)>, StoreError>;
-    /// Lists deliveries, newest first. `visible_scopes` restricts the list to its scopes.
+    /// Lists deliveries, newest first. `visible_scopes` restricts the list to the scopes that the caller can see.
     async fn list(
         &self,
         scope: TenantScope,
@@ -175,7 +177,8 @@ pub trait DeliveryStore: Send + Sync {
         visible_scopes: Option<&VisibleScopes>,
         page: PageRequest,
     ) -> Result<Page<Delivery>, StoreError>;
-    /// Returns a failed delivery to the outbox, under the present settings of its tenant and its destination.
+    /// Returns a failed delivery to the outbox. The current settings of its tenant and destination then apply to
+    /// it.
     async fn commit_retry(
         &self,
         scope: TenantScope,
@@ -184,31 +187,31 @@ pub trait DeliveryStore: Send + Sync {
     ) -> Result<(), CommitError>;
 }
 
-/// What a sender claims.
+/// The request of a sender to claim deliveries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeliveryClaim {
-    /// Identifies the claim.
+    /// The identifier of the claim.
     pub claim_id: Uuid,
-    /// The maximum number of deliveries.
+    /// The maximum number of deliveries to claim.
     pub limit: u32,
-    /// The maximum number of deliveries of one lane, those in progress included.
+    /// The maximum number of deliveries in one lane, including those that are already in progress.
     pub per_lane: u32,
-    /// The number of deliveries in progress by lane.
+    /// The number of deliveries in progress, by lane.
     pub in_progress: Vec<(Uuid, u32)>,
-    /// The maximum number of lanes of one tenant.
+    /// The maximum number of lanes in which deliveries of one tenant are claimed.
     pub lanes_per_tenant: u32,
-    /// The tenants that have their share of the sender; none of their deliveries is claimed.
+    /// The tenants that have used their share of the sender; their deliveries are not claimed.
     pub busy_tenants: Vec<TenantId>,
-    /// The time after which another sender may claim the deliveries again.
+    /// The time after which another sender may claim the deliveries.
     pub lease: Duration,
 }
 
-/// A claimed delivery.
+/// A delivery that a sender has claimed, with everything that is needed to send it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ClaimedDelivery {
-    /// The claim.
+    /// The identifier of the claim.
     pub claim_id: Uuid,
-    /// The lane: deliveries of one lane have one receiver.
+    /// The lane of the delivery. All deliveries of a lane have the same receiver.
     pub lane: Uuid,
     /// The number of this attempt, from 1.
     pub attempt: u32,
@@ -221,41 +224,44 @@ pub struct ClaimedDelivery {
 pub struct ClaimResult {
     /// The deliveries to send.
     pub deliveries: Vec<ClaimedDelivery>,
-    /// The number of due deliveries that became suppressed or cancelled, or are not readable by this version.
+    /// The number of due deliveries that were suppressed, were cancelled, or cannot be read by this version of the
+    /// server.
     pub passed_over: usize,
 }
 
-/// How an attempt ended.
+/// The outcome of a delivery attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttemptOutcome {
-    /// The receiver accepted the message, with this status.
+    /// The receiver accepted the message. Contains the status of the response, if any.
     Sent(Option<u16>),
-    /// The attempt failed, and another one follows after the delay.
+    /// The attempt failed, and the next attempt follows after this delay.
     Retry(SendFailure, Duration),
-    /// The attempt failed, and no other one follows.
+    /// The attempt failed, and no further attempt follows.
     Failed(SendFailure),
 }
 
-/// The outbox, for senders.
+/// The outbox: deliveries that wait for a sender.
 #[async_trait]
 pub trait OutboxStore: Send + Sync {
-    /// Claims due deliveries of all tenants. Deliveries whose tenant's setting or destination went off since they were
-    /// decided become suppressed or cancelled instead. A delivery whose lease has ended is claimed again.
+    /// Claims due deliveries of all tenants. A due delivery is suppressed or cancelled instead if a setting of its
+    /// tenant or its destination was turned off after the decision. Deliveries with an expired lease are claimed
+    /// again.
     async fn claim(&self, claim: &DeliveryClaim) -> Result<ClaimResult, StoreError>;
-    /// Stores the outcome of an attempt. Nothing changes if the claim was lost.
+    /// Stores the outcome of an attempt. If another sender has claimed the delivery meanwhile, nothing is stored.
     async fn finish(&self, claimed: &ClaimedDelivery, outcome: AttemptOutcome) -> Result<(), StoreError>;
-    /// Returns deliveries that were claimed and not sent, each with its tenant and claim, as if the claim had not happened.
+    /// Returns claimed deliveries that were not sent, as if they had not been claimed. Each is given with its
+    /// tenant and claim.
     async fn release(&self, claimed: &[(TenantId, DeliveryId, Uuid)]) -> Result<(), StoreError>;
 }
 
 /// Stores notification profiles.
 #[async_trait]
 pub trait ProfileStore: Send + Sync {
-    /// The profile of a person, if it set one.
+    /// Finds the profile of a person; `None` if the person set none.
     async fn find(&self, scope: TenantScope, principal: &ActorRef) -> Result<Option<NotificationProfile>, StoreError>;
-    /// The profiles of these people; those without one are left out.
+    /// Finds the profiles of these people. People without a profile are absent from the result.
     async fn find_many(&self, scope: TenantScope, people: &[ActorRef]) -> Result<Vec<NotificationProfile>, StoreError>;
-    /// Stores a profile.
+    /// Stores the changed profile of a person.
     async fn commit(&self, scope: TenantScope, change: Change<NotificationProfile>) -> Result<(), CommitError>;
 }
 
@@ -273,21 +279,21 @@ pub trait AnnouncementStore: Send + Sync {
     ) -> Result<(), CommitError>;
 }
 
-/// The filters of the records of notifications that were not delivered.
+/// The filters for the records of suppressed notifications.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SuppressedFilter {
-    /// Only records about facts of this workspace.
+    /// Include only records about facts of this workspace.
     pub workspace: Option<WorkspaceId>,
-    /// Only records of this recipient.
+    /// Include only records for this recipient.
     pub recipient: Option<ActorRef>,
-    /// Only records about this fact.
+    /// Include only records about this fact.
     pub source_event: Option<FactId>,
 }
 
-/// Reads the records of notifications that were not delivered.
+/// Reads the records of suppressed notifications.
 #[async_trait]
 pub trait SuppressedDecisionStore: Send + Sync {
-    /// Lists the records, newest first. `visible_scopes` restricts the list to its scopes.
+    /// Lists the records, newest first. `visible_scopes` restricts the list to the scopes that the caller can see.
     async fn list(
         &self,
         scope: TenantScope,
@@ -297,64 +303,65 @@ pub trait SuppressedDecisionStore: Send + Sync {
     ) -> Result<Page<SuppressedDecision>, StoreError>;
 }
 
-/// The next facts of a tenant's log.
+/// The next facts of a tenant's audit log to project.
 #[derive(Clone, Debug)]
 pub struct FactBatch {
-    /// The number of facts that were projected before.
+    /// The number of facts that were projected before this batch.
     pub position: u64,
-    /// The number of projected facts after this batch.
+    /// The number of projected facts once this batch is committed.
     pub end: u64,
-    /// The time of the database, by which windows of digests begin and end.
+    /// The time of the database, which selects the windows of digests.
     pub at: Timestamp,
-    /// How often a setting of the tenant went off. A digest holds notifications of one generation.
+    /// The generation of the tenant's settings, which increments when a setting is turned off. A digest contains
+    /// notifications of one generation only.
     pub generation: u64,
-    /// When the tenant's settings were turned on.
+    /// The times at which the settings of the tenant were turned on.
     pub turned_on: SettingsTurnedOnAt,
-    /// The facts of the batch that carry categories, in the order of the log, each with its subject.
+    /// The facts of the batch that have categories, in log order, each with its subject.
     pub facts: Vec<(NotifiableFact, SubjectContext)>,
 }
 
-/// A role of a principal.
+/// A role that a principal holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HeldRole {
-    /// The principal.
+    /// The principal that holds the role.
     pub principal: ActorRef,
-    /// The role.
+    /// The held role.
     pub role: Role,
-    /// The scope in which it applies.
+    /// The scope in which the role applies.
     pub scope: GrantScope,
 }
 
-/// The roles of the people whom the facts of a batch can concern.
+/// The roles of all people whom the facts of a batch can concern.
 #[derive(Clone, Debug, Default)]
 pub struct HeldRoles {
-    /// The roles.
+    /// The roles of these people.
     pub roles: Vec<HeldRole>,
-    /// Those of the named people who never held a role anywhere.
+    /// The named people who never held any role.
     pub never_bound: Vec<ActorRef>,
 }
 
-/// Reads facts for the projector, and commits what it decides.
+/// Reads facts for the projector, and commits the projector's decisions.
 #[async_trait]
 pub trait ProjectionStore: Send + Sync {
-    /// The tenants after `after` whose log has facts that were not projected, in the order of their identifiers, at most
-    /// `limit`.
+    /// Lists the tenants whose log has unprojected facts, in the order of their identifiers. The list starts after
+    /// `after` and has at most `limit` tenants.
     async fn tenants_with_unprojected_facts(
         &self,
         after: Option<TenantId>,
         limit: usize,
     ) -> Result<Vec<TenantId>, StoreError>;
-    /// The next facts of a tenant's log, at most `limit`, and none if it has no further ones.
+    /// Loads at most `limit` next facts of a tenant's log; `None` if there are no further facts.
     async fn next_batch(&self, scope: TenantScope, limit: u32) -> Result<Option<FactBatch>, StoreError>;
-    /// The roles that apply in any of these positions, and all roles of the named people.
+    /// Loads the roles that apply in any of these resource positions, and all roles of the named people.
     async fn held_roles(
         &self,
         scope: TenantScope,
         positions: &[ResourcePosition],
         people: &[ActorRef],
     ) -> Result<HeldRoles, StoreError>;
-    /// The preferences of the named people in the global scope, in these workspaces, for these workloads and, of these
-    /// workloads, for these environments.
+    /// Loads the preferences of the named people. The scopes are the global scope, these workspaces, these
+    /// workloads, and the combinations of these workloads and environments.
     async fn preferences(
         &self,
         scope: TenantScope,
@@ -363,29 +370,29 @@ pub trait ProjectionStore: Send + Sync {
         workloads: &[WorkloadId],
         environments: &[&str],
     ) -> Result<Vec<PreferenceSet>, StoreError>;
-    /// The enabled destinations of the organization and of these workspaces.
+    /// Loads the enabled destinations of the organization and of these workspaces.
     async fn destinations(
         &self,
         scope: TenantScope,
         workspaces: &[WorkspaceId],
     ) -> Result<Vec<ActiveDestination>, StoreError>;
-    /// Those of these people who have a verified e-mail address.
+    /// Returns those of the given people who have a verified e-mail address.
     async fn people_with_mailbox(
         &self,
         scope: TenantScope,
         people: &[ActorRef],
     ) -> Result<HashSet<ActorRef>, StoreError>;
-    /// The numbers of deliveries that these people were queued one by one since a moment.
+    /// Counts the individual deliveries that were queued for these people since a time.
     async fn count_recent_single_deliveries(
         &self,
         scope: TenantScope,
         people: &[ActorRef],
         since: Timestamp,
     ) -> Result<HashMap<BurstKey, u32>, StoreError>;
-    /// Writes the rows of a batch and moves the position over `positions`, all or nothing. Rows that exist stay as
-    /// they are. Returns the number of new notifications. `decided` is the time and the generation of the batch. Fails with
-    /// `Stale` if another projector moved the position, a setting of the tenant went off since, or the batch is half a
-    /// minute old, because its digests could be due.
+    /// Writes the rows of a batch and advances the projector's position over `positions`, atomically. Existing
+    /// rows remain unchanged. Returns the number of new notifications. `decided` is the time and the generation of
+    /// the batch. Fails with `Stale` if another projector advanced the position or a setting was turned off. The
+    /// same applies if the batch is half a minute old, because its digests could be due.
     async fn commit_batch(
         &self,
         scope: TenantScope,

@@ -1,5 +1,5 @@
-//! Preferences: which channels a person gets a category on, and which scope decided. Pure functions; the explainer and
-//! the projector use the same ones.
+//! Preferences: the channels on which a person receives a category, and the scope that decides. These are pure
+//! functions, which both the projector and the explanation of preferences use.
 
 use crate::{
     access::{ActorRef, Role, Roles},
@@ -14,21 +14,21 @@ use crate::{
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// The number of pairs of category and channel.
+/// The number of pairs of a category and a channel.
 pub const CATEGORY_CHANNEL_PAIRS: usize = FactCategory::ALL.len() * Channel::ALL.len();
-/// The number of default settings: one for each role and pair.
+/// The maximum number of default settings: one for each role, category and channel.
 pub const MAX_DEFAULTS: usize = Role::ALL.len() * CATEGORY_CHANNEL_PAIRS;
 
-/// A scope in which a person sets preferences. A deeper scope decides before a wider one.
+/// The scope of a person's preferences. A narrower scope takes precedence over a wider scope.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PreferenceScope {
-    /// Everywhere in the tenant.
+    /// All notifications of the tenant.
     Global,
-    /// In one workspace.
+    /// Notifications about one workspace.
     Workspace(WorkspaceId),
-    /// For one workload.
+    /// Notifications about one workload.
     Project(WorkloadId),
-    /// For one workload in one environment.
+    /// Notifications about one workload in one environment.
     Environment(WorkloadId, Slug),
 }
 
@@ -48,7 +48,7 @@ impl PreferenceScope {
         }
     }
 
-    /// The workspace or the workload of the scope, and its environment.
+    /// The identifier of the workspace or workload, and the name of the environment, if the scope has them.
     #[must_use]
     pub fn reference(&self) -> (Option<uuid::Uuid>, Option<&str>) {
         match self {
@@ -69,25 +69,25 @@ impl PreferenceScope {
     }
 }
 
-/// What decided about a channel.
+/// The source of the setting that decides about a channel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DecidingScope {
-    /// The preference for the workload in the environment.
+    /// A preference for the workload in the environment.
     Environment,
-    /// The preference for the workload.
+    /// A preference for the workload.
     Project,
-    /// The preference in the workspace.
+    /// A preference for the workspace.
     Workspace,
-    /// The preference everywhere.
+    /// A preference for the whole tenant.
     Global,
-    /// The default of a role of the recipient.
+    /// A default setting for one of the recipient's roles.
     DefaultProfile,
-    /// The built-in fallback.
+    /// The built-in fallback, in the absence of any setting.
     Fallback,
 }
 
 impl DecidingScope {
-    /// Every scope, the deepest first.
+    /// Every source, in order of precedence.
     pub const ALL: [Self; 6] =
         [Self::Environment, Self::Project, Self::Workspace, Self::Global, Self::DefaultProfile, Self::Fallback];
 
@@ -111,77 +111,77 @@ impl DecidingScope {
     }
 }
 
-/// A setting for a category on a channel.
+/// A person's setting for a category on a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Preference {
-    /// The category.
+    /// The category of notifications.
     pub category: FactCategory,
-    /// The channel.
+    /// The channel to which the setting applies.
     pub channel: Channel,
-    /// On or off.
+    /// Whether the category is delivered on the channel.
     pub enabled: bool,
 }
 
 /// A default setting for the holders of a role.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DefaultPreference {
-    /// The role.
+    /// The role whose holders the setting applies to.
     pub role: Role,
-    /// The setting.
+    /// The default setting.
     pub preference: Preference,
 }
 
-/// The explicit settings of a person in one scope.
+/// The explicit preferences of a person in one scope.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PreferenceSet(pub(crate) PreferenceSetRecord);
 
 /// The fields of [`PreferenceSet`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PreferenceSetRecord {
-    /// Its identifier, the subject of its facts.
+    /// The identifier of the set, which is the subject of its facts.
     pub preference_set_id: PreferenceSetId,
-    /// The person.
+    /// The person to whom the preferences belong.
     pub principal: ActorRef,
-    /// The scope.
+    /// The scope in which the preferences apply.
     pub scope: PreferenceScope,
-    /// The settings. A pair without one inherits.
+    /// The settings by category and channel. A pair without an entry is decided by wider scopes.
     pub settings: BTreeMap<(FactCategory, Channel), bool>,
-    /// When they last changed.
+    /// The time of the last change.
     pub updated_at: Timestamp,
-    /// Increments with each change.
+    /// The change counter, which increments with each change.
     pub revision: Revision,
 }
 
 aggregate!(PreferenceSet, PreferenceSetRecord);
 
-/// The default settings of a tenant's roles.
+/// The default settings of all roles of a tenant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DefaultProfiles(pub(crate) DefaultProfilesRecord);
 
 /// The fields of [`DefaultProfiles`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DefaultProfilesRecord {
-    /// The settings.
+    /// The settings by role, category and channel.
     pub settings: BTreeMap<(Role, FactCategory, Channel), bool>,
-    /// When they last changed.
+    /// The time of the last change.
     pub updated_at: Timestamp,
-    /// The actor that last changed them.
+    /// The actor of the last change.
     pub updated_by: ActorRef,
-    /// Increments with each change.
+    /// The change counter, which increments with each change.
     pub revision: Revision,
 }
 
 aggregate!(DefaultProfiles, DefaultProfilesRecord);
 
-/// A list sets the same pair twice.
+/// A request sets the same category and channel twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("each category and channel occurs once")]
 pub struct RepeatedPreference {
-    /// The position of the second entry.
+    /// The position of the repeated entry in the request.
     pub position: usize,
 }
 
-/// The position of the first key that occurs before.
+/// Refuses a list with a repeated key; the error contains the position of the repetition.
 fn check_distinct<K: Ord>(keys: impl Iterator<Item = K>) -> Result<(), RepeatedPreference> {
     let mut seen = std::collections::BTreeSet::new();
     for (position, key) in keys.enumerate() {
@@ -193,11 +193,11 @@ fn check_distinct<K: Ord>(keys: impl Iterator<Item = K>) -> Result<(), RepeatedP
 }
 
 impl PreferenceSet {
-    /// Sets preferences in a scope; `before` holds the earlier ones. Settings that are not named stay as they are, and no
-    /// setting returns to inherit. `None` if nothing changes.
+    /// Sets preferences in a scope. `before` contains the earlier preferences. Settings that the request does not
+    /// name remain unchanged, and a setting cannot be removed. `None` if nothing changes.
     ///
     /// # Errors
-    /// When a pair occurs twice.
+    /// If a pair of category and channel occurs twice.
     pub fn upsert(
         new_id: PreferenceSetId,
         before: Option<&Self>,
@@ -242,17 +242,17 @@ impl PreferenceSet {
         }))
     }
 
-    /// The settings, by category and channel.
+    /// The settings as a list, ordered by category and channel.
     pub fn preferences(&self) -> impl Iterator<Item = Preference> {
         self.settings.iter().map(|(&(category, channel), &enabled)| Preference { category, channel, enabled })
     }
 }
 
 impl DefaultProfiles {
-    /// Sets default settings of roles; `before` holds the earlier ones. `None` if nothing changes.
+    /// Sets default settings of roles. `before` contains the earlier settings. `None` if nothing changes.
     ///
     /// # Errors
-    /// When a role sets a pair twice.
+    /// If a role, category and channel occur twice.
     pub fn upsert(
         tenant: TenantId,
         before: Option<&Self>,
@@ -286,7 +286,7 @@ impl DefaultProfiles {
         }))
     }
 
-    /// The settings, by role, category and channel.
+    /// The settings as a list, ordered by role, category and channel.
     pub fn defaults(&self) -> impl Iterator<Item = DefaultPreference> {
         self.settings.iter().map(|(&(role, category, channel), &enabled)| DefaultPreference {
             role,
@@ -294,46 +294,48 @@ impl DefaultProfiles {
         })
     }
 
-    /// What the roles of a recipient say: where they disagree, any `on` wins. `None` if they say nothing.
+    /// The default setting for a recipient with these roles. If the roles disagree, the channel is on; `None` if
+    /// no role has a setting.
     fn opinion(&self, roles: Roles, category: FactCategory, channel: Channel) -> Option<bool> {
         let opinions = roles.iter().filter_map(|role| self.settings.get(&(role, category, channel)).copied());
         opinions.reduce(|some, other| some || other)
     }
 }
 
-/// Everything that decides which channels a recipient gets a fact on.
+/// All settings that decide on which channels a recipient receives a fact.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PreferenceLayers<'p> {
     /// The recipient's preferences for the workload in the environment.
     pub environment: Option<&'p PreferenceSet>,
-    /// Those for the workload.
+    /// The recipient's preferences for the workload.
     pub project: Option<&'p PreferenceSet>,
-    /// Those in the workspace.
+    /// The recipient's preferences for the workspace.
     pub workspace: Option<&'p PreferenceSet>,
-    /// Those everywhere.
+    /// The recipient's preferences for the whole tenant.
     pub global: Option<&'p PreferenceSet>,
-    /// The defaults of the tenant's roles.
+    /// The default settings of the tenant's roles.
     pub profiles: Option<&'p DefaultProfiles>,
-    /// The recipient's roles in the context.
+    /// The recipient's roles in the resource position of the fact.
     pub roles: Roles,
 }
 
-/// The effective setting of one channel, and what decided it.
+/// The effective setting of a channel, and the source of the setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EffectivePreference {
-    /// The channel.
+    /// The channel to which the setting applies.
     pub channel: Channel,
-    /// On or off.
+    /// Whether the category is delivered on the channel.
     pub enabled: bool,
-    /// What decided.
+    /// The source of the setting.
     pub scope: DecidingScope,
-    /// The revision of the settings that decided; `None` for the fallback.
+    /// The revision of the settings that decided; `None` if the fallback decided.
     pub revision: Option<Revision>,
 }
 
 impl PreferenceLayers<'_> {
-    /// The effective setting of a channel: the deepest explicit preference, else the default of the recipient's roles,
-    /// else the fallback. Without the advanced tier, preferences of workloads and environments do not count.
+    /// The effective setting of a channel. The narrowest explicit preference decides, otherwise the default of the
+    /// recipient's roles, otherwise the fallback. Without the advanced tier, preferences for workloads and
+    /// environments have no effect.
     #[must_use]
     pub fn effective(&self, category: FactCategory, channel: Channel, tier: Tier) -> EffectivePreference {
         let deep = match tier {
@@ -369,8 +371,9 @@ impl PreferenceLayers<'_> {
         Channel::ALL.map(|channel| self.effective(category, channel, tier))
     }
 
-    /// Whether and how a fact of a category is delivered. A channel counts as delivering only if `has_receiver` knows a
-    /// receiver for it, such as a destination or a mailbox.
+    /// Decides whether and on which channels a fact of a category is delivered. `has_receiver` tells whether a
+    /// channel has a receiver for the fact, such as a destination or a mailbox. At least one enabled channel must
+    /// have a receiver.
     #[must_use]
     pub fn delivery(
         &self,
@@ -391,10 +394,12 @@ impl PreferenceLayers<'_> {
         let with_tier = self.explain(category, Tier::Advanced);
         let lost = with_tier.iter().find(|one| one.enabled && !on.contains(&one.channel));
         let (reason, decisive) = match lost {
-            // A stored preference of a workload or an environment would deliver, and does not count.
+            // A stored preference for a workload or an environment would enable a channel, but has no effect
+            // without the tier.
             Some(lost) => (ReasonCode::CapabilityDisabled, *lost),
             None => {
-                // The inbox always has a receiver and its fallback is on, so an explicit setting turned it off.
+                // The inbox always has a receiver and is on by default. Therefore an explicit setting turned the
+                // inbox off.
                 let inbox = self.effective(category, Channel::Portal, tier);
                 let reason = if inbox.scope == DecidingScope::DefaultProfile {
                     ReasonCode::DefaultProfileOff
@@ -413,46 +418,46 @@ impl PreferenceLayers<'_> {
 /// The notification settings of a tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Switches {
-    /// No fact produces notifications.
+    /// Facts cause no notifications.
     Disabled,
-    /// Facts produce notifications, in this tier.
+    /// Facts cause notifications, according to this tier.
     Enabled(Tier),
 }
 
-/// Whether and how a fact reaches a recipient in one category.
+/// Whether and on which channels a recipient receives a fact in one category.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DeliveryDecision {
-    /// On these channels, at least one of which has a receiver.
+    /// The recipient receives the fact on these channels. At least one of the channels has a receiver.
     Channels(Vec<Channel>),
-    /// On none.
+    /// The recipient does not receive the fact.
     Suppressed(Suppression),
 }
 
-/// Why a recipient gets a category on no channel.
+/// The reason why a recipient does not receive a fact in a category.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suppression {
-    /// The reason.
+    /// The code of the reason.
     pub reason: ReasonCode,
-    /// What decided; `None` if a setting of the tenant did.
+    /// The source of the deciding setting; `None` if a setting of the tenant decided.
     pub scope: Option<DecidingScope>,
     /// The revision of the settings that decided.
     pub revision: Option<Revision>,
-    /// The channel whose setting decided; `None` if a setting of the tenant did.
+    /// The channel whose setting decided; `None` if a setting of the tenant decided.
     pub channel: Option<Channel>,
-    /// The channels that are on and have no receiver.
+    /// The channels that are enabled but have no receiver.
     pub unreachable: Vec<Channel>,
 }
 
-/// The reason why a notification was not delivered.
+/// The reason why a notification was suppressed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ReasonCode {
-    /// The recipient turned the inbox off for the category, and no other channel that is on has a receiver.
+    /// The recipient turned the inbox off for the category, and no other enabled channel has a receiver.
     PreferenceOff,
-    /// The default of the recipient's roles turned the inbox off, and no other channel that is on has a receiver.
+    /// The default of the recipient's roles turned the inbox off, and no other enabled channel has a receiver.
     DefaultProfileOff,
-    /// The tenant's notifications are off.
+    /// The notifications of the tenant are turned off.
     NotificationsDisabled,
-    /// Only a preference that requires the advanced tier would deliver it, and the tier is off.
+    /// Only a preference that requires the advanced tier enables a channel, and the tier is off.
     CapabilityDisabled,
 }
 

@@ -1,4 +1,4 @@
-//! Notification profiles: how a person is reached outside the inbox.
+//! Notification profiles: how to reach a person outside the inbox.
 
 use crate::{
     access::ActorRef,
@@ -13,22 +13,22 @@ use crate::{
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// How a person is reached.
+/// The settings with which a person is reached outside the inbox.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NotificationProfile(pub(crate) NotificationProfileRecord);
 
 /// The fields of [`NotificationProfile`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NotificationProfileRecord {
-    /// Its identifier.
+    /// The identifier of the profile.
     pub profile_id: NotificationProfileId,
-    /// The person.
+    /// The person to whom the profile belongs.
     pub principal: ActorRef,
-    /// The settings.
+    /// The settings of the person.
     pub settings: ProfileSettings,
-    /// When it last changed.
+    /// The time of the last change.
     pub updated_at: Timestamp,
-    /// Increments with each change.
+    /// The change counter, which increments with each change.
     pub revision: Revision,
 }
 
@@ -37,15 +37,15 @@ aggregate!(NotificationProfile, NotificationProfileRecord);
 /// The settings of a profile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProfileSettings {
-    /// The time zone of digests.
+    /// The time zone in which the windows of digests start.
     pub zone: Zone,
-    /// The frequency of digests; a category without an entry is sent at once.
+    /// The frequency of digests by category. Notifications of a category without an entry are sent immediately.
     pub digest: BTreeMap<FactCategory, DigestFrequency>,
-    /// The reference to the address of the person's chat.
+    /// The reference to the secret address of the person's own chat.
     pub chat_secret_ref: Option<String>,
 }
 
-/// The reason why a profile is refused.
+/// The chat's secret reference has an invalid form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a secret reference has the form `env:NAME`, `file:name` or `vault:path#key`")]
 pub struct InvalidChatSecret;
@@ -54,7 +54,7 @@ impl NotificationProfile {
     /// Replaces the profile of a person; `None` if nothing changes.
     ///
     /// # Errors
-    /// When the secret reference has another form.
+    /// If the secret reference has an invalid form.
     pub fn replace(
         tenant: TenantId,
         profile_id: NotificationProfileId,
@@ -92,14 +92,14 @@ impl NotificationProfile {
 }
 
 impl Default for ProfileSettings {
-    /// Each notification at once.
+    /// The settings of a person without a profile: UTC, no digests, and no chat.
     fn default() -> Self {
         Self { zone: Zone::utc(), digest: BTreeMap::new(), chat_secret_ref: None }
     }
 }
 
 impl ProfileSettings {
-    /// The frequency of a category.
+    /// The digest frequency of a category.
     #[must_use]
     pub fn frequency(&self, category: FactCategory) -> DigestFrequency {
         self.digest.get(&category).copied().unwrap_or(DigestFrequency::Off)

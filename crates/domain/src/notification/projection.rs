@@ -1,4 +1,5 @@
-//! From a fact to its notifications: a pure function of the fact, its subject, the people and their preferences.
+//! Derives the notifications of a fact: a pure function of the fact, its subject, the people and their
+//! preferences.
 
 mod suppression;
 mod tenant_settings;
@@ -34,100 +35,100 @@ use std::collections::{HashMap, HashSet};
 use suppression::suppressed_decision;
 use uuid::Uuid;
 
-/// The actor of the facts that the projector writes.
+/// The system actor of the facts that the projector writes.
 pub const ACTOR: &str = "notifier";
-/// Milliseconds of an hour, in which denials of unidentified callers collapse.
+/// The length of an hour in milliseconds. Denials of unidentified callers within an hour collapse into one event.
 const HOUR_MILLIS: u64 = 60 * 60 * 1_000;
 
-/// A sequenced fact with categories.
+/// A fact of the audit log that has categories, with its index in the log.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NotifiableFact {
-    /// Its index in the tenant's log.
+    /// The index of the fact in the tenant's audit log.
     pub index: u64,
-    /// Its identifier.
+    /// The identifier of the fact.
     pub fact_id: FactId,
     /// The kind of event.
     pub kind: FactKind,
     /// The type of the affected resource.
     pub subject_kind: String,
-    /// The affected resource.
+    /// The identifier of the affected resource.
     pub subject_id: Uuid,
-    /// The workspace, if any.
+    /// The workspace of the fact, if any.
     pub workspace_id: Option<WorkspaceId>,
-    /// The actor.
+    /// The actor that caused the fact.
     pub actor: ActorRef,
-    /// The request.
+    /// The request that caused the fact.
     pub request_id: RequestId,
-    /// The time.
+    /// The time at which the fact occurred.
     pub occurred_at: Timestamp,
-    /// The categories, at least one.
+    /// The categories of the fact; at least one.
     pub categories: Vec<FactCategory>,
-    /// Further codes and digests.
+    /// The codes and digests of the fact.
     pub detail: Map<String, Value>,
 }
 
-/// What is known about the subject of a fact at the time of the projection.
+/// The data about the subject of a fact that the projector reads, as of the projection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SubjectContext {
-    /// The slug of the workload or the asset.
+    /// The slug of the subject's workload or asset.
     pub name: Option<String>,
-    /// The owner, if it is a person.
+    /// The owner of the subject, if the owner is a person.
     pub owner: Option<ActorRef>,
-    /// The people who presented the group of the owner at their last sign-in, if the owner is a team.
+    /// The people in the team that owns the subject: those whose last sign-in presented the owner's group.
     pub owner_team: Vec<ActorRef>,
-    /// The submitter, if the subject is a run.
+    /// The submitter of the run, if the subject is a run.
     pub submitter: Option<ActorRef>,
-    /// The author, if the subject is a release.
+    /// The author of the release, if the subject is a release.
     pub author: Option<ActorRef>,
-    /// The workload, if any.
+    /// The workload of the subject, if any.
     pub workload_id: Option<WorkloadId>,
-    /// The environment, if any.
+    /// The environment of the subject, if any.
     pub environment: Option<String>,
-    /// The position, in which rights and roles count.
+    /// The resource position for which the permissions and roles of people are evaluated.
     pub position: ResourcePosition,
-    /// The announcement, if the subject is one.
+    /// The announcement, if the subject is an announcement.
     pub announcement: Option<AnnouncementContext>,
 }
 
 /// The text and the audience of an announcement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AnnouncementContext {
-    /// One line.
+    /// The title, which is one line of text.
     pub title: String,
-    /// The text.
+    /// The text of the announcement.
     pub body: String,
-    /// The roles of the audience; empty for any.
+    /// The roles of the audience; empty for any role.
     pub roles: Vec<Role>,
-    /// The people of the audience, at most one more than [`super::recipient::MAX_RECIPIENTS`].
+    /// The people of the audience. The list is cut one entry above [`super::recipient::MAX_RECIPIENTS`].
     pub audience: Vec<ActorRef>,
 }
 
-/// The preferences of the recipients of a batch.
+/// The preferences and addresses of the recipients of a batch.
 #[derive(Clone, Debug)]
 pub struct RecipientPreferences {
-    /// The preferences that can decide about a fact of the batch, by person.
+    /// The preference sets that can decide about a fact of the batch, by person.
     pub sets: HashMap<ActorRef, Vec<PreferenceSet>>,
-    /// The defaults of the tenant's roles.
+    /// The default profiles of the tenant's roles.
     pub profiles: Option<DefaultProfiles>,
-    /// The tenant's settings.
+    /// The current notification settings of the tenant.
     pub switches: Switches,
-    /// When they were turned on.
+    /// The times at which these settings were turned on.
     pub turned_on: SettingsTurnedOnAt,
-    /// The tenant.
+    /// The tenant of the batch.
     pub tenant: TenantId,
-    /// How often a setting of the tenant went off.
+    /// The generation of the settings, which increments when a setting is turned off.
     pub generation: u64,
     /// The destinations that facts of the batch can reach.
     pub destinations: Vec<ActiveDestination>,
-    /// How people are reached, as far as they chose it.
+    /// The profiles of the people who have one.
     pub people: HashMap<ActorRef, ProfileSettings>,
-    /// The people with a verified e-mail address, of those whose inbox is off for some category. A fact reaches all
-    /// others in any case.
+    /// The people with a verified e-mail address. Only people who may have turned the inbox off are looked up,
+    /// because the inbox reaches all others.
     pub mailboxes: HashSet<ActorRef>,
 }
 
 impl RecipientPreferences {
-    /// Whether the recipient has the inbox off for some category, by its own preferences or by the default of a role.
+    /// Whether a preference of the recipient or a default of any role turns the inbox off for some category.
     #[must_use]
     pub fn may_turn_inbox_off(&self, recipient: &ActorRef) -> bool {
         let by_default = |profiles: &DefaultProfiles| {
@@ -140,7 +141,7 @@ impl RecipientPreferences {
             || self.sets.get(recipient).is_some_and(|sets| sets.iter().any(in_set))
     }
 
-    /// How the recipient is reached in this tier; `None` below the advanced one, in which profiles do not count.
+    /// The recipient's profile; `None` without the advanced tier, in which alone profiles have an effect.
     fn profile(&self, recipient: &ActorRef, switches: Switches) -> Option<&ProfileSettings> {
         match switches {
             Switches::Enabled(Tier::Advanced) => self.people.get(recipient),
@@ -148,7 +149,7 @@ impl RecipientPreferences {
         }
     }
 
-    /// Whether a message about a fact finds a receiver on a channel.
+    /// Whether a channel has a receiver for a fact and a recipient.
     fn has_receiver(
         &self,
         (fact, subject): (&NotifiableFact, &SubjectContext),
@@ -167,46 +168,46 @@ impl RecipientPreferences {
         let covers = |destination: &ActiveDestination| {
             destination.destination_type == channel && destination.covers(fact.workspace_id)
         };
-        // Announcements reach no destination.
+        // Announcements are never sent to destinations.
         is_own || (subject.announcement.is_none() && self.destinations.iter().any(covers))
     }
 }
 
-/// A notification, and the channels beside the inbox on which its recipient gets it.
+/// A notification, and the channels on which its recipient receives it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewNotification {
-    /// The notification.
+    /// The notification for the inbox.
     pub notification: Notification,
-    /// All channels, at least one.
+    /// All enabled channels; at least one.
     pub channels: Vec<Channel>,
-    /// The channels on which it is delivered in the standard tier too.
+    /// The channels that are also enabled in the standard tier.
     pub standard_channels: Vec<Channel>,
 }
 
 impl NewNotification {
-    /// Whether its recipient gets it on this channel in the advanced tier only. Announcements exist in that tier only.
+    /// Whether the delivery on this channel requires the advanced tier. Announcements always require it.
     fn requires_advanced_tier(&self, channel: Channel) -> bool {
         self.notification.event_kind == FactKind::AnnouncementMade.as_str()
             || !self.standard_channels.contains(&channel)
     }
 }
 
-/// What the projector writes for one fact.
+/// The rows that the projector writes for one or several facts.
 #[derive(Clone, Debug, Default)]
 pub struct Projection {
-    /// The notifications.
+    /// The notifications for the inboxes, with their channels.
     pub notifications: Vec<NewNotification>,
     /// The deliveries outside the inbox.
     pub deliveries: Vec<NewDelivery>,
-    /// The records of notifications that were not delivered, each with its fact.
+    /// The records of suppressed notifications, each with its fact.
     pub suppressed: Vec<(SuppressedDecision, Fact)>,
-    /// The number of people beyond the limit of recipients.
+    /// The number of people who were left out because of the limit of recipients.
     pub cut: usize,
 }
 
 impl Projection {
-    /// Adds what another fact produces. Facts that collapse into one event share the record of a suppressed notification,
-    /// which is written once.
+    /// Adds the projection of another fact. Facts that collapse into one event share the record of a suppressed
+    /// notification, so this record is added only once.
     pub fn append(&mut self, other: Self) {
         self.notifications.extend(other.notifications);
         self.deliveries.extend(other.deliveries);
@@ -220,7 +221,7 @@ impl Projection {
     }
 }
 
-/// The recipients of a fact; `None` if its kind concerns nobody.
+/// The recipients of a fact; `None` if notifications never report facts of its kind.
 #[must_use]
 pub fn recipients_of(
     fact: &NotifiableFact,
@@ -230,7 +231,8 @@ pub fn recipients_of(
     Some(recipients(fact, subject, &rule_for(fact.kind, &fact.categories)?, directory))
 }
 
-/// Decides what the projector writes for a fact. `at` is the time of the records' facts and chooses the windows of digests.
+/// Decides what the projector writes for a fact. `at` is the time of the written facts, and selects the windows of
+/// digests.
 #[must_use]
 pub fn project(
     fact: &NotifiableFact,
@@ -288,7 +290,7 @@ pub fn project(
             relevant.map(|(category, why)| suppressed_decision(event, fact, subject, &recipient, category, why, at)),
         );
     }
-    // An announcement is for the people of its audience, and not for everybody who reads a destination.
+    // An announcement is intended for the people of its audience, and not for all readers of a destination.
     if subject.announcement.is_none() {
         let shared = shared_deliveries(event, fact, &event_texts, &projection.notifications, &book.destinations);
         projection.deliveries.extend(shared);
@@ -296,7 +298,7 @@ pub fn project(
     projection
 }
 
-/// The texts of an event's notifications, with and without the name of its actor.
+/// The texts of an event's notifications in two variants: with and without the name of the actor.
 struct EventTexts {
     naming_actor: (String, String),
     without_actor: (String, String),
@@ -312,7 +314,7 @@ impl EventTexts {
         }
     }
 
-    /// The notification for a recipient, who may see the actor or not.
+    /// Creates the notification for a recipient. The text names the actor if the recipient may see the actor.
     fn notification(
         &self,
         notification_id: NotificationId,
@@ -343,14 +345,15 @@ impl EventTexts {
         })
     }
 
-    /// A notification for a shared destination, whose administrators chose its readers. It names the actor.
+    /// Creates the notification for a shared destination. It names the actor, because administrators chose the
+    /// readers.
     fn for_destination(&self, notification: &Notification) -> Notification {
         let (title, body) = self.naming_actor.clone();
         Notification(NotificationRecord { title, body, ..notification.0.clone() })
     }
 }
 
-/// One delivery for each destination of a channel that at least one recipient has on.
+/// Creates one delivery for each destination whose channel is enabled for at least one recipient.
 fn shared_deliveries(
     event: EventKey,
     fact: &NotifiableFact,
@@ -377,7 +380,8 @@ fn shared_deliveries(
     deliveries.collect()
 }
 
-/// The deliveries to the recipient's own addresses: its mailbox, and in the advanced tier its chat and its digests.
+/// Creates the deliveries to the recipient's own addresses: the mailbox and, in the advanced tier, the own chat
+/// and digests.
 fn personal_deliveries(
     event: EventKey,
     new: &NewNotification,
@@ -417,8 +421,9 @@ fn personal_deliveries(
     mailbox.into_iter().chain(chat).map(|channel| of_channel(*channel)).collect()
 }
 
-/// The delivery of an e-mail to a recipient without a verified address, whom no other channel reaches. It has failed
-/// already, because the record of the suppressed notification must stay true when the recipient gets an address.
+/// Creates the delivery of an e-mail to a recipient whom no channel reaches and who has no verified address. The
+/// delivery has already failed. It must not be sent when the recipient gets an address, because the notification
+/// is recorded as suppressed.
 fn mail_without_address(event: EventKey, new: &NewNotification) -> NewDelivery {
     let notification = new.notification.clone();
     NewDelivery {
@@ -433,8 +438,8 @@ fn mail_without_address(event: EventKey, new: &NewNotification) -> NewDelivery {
     }
 }
 
-/// The event of a fact. Denials of callers without an identity collapse to one event for each workload and hour, because
-/// anybody can cause them.
+/// The event of a fact. Denials of callers without an identity collapse into one event for each workload and hour,
+/// because anybody can cause them in any number.
 fn event_key(fact: &NotifiableFact, subject: &SubjectContext) -> EventKey {
     let is_denial = fact.kind == FactKind::ExecutionDenied
         || (fact.kind == FactKind::ExecutionEnded
@@ -452,7 +457,7 @@ fn event_key(fact: &NotifiableFact, subject: &SubjectContext) -> EventKey {
     }
 }
 
-/// The preferences that decide about a fact for a recipient.
+/// Selects the settings that decide about a fact for a recipient.
 fn layers<'b>(
     recipient: &ActorRef,
     subject: &SubjectContext,

@@ -1,4 +1,5 @@
-//! The recipients of a fact: the owner of its subject, the actor concerned, and the people who act on it.
+//! The recipients of a fact: the owner of its subject, the concerned actor, and the people who must act on the
+//! fact.
 
 use crate::{
     access::{ActorKind, ActorRef, Rights},
@@ -9,26 +10,27 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// The maximum number of recipients of one fact. The owner and the actor concerned come first.
+/// The maximum number of recipients of one fact. The owner and the concerned actor take precedence over other
+/// recipients.
 pub const MAX_RECIPIENTS: usize = 1_000;
 
-/// The rights of everybody whom the facts of a batch can concern.
+/// The permissions of all people whom the facts of a batch can concern.
 #[derive(Clone, Debug, Default)]
 pub struct RecipientRights {
-    /// Rights by actor.
+    /// The permissions by actor.
     pub rights: BTreeMap<ActorRef, Rights>,
 }
 
 /// The recipients of one fact.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recipients {
-    /// At most [`MAX_RECIPIENTS`], without repetition.
+    /// The recipients, at most [`MAX_RECIPIENTS`] and without duplicates.
     pub actors: Vec<ActorRef>,
-    /// The number of further people who would have been recipients.
+    /// The number of people who were left out because of the limit.
     pub cut: usize,
 }
 
-/// Whether the actor can have an inbox.
+/// Whether an actor of this kind can have an inbox.
 const fn has_inbox(actor: &ActorRef) -> bool {
     match actor.kind() {
         ActorKind::User | ActorKind::Service => true,
@@ -36,7 +38,7 @@ const fn has_inbox(actor: &ActorRef) -> bool {
     }
 }
 
-/// The recipients of a fact. Each of them may see its subject at this time.
+/// The recipients of a fact. Each recipient currently has the permission to see the subject.
 #[must_use]
 pub fn recipients(
     fact: &NotifiableFact,
@@ -75,8 +77,8 @@ fn cut(mut actors: Vec<ActorRef>) -> Recipients {
     Recipients { actors, cut }
 }
 
-/// The owner of the subject or the people of its team, and the actors concerned: who submitted the run or drafted the release, else who caused the
-/// fact.
+/// The owner of the subject or the people of the owning team, and the concerned actor. The concerned actor is the
+/// submitter of the run or the author of the release, otherwise the actor of the fact.
 fn concerned<'a>(fact: &'a NotifiableFact, subject: &'a SubjectContext) -> impl Iterator<Item = &'a ActorRef> {
     let author = subject.submitter.as_ref().or(subject.author.as_ref()).unwrap_or(&fact.actor);
     subject.owner.iter().chain(&subject.owner_team).chain([author])

@@ -1,18 +1,20 @@
-//! The closed table of notifications: for each kind of fact, its severity, who acts on it, and who may see it.
+//! The closed table of notifications. For each kind of fact, it defines the severity, the people who act on the
+//! fact, and the permission to see it.
 
 use crate::{access::Permission, audit::FactKind, fact_category::FactCategory, notification::Severity};
 
-/// The rule for the facts of one kind.
+/// The notification rule for the facts of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotificationRule {
-    /// The categories that facts of this kind can have. The first one of a fact decides, unless its recipient turned
-    /// that category off entirely.
+    /// The categories that facts of this kind can have. A notification has the first category of its fact, or the
+    /// next one if the recipient receives the first category on no channel.
     pub categories: &'static [FactCategory],
-    /// The severity.
+    /// The severity of the notifications.
     pub severity: Severity,
-    /// Holders of this permission in the fact's scope act on it; `None` if nobody has to.
+    /// The permission whose holders must act on the fact; `None` if no action is necessary.
     pub acting: Option<Permission>,
-    /// A recipient must hold this permission in the fact's scope, unless it submitted the run that the fact is about.
+    /// The permission that a recipient needs in the position of the fact. The submitter of a run needs no
+    /// permission.
     pub view: Permission,
 }
 
@@ -30,8 +32,8 @@ const fn rule(
     Some(NotificationRule { categories, severity, acting: Some(acting), view })
 }
 
-/// The rule for a fact of a kind with these categories. A run whose policy only asks to tell its owner succeeded, so nobody
-/// has to act on it.
+/// The rule for a fact of a kind with these categories. A run that ended only with an obligation to notify its
+/// owner has succeeded, so no action is necessary.
 #[must_use]
 pub fn rule_for(kind: FactKind, categories: &[FactCategory]) -> Option<NotificationRule> {
     let rule = rule_of(kind)?;
@@ -39,8 +41,8 @@ pub fn rule_for(kind: FactKind, categories: &[FactCategory]) -> Option<Notificat
     Some(if is_report { NotificationRule { severity: S::Info, acting: None, ..rule } } else { rule })
 }
 
-/// The rule for a kind of fact; `None` for kinds that concern nobody. A fact of a kind with a rule still concerns nobody
-/// if it carries no category: only some transitions, changes and ends do.
+/// The rule for a kind of fact; `None` for kinds that cause no notifications. A fact of a kind with a rule causes
+/// notifications only if it has a category, which depends on the transition, change or end.
 #[must_use]
 pub const fn rule_of(kind: FactKind) -> Option<NotificationRule> {
     match kind {
@@ -79,7 +81,7 @@ pub const fn rule_of(kind: FactKind) -> Option<NotificationRule> {
         K::DefaultProfilesChanged | K::DestinationCreated | K::DestinationChanged | K::DestinationDeleted => {
             rule(&[C::PolicyChanges], S::Info, P::NotificationDestinationManage, P::NotificationDestinationManage)
         }
-        // Its audience decides instead of the acting permission (see `recipient`).
+        // The audience of an announcement determines its recipients, not the acting permission (see `recipient`).
         K::AnnouncementMade => rule(&[C::Reports], S::Info, P::NotificationDestinationManage, P::NotificationRead),
         K::ConnectionChecked => rule(&[C::ConnectorHealth], S::Warning, P::ConnectionManage, P::ConnectionRead),
         K::ConnectionExpiring => rule(&[C::CredentialExpiry], S::Warning, P::ConnectionManage, P::ConnectionRead),

@@ -1,5 +1,6 @@
-//! The title and the body of a notification: fixed texts with slugs, codes and identifiers. Nothing that a person typed,
-//! a model answered or a review hides enters them. Names of actors are restricted to letters, digits and few signs.
+//! The title and the body of a notification: fixed texts with slugs, codes and identifiers. They contain no free
+//! text of a person or a model, and no output that a review withholds. Names of actors are restricted to letters,
+//! digits and a few punctuation characters.
 
 use crate::{
     access::{ActorKind, ActorRef},
@@ -16,7 +17,7 @@ pub fn digest_title(category: FactCategory, count: usize) -> String {
     format!("{count} {noun} of `{}`", category.as_str())
 }
 
-/// The title and the body of a fact's notification. The body names the actor if the reader may see it.
+/// The title and the body of a fact's notification. `names_actor` determines whether the body names the actor.
 #[must_use]
 pub fn texts(fact: &NotifiableFact, subject: &SubjectContext, names_actor: bool) -> (String, String) {
     if let Some(announcement) = &subject.announcement {
@@ -113,7 +114,7 @@ pub fn texts(fact: &NotifiableFact, subject: &SubjectContext, names_actor: bool)
     (title, body(fact, names_actor))
 }
 
-/// Whether the actor is somebody whom a reader can ask: a person or a service.
+/// Whether the text may name the actor, because readers can contact it: a person or a service.
 const fn is_nameable(actor: &ActorRef) -> bool {
     match actor.kind() {
         ActorKind::User | ActorKind::Service => true,
@@ -121,7 +122,7 @@ const fn is_nameable(actor: &ActorRef) -> bool {
     }
 }
 
-/// The body: what the subject is, the codes of the fact that explain it, and the actor.
+/// The body: the kind and identifier of the subject, the codes that explain the fact, and the actor.
 fn body(fact: &NotifiableFact, names_actor: bool) -> String {
     let mut body = format!("{} {}", fact.subject_kind, fact.subject_id);
     for (member, label) in [("error_code", "error"), ("reason_code", "reason"), ("defect", "defect")] {
@@ -135,7 +136,7 @@ fn body(fact: &NotifiableFact, names_actor: bool) -> String {
     body
 }
 
-/// The code in a member of the fact's detail.
+/// The text of a member of the fact's detail, if it has the form of a code.
 fn code<'f>(fact: &'f NotifiableFact, member: &str) -> Option<&'f str> {
     fact.detail.get(member).and_then(Value::as_str)
 }

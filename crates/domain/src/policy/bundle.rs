@@ -15,10 +15,11 @@ use std::collections::BTreeSet;
 pub(super) const MAX_RULES: usize = 200;
 /// The maximum number of tests of a bundle.
 pub(super) const MAX_TESTS: usize = 100;
-/// The maximum total steps of a bundle's tests, because a request waits for them.
+/// The maximum total steps of a bundle's tests. It is limited because the request that creates the version waits
+/// for them.
 pub(super) const MAX_TEST_STEPS: u64 = MAX_STEPS;
 
-/// The content that decisions need; the kind's schema validates the rest.
+/// The part of the content that decisions need; the schema of the asset kind validates the remaining content.
 #[derive(Deserialize)]
 struct BundleContent {
     rules: Vec<RuleContent>,
@@ -43,10 +44,11 @@ pub(super) struct RuleContent {
 }
 
 impl CompiledPolicy {
-    /// Compiles the content of a bundle. Its tests run when a version is created: see [`Self::pass_tests`].
+    /// Compiles the content of a bundle. Its tests run only when a version is created: see [`Self::pass_tests`].
     ///
     /// # Errors
-    /// With all problems: conditions that do not compile or are too costly, unknown obligations, repeated ids.
+    /// Returns all problems: conditions that do not compile or are too costly, unknown obligations, and repeated
+    /// identifiers.
     pub fn compile(content: &Value) -> Result<Self, Vec<ContentProblem>> {
         let read = BundleContent::of(content)?;
         let mut problems = Vec::new();
@@ -63,7 +65,7 @@ impl CompiledPolicy {
     /// Runs the tests in the bundle's content.
     ///
     /// # Errors
-    /// With every failed test, or when the tests exceed their total steps.
+    /// Returns every failed test, or a problem if the tests exceed their total steps.
     pub fn pass_tests(&self, content: &Value) -> Result<(), Vec<ContentProblem>> {
         let content = BundleContent::of(content)?;
         let mut problems = Vec::new();
@@ -82,7 +84,8 @@ impl CompiledPolicy {
 }
 
 impl CompiledPolicy {
-    /// The problems of the rules of an otherwise invalid bundle. All readable parts of each rule are checked.
+    /// The problems of the rules in a bundle that is otherwise invalid. All readable parts of each rule are
+    /// checked.
     pub(crate) fn rule_problems(content: &Value) -> Vec<ContentProblem> {
         let mut problems = Vec::new();
         let rules = content.get("rules").and_then(Value::as_array).into_iter().flatten();
@@ -92,8 +95,8 @@ impl CompiledPolicy {
         problems
     }
 
-    /// The checks for new bundles, which existing ones are exempt from: each condition can be true or false, and the
-    /// tests pass.
+    /// The problems by checks that apply to new versions only: each condition must be able to yield a boolean, and
+    /// the tests must pass. Existing versions are exempt.
     #[must_use]
     pub fn new_version_problems(&self, content: &Value) -> Vec<ContentProblem> {
         let mut problems: Vec<ContentProblem> = never_boolean_problems(self.rules.iter().enumerate()).collect();
@@ -103,7 +106,7 @@ impl CompiledPolicy {
 }
 
 impl ConditionRefusal {
-    /// The problem for the condition of the rule at `pointer`.
+    /// Reports the refusal as a problem of the condition in the rule at `pointer`.
     fn at(self, pointer: &str) -> ContentProblem {
         ContentProblem::new(format!("{pointer}/condition"), self.code(), self.message())
     }
@@ -115,7 +118,7 @@ struct RuleParts<'c> {
     condition: Option<&'c str>,
     outcome: Option<Outcome>,
     reason_code: Option<&'c str>,
-    /// The obligations with their list positions; `None` without a list.
+    /// The obligations with their positions in the list; `None` if the rule has no such list.
     obligations: Option<Vec<(usize, &'c str)>>,
 }
 
@@ -161,7 +164,7 @@ fn never_boolean_problems<'r>(rules: impl Iterator<Item = (usize, &'r Rule)>) ->
     rules.filter(|(_, rule)| rule.condition.is_never_boolean()).map(move |(index, _)| refused(index))
 }
 
-/// The valid rules with their positions; reports all problems.
+/// Compiles the valid rules, and returns them with their positions and patterns. Reports all problems.
 fn compile_rules(parts: &[RuleParts<'_>], problems: &mut Vec<ContentProblem>) -> (Vec<(usize, Rule)>, Patterns) {
     let mut ids = BTreeSet::new();
     let mut patterns = Patterns::default();
@@ -182,7 +185,8 @@ fn compile_rules(parts: &[RuleParts<'_>], problems: &mut Vec<ContentProblem>) ->
     (rules, patterns)
 }
 
-/// The obligations of a rule, which are required for `allow_with_obligations` and forbidden otherwise.
+/// Parses the obligations of a rule. They are required for the outcome `allow_with_obligations`, and forbidden
+/// otherwise.
 fn obligations(parts: &RuleParts<'_>, pointer: &str, problems: &mut Vec<ContentProblem>) -> Vec<Obligation> {
     let pointer = format!("{pointer}/obligations");
     match (parts.outcome, &parts.obligations) {
@@ -213,7 +217,8 @@ fn obligations(parts: &RuleParts<'_>, pointer: &str, problems: &mut Vec<ContentP
     parsed
 }
 
-/// The message names the test, because its author needs to identify it.
+/// The problem of a failed test; `None` if the test passed. The message contains the test's name, so that the
+/// author can identify it.
 fn test_failure(decision: &PolicyDecision, index: usize, test: &Scenario) -> Option<ContentProblem> {
     if test.differences(decision).is_empty() {
         return None;

@@ -1,7 +1,7 @@
-//! Rule conditions: CEL, parsed and bounded when the version is created.
+//! The conditions of rules: CEL expressions that are parsed and limited when the version is created.
 //!
-//! The interpreter has no step budget, so all potentially costly constructs are refused here: long sources, deep or
-//! wide expressions, nested loops, and unknown names.
+//! The CEL interpreter has no step budget. Therefore this module refuses all constructs that could be costly: long
+//! sources, deep or wide expressions, nested loops, and unknown names.
 
 mod refusal;
 
@@ -22,18 +22,19 @@ use cel::{
 pub(super) use refusal::ConditionRefusal;
 use refusal::UnknownName;
 
-/// The maximum source length, in bytes.
+/// The maximum length of a condition's source, in bytes.
 pub(super) const MAX_SOURCE_BYTES: usize = 4 << 10;
-/// The maximum expression depth.
+/// The maximum depth of an expression.
 pub(super) const MAX_DEPTH: usize = 32;
-/// The maximum number of expression nodes, including macro expansions.
+/// The maximum number of nodes of an expression, including the expansion of macros.
 pub(super) const MAX_NODES: usize = 500;
-/// The maximum number of macros around a macro.
+/// The maximum number of macros that may enclose a macro.
 pub(super) const MAX_MACRO_NESTING: usize = 1;
-/// The maximum number of source tokens; longer sources exceed the other bounds anyway.
+/// The maximum number of tokens of a source. A longer source would exceed another limit as well.
 const MAX_TOKENS: usize = 1_500;
 
-/// Callable functions, as `name(...)` and as `value.name(...)`. Unknown functions would fail in every run.
+/// The functions that a condition may call, as `name(...)` and as `value.name(...)`. An unknown function would
+/// fail in every run, so it is refused.
 const GLOBAL_FUNCTIONS: [&str; 9] = ["size", "int", "uint", "double", "string", "bool", "timestamp", "duration", "dyn"];
 const MEMBER_FUNCTIONS: [&str; 15] = [
     "matches",
@@ -52,7 +53,7 @@ const MEMBER_FUNCTIONS: [&str; 15] = [
     "getSeconds",
     "getMilliseconds",
 ];
-/// Operators, by their parser names.
+/// The permitted operators, by their names in the parser.
 const OPERATORS: [&str; 19] = [
     "_?_:_",
     "_&&_",
@@ -75,23 +76,23 @@ const OPERATORS: [&str; 19] = [
     "@not_strictly_false",
 ];
 
-/// Operators and functions that return numbers, texts, times or lists.
+/// The operators and functions that return a number, text, time or list, and therefore never a boolean.
 const NON_BOOLEAN_FUNCTIONS: [&str; 13] =
     ["_-_", "_+_", "_*_", "_/_", "_%_", "-_", "size", "int", "uint", "double", "string", "timestamp", "duration"];
 
 /// The condition of a rule.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Condition {
-    /// The constant `always`.
+    /// The constant condition `always`.
     Always,
-    /// The constant `never`.
+    /// The constant condition `never`.
     Never,
     /// A CEL expression.
     Expression(Box<IdedExpr>),
 }
 
 impl Condition {
-    /// The variables that the condition reads, including its loop variables.
+    /// The names of the variables that the condition reads, including the loop variables of macros.
     pub(super) fn variables(&self) -> Vec<String> {
         match self {
             Self::Always | Self::Never => Vec::new(),
@@ -103,7 +104,7 @@ impl Condition {
 }
 
 impl Condition {
-    /// Compiles a source within all bounds, and adds its patterns to those of the bundle.
+    /// Compiles a source within all limits, and adds its patterns to the patterns of the bundle.
     pub(super) fn compile(source: &str, patterns: &mut Patterns) -> Result<Self, ConditionRefusal> {
         match source.trim() {
             "always" => return Ok(Self::Always),
@@ -119,7 +120,8 @@ impl Condition {
         let expression = parsed.map_err(|errors| syntax(&errors))?;
         let mut walk = ExpressionWalk { source, patterns, nodes: 0, macro_variables: Vec::new() };
         walk.visit(&expression, 1, 0)?;
-        // Patterns cost one step per byte here, because existing versions contain slow patterns for short texts.
+        // The estimate assumes one step per byte for patterns, because existing versions use slow patterns on
+        // short texts.
         if cost::estimate_steps(&expression, DataSize::ASSUMED, &Patterns::default()) > cost::MAX_ESTIMATED_STEPS {
             return Err(ConditionRefusal::TooCostly);
         }
@@ -128,7 +130,7 @@ impl Condition {
 }
 
 impl Condition {
-    /// Whether every evaluation fails to yield a boolean, which would turn each decision into a denial.
+    /// Whether no evaluation can yield a boolean. Such a condition would fail, and thereby deny, in every run.
     pub(super) fn is_never_boolean(&self) -> bool {
         match self {
             Self::Always | Self::Never => false,
@@ -145,12 +147,13 @@ impl Condition {
     }
 }
 
-/// Returns true only if the form of the expression proves it. The recursion is bounded by the expression's depth.
+/// Whether the form of an expression proves that it never yields a boolean. The depth of the expression bounds the
+/// recursion.
 fn is_never_boolean(node: &IdedExpr) -> bool {
     match &node.expr {
         Expr::Literal(LiteralValue::Boolean(_)) | Expr::Ident(_) => false,
         Expr::Literal(_) | Expr::List(_) | Expr::Map(_) => true,
-        // Record fields are texts and lists; input fields can have any type.
+        // The fields of records are texts and lists, but the fields of inputs can have any type.
         Expr::Select(select) => {
             !select.test && matches!(&select.operand.expr, Expr::Ident(name) if variables::is_record(name))
         }
@@ -160,8 +163,8 @@ fn is_never_boolean(node: &IdedExpr) -> bool {
             ("_&&_" | "_||_", [one, other]) => is_never_boolean(one) && is_never_boolean(other),
             (name, _) => NON_BOOLEAN_FUNCTIONS.contains(&name) || name.starts_with("get"),
         },
-        // `map` and `filter` accumulate a list, `all` and `exists` start from a boolean, `exists_one` ends in a
-        // comparison.
+        // `map` and `filter` accumulate a list, `all` and `exists` start with a boolean, and `exists_one` ends
+        // with a comparison.
         Expr::Comprehension(comprehension) => {
             let gathered = matches!(comprehension.result.expr, Expr::Ident(_));
             is_never_boolean(if gathered { &comprehension.accu_init } else { &comprehension.result })
@@ -179,8 +182,8 @@ fn syntax(errors: &cel::ParseErrors) -> ConditionRefusal {
     ConditionRefusal::Syntax { line: positive(line), column: positive(column) }
 }
 
-/// The parser recurses into conditionals without counting them, and copies call arguments at every level. Both are
-/// therefore bounded beforehand.
+/// Limits the number of conditionals and tokens before parsing. The parser does not count its recursion into
+/// conditionals, and copies call arguments at every level.
 fn within_parser_bounds(source: &str) -> Result<(), ConditionRefusal> {
     let mut lexer = Lexer::new(source);
     let mut conditionals = 0_usize;
@@ -199,17 +202,17 @@ fn within_parser_bounds(source: &str) -> Result<(), ConditionRefusal> {
     Err(ConditionRefusal::TooManyNodes)
 }
 
-/// The operator between the parts of a condition.
+/// The operator between the clauses of a condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LogicalOperator {
-    /// All parts must hold.
+    /// All clauses must hold.
     And,
-    /// One part must hold.
+    /// At least one clause must hold.
     Or,
 }
 
 impl LogicalOperator {
-    /// The operator.
+    /// The operator in CEL.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::And => "&&",
@@ -218,7 +221,8 @@ impl LogicalOperator {
     }
 }
 
-/// Splits a condition at its outermost `||`, else at its outermost `&&`. Conditionals stay undivided.
+/// Splits a condition at its outermost `||`, or at its outermost `&&` if it has no `||`. Conditionals (`?:`) are
+/// not split.
 pub(super) fn split_clauses(source: &str) -> (Option<LogicalOperator>, Vec<&str>) {
     let mut lexer = Lexer::new(source);
     let (mut depth, mut conjunctions, mut disjunctions) = (0_usize, Vec::new(), Vec::new());
@@ -251,12 +255,13 @@ pub(super) fn split_clauses(source: &str) -> (Option<LogicalOperator>, Vec<&str>
     (joint, clauses.collect())
 }
 
-/// Whether the token stream ends. The parser reports lexical errors with their position.
+/// Whether the token ends the stream. A lexical error ends it too, because the parser reports the error with its
+/// position.
 fn is_end_token(kind: TokenKind) -> bool {
     kind == TokenKind::TokEnd || kind == TokenKind::TokError
 }
 
-/// Line and column of the first identifier with that name.
+/// The line and column of the first identifier with this name.
 fn position(source: &str, name: &str) -> (usize, usize) {
     let mut lexer = Lexer::new(source);
     for _ in 0..MAX_TOKENS {
@@ -275,7 +280,7 @@ fn position(source: &str, name: &str) -> (usize, usize) {
     (1, 1)
 }
 
-/// A walk over the expression, with the macro variables in scope.
+/// A walk over an expression that checks all limits. It tracks the macro variables in scope.
 struct ExpressionWalk<'e> {
     source: &'e str,
     patterns: &'e mut Patterns,
@@ -342,8 +347,8 @@ impl<'e> ExpressionWalk<'e> {
         }
     }
 
-    /// Checks a bare variable: a macro variable, or a root variable other than a record. Records must be read by field,
-    /// because other uses would hide the fields that a rule depends on.
+    /// Checks a bare variable. A macro variable is allowed, and a root variable unless it is a record. Records
+    /// must be read field by field, so that the fields on which a rule depends are known.
     fn variable(&self, name: &str) -> Result<(), ConditionRefusal> {
         if name.starts_with('@') || self.macro_variables.contains(&name) {
             return Ok(());
@@ -358,12 +363,12 @@ impl<'e> ExpressionWalk<'e> {
         Ok(())
     }
 
-    /// The selectable fields of `operand`; `None` allows any field.
+    /// The fields that may be selected from `operand`; `None` if any field is allowed.
     fn fields_of(&self, operand: &IdedExpr) -> Option<&'static [&'static str]> {
         if let Expr::Ident(name) = &operand.expr {
             return if self.macro_variables.contains(&name.as_str()) { None } else { variables::fields(name) };
         }
-        // A record field is a text or a list, and has no fields.
+        // The field of a record is a text or a list, from which no field can be selected.
         let Expr::Select(select) = &operand.expr else { return None };
         self.is_record(&select.operand).then_some(&[])
     }
@@ -372,7 +377,7 @@ impl<'e> ExpressionWalk<'e> {
         matches!(&node.expr, Expr::Ident(name) if !self.macro_variables.contains(&name.as_str()) && variables::is_record(name))
     }
 
-    /// Visits the operand of a field selection, the only place where a bare record is allowed.
+    /// Visits the operand of a field selection. Only in this place may a record occur without a field.
     fn operand(&mut self, operand: &'e IdedExpr, depth: usize, macros: usize) -> Result<(), ConditionRefusal> {
         if self.is_record(operand) {
             self.nodes += 1;
@@ -399,7 +404,8 @@ impl<'e> ExpressionWalk<'e> {
         self.visit(key, depth + 1, macros)
     }
 
-    /// Compiles the pattern of `matches`, which must be a literal so that it is compiled and bounded once.
+    /// Compiles the pattern of a `matches` call. The pattern must be a literal, so that it is compiled once and
+    /// its cost is known.
     fn pattern(&mut self, arguments: &[IdedExpr]) -> Result<(), ConditionRefusal> {
         let [IdedExpr { expr: Expr::Literal(LiteralValue::String(pattern)), .. }] = arguments else {
             return Err(ConditionRefusal::Pattern);

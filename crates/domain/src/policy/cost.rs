@@ -1,7 +1,8 @@
-//! A static upper bound of evaluation steps, from the expression and the size of its data.
+//! A static upper bound of the evaluation steps of an expression, for data of a given size.
 //!
-//! The estimate visits the expression once and rounds up: each loop iterates over the largest collection, and each text
-//! is the largest text. A step is roughly a node visit or a comparison of 32 bytes.
+//! The estimate visits the expression once and rounds up. It assumes that each loop iterates over the largest
+//! collection, and that each text is the largest text. A step is approximately the visit of a node or the
+//! comparison of 32 bytes.
 
 use super::pattern::Patterns;
 use cel::{
@@ -9,12 +10,13 @@ use cel::{
     common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue},
 };
 
-/// The maximum estimated steps of a condition over data of the assumed size, checked when the version is created.
+/// The maximum estimated steps of a condition for data of the assumed size. It is checked when the version is
+/// created.
 pub(super) const MAX_ESTIMATED_STEPS: u64 = 500_000;
-/// Text bytes per step.
+/// The number of text bytes that are processed in one step.
 const BYTES_PER_STEP: u64 = 32;
 
-/// The size of the evaluated data.
+/// The size of the data that an expression evaluates.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct DataSize {
     /// The number of values, members and items at all depths.
@@ -24,7 +26,7 @@ pub(super) struct DataSize {
 }
 
 impl DataSize {
-    /// The assumed data size for creation-time checks: a form of a hundred fields, or a page of text.
+    /// The data size that is assumed when a version is created: a form with a hundred fields, or a page of text.
     pub(super) const ASSUMED: Self = Self { values: 100, bytes: 4_096 };
 
     fn to_size(self) -> Size {
@@ -32,7 +34,7 @@ impl DataSize {
     }
 }
 
-/// The size of a value: its loop iterations, and its cost to compare or copy.
+/// The size of a value: the number of its loop iterations, and the cost to compare or copy it.
 #[derive(Clone, Copy)]
 struct Size {
     items: u64,
@@ -53,13 +55,14 @@ struct Estimate {
     size: Size,
 }
 
-/// The maximum steps to evaluate `expression` over data of that size. A search costs its pattern's weight per byte; an
-/// unknown pattern costs one step per byte.
+/// The maximum steps to evaluate `expression` for data of this size. A search costs the weight of its pattern for
+/// each byte; an unknown pattern costs one step for each byte.
 pub(super) fn estimate_steps(expression: &IdedExpr, data: DataSize, patterns: &Patterns) -> u64 {
     Estimator { data: data.to_size(), patterns, loop_variables: Vec::new() }.estimate(expression).steps
 }
 
-/// INVARIANT: the recursion is bounded, because expressions are within the maximum depth of a condition.
+/// Computes the estimate. INVARIANT: the recursion is bounded, because expressions are within the maximum depth of
+/// a condition.
 struct Estimator<'e> {
     data: Size,
     patterns: &'e Patterns,
@@ -97,7 +100,8 @@ impl<'e> Estimator<'e> {
         bound.map_or(self.data, |(_, size)| *size)
     }
 
-    /// A constructed collection copies its parts. A loop can iterate over the collection or over one of its parts.
+    /// Estimates a collection literal. Its construction copies the parts, and a loop can iterate over the
+    /// collection or over one of its parts.
     fn collection(&mut self, parts: &[&'e IdedExpr]) -> Estimate {
         let mut largest = 0_u64;
         let mut whole = Estimate { steps: 1, size: Size { items: 0, weight: 1 } };
@@ -123,7 +127,7 @@ impl<'e> Estimator<'e> {
             "_&&_" | "_||_" | "!_" | "@not_strictly_false" => (0, Size::SCALAR),
             "_?_:_" => (0, together),
             "_[_]" => (1, parts.first().map_or(Size::SCALAR, |whole| whole.size)),
-            // A comparison ends with the shorter side.
+            // A comparison ends at the end of the shorter operand.
             "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" => (lightest, Size::SCALAR),
             "_+_" => (together.weight, together),
             "matches" => {
@@ -136,7 +140,7 @@ impl<'e> Estimator<'e> {
         Estimate { steps: inner.saturating_add(work), size }
     }
 
-    /// The steps per byte of a `matches` call.
+    /// The steps for each byte of the text in a `matches` call.
     fn pattern_weight(&self, arguments: &[IdedExpr]) -> u64 {
         match arguments {
             [IdedExpr { expr: Expr::Literal(LiteralValue::String(pattern)), .. }] => {
@@ -149,10 +153,11 @@ impl<'e> Estimator<'e> {
     fn comprehension(&mut self, comprehension: &'e ComprehensionExpr) -> Estimate {
         let range = self.estimate(&comprehension.iter_range);
         let start = self.estimate(&comprehension.accu_init);
-        // The accumulator grows in place, so each iteration costs only its addition.
+        // The accumulator is extended in place, so an iteration costs only the added item.
         self.loop_variables.push((&comprehension.accu_var, Size { items: 0, weight: 0 }));
-        // An item can be any collection of the data. Its weight is the average: work grows at most linearly with
-        // weight, so the sum over all items equals the work on the whole range.
+        // An item can be any collection of the data, but the items together have the weight of the whole range.
+        // Steps grow at most linearly with the weight, so calculating with the average weight is exact enough for
+        // the sum.
         let weight = range.size.weight.div_ceil(range.size.items.max(1));
         let item = Size { items: range.size.items.max(self.data.items), weight };
         self.loop_variables.push((&comprehension.iter_var, item));

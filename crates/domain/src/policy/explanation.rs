@@ -1,9 +1,11 @@
-//! Explains a decision rule by rule: which parts of each condition hold, do not hold, or cannot be evaluated.
+//! Explains a decision rule by rule: which clauses of each condition hold, do not hold, or cannot be evaluated.
 //!
-//! A condition is split at its outermost operators only, so that each part is a complete expression of the source.
+//! A condition is split only at its outermost operators, so that each clause is a complete expression of the
+//! source.
 //!
-//! The rules together have the steps of one decision, and so have their parts. Patterns are those of the bundle, and
-//! the input is converted once for each. An explanation therefore takes about three times as long as its decision.
+//! All rules together may use the steps of one decision, and all clauses together the same number again. Patterns
+//! are compiled once for the bundle, and the input is converted once for rules and once for clauses. Therefore an
+//! explanation takes about three times as long as its decision.
 
 use super::{
     CompiledPolicy, Evaluator, Outcome, PolicyDecision, Rule,
@@ -17,15 +19,15 @@ use crate::asset::{canonical::Canonical, content::ContentProblem};
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 
-/// Whether a condition or a part of it holds.
+/// Whether a condition or a clause of a condition holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConditionResult {
-    /// It is true.
+    /// The condition is true.
     Yes,
-    /// It is false.
+    /// The condition is false.
     No,
-    /// It cannot be evaluated.
+    /// The condition cannot be evaluated.
     Failed,
 }
 
@@ -44,14 +46,14 @@ impl ConditionResult {
     }
 }
 
-/// A part of a condition.
+/// A clause of a condition, with its result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ClauseExplanation {
-    /// The part's source.
+    /// The source of the clause.
     pub source: String,
-    /// Whether the part holds.
+    /// Whether the clause holds.
     pub holds: ConditionResult,
-    /// The name of a field that the part reads and the input lacks.
+    /// The name of the field that the clause reads and the input lacks, if the clause failed for this reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing_field: Option<String>,
 }
@@ -59,47 +61,47 @@ pub struct ClauseExplanation {
 /// A rule with the result of its condition.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RuleExplanation {
-    /// The rule's id.
+    /// The identifier of the rule.
     pub rule: String,
     /// Whether the condition holds.
     pub holds: ConditionResult,
-    /// The outcome that the rule asks for when it holds.
+    /// The outcome of the rule if its condition holds.
     pub outcome: Outcome,
-    /// The rule's reason.
+    /// The reason code of the rule.
     pub reason_code: String,
-    /// The operator between the parts: `&&`, `||`, or none for an undivided condition.
+    /// The operator between the clauses, `&&` or `||`; `None` for a condition with a single clause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator: Option<&'static str>,
-    /// The parts of the condition, in order.
+    /// The clauses of the condition, in order.
     pub clauses: Vec<ClauseExplanation>,
 }
 
 /// A decision with its explanation.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct DecisionExplanation {
-    /// The decision.
+    /// The decision to explain.
     pub decision: PolicyDecision,
-    /// Every rule in bundle order.
+    /// The rules, in bundle order.
     pub rules: Vec<RuleExplanation>,
 }
 
-/// The reason a decision cannot be explained.
+/// The reason why a decision cannot be explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ExplanationRefusal {
     /// The bundle does not compile.
     Bundle(Vec<ContentProblem>),
-    /// The input has an unknown field or a non-canonical value.
+    /// The input has an unknown field, or a value that has no canonical form.
     Input,
 }
 
 impl CompiledPolicy {
-    /// Decides for an input in the form of a scenario's `input`, and explains the decision.
+    /// Decides for an input that has the form of a scenario's `input`, and explains the decision.
     ///
     /// # Errors
-    /// When the content is not a valid bundle, or the input is invalid.
+    /// If the content is not a valid bundle, or the input is invalid.
     pub fn explain(content: &Value, input: &Value) -> Result<DecisionExplanation, ExplanationRefusal> {
         let policy = Self::compile(content).map_err(ExplanationRefusal::Bundle)?;
-        // Serde reads a list as a struct, too.
+        // Serde would also accept a list in place of the struct, so the type is checked first.
         let is_valid = input.is_object() && Canonical::of(input).is_ok();
         let input = ScenarioInput::deserialize(input).ok().filter(|_| is_valid);
         let input = input.ok_or(ExplanationRefusal::Input)?;
@@ -132,9 +134,9 @@ fn explain_rule(rule: &Rule, holds: ConditionResult, source: &str, clauses: &mut
 }
 
 fn explain_clause(source: &str, clauses: &mut Evaluator<'_>) -> ClauseExplanation {
-    // The rule compiled the patterns of its parts.
+    // The compilation of the rule has already added the patterns of its clauses.
     let mut patterns = clauses.policy.patterns.clone();
-    // A part of a valid condition compiles, because each limit applies to the whole condition.
+    // A clause of a valid condition always compiles, because each limit was checked for the whole condition.
     let Ok(condition) = Condition::compile(source, &mut patterns) else {
         return ClauseExplanation { source: source.to_owned(), holds: ConditionResult::Failed, missing_field: None };
     };
@@ -157,7 +159,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A clause's source, whether it holds, and the field that it misses.
+    /// The source of a clause, its result, and the field that it lacks.
     type Clause = (String, ConditionResult, Option<String>);
 
     fn explain(condition: &str, input: &Value) -> (ConditionResult, Option<&'static str>, Vec<Clause>) {
@@ -227,7 +229,8 @@ mod tests {
         }
     }
 
-    /// A bundle would otherwise take minutes: 200 rules with hundreds of parts, each with the steps of a decision.
+    /// Without a shared limit, a bundle could take minutes: 200 rules with hundreds of clauses, each with the
+    /// steps of a decision.
     #[test]
     fn rules_and_their_parts_share_the_steps_of_a_decision() {
         let costly = "inputs.list.exists(x, inputs.list.exists(y, x == y + 1000))";

@@ -1,11 +1,13 @@
-//! The fast path for simple conditions: comparisons of run data with literals, combined with `&&`, `||` and `!`,
-//! evaluated without the interpreter.
+//! The fast path for simple conditions. Such conditions compare data of the run with literals, combined with `&&`,
+//! `||` and `!`. They are evaluated without the CEL interpreter.
 //!
-//! Most rules have this form, and the interpreter needs a dozen allocations for each. The fast path answers only if
-//! both operands exist and have the same type. Other cases (missing inputs, nulls, mixed number types) go to the
-//! interpreter with the whole condition, so that CEL semantics stay authoritative. A test compares both paths.
+//! Most rules have this form, and the interpreter needs a dozen allocations for each rule. The fast path returns a
+//! result only if both operands exist and have the same type. In all other cases (missing inputs, nulls, mixed
+//! number types) the interpreter evaluates the whole condition, so that CEL semantics remain authoritative. A test
+//! compares the results of both paths.
 //!
-//! Work is bounded by the source: each comparison has a literal operand, and ends with the shorter operand.
+//! The source limits the work: one operand of each comparison is a literal, and a comparison ends with the shorter
+//! operand.
 
 use super::{PolicyInput, condition::Condition};
 use cel::{
@@ -26,16 +28,16 @@ pub(super) enum FastPath {
     In(Operand, Vec<Literal>),
 }
 
-/// An operand from run data.
+/// An operand that comes from the data of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Operand {
-    /// An input member, by path.
+    /// The member of the inputs at this path.
     Input(Vec<String>),
-    /// A text that every run has.
+    /// A text that is present in every run.
     Builtin(BuiltinText),
 }
 
-/// Texts that every run has.
+/// The texts that are present in every run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BuiltinText {
     ActorRef,
@@ -82,7 +84,7 @@ impl Comparison {
         }
     }
 
-    /// The operator with exchanged operands.
+    /// The operator that is equivalent after the operands are exchanged.
     const fn swapped(self) -> Self {
         match self {
             Self::Equal => Self::Equal,
@@ -107,7 +109,7 @@ impl Comparison {
 }
 
 impl FastPath {
-    /// Converts a condition, if it has fast-path form.
+    /// Converts a condition to its fast-path form; `None` if it has no such form.
     pub(super) fn compile(condition: &Condition) -> Option<Self> {
         match condition {
             Condition::Always | Condition::Never => None,
@@ -152,7 +154,7 @@ impl FastPath {
         }
     }
 
-    /// Whether the condition holds; `None` defers to the interpreter.
+    /// Whether the condition holds; `None` if the interpreter must evaluate it.
     pub(super) fn evaluate(&self, input: &PolicyInput<'_>) -> Option<bool> {
         match self {
             Self::And(left, right) => match left.evaluate(input)? {
@@ -184,7 +186,8 @@ impl FastPath {
 }
 
 impl FastPath {
-    /// Whether the fast path answers for every run: only always-present texts are compared, and only with texts.
+    /// Whether the fast path returns a result for every run: it compares only texts that are always present, and
+    /// only with text literals.
     pub(super) fn always_answers(&self) -> bool {
         match self {
             Self::And(left, right) | Self::Or(left, right) => left.always_answers() && right.always_answers(),
@@ -214,7 +217,7 @@ fn parse_operand(node: &IdedExpr) -> Option<Operand> {
     let (mut fields, mut node) = (Vec::new(), node);
     loop {
         match &node.expr {
-            // `has(inputs.x)` is also a selection, with a different meaning.
+            // `has(inputs.x)` is also represented as a selection, but only tests the field's presence.
             Expr::Select(select) if !select.test => {
                 fields.push(select.field.as_str());
                 node = &select.operand;
@@ -254,7 +257,7 @@ fn builtin_text(root: &str, fields: &[&str]) -> Option<BuiltinText> {
     }
 }
 
-/// A comparable value of a run.
+/// A value of a run that can be compared with a literal.
 #[derive(Clone, Copy)]
 enum OperandValue<'a> {
     Text(&'a str),
@@ -277,7 +280,7 @@ impl Operand {
         match value {
             Value::String(text) => Some(OperandValue::Text(text)),
             Value::Bool(truth) => Some(OperandValue::Bool(*truth)),
-            // The interpreter's three number types; unsigned ones are deferred to it.
+            // The interpreter has three number types. Unsigned integers are left to the interpreter.
             Value::Number(number) => match number.as_i64() {
                 Some(whole) => Some(OperandValue::Int(whole)),
                 None if number.is_u64() => None,
@@ -306,7 +309,7 @@ impl BuiltinText {
 }
 
 impl OperandValue<'_> {
-    /// Compares the value with a literal of the same type; `None` for other types.
+    /// Compares the value with a literal of the same type; `None` if the types differ.
     fn compare(self, literal: &Literal) -> Option<Ordering> {
         match (self, literal) {
             (OperandValue::Text(found), Literal::Text(literal)) => Some(found.cmp(literal.as_str())),

@@ -1,4 +1,4 @@
-//! The names that a condition reads: the inputs that it requires, and the names that a failure may report.
+//! The names that a condition reads: the inputs that it requires, and the field names that a failure may report.
 
 use super::condition::Condition;
 use cel::{
@@ -7,14 +7,14 @@ use cel::{
 };
 use std::collections::BTreeSet;
 
-/// The variable that holds the inputs of a run.
+/// The CEL variable that contains the inputs of a run.
 const INPUTS: &str = "inputs";
-/// Maximum length of a name that a failure reports, in bytes.
+/// The maximum length of a field name that a failure reports, in bytes.
 const MAX_NAME: usize = 128;
 
 impl Condition {
-    /// The inputs that the condition reads without a test for their presence: `inputs.x` and `inputs["x"]`, without
-    /// `has(inputs.x)` or `"x" in inputs` in the same condition.
+    /// The inputs that the condition reads, as `inputs.x` or `inputs["x"]`, and whose presence it does not test. A
+    /// test is `has(inputs.x)` or `"x" in inputs` anywhere in the condition.
     pub(super) fn required_inputs(&self) -> BTreeSet<String> {
         let Self::Expression(expression) = self else { return BTreeSet::new() };
         let (mut read, mut tested) = (BTreeSet::new(), BTreeSet::new());
@@ -40,8 +40,8 @@ impl Condition {
         read.into_iter().filter(|name| !tested.contains(name)).collect()
     }
 
-    /// Whether the source of the condition contains a field's name. Other names come from the data of a run, and no
-    /// failure reports them.
+    /// Whether the source of the condition contains the name of a field. Only such names are reported, because
+    /// other names are data of a run.
     pub(super) fn mentions_field(&self, name: &str) -> bool {
         let Self::Expression(expression) = self else { return false };
         let mut found = false;
@@ -74,7 +74,7 @@ fn text_literal(node: &IdedExpr) -> Option<String> {
     Some(text.inner().to_owned())
 }
 
-/// Visits every node. The recursion is bounded by the depth of the expression.
+/// Visits every node of an expression. The depth of the expression bounds the recursion.
 fn walk(node: &IdedExpr, visit: &mut impl FnMut(&IdedExpr)) {
     visit(node);
     match &node.expr {

@@ -1,7 +1,8 @@
-//! The regular expressions of `matches`: compiled with the bundle, with linear time and bounded memory. A search costs
-//! its pattern's weight per byte ([0080](../../../../docs/decisions/0080-pattern-cost.md)).
+//! The regular expressions of `matches`. They are compiled with the bundle, for linear time and bounded memory. A
+//! search costs the weight of its pattern for each byte ([0080](../../../../docs/decisions/0080-pattern-cost.md)).
 //!
-//! Patterns are literals, so that caller input is never compiled, and decisions compile nothing.
+//! Patterns must be literals. Therefore text of callers is never compiled as a pattern, and decisions compile no
+//! patterns.
 
 use super::condition::ConditionRefusal;
 use crate::asset::content::pattern_weight;
@@ -9,11 +10,11 @@ use cel::{Context, ExecutionError, extractors::This};
 use regex::{Regex, RegexBuilder};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The maximum pattern length, in bytes.
+/// The maximum length of a pattern, in bytes.
 pub(super) const MAX_PATTERN: usize = 256;
 /// The maximum number of distinct patterns of a bundle.
 pub(super) const MAX_PATTERNS: usize = 50;
-/// The memory limits of a compiled pattern and of its lazy DFA cache, in bytes.
+/// The maximum memory of a compiled pattern in bytes. The next constant limits its lazy DFA cache.
 const MAX_COMPILED_BYTES: usize = 64 << 10;
 const MAX_CACHE_BYTES: usize = 256 << 10;
 
@@ -21,14 +22,14 @@ const MAX_CACHE_BYTES: usize = 256 << 10;
 #[derive(Clone, Default, Debug)]
 pub(super) struct Patterns(Arc<BTreeMap<String, Pattern>>);
 
-/// A compiled pattern, with its steps per byte of text.
+/// A compiled pattern, with its steps for each byte of text.
 #[derive(Clone, Debug)]
 struct Pattern {
     regex: Regex,
     weight: u64,
 }
 
-/// Equal sources compile to equal patterns.
+/// Compares the sources only, because equal sources compile to equal patterns.
 impl PartialEq for Patterns {
     fn eq(&self, other: &Self) -> bool {
         self.0.keys().eq(other.0.keys())
@@ -36,7 +37,7 @@ impl PartialEq for Patterns {
 }
 
 impl Patterns {
-    /// Compiles a pattern, unless it is already present.
+    /// Compiles a pattern and adds it, unless the set already contains it.
     pub(super) fn add(&mut self, pattern: &str) -> Result<(), ConditionRefusal> {
         if self.0.contains_key(pattern) {
             return Ok(());
@@ -51,7 +52,8 @@ impl Patterns {
         Ok(())
     }
 
-    /// The steps per byte of text of a search with this pattern, at least 1. An unknown pattern searches nothing.
+    /// The steps of a search with this pattern for each byte of text. It is 1 for a pattern that
+    /// the bundle does not contain.
     pub(super) fn weight(&self, pattern: &str) -> u64 {
         self.0.get(pattern).map_or(1, |compiled| compiled.weight)
     }
@@ -61,7 +63,7 @@ impl Patterns {
         self.0.len().saturating_mul(MAX_COMPILED_BYTES + MAX_CACHE_BYTES)
     }
 
-    /// Registers `text.matches(pattern)` in an evaluation, if any rule uses it.
+    /// Makes `text.matches(pattern)` available in an evaluation, if any rule uses patterns.
     pub(super) fn register(&self, context: &mut Context<'_, '_>) {
         if self.0.is_empty() {
             return;
@@ -71,7 +73,8 @@ impl Patterns {
             Some(compiled) => Ok(compiled.regex.is_match(&text)),
             None => Err(ExecutionError::function_error("matches", "this pattern was not compiled with the bundle")),
         };
-        // If registration fails, conditions that call the function fail, and a failed condition denies.
+        // The result can be ignored: without the function, conditions that call it fail, and a failed condition
+        // denies.
         let _ = context.add_function("matches", matches);
     }
 }

@@ -1,4 +1,4 @@
-//! Scenarios: a policy input with the expected decision. Bundles embed them as tests.
+//! Policy scenarios: a policy input with the expected decision. Bundles embed scenarios as tests.
 
 use super::{
     CompiledPolicy, Obligation, Outcome, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload,
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use time::OffsetDateTime;
 
-/// A policy input with its expected decision.
+/// A policy input with the expected decision.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
@@ -20,19 +20,19 @@ pub struct Scenario {
     expect: Expectation,
 }
 
-/// The expected parts of a decision; omitted parts are not compared.
+/// The expected parts of a decision. A part that is omitted is not compared.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expectation {
     outcome: Outcome,
     reason_code: Option<String>,
-    /// Exactly these obligations, in any order.
+    /// The expected obligations, in any order.
     obligations: Option<BTreeSet<Obligation>>,
-    /// Exactly the ids of the matching rules, in any order.
+    /// The identifiers of the expected matching rules, in any order.
     matched_rules: Option<BTreeSet<String>>,
 }
 
-/// The variables of the input; omitted ones are empty.
+/// The variables of the policy input. An omitted variable is empty.
 #[derive(Clone, PartialEq, Default, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ScenarioInput {
@@ -73,10 +73,10 @@ struct Release {
 }
 
 impl ScenarioInput {
-    /// Passes the input of the decision to a function.
+    /// Converts the scenario to a policy input, and passes it to a function.
     pub(super) fn with<T>(&self, decide: impl FnOnce(&PolicyInput<'_>) -> T) -> T {
         let ScenarioInput { actor, workload, release, inputs, environment, lane, now } = self;
-        // `5` and `5.0` are the same input but different CEL types.
+        // `5` and `5.0` are equal inputs in JSON but have different CEL types, so numbers are normalized.
         let mut inputs = inputs.clone();
         inputs.values_mut().for_each(number::normalize);
         let input = PolicyInput {
@@ -105,7 +105,7 @@ impl ScenarioInput {
     }
 }
 
-/// A part of a decision.
+/// A part of a decision that a scenario can compare.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DecisionPart {
     /// The outcome.
@@ -119,7 +119,7 @@ pub enum DecisionPart {
 }
 
 impl DecisionPart {
-    /// The form in files.
+    /// The name of the part in scenario files.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -131,26 +131,26 @@ impl DecisionPart {
     }
 }
 
-/// A part of a decision that differs from the expectation.
+/// A part of a decision that differs from the expected part.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
-    /// The part.
+    /// The part that differs.
     pub part: DecisionPart,
     /// The expected value, as text.
     pub expected: String,
-    /// The decided value, in the same form.
+    /// The decided value, as text.
     pub decided: String,
 }
 
 impl Scenario {
-    /// Parses a scenario; `None` for unknown fields or non-canonical values.
+    /// Parses a scenario; `None` if it has unknown fields or values without a canonical form.
     #[must_use]
     pub fn parse(value: &Value) -> Option<Self> {
         Canonical::of(value).ok()?;
         Self::deserialize(value).ok()
     }
 
-    /// The name.
+    /// The name of the scenario.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -162,14 +162,14 @@ impl Scenario {
         self.decide_within(policy, &mut { MAX_STEPS })
     }
 
-    /// Decides within the remaining steps and deducts those used; `left` becomes 0 when the limit is exceeded.
+    /// Decides within `left` steps, and subtracts the used steps. `left` becomes 0 when the limit is exceeded.
     pub(super) fn decide_within(&self, policy: &CompiledPolicy, left: &mut u64) -> PolicyDecision {
         let (decision, remaining) = self.input.with(|input| policy.decide_within(input, *left));
         *left = remaining;
         decision
     }
 
-    /// Every part of the decision that differs from the expectation.
+    /// The parts of the decision that differ from the expectation.
     #[must_use]
     pub fn differences(&self, decision: &PolicyDecision) -> Vec<Difference> {
         let Expectation { outcome, reason_code, obligations, matched_rules } = &self.expect;

@@ -1,26 +1,27 @@
-//! Rules that can never affect a decision, as far as their form proves it.
+//! Finds rules that can never affect a decision, as far as the form of their conditions proves it.
 //!
-//! A rule is unreachable if its bundle decides the same without it, within the step limit: same outcome, reason and
-//! obligations. Either its condition never holds, or another rule holds whenever it does and takes precedence in
-//! [`CompiledPolicy::decide`]. A failed condition denies, so a rule that can fail while the other one holds is not
-//! unreachable. Conditions are compared by form: each report is certain, but not every unreachable rule is reported.
+//! A rule is unreachable if decisions without it have the same outcome, reason and obligations, within the step
+//! limit. There are two cases. Either the condition of the rule never holds, or another rule takes precedence in
+//! [`CompiledPolicy::decide`] whenever it holds. A failed condition denies, so a rule that can fail without effect
+//! on the other rule is not unreachable. Conditions are compared by form. Therefore each report is certain, but
+//! not every unreachable rule is reported.
 
 use super::{CompiledPolicy, Outcome, Rule, condition::Condition, fast_path::FastPath};
 use serde::Serialize;
 use std::cmp::Ordering;
 
-/// The reason a rule can never affect a decision.
+/// The reason why a rule can never affect a decision.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unreachable {
-    /// Its condition never holds.
+    /// The condition of the rule never holds.
     Unreachable,
-    /// Whenever it holds, the rule with this id also holds and takes precedence.
+    /// Whenever the rule holds, the rule with this identifier also holds and takes precedence.
     ShadowedBy(String),
 }
 
 impl CompiledPolicy {
-    /// The id of each rule in bundle order, and the reason it is unreachable, if it is.
+    /// The identifier of each rule in bundle order, with the reason if the rule is unreachable.
     #[must_use]
     pub fn unreachable_rules(&self) -> Vec<(&str, Option<Unreachable>)> {
         let results = self.rules.iter().enumerate().map(|(place, rule)| {
@@ -39,23 +40,24 @@ impl CompiledPolicy {
 }
 
 impl Rule {
-    /// Whether the rule adds nothing to a decision in which the other rule matches.
+    /// Whether this rule adds nothing to a decision in which the other rule matches.
     fn yields_to(&self, other: &Self, is_before: bool) -> bool {
         match other.outcome.cmp(&self.outcome) {
             Ordering::Greater => true,
-            // Of two equal outcomes the first rule gives the reason, and obligations are combined.
+            // If the outcomes are equal, the earlier rule determines the reason, and the obligations of both are
+            // combined.
             Ordering::Equal => is_before && self.obligations.iter().all(|owed| other.obligations.contains(owed)),
             Ordering::Less => false,
         }
     }
 
-    /// Whether the other rule takes effect whenever this one holds or fails.
+    /// Whether the other rule has an effect in every run in which this rule holds or fails.
     fn is_covered_by(&self, other: &Self) -> bool {
-        // An equal condition holds and fails together with this one.
+        // Equal conditions hold and fail in the same runs.
         self.condition == other.condition
             || other.condition.is_constantly(true)
                 && match other.outcome {
-                    // A denial takes precedence over failures.
+                    // A matching deny rule takes precedence over failed conditions.
                     Outcome::Deny => true,
                     Outcome::Allow | Outcome::AllowWithObligations => self.condition.never_fails(),
                 }
@@ -71,7 +73,7 @@ impl Condition {
         }
     }
 
-    /// Whether the condition can be evaluated for every run.
+    /// Whether the evaluation of the condition succeeds for every run.
     fn never_fails(&self) -> bool {
         self.is_constantly(true)
             || self.is_constantly(false)
@@ -107,7 +109,7 @@ mod tests {
         CompiledPolicy::compile(&json!({ "rules": rules.collect::<Vec<Value>>() })).unwrap()
     }
 
-    /// The shadowing rule, `unreachable`, or an empty text for each rule.
+    /// The result for each rule: the identifier of the shadowing rule, `unreachable`, or an empty text.
     fn idle(rules: &[RuleSpec]) -> Vec<String> {
         let told = |(_, idle): (&str, Option<Unreachable>)| match idle {
             Some(Unreachable::Unreachable) => "unreachable".to_owned(),

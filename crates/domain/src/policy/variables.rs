@@ -16,27 +16,28 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-/// The maximum steps of a decision over all its conditions; remaining conditions then count as failed.
+/// The maximum steps of a decision over all its conditions. When the steps are used up, the remaining conditions
+/// count as failed.
 pub const MAX_STEPS: u64 = 2_000_000;
 
 const ACTOR: [&str; 4] = ["ref", "type", "groups", "roles"];
 const WORKLOAD: [&str; 3] = ["slug", "owner_ref", "workload_id"];
 const RELEASE: [&str; 3] = ["release_id", "state", "environment"];
 
-/// The root variables, for messages.
+/// The names of the root variables, for messages.
 pub(super) const ROOTS: &str = "actor, workload, release, inputs, environment, lane and now";
 
-/// Whether the name is a root variable.
+/// Whether the name is the name of a root variable.
 pub(super) fn is_root(name: &str) -> bool {
     is_record(name) || matches!(name, "inputs" | "environment" | "lane" | "now")
 }
 
-/// Whether the variable is a record with fixed fields.
+/// Whether the variable is a record, which has a fixed set of fields.
 pub(super) fn is_record(name: &str) -> bool {
     matches!(name, "actor" | "workload" | "release")
 }
 
-/// The fields of a variable: an empty list for a text or a time; `None` if any field may exist.
+/// The fields that a variable has: an empty list for a text or a time; `None` if any field may exist.
 pub(super) fn fields(name: &str) -> Option<&'static [&'static str]> {
     match name {
         "actor" => Some(&ACTOR),
@@ -47,11 +48,11 @@ pub(super) fn fields(name: &str) -> Option<&'static [&'static str]> {
     }
 }
 
-/// The CEL standard library without optional values, built once for all policies.
+/// The CEL standard library without optional values. It is built once and shared by all policies.
 static STANDARD: LazyLock<Arc<Env>> =
     LazyLock::new(|| Arc::new(Env::default().with_optional_support(false).with_stdlib()));
 
-/// The values and remaining steps of a decision.
+/// The values and the remaining steps with which the conditions of a decision are evaluated.
 pub(super) struct Evaluation {
     context: Context<'static, 'static>,
     patterns: Patterns,
@@ -61,7 +62,7 @@ pub(super) struct Evaluation {
 }
 
 impl Evaluation {
-    /// Converts the values of the variables that conditions read.
+    /// Converts the values of the variables that the conditions read.
     pub(super) fn new(input: &PolicyInput<'_>, reads: &BTreeSet<String>, patterns: &Patterns, steps: u64) -> Self {
         let mut data = DataSize::default();
         let mut context = Context::with_env(Arc::clone(&STANDARD));
@@ -88,7 +89,7 @@ impl Evaluation {
                 "lane" => text(input.lane, &mut data),
                 "now" => cel::Value::Timestamp(now_value(input)),
                 "inputs" => object(input.inputs, &mut data),
-                // A loop variable, which the loop sets.
+                // The name of a loop variable, whose value the loop itself sets.
                 _ => continue,
             };
             context.add_variable_from_value(name.as_str(), value);
@@ -96,15 +97,15 @@ impl Evaluation {
         Self { context, patterns: patterns.clone(), data, steps_left: steps, is_exhausted: false }
     }
 
-    /// The remaining steps; zero once an expression exceeded them.
+    /// The remaining steps; zero after an expression exceeded them.
     pub(super) const fn steps_left(&self) -> u64 {
         if self.is_exhausted { 0 } else { self.steps_left }
     }
 
-    /// Whether the expression holds.
+    /// Evaluates whether the expression holds.
     ///
     /// # Errors
-    /// When the expression fails, is not boolean, or exceeds the remaining steps.
+    /// If the expression fails, is not boolean, or exceeds the remaining steps.
     pub(super) fn try_evaluate(&mut self, expression: &IdedExpr) -> Result<bool, EvaluationError> {
         let Some(left) = self.steps_left.checked_sub(cost::estimate_steps(expression, self.data, &self.patterns))
         else {
@@ -120,12 +121,12 @@ impl Evaluation {
     }
 }
 
-/// The reason an expression has no boolean value.
+/// The reason why an expression yields no boolean.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum EvaluationError {
-    /// The input has no field with this name, which the expression reads.
+    /// The expression reads a field with this name, which the input does not have.
     MissingField(String),
-    /// Types do not fit, a function failed, or the steps are exhausted.
+    /// The types do not match, a function failed, or the steps are used up.
     Other,
 }
 
@@ -162,7 +163,8 @@ fn object(members: &Map<String, Value>, data: &mut DataSize) -> cel::Value {
     cel::Value::Map(CelMap { map: Arc::new(map) })
 }
 
-/// Whole numbers become `int`, so that arithmetic with literals works; larger ones become `uint`.
+/// Converts a JSON value. Whole numbers become `int`, so that arithmetic with integer literals works, and larger
+/// ones become `uint`.
 fn value(json: &Value, data: &mut DataSize) -> cel::Value {
     match json {
         Value::Null => cel::Value::Null,

@@ -1,7 +1,7 @@
-//! Prompt composition: a template with the bodies of the assets that it includes.
+//! Prompt composition: combines a template with the bodies of the assets that it includes.
 //!
-//! Composition parses each body once, and rendering never parses values. Neither a body nor a value can therefore
-//! become a token of the enclosing template.
+//! Composition parses each body once, and rendering never parses values. Therefore neither a body nor a value can
+//! become a token of the template that contains it.
 
 use super::{
     IncludedAsset, MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate, Variable, VariableKind,
@@ -14,25 +14,26 @@ use crate::asset::{
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Body of an asset that a template can include: a prompt template's text with its own variables, or a skill's literal
-/// text.
+/// The body of an asset that a template can include. The body of a prompt template is its text with its own
+/// variables; the body of a skill is literal text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct IncludedBody {
     parts: Vec<Part>,
     bytes: usize,
 }
 
-/// Why an asset cannot be included.
+/// The reason why an asset cannot be included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IncludeRefusal {
-    /// Its kind has no body, or its content is malformed.
+    /// The kind of the asset has no body, or its content is malformed.
     NotComposable,
-    /// Its body contains a reference.
+    /// The body itself contains a reference to an asset.
     Nested,
 }
 
 impl IncludeRefusal {
-    /// Converts to a refusal of the template, at the token that starts at `offset`.
+    /// Converts this refusal to a refusal of the template. `offset` is the start of the token that includes the
+    /// asset.
     #[must_use]
     pub const fn to_prompt_refusal(self, offset: usize) -> PromptRefusal {
         match self {
@@ -43,10 +44,10 @@ impl IncludeRefusal {
 }
 
 impl IncludedBody {
-    /// Extracts the body from a version's content.
+    /// Extracts the body from the content of a version.
     ///
     /// # Errors
-    /// Returns a refusal when the content has no body, or the body includes another asset.
+    /// Returns a refusal when the content has no body, or when the body includes another asset.
     pub fn of(kind: AssetKind, content: &Value) -> Result<Self, IncludeRefusal> {
         let (parts, bytes) = match kind {
             AssetKind::PromptTemplate => {
@@ -85,30 +86,30 @@ impl IncludedBody {
         Ok(Self { parts, bytes })
     }
 
-    /// Length in bytes.
+    /// The length of the body, in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// A part of a composed template. Offsets belong to the tokens of the outer template.
+/// A part of a composed template. An offset is the position of a token in the template that contains the part.
 #[derive(Clone, PartialEq, Debug)]
 enum Part {
     Literal(String),
-    /// A declared variable.
+    /// An argument with a declared type.
     Argument {
         name: String,
         kind: VariableKind,
         offset: usize,
     },
-    /// The legacy form. It never has a type, even if a variable of its name declares one, so old templates render as
-    /// before (spec: prompt template grammar).
+    /// A placeholder in the legacy form. It accepts any type, even if a variable with its name declares a type, so
+    /// that old templates render as before (spec: prompt template grammar).
     Placeholder {
         name: String,
         offset: usize,
     },
-    /// An included body, by its index.
+    /// The body of an included asset, by its index in the list of bodies.
     Body {
         index: usize,
         offset: usize,
@@ -123,14 +124,14 @@ pub struct ComposedPrompt {
     response_schema: ResponseSchema,
 }
 
-/// Validation of the model's response.
+/// How model responses are validated.
 #[derive(Clone, Debug)]
 enum ResponseSchema {
-    /// Without a schema.
+    /// The template has no schema, so every response is accepted.
     Unchecked,
-    /// Against the compiled schema.
+    /// The response must satisfy the compiled schema.
     Compiled(EmbeddedSchema),
-    /// The schema does not compile, so every response is refused.
+    /// The schema does not compile, so every response is rejected.
     Invalid,
 }
 
@@ -145,7 +146,8 @@ impl ResponseSchema {
 }
 
 impl PromptTemplate {
-    /// Inserts the bodies of the included assets; `body` returns the body of a reference, or `None` when it has none.
+    /// Inserts the bodies of the included assets. `body` returns the body for a reference, or `None` if the asset
+    /// has no body.
     ///
     /// # Errors
     /// Returns a refusal when a body is missing or the total length exceeds the limit.
@@ -173,8 +175,8 @@ impl PromptTemplate {
     }
 }
 
-/// Converts segments to parts and merges adjacent literals. Commands stay in the text, because they are instructions
-/// for the model.
+/// Converts segments to parts, and merges adjacent literals. Commands remain in the text, because they are
+/// instructions for the model.
 fn build_parts(
     pieces: Vec<TemplateSegment>,
     variables: &[Variable],
@@ -193,7 +195,7 @@ fn build_parts(
         match piece {
             TemplateSegment::Literal(text) => push_text(&mut parts, &text),
             TemplateSegment::Command { slug, .. } => push_text(&mut parts, &format!("!command:{slug}")),
-            // Parsing checked that every variable is declared, so the default is never used.
+            // Parsing has checked that every variable is declared, so the default type is never used.
             TemplateSegment::Argument { name, offset } => {
                 let kind = kinds.get(name.as_str()).copied().unwrap_or(VariableKind::String);
                 parts.push(Part::Argument { name, kind, offset });
@@ -208,11 +210,11 @@ fn build_parts(
 }
 
 impl ComposedPrompt {
-    /// Renders the prompt with these arguments, in one pass.
+    /// Renders the prompt with these arguments in one pass.
     ///
     /// # Errors
-    /// Returns a refusal when a value is missing, has another type than declared, or the result is too large. A problem
-    /// inside a body is reported at the token that includes it.
+    /// Returns a refusal when an argument is missing or has another type than declared, or when the result is too
+    /// large. A problem inside an included body is reported at the token that includes the body.
     pub fn render(&self, arguments: &Map<String, Value>) -> Result<String, PromptRefusal> {
         let mut written = Renderer { text: String::with_capacity(self.estimate_length()), arguments };
         for part in &self.parts {
@@ -230,10 +232,10 @@ impl ComposedPrompt {
         Ok(written.text)
     }
 
-    /// Checks a model response against the template's `output_schema`, if any.
+    /// Checks a model response against the `output_schema` of the template, if it has one.
     ///
     /// # Errors
-    /// Returns a rejection when the response does not satisfy the schema or is too large to check.
+    /// Returns a rejection when the response does not satisfy the schema, or is too large to be checked.
     pub fn check_response(&self, answer: &str) -> Result<(), SchemaRejection> {
         match &self.response_schema {
             ResponseSchema::Unchecked => Ok(()),
@@ -242,7 +244,7 @@ impl ComposedPrompt {
         }
     }
 
-    /// Compiled `output_schema` of the template, if it has a valid one.
+    /// The compiled `output_schema` of the template, if it has a valid one.
     #[must_use]
     pub const fn response_schema(&self) -> Option<&EmbeddedSchema> {
         match &self.response_schema {
@@ -251,13 +253,13 @@ impl ComposedPrompt {
         }
     }
 
-    /// Total length of the included bodies, in bytes.
+    /// The total length of the included bodies, in bytes.
     #[must_use]
     pub fn included_bytes(&self) -> usize {
         self.bodies.iter().map(IncludedBody::bytes).fold(0, usize::saturating_add)
     }
 
-    /// Estimated memory of the compiled schema, in bytes.
+    /// The estimated memory of the compiled schema, in bytes.
     #[must_use]
     pub fn schema_bytes(&self) -> usize {
         match &self.response_schema {
@@ -266,7 +268,7 @@ impl ComposedPrompt {
         }
     }
 
-    /// Maximum length of the rendering in bytes, for arguments of at most `longest` bytes each.
+    /// The maximum length of the rendered prompt in bytes, if each argument has at most `longest` bytes.
     #[must_use]
     pub fn max_bytes(&self, longest: usize) -> usize {
         let argument_bytes = |part: &Part| match part {
@@ -283,7 +285,7 @@ impl ComposedPrompt {
         self.parts.iter().map(body).fold(self.estimate_length(), usize::saturating_add).min(MAX_RENDERED_BYTES)
     }
 
-    /// Estimated length of the rendering, in bytes.
+    /// The estimated length of the rendered prompt, in bytes.
     fn estimate_length(&self) -> usize {
         let part_bytes = |part: &Part| match part {
             Part::Literal(text) => text.len(),
@@ -294,7 +296,7 @@ impl ComposedPrompt {
     }
 }
 
-/// State of a rendering.
+/// The state of a rendering in progress.
 struct Renderer<'a> {
     text: String,
     arguments: &'a Map<String, Value>,
@@ -310,7 +312,7 @@ impl Renderer<'_> {
             }
             Part::Argument { name, kind, offset } => (name, Some(*kind), at(offset)),
             Part::Placeholder { name, offset } => (name, None, at(offset)),
-            // Bodies do not nest.
+            // A body never contains another body.
             Part::Body { .. } => return Ok(()),
         };
         let value = self.arguments.get(name).filter(|value| !value.is_null());
@@ -327,7 +329,7 @@ impl Renderer<'_> {
         self.check_length(offset)
     }
 
-    /// Checks the length limit; a short template can repeat a long value many times.
+    /// Checks the length limit of the rendered text, because a short template can repeat a long value many times.
     const fn check_length(&self, offset: usize) -> Result<(), PromptRefusal> {
         if self.text.len() > MAX_RENDERED_BYTES { Err(PromptRefusal::TooLarge { offset }) } else { Ok(()) }
     }

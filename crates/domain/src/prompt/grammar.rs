@@ -1,7 +1,8 @@
-//! Tokens of a prompt template, scanned in one pass from left to right.
+//! The tokens of a prompt template, which are scanned in one pass from left to right.
 //!
-//! A token that starts must be complete. The scanner also refuses text that looks like a token to a reader but is none:
-//! another case, confusable letters, invisible characters. It would otherwise reach the model unnoticed.
+//! A token that starts must be complete. The scanner also refuses text that readers could mistake for a token:
+//! other case, confusable letters, or invisible characters. Such text would otherwise reach the model as literal
+//! text.
 
 use super::{IncludedAsset, PromptRefusal};
 use crate::slug::Slug;
@@ -9,11 +10,11 @@ use std::iter;
 use unicode_normalization::char::is_combining_mark;
 use unicode_security::skeleton;
 
-/// Maximum number of tokens in one template.
+/// The maximum number of tokens in one template.
 pub const MAX_TOKENS: usize = 10_000;
-/// Maximum length of a variable name, in characters.
+/// The maximum length of a variable name, in characters.
 pub const MAX_NAME_CHARS: usize = 63;
-/// Maximum length of a version label, in characters.
+/// The maximum length of a version label, in characters.
 const MAX_LABEL_CHARS: usize = 64;
 
 /// A segment of a template.
@@ -21,39 +22,39 @@ const MAX_LABEL_CHARS: usize = 64;
 pub enum TemplateSegment {
     /// Literal text.
     Literal(String),
-    /// `@asset-ref:slug` or `@asset-ref:slug@label`.
+    /// A reference to an asset: `@asset-ref:slug` or `@asset-ref:slug@label`.
     Asset {
-        /// Referenced asset.
+        /// The referenced asset.
         reference: IncludedAsset,
-        /// Start of the token, in bytes.
+        /// The start of the token, in bytes.
         offset: usize,
     },
-    /// `!command:slug`.
+    /// A command: `!command:slug`.
     Command {
-        /// Command.
+        /// The slug of the command.
         slug: Slug,
-        /// Start of the token, in bytes.
+        /// The start of the token, in bytes.
         offset: usize,
     },
-    /// `$arg:name`.
+    /// An argument: `$arg:name`.
     Argument {
-        /// Variable.
+        /// The name of the variable.
         name: String,
-        /// Start of the token, in bytes.
+        /// The start of the token, in bytes.
         offset: usize,
     },
-    /// `{{name}}`, the legacy form.
+    /// An argument in the legacy form: `{{name}}`.
     Placeholder {
-        /// Variable.
+        /// The name of the variable.
         name: String,
-        /// Start of the token, in bytes.
+        /// The start of the token, in bytes.
         offset: usize,
     },
 }
 
-/// Scan result at a character that may start a token.
+/// The result of a scan at a character that may start a token.
 enum TokenScan {
-    /// No token; the character is literal.
+    /// No token starts here, so the character is literal.
     Literal,
     /// A token and its end offset.
     Token(TemplateSegment, usize),
@@ -62,7 +63,7 @@ enum TokenScan {
 /// Splits a template into segments.
 ///
 /// # Errors
-/// Returns a refusal when a token is malformed or there are too many tokens.
+/// Returns a refusal when a token is malformed or the template has too many tokens.
 pub fn scan(text: &str) -> Result<Vec<TemplateSegment>, PromptRefusal> {
     let mut pieces = Vec::new();
     let mut tokens = 0_usize;
@@ -99,7 +100,7 @@ pub fn scan(text: &str) -> Result<Vec<TemplateSegment>, PromptRefusal> {
     Ok(pieces)
 }
 
-/// Whether a text contains an asset reference, well formed or not.
+/// Whether a text contains the start of an asset reference, including disguised and malformed ones.
 #[must_use]
 pub fn contains_asset_reference(text: &str) -> bool {
     text.match_indices('@').any(|(at, _)| match scan_keyword(text, at + 1, "asset-ref:") {
@@ -136,14 +137,14 @@ fn scan_asset(text: &str, at: usize, start: usize) -> Option<(TemplateSegment, u
         return Some((TemplateSegment::Asset { reference: IncludedAsset { slug, label: None }, offset: at }, end));
     }
     let run = matching_prefix(text, end + 1, |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
-    // A full stop after a label ends the sentence; a label cannot end with one here.
+    // Full stops after a label end the sentence. Therefore a label in a template cannot end with a full stop.
     let label = run.trim_end_matches('.');
     if label.is_empty() || label.len() > MAX_LABEL_CHARS {
         return None;
     }
     let reference = IncludedAsset { slug, label: Some(label.to_owned()) };
     let end = end + 1 + label.len();
-    // A second `@` would start a second version label.
+    // A second `@` would start another version label, which is malformed.
     (text.as_bytes().get(end) != Some(&b'@')).then_some((TemplateSegment::Asset { reference, offset: at }, end))
 }
 
@@ -159,8 +160,8 @@ fn scan_name(text: &str, start: usize) -> Option<(String, usize)> {
     (begins && name.len() <= MAX_NAME_CHARS).then(|| (name.to_owned(), start + name.len()))
 }
 
-/// Scans `{{name}}` with optional spaces. Double braces around other text stay literal, for compatibility with older
-/// templates. A nested placeholder and a name with invisible characters are refused.
+/// Scans `{{name}}` with optional spaces. Double braces around any other text remain literal, for compatibility
+/// with older templates. Nested placeholders, and names with invisible characters, are refused.
 fn scan_placeholder(text: &str, at: usize) -> Result<TokenScan, PromptRefusal> {
     let malformed = PromptRefusal::MalformedToken { offset: at };
     let Some(body) = text.get(at..).and_then(|rest| rest.strip_prefix("{{")) else { return Ok(TokenScan::Literal) };
@@ -179,7 +180,7 @@ fn scan_placeholder(text: &str, at: usize) -> Result<TokenScan, PromptRefusal> {
     if is_disguised_placeholder(inner) { Err(malformed) } else { Ok(TokenScan::Literal) }
 }
 
-/// Whether the text is `name}}` apart from invisible characters.
+/// Whether the text is `name}}` with invisible characters, so that readers would mistake it for a placeholder.
 fn is_disguised_placeholder(inner: &str) -> bool {
     let mut hidden = false;
     let mut length = 0_usize;
@@ -198,13 +199,13 @@ fn is_disguised_placeholder(inner: &str) -> bool {
     false
 }
 
-/// Scan result for a keyword after the first character of a token.
+/// The result of a scan for a keyword after the first character of a token.
 enum Keyword {
-    /// The keyword, with its end offset.
+    /// The text starts with the keyword, which ends at this offset.
     Exact(usize),
-    /// A confusable of the keyword: another case, similar letters, or invisible characters in between.
+    /// The text looks like the keyword, but has other case, similar letters, or invisible characters in between.
     Confusable,
-    /// Other text.
+    /// The text does not look like the keyword.
     Absent,
 }
 
@@ -216,9 +217,9 @@ fn scan_keyword(text: &str, start: usize, word: &str) -> Keyword {
     if is_confusable(rest, word) { Keyword::Confusable } else { Keyword::Absent }
 }
 
-/// Whether the start of a text looks like an ASCII word. Some letters are confusable in one case only, so the
-/// upper-case form is compared too. The comparison stops at the first difference, because a token character may occur
-/// at every byte.
+/// Whether the start of a text looks like an ASCII word. The upper-case form is compared too, because some letters
+/// are confusable in only one case. The comparison stops at the first difference, because a token could start at
+/// every byte.
 fn is_confusable(text: &str, word: &str) -> bool {
     let visible = || text.chars().filter(|letter| !is_invisible(*letter));
     starts_confusably(visible(), word) || starts_confusably(visible().flat_map(char::to_uppercase), word)
@@ -229,14 +230,14 @@ fn starts_confusably(letters: impl Iterator<Item = char>, word: &str) -> bool {
     word.chars().flat_map(fold_letter).all(|letter| seen.next() == Some(letter))
 }
 
-/// Letters that a letter is confusable with (its skeleton in Unicode Technical Standard 39).
+/// The letters with which a letter can be confused: its skeleton in Unicode Technical Standard 39.
 fn skeleton_of(letter: char) -> impl Iterator<Item = char> {
     let ascii = letter.is_ascii().then_some(letter);
     let others = if letter.is_ascii() { Vec::new() } else { skeleton(letter.encode_utf8(&mut [0; 4])).collect() };
     ascii.into_iter().chain(others)
 }
 
-/// Folds the case and the confusable letters within ASCII.
+/// Maps ASCII letters to lower case, and confusable ASCII letters to the same letters.
 fn fold_letter(letter: char) -> impl Iterator<Item = char> {
     let (first, second) = match letter.to_ascii_lowercase() {
         'm' => ('r', Some('n')),
@@ -246,10 +247,10 @@ fn fold_letter(letter: char) -> impl Iterator<Item = char> {
     iter::once(first).chain(second)
 }
 
-/// Whether the token ends here: punctuation or space may follow, but no character that could belong to its name.
+/// Whether a token may end here. Punctuation or space may follow, but no character that could belong to its name.
 fn is_token_end(text: &str, end: usize) -> bool {
     let next = text.get(end..).and_then(|rest| rest.chars().next());
-    // A combining mark changes the last letter, as if it had been written precomposed.
+    // A combining mark would change the last letter of the name, and so make it another name.
     next.is_none_or(|letter| {
         !letter.is_alphanumeric() && letter != '_' && !is_invisible(letter) && !is_combining_mark(letter)
     })
@@ -261,7 +262,7 @@ fn matching_prefix(text: &str, start: usize, accepts: impl Fn(u8) -> bool) -> &s
     rest.get(..end).unwrap_or_default()
 }
 
-/// Characters without a glyph that can hide between letters (Unicode: Default_Ignorable_Code_Point).
+/// Whether a character has no glyph and can hide between letters (Unicode: Default_Ignorable_Code_Point).
 const fn is_invisible(letter: char) -> bool {
     matches!(
         letter,

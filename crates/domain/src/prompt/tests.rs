@@ -59,7 +59,7 @@ fn inserts_skills_literally_and_renders_included_prompts() {
         render("@asset-ref:raw @asset-ref:header", arguments.clone()).unwrap(),
         "{{topic}} $arg:topic !command:rm [$arg:free|@asset-ref:tone|!command:summarize]"
     );
-    // A problem inside a body is reported at the including token.
+    // A problem inside an included body is reported at the token that includes the body.
     let refusal = render("x @asset-ref:header", json!({"topic": "t"})).unwrap_err();
     assert_eq!(refusal, PromptRefusal::ArgumentMissing { name: "free".to_owned(), offset: 2 });
     assert_eq!(refusal.to_string(), "the argument `free` is missing");
@@ -126,7 +126,7 @@ fn limits_rendered_length_and_included_assets() {
     assert_eq!(render("@asset-ref:long", json!({})).unwrap_err().code(), "prompt_too_large");
     let many: String = (0..=MAX_INCLUDED_ASSETS).map(|index| format!("@asset-ref:tone@v{index} ")).collect();
     assert_eq!(template(&many).unwrap_err().code(), "prompt_too_large");
-    // Repeated references include one asset; its text counts at each occurrence.
+    // Repeated references include one asset, but its text counts at each occurrence.
     assert!(render(&"@asset-ref:tone ".repeat(1_000), json!({})).is_ok());
     let body = |_: &IncludedAsset| IncludedBody::of(AssetKind::Skill, &json!({"body": "x".repeat(1 << 20)})).ok();
     let repeated = template(&"@asset-ref:big ".repeat(10_000)).unwrap().compose(body).unwrap();
@@ -148,14 +148,14 @@ fn rejects_responses_that_violate_the_output_schema() {
     assert!(free.check_response("anything").is_ok() && free.schema_bytes() == 0);
     let plain = composed(Some(json!({"type": "object", "required": ["a"]})));
     assert!(plain.check_response("{\"a\": 1}").is_ok());
-    // Parsers that take the first or the last of two equal names would check different responses.
+    // Parsers differ in whether they use the first or the last of two equal names, so such a response is rejected.
     for wrong in ["{}", "a", "{\"a\": 1, \"a\": 2}"] {
         assert_eq!(plain.check_response(wrong), mismatch, "{wrong}");
     }
     let matched = composed(Some(json!({"type": "string", "pattern": "^a+$"})));
     assert!(matched.check_response("\"aa\"").is_ok() && matched.check_response("\"b\"") == mismatch);
     assert!(plain.schema_bytes() > 0 && matched.schema_bytes() > plain.schema_bytes() + (64 << 10));
-    // A schema that does not compile refuses every response.
+    // If the schema does not compile, every response is rejected.
     assert!(composed(Some(json!({"type": "sting"}))).check_response("1") == mismatch);
 }
 

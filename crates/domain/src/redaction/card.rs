@@ -1,16 +1,16 @@
-//! Payment card numbers (ISO/IEC 7812): 13 to 19 digits in an issued range, with a Luhn check digit.
+//! Payment card numbers (ISO/IEC 7812): 13 to 19 digits in a range that is issued, with a Luhn check digit.
 
 use super::match_start::Position;
 
 const MIN_DIGITS: usize = 13;
 const MAX_DIGITS: usize = 19;
-/// Digit groups as printed on cards or commonly written.
+/// The groups in which the digits are printed on cards or commonly written.
 const LAYOUTS: [&[usize]; 7] =
     [&[4, 4, 5], &[4, 4, 4, 4], &[4, 4, 4, 4, 1], &[4, 4, 4, 4, 2], &[4, 4, 4, 4, 3], &[4, 6, 4], &[4, 6, 5]];
 
-/// End of a card number that starts at this position.
+/// The end of a card number that starts at this position, if any.
 pub(super) fn match_end(place: Position<'_>) -> Option<usize> {
-    // Digits after a decimal point are a fraction.
+    // Digits after a decimal point are the fraction of a number.
     if !place.starts_word() || place.previous_char() == Some('.') {
         return None;
     }
@@ -40,8 +40,8 @@ fn is_card(digits: &str) -> bool {
     (MIN_DIGITS..=MAX_DIGITS).contains(&digits.len()) && is_issued(digits) && luhn3::valid(digits.as_bytes())
 }
 
-/// Whether cards are issued in this range. One number in ten passes Luhn, so the range excludes years and millisecond
-/// timestamps.
+/// Whether cards are issued in the range of this number. One in ten numbers passes the Luhn check. Therefore the
+/// ranges exclude years and timestamps in milliseconds.
 fn is_issued(digits: &str) -> bool {
     match digits.as_bytes() {
         [b'4' | b'5' | b'6', ..] | [b'3', b'0' | b'4'..=b'9', ..] | [b'8', b'1' | b'2', ..] => true,

@@ -1,9 +1,9 @@
-//! Email addresses, matched in both directions from the `@` sign.
+//! Email addresses, which are matched in both directions from the `@` sign.
 
 use std::ops::Range;
 
-/// Reports the addresses of a text in order. Each character is read at most twice, because no address extends across
-/// another `@` sign.
+/// Reports the addresses in a text, in order. Each character is read at most twice, because an address never
+/// extends across a second `@` sign.
 pub(super) fn find(text: &str, mut found: impl FnMut(Range<usize>)) {
     let mut done = 0;
     for (sign, _) in text.match_indices('@') {
@@ -15,7 +15,7 @@ pub(super) fn find(text: &str, mut found: impl FnMut(Range<usize>)) {
     }
 }
 
-/// Start of the local part that ends this text.
+/// The start of the local part with which this text ends, if any.
 fn local_part_start(text: &str) -> Option<usize> {
     let outside = |character: char| !is_local(character);
     let local = text.rsplit(outside).next()?;
@@ -23,12 +23,13 @@ fn local_part_start(text: &str) -> Option<usize> {
     (!begun.is_empty()).then(|| text.len() - begun.len())
 }
 
-/// The common characters of a local part; the standard permits more.
+/// Whether a character commonly occurs in a local part. The standard permits further characters.
 fn is_local(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '.' | '_' | '-' | '+' | '%' | '\'' | '&' | '~')
 }
 
-/// End of the domain that starts this text: the last label of letters after a full stop.
+/// The end of the domain with which this text starts, if any. The last label must have the form of a top-level
+/// domain.
 fn domain_end(text: &str) -> Option<usize> {
     let mut latest = None;
     let mut label = Label::default();
@@ -52,12 +53,12 @@ fn domain_end(text: &str) -> Option<usize> {
     latest
 }
 
-/// A domain label being read.
+/// The domain label that is currently read.
 #[derive(Default)]
 struct Label {
     length: usize,
     non_letters: usize,
-    /// Number of matched characters of the prefix `xn--`, which marks letters beyond ASCII.
+    /// The number of characters that match the prefix `xn--`, which marks a label with non-ASCII letters.
     punycode_prefix: usize,
 }
 

@@ -1,13 +1,13 @@
-//! International bank account numbers (ISO 13616), by the SWIFT registry.
+//! International bank account numbers (ISO 13616), validated by the SWIFT registry.
 
 use super::match_start::Position;
 use iban::Iban;
 
 const MAX_LEN: usize = 34;
-/// Digits of a printed group; the last group may have fewer.
+/// The number of characters in a printed group; the last group may be shorter.
 const GROUP_LEN: usize = 4;
 
-/// End of an IBAN that starts at this position, unseparated or in groups of four.
+/// The end of an IBAN that starts at this position, if any. The IBAN may be written in groups of four.
 pub(super) fn match_end(place: Position<'_>) -> Option<usize> {
     let head = place.rest().as_bytes();
     let [country, letter, check, digit, ..] = head else { return None };
@@ -30,7 +30,7 @@ pub(super) fn match_end(place: Position<'_>) -> Option<usize> {
     }
 }
 
-/// The letters and digits at an offset, at most `limit`.
+/// The letters and digits that start at an offset, at most `limit`.
 fn alphanumerics(place: Position<'_>, from: usize, limit: usize) -> Option<&str> {
     let rest = place.advance_to(from).rest();
     let length = rest.bytes().take(limit).take_while(u8::is_ascii_alphanumeric).count();

@@ -1,19 +1,20 @@
-//! Positions in a text where a match may start.
+//! Positions in a text, and whether a match may start or end there.
 
 use crate::text::is_hidden;
 
-/// Spaces, hyphens and dots that separate the digits of a number, including non-breaking ones.
+/// The spaces, hyphens and dots that separate the digits of a number, including non-breaking variants.
 pub(super) const SEPARATORS: [char; 14] = [
     ' ', '\u{a0}', '\u{202f}', '-', '\u{2010}', '\u{2011}', '\u{2013}', '.', '\u{b7}', '\u{2022}', '\u{2219}',
     '\u{22c5}', '\u{30fb}', '\u{ff65}',
 ];
 
-/// Maximum number of characters between two groups of a number. Eight fit a line break with indentation and direction
-/// marks, and bound the lookahead.
+/// The maximum number of characters between two groups of a number. Eight characters are enough for a line break
+/// with indentation and direction marks. The limit bounds the lookahead.
 const MAX_GAP_CHARS: usize = 8;
 
-/// Whether a character may separate the groups of a card number or an IBAN, mixed with others: space, line break, tab,
-/// hyphen, dot, or an invisible character (Unicode general category Cf, and the blank Braille pattern).
+/// Whether a character may separate the groups of a card number or an IBAN, in any mix: space, line break, tab,
+/// hyphen, dot, or an invisible character. Invisible characters are those of the Unicode general category Cf, and
+/// the blank Braille pattern.
 fn is_separator(character: char) -> bool {
     SEPARATORS.contains(&character)
         || character.is_whitespace()
@@ -23,8 +24,8 @@ fn is_separator(character: char) -> bool {
         || (!character.is_ascii() && is_hidden(character))
 }
 
-/// Whether a character belongs to the surrounding word. Ideographs, kana and Hangul are written without spaces, so they
-/// count as word boundaries. Source: Unicode 16, `Scripts.txt`.
+/// Whether a character belongs to a word. Ideographs, kana and Hangul do not, because these scripts use no spaces
+/// between words. Source: Unicode 16, `Scripts.txt`.
 fn is_word_char(character: char) -> bool {
     let is_unspaced = matches!(character,
         '\u{1100}'..='\u{11ff}'
@@ -45,7 +46,7 @@ fn is_word_char(character: char) -> bool {
     character.is_alphanumeric() && !is_unspaced
 }
 
-/// A position in a text, between two characters.
+/// A position between two characters of a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Position<'t> {
     text: &'t str,
@@ -53,12 +54,12 @@ pub(super) struct Position<'t> {
     previous: Option<char>,
 }
 
-/// A run of digits.
+/// A run of digits in a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DigitGroup<'t> {
-    /// Digits.
+    /// The digits of the run.
     pub(super) digits: &'t str,
-    /// End offset in the text.
+    /// The end of the run in the text, in bytes.
     pub(super) end: usize,
 }
 
@@ -84,7 +85,7 @@ impl<'t> Position<'t> {
         self.rest().chars().next()
     }
 
-    /// The position after the next character; unchanged at the end.
+    /// The position after the next character; unchanged at the end of the text.
     pub(super) fn advance(self) -> Self {
         match self.next_char() {
             Some(next) => Self { offset: self.offset + next.len_utf8(), previous: Some(next), ..self },
@@ -98,12 +99,12 @@ impl<'t> Position<'t> {
         Self { offset: at, previous: before, ..self }
     }
 
-    /// The position after a masked match.
+    /// The position after a match, whose mask ends with a bracket.
     pub(super) const fn after_mask(self, end: usize) -> Self {
         Self { offset: end, previous: Some(']'), ..self }
     }
 
-    /// Whether a match may start here: at a word, or at a sign that starts a pattern.
+    /// Whether a match may start here: at the start of a word, or at a character with which some pattern starts.
     pub(super) fn may_start_match(self) -> bool {
         match self.next_char() {
             Some('+' | '(' | ':') => true,
@@ -112,7 +113,7 @@ impl<'t> Position<'t> {
         }
     }
 
-    /// Whether no word character precedes; unspaced scripts count as boundaries.
+    /// Whether no word character precedes the position.
     pub(super) fn starts_word(self) -> bool {
         !self.previous.is_some_and(is_word_char)
     }
@@ -122,19 +123,19 @@ impl<'t> Position<'t> {
         self.text.get(at..).and_then(|rest| rest.chars().next())
     }
 
-    /// Whether no word character follows; unspaced scripts count as boundaries.
+    /// Whether no word character follows the offset.
     pub(super) fn ends_word(self, end: usize) -> bool {
         !self.char_at(end).is_some_and(is_word_char)
     }
 
-    /// Whether the character at the offset may follow a sentence: the end, a space, or a closing sign. The opening
-    /// bracket of a mask is not among them.
+    /// Whether a sentence may end before the offset: the text ends there, or a space or closing punctuation
+    /// follows. The opening bracket of a mask does not count.
     pub(super) fn ends_sentence(self, end: usize) -> bool {
         let may_follow = |next: char| matches!(next, '"' | '\'' | ')' | ']' | '}' | '>' | '/' | ',' | ';' | '%');
         self.char_at(end).is_none_or(|next| next.is_whitespace() || may_follow(next))
     }
 
-    /// End of the separators at an offset: 1 to [`MAX_GAP_CHARS`], of any mix.
+    /// The end of the separators at an offset. There must be 1 to [`MAX_GAP_CHARS`] separators, in any mix.
     pub(super) fn skip_separators(self, from: usize) -> Option<usize> {
         let rest = self.text.get(from..)?;
         let separators = || rest.chars().take_while(|character| is_separator(*character));
@@ -143,7 +144,8 @@ impl<'t> Position<'t> {
         (bytes > 0 && is_short).then_some(from + bytes)
     }
 
-    /// The digits at an offset, at most `limit` and one more.
+    /// The digits at an offset. The run is cut after `limit + 1` digits, so that callers can recognize a longer
+    /// run.
     pub(super) fn digits(self, from: usize, limit: usize) -> Option<DigitGroup<'t>> {
         let rest = self.text.get(from..)?;
         let count = rest.bytes().take(limit + 1).take_while(u8::is_ascii_digit).count();

@@ -1,22 +1,25 @@
-//! National identifiers of persons: schemes with a distinctive form and, except for the first two, a check digit.
+//! National identifiers of persons. The schemes have a distinctive form and, except for the first two, a check
+//! digit.
 
 use super::match_start::{Position, SEPARATORS};
 
 /// A scheme of national identifiers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum NationalId {
-    /// Social security number of the United States, `078-05-1120`. It requires separators, because it has no check
-    /// digit.
+    /// The social security number of the United States, such as `078-05-1120`. Separators are required, because
+    /// the number has no check digit.
     UsSsn,
-    /// National insurance number of the United Kingdom, `AB 12 34 56 C`: restricted prefixes and a suffix of A to D.
+    /// The national insurance number of the United Kingdom, `AB 12 34 56 C`, with restricted prefixes and a suffix
+    /// from A to D.
     UkNino,
-    /// Tax identification number of Germany, `65 929 970 489` (ISO 7064, MOD 11,10).
+    /// The tax identification number of Germany, `65 929 970 489` (ISO 7064, MOD 11,10).
     DeSteuerId,
-    /// Social security number of France, `2 55 08 14 168 025 38` (97 minus the remainder modulo 97).
+    /// The social security number of France, `2 55 08 14 168 025 38` (check digits: 97 minus the remainder modulo
+    /// 97).
     FrInsee,
-    /// Identity document of Spain, `12345678Z` (letter by the remainder modulo 23).
+    /// The identity document of Spain, `12345678Z` (check letter: the remainder modulo 23).
     EsDni,
-    /// Identity number of foreigners in Spain, `X1234567L`.
+    /// The identity number of foreigners in Spain, `X1234567L` (check letter as for the identity document).
     EsNie,
 }
 
@@ -24,7 +27,7 @@ impl NationalId {
     /// Every scheme.
     pub const ALL: [Self; 6] = [Self::UsSsn, Self::UkNino, Self::DeSteuerId, Self::FrInsee, Self::EsDni, Self::EsNie];
 
-    /// The spelling in settings.
+    /// The name of the scheme in settings.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -37,13 +40,13 @@ impl NationalId {
         }
     }
 
-    /// Parses the spelling; `None` for any other text.
+    /// Parses the name of a scheme; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scheme| scheme.as_str() == text)
     }
 
-    /// End of an identifier of this scheme that starts at this position.
+    /// The end of an identifier of this scheme that starts at this position, if any.
     pub(super) fn match_end(self, place: Position<'_>) -> Option<usize> {
         if !place.starts_word() {
             return None;
@@ -52,7 +55,8 @@ impl NationalId {
         (place.ends_word(end) && self.is_valid(&written)).then_some(end)
     }
 
-    /// Form of the identifier: `d` digit, `l` letter, `x` either, `-` separator, `_` optional separator.
+    /// The form of the identifier: `d` is a digit, `l` a letter, `x` either, `-` a separator, and `_` an optional
+    /// separator.
     const fn form(self) -> &'static str {
         match self {
             Self::UsSsn => "ddd-dd-dddd",
@@ -64,7 +68,7 @@ impl NationalId {
         }
     }
 
-    /// Whether letters and digits of the right form are a valid identifier.
+    /// Whether letters and digits that have the form of the scheme are a valid identifier.
     fn is_valid(self, written: &str) -> bool {
         match self {
             Self::UsSsn => is_us_ssn(written),
@@ -77,7 +81,7 @@ impl NationalId {
     }
 }
 
-/// The letters and digits that match a form, in upper case and without separators, and their end.
+/// The letters and digits that match a form, in upper case and without separators, and the end of the match.
 fn match_form(place: Position<'_>, form: &str) -> Option<(String, usize)> {
     let (mut written, mut end) = (String::with_capacity(form.len()), place.offset());
     for part in form.chars() {
@@ -107,14 +111,14 @@ fn match_form(place: Position<'_>, form: &str) -> Option<(String, usize)> {
     Some((written, end))
 }
 
-/// Some areas, groups and serials are never issued.
+/// Whether the digits are valid; some areas, groups and serial numbers are never issued.
 fn is_us_ssn(digits: &str) -> bool {
     let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
     let area = part(0, 3);
     !matches!(area, "" | "000" | "666") && !area.starts_with('9') && part(3, 5) != "00" && part(5, 9) != "0000"
 }
 
-/// Some letters and prefixes are never issued.
+/// Whether the prefix is valid; some letters and prefixes are never issued.
 fn is_uk_nino(written: &str) -> bool {
     let Some(prefix) = written.get(..2) else { return false };
     let never = |letter: char| matches!(letter, 'D' | 'F' | 'I' | 'Q' | 'U' | 'V');
@@ -124,7 +128,8 @@ fn is_uk_nino(written: &str) -> bool {
         && written.ends_with(['A', 'B', 'C', 'D'])
 }
 
-/// Among the first ten digits, one occurs two or three times and the others at most once.
+/// Whether the digits are valid. Among the first ten digits, one digit occurs two or three times, and each other
+/// digit at most once.
 fn is_de_steuer_id(digits: &str) -> bool {
     let values: Vec<u32> = digits.chars().filter_map(|digit| digit.to_digit(10)).collect();
     let [first @ .., check] = values.as_slice() else { return false };
@@ -137,7 +142,8 @@ fn is_de_steuer_id(digits: &str) -> bool {
     values.first() != Some(&0) && matches!(repeated.as_slice(), [2 | 3]) && (11 - product) % 10 == *check
 }
 
-/// The departments of Corsica, `2A` and `2B`, count as 19 and 18.
+/// Whether the number and its check digits are valid. The departments of Corsica, `2A` and `2B`, count as 19 and
+/// 18.
 fn is_fr_insee(written: &str) -> bool {
     let (Some(number), Some(key)) = (written.get(..13), written.get(13..)) else { return false };
     let Some(month) = number.get(3..5).and_then(|month| month.parse::<u32>().ok()) else { return false };
@@ -146,20 +152,20 @@ fn is_fr_insee(written: &str) -> bool {
         Some("2B") => number.replacen("2B", "18", 1),
         Some(_) | None => number.to_owned(),
     };
-    // Unknown months have numbers beyond twelve.
+    // Months above twelve encode an unknown month of birth.
     let is_person = number.starts_with(['1', '2', '3', '4', '7', '8']) && matches!(month, 1..=12 | 20..=42 | 50..=99);
     let (Ok(number), Ok(key)) = (digits.parse::<u64>(), key.parse::<u64>()) else { return false };
     is_person && 97 - number % 97 == key
 }
 
-/// The letter encodes the remainder of the digits modulo 23.
+/// Whether the letter encodes the remainder of the digits modulo 23.
 fn is_es_dni(written: &str) -> bool {
     let Some((digits, letter)) = written.split_at_checked(8) else { return false };
     let rest = digits.parse::<usize>().ok().map(|number| number % 23);
     rest.and_then(|rest| "TRWAGMYFPDXBNJZSQVHLCKE".get(rest..=rest)) == Some(letter)
 }
 
-/// The first letter stands for a digit.
+/// Whether the number is valid. Its first letter represents a digit, after which the rules of the DNI apply.
 fn is_es_nie(written: &str) -> bool {
     let first = match written.get(..1) {
         Some("X") => "0",

@@ -1,27 +1,27 @@
-//! Normalization of characters that hide personal data from byte-wise matching but not from people: zero-width
-//! characters and soft hyphens between digits, control characters, full-width or non-Latin digits and signs, and
-//! combining marks.
+//! Normalization of characters that disguise personal data for pattern matching, but not for people. Examples are
+//! zero-width characters and soft hyphens between digits, control characters, full-width or non-Latin digits and
+//! punctuation, and combining marks.
 //!
-//! Patterns match the normalized text; replacements apply to the original text.
+//! Patterns are matched in the normalized text, and the matches are replaced in the original text.
 
 use std::{borrow::Cow, ops::Range};
 
-/// The zero of each script whose digits people use; the other nine digits follow it.
+/// The digit zero of each supported script. The digits one to nine follow it.
 const SCRIPT_ZEROS: [char; 16] = [
     '\u{660}', '\u{6f0}', '\u{966}', '\u{9e6}', '\u{a66}', '\u{ae6}', '\u{b66}', '\u{be6}', '\u{c66}', '\u{ce6}',
     '\u{d66}', '\u{e50}', '\u{ed0}', '\u{f20}', '\u{1040}', '\u{17e0}',
 ];
 
-/// The visible equivalent of a character; `None` for an invisible one.
+/// The visible ASCII equivalent of a character, or the character itself; `None` for an invisible character.
 fn visible_char(character: char) -> Option<char> {
     if character.is_ascii() {
         return (!is_hidden(character)).then_some(character);
     }
     Some(match character {
         _ if is_hidden(character) => return None,
-        // The full-width forms follow the order of ASCII.
+        // The full-width forms are in the order of ASCII.
         '\u{ff01}'..='\u{ff5e}' => ascii(u32::from(character) - 0xff01 + 0x21)?,
-        // Mathematical digits: five styles of ten.
+        // The mathematical digits are five styles of ten digits.
         '\u{1d7ce}'..='\u{1d7ff}' => ascii((u32::from(character) - 0x1d7ce) % 10 + 0x30)?,
         '\u{2000}'..='\u{200a}' | '\u{205f}' | '\u{3000}' => ' ',
         '\u{2012}' | '\u{2014}' | '\u{2015}' | '\u{2212}' | '\u{fe58}' | '\u{fe63}' => '-',
@@ -49,7 +49,7 @@ fn ascii_digit(character: char) -> Option<char> {
     char::from_digit(value, 10)
 }
 
-/// The normalized text.
+/// Replaces disguised characters by their visible equivalents, and removes invisible characters.
 pub(super) fn normalize(text: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii() && !is_hidden(char::from(byte));
     if text.bytes().all(is_plain) || text.chars().all(|character| visible_char(character) == Some(character)) {
@@ -58,25 +58,25 @@ pub(super) fn normalize(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().filter_map(visible_char).collect())
 }
 
-/// Replaces matches of the normalized text in the original text.
+/// Replaces matches that were found in the normalized text, in the original text.
 pub(super) struct Replacer<'t> {
     text: &'t str,
     normalized: &'t str,
-    /// Offset up to which the original text is written.
+    /// The offset in the original text up to which the output is written.
     at: usize,
-    /// The same offset in the normalized text.
+    /// The offset in the normalized text that corresponds to `at`.
     normalized_at: usize,
     written: String,
 }
 
 impl<'t> Replacer<'t> {
-    /// Starts with an empty output. Both texts are identical when nothing is disguised.
+    /// Starts with an empty output. `normalized` is the same string as `text` if nothing is disguised.
     pub(super) fn new(text: &'t str, normalized: &'t str) -> Self {
         Self { text, normalized, at: 0, normalized_at: 0, written: String::with_capacity(text.len()) }
     }
 
-    /// Writes the text up to the range, then the replacement, or the range itself for `None`. Returns whether the range
-    /// is disguised.
+    /// Writes the text before the range, and then the replacement, or the original range for `None`. Returns
+    /// whether the range is disguised in the original text.
     pub(super) fn replace(&mut self, range: Range<usize>, with: Option<&str>) -> bool {
         let begin = self.original_offset(range.start, self.at, self.normalized_at, Edge::Start);
         let end = self.original_offset(range.end, begin, range.start, Edge::End);
@@ -87,20 +87,21 @@ impl<'t> Replacer<'t> {
         self.normalized.get(range).is_some_and(|seen| seen != was)
     }
 
-    /// Writes the rest and returns the text.
+    /// Writes the remaining text, and returns the output.
     pub(super) fn finish(mut self) -> String {
         self.written.push_str(self.text.get(self.at..).unwrap_or_default());
         self.written
     }
 
-    /// Maps an offset of the normalized text to the original text, starting at a known pair of offsets.
+    /// Maps an offset of the normalized text to the original text. `at` and `seen_at` are a known pair of
+    /// corresponding offsets.
     fn original_offset(&self, wanted: usize, mut at: usize, mut seen_at: usize, edge: Edge) -> usize {
         if self.text.len() == self.normalized.len() && self.text.as_ptr() == self.normalized.as_ptr() {
             return wanted;
         }
         for character in self.text.get(at..).unwrap_or_default().chars() {
             let shows = visible_char(character).map_or(0, char::len_utf8);
-            // An invisible character belongs to the character before it.
+            // An invisible character belongs to the visible character before it.
             if seen_at >= wanted && (edge == Edge::End || shows > 0) {
                 break;
             }
@@ -111,7 +112,7 @@ impl<'t> Replacer<'t> {
     }
 }
 
-/// Which end of a range is mapped.
+/// Whether the start or the end of a range is mapped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Edge {
     Start,

@@ -1,5 +1,5 @@
-//! Phone numbers in a distinctive notation: an international prefix, a trunk prefix, or the format of the North
-//! American Numbering Plan.
+//! Phone numbers in a distinctive notation: with an international prefix, a trunk prefix, or in the format of the
+//! North American Numbering Plan.
 
 use super::{
     card,
@@ -8,29 +8,30 @@ use super::{
 };
 use std::ops::RangeInclusive;
 
-/// Digits of an international number with country code (ITU-T E.164). Shorter numbers exist, but are more likely signed
-/// integers.
+/// The number of digits of an international number with country code (ITU-T E.164). Shorter numbers exist, but are
+/// more likely to be signed integers.
 const INTERNATIONAL_DIGITS: RangeInclusive<usize> = 8..=15;
-/// Digits of a national number with its trunk prefix.
+/// The number of digits of a national number with its trunk prefix.
 const NATIONAL_DIGITS: RangeInclusive<usize> = 9..=12;
-/// Digits of an unseparated national number; other lengths are more likely identifiers.
+/// The number of digits of a national number without separators. Numbers of other lengths are more likely to be
+/// identifiers.
 const UNSEPARATED_DIGITS: RangeInclusive<usize> = 10..=11;
-/// Digits of a value whose key names a phone number.
+/// The number of digits of a value whose key indicates a phone number.
 const NAMED_DIGITS: RangeInclusive<usize> = 6..=15;
-/// Maximum length of such a value, in bytes.
+/// The maximum length of a value whose key indicates a phone number, in bytes.
 const MAX_NAMED_BYTES: usize = 60;
-/// Maximum number of digit groups of one number.
+/// The maximum number of digit groups in a phone number.
 const MAX_GROUPS: usize = 8;
 
-/// End of a phone number that starts at this position.
+/// The end of a phone number that starts at this position, if any.
 pub(super) fn match_end(place: Position<'_>) -> Option<usize> {
     match place.next_char()? {
         '+' => match_international(place, place.offset() + 1),
         '(' => match_national(place, place.offset()),
-        // Digits after these signs are fractions, parts of dates, or parts of longer numbers.
+        // Digits after these characters are fractions, parts of dates, or parts of longer numbers.
         _ if !place.starts_word() || matches!(place.previous_char(), Some('-' | '.' | '/' | ',')) => None,
         '0' if place.rest().starts_with("00") => match_international(place, place.offset() + 2),
-        // The first group rules out most numbers of a text before any other group is read.
+        // The first group excludes most numbers in a text, so that no further group must be read.
         '0'..='9' => match place.digits(place.offset(), *UNSEPARATED_DIGITS.end())?.digits {
             "0" => None,
             "1" => match_national(place, place.offset()),
@@ -41,14 +42,14 @@ pub(super) fn match_end(place: Position<'_>) -> Option<usize> {
     }
 }
 
-/// Whether the key of a member names a phone number.
+/// Whether the key of an object member indicates that the value is a phone number.
 pub(super) fn names_phone(key: &str) -> bool {
     let letters: String = key.chars().filter(|letter| letter.is_alphabetic()).flat_map(char::to_lowercase).collect();
     matches!(letters.as_str(), "tel" | "cell" | "fax")
         || ["phone", "mobile", "telefon"].iter().any(|word| letters.contains(word))
 }
 
-/// Whether a text consists of the digits of a number and separators.
+/// Whether a text consists only of the digits of a phone number and separators.
 pub(super) fn is_bare_number(text: &str) -> bool {
     let is_sign = |sign: char| SEPARATORS.contains(&sign) || matches!(sign, '+' | '.' | '/' | '(' | ')');
     let text = normalize(text);
@@ -82,20 +83,20 @@ fn is_trunk(number: &DigitGroups) -> bool {
     number.digits.starts_with('0') && !number.digits.starts_with("00")
 }
 
-/// Digit groups read so far.
+/// The digit groups of a number that were read so far.
 #[derive(Default)]
 struct DigitGroups {
     digits: String,
     lengths: Vec<usize>,
-    /// Separator between the groups after the first separator.
+    /// The separator that all groups after the second group must use.
     separator: Option<Separator>,
     separators: usize,
-    /// Whether the separators differ: `01-02-2024 10` is a date and an hour.
+    /// Whether the separators differ, as in `01-02-2024 10`, which is a date and an hour.
     is_inconsistent: bool,
 }
 
-/// End of the longest number that starts at this position. Groups are read while their separators are consistent and no
-/// card number starts, so no part of a card number remains.
+/// The end of the longest phone number that starts at this position, if any. Reading stops at inconsistent
+/// separators. It also stops where a card number starts, so that no part of a card number remains unmasked.
 fn longest_match(place: Position<'_>, from: usize, is_number: impl Fn(&DigitGroups) -> bool) -> Option<usize> {
     let (mut written, mut latest) = (DigitGroups::default(), None);
     let mut is_open = place.char_at(from) == Some('(');
@@ -107,7 +108,7 @@ fn longest_match(place: Position<'_>, from: usize, is_number: impl Fn(&DigitGrou
         }
         written.digits.push_str(group.digits);
         written.lengths.push(group.digits.len());
-        // A single trailing digit is more likely a separate number.
+        // A single digit at the end is more likely to be a separate number.
         let is_tail = written.lengths.len() > 2 && group.digits.len() == 1;
         if !is_open && !is_tail && place.ends_word(group.end) && is_number(&written) {
             latest = Some(group.end);
@@ -137,18 +138,18 @@ impl DigitGroups {
     }
 }
 
-/// Separator between two groups.
+/// The separator between two digit groups.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Separator {
-    /// Opening parenthesis.
+    /// An opening parenthesis.
     Opening,
-    /// Closing parenthesis.
+    /// A closing parenthesis.
     Closing,
-    /// Another sign.
+    /// A space, hyphen, dot or slash.
     Sign(char),
 }
 
-/// The separator after a group, and the start of the next group.
+/// The separator after a digit group, and the start of the next group.
 fn read_separator(place: Position<'_>, from: usize) -> Option<(Separator, usize)> {
     let sign = |at: usize| {
         let next = place.char_at(at)?;

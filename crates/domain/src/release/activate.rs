@@ -1,4 +1,4 @@
-//! Activation and retirement: transitions that reassign lanes.
+//! Activation and retirement: the transitions that reassign lanes.
 
 use super::{
     BindingsDigest, Release, ReleaseRefusal, State,
@@ -21,31 +21,31 @@ use crate::{
 use serde::Serialize;
 use serde_json::json;
 
-/// An unmet requirement of an active release.
+/// A requirement of active releases that a release does not meet.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct UnmetRequirement {
-    /// The gate that it blocks.
+    /// The name of the gate that this requirement blocks.
     #[serde(skip)]
     pub gate: &'static str,
-    /// The stable code.
+    /// The stable code of the problem.
     pub code: &'static str,
     /// The message for people.
     pub message: String,
 }
 
-/// The status of a bound model policy's primary route.
+/// Whether the primary route of the bound model policy is approved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RouteStatus {
-    /// The version, the asset and every later version approve it.
+    /// The bound version, the asset and every later version approve the route.
     Approved,
-    /// One of them does not approve it.
+    /// At least one of them does not approve the route.
     NotApproved,
 }
 
 /// The status of the bound flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FlowStatus {
-    /// No flow is bound: the release runs its prompt in one step.
+    /// The release binds no flow, so it runs its prompt in one step.
     Absent,
     /// The flow is not executable.
     Invalid,
@@ -53,51 +53,51 @@ pub enum FlowStatus {
     Valid {
         /// Whether a step calls a provider.
         provider_routed: bool,
-        /// The roles that steps reference.
+        /// The release roles to which steps refer.
         referenced_roles: Vec<AssetKind>,
         /// Step types and actions that this server does not support.
         unsupported_steps: Vec<String>,
-        /// The tool choices of its agents.
+        /// The tool choices of the flow's agents.
         agent_tools: Vec<ToolChoice>,
-        /// The inputs that its trigger declares.
+        /// The inputs that the trigger of the flow declares.
         declared_inputs: Vec<String>,
     },
 }
 
-/// The data of the activation rules, derived from the bound contents.
+/// Facts about the bound contents that the activation rules evaluate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ActivationReport {
     /// The primary route of the bound model policy, if any.
     pub primary_route: Option<RouteStatus>,
-    /// The approved routes of the bound model policy, with their accounts.
+    /// The approved routes of the bound model policy, each with its provider account.
     pub route_accounts: Vec<RouteAccount>,
-    /// The bound flow.
+    /// The status of the bound flow.
     pub flow: FlowStatus,
-    /// The bound tools.
+    /// The status of the bound tools.
     pub tools: Vec<ToolStatus>,
-    /// Obligations that the bound policy can impose and this server cannot fulfil.
+    /// The obligations that the bound policy can impose and that this server cannot fulfil.
     pub unsupported_obligations: Vec<String>,
-    /// Inputs that rules of the bound policy require and no run has. They block nothing.
+    /// The inputs that rules of the bound policy require and that no declaration lists. They only cause warnings.
     pub undeclared_inputs: Vec<UndeclaredInput>,
-    /// Features of the bound memory that this server does not support, as text for people.
+    /// The features of the bound memory that this server does not support, as text for people.
     pub unsupported_memory: Vec<String>,
-    /// Features of bound guardrails and hooks that this server does not support. They block activation in every
-    /// environment, because runs would fail or pass unchecked values.
+    /// The features of bound guardrails and hooks that this server does not support. They block activation in
+    /// every environment, because runs would fail or pass unchecked values.
     pub unsupported_controls: Vec<UnenforcedControl>,
-    /// Fail-closed controls that this server does not enforce, in bound and referenced contents. They block activation
-    /// in production only; in other environments they may be left unchecked.
+    /// The fail-closed controls in bound and referenced contents that this server does not enforce. They block
+    /// activation in production only.
     pub unenforced_controls: Vec<UnenforcedControl>,
-    /// Whether runs would find no allowed route. It blocks nothing, because accounts and profiles are evaluated at run
-    /// time.
+    /// Whether runs would currently find no allowed route. It does not block activation, because accounts and
+    /// profiles are evaluated when a run starts.
     pub has_no_route: bool,
-    /// Whether the workload is retired; its releases then take no lanes.
+    /// Whether the workload is retired. Releases of a retired workload can take no lane.
     pub is_workload_retired: bool,
     /// Whether the workload came from a use case that is not active.
     pub is_use_case_inactive: bool,
 }
 
 impl ActivationReport {
-    /// A report without evaluation, for decisions that do not depend on contents.
+    /// A report without any finding, for decisions that do not depend on the bound contents.
     #[must_use]
     pub const fn unchecked() -> Self {
         Self {
@@ -118,7 +118,7 @@ impl ActivationReport {
 }
 
 impl ActivationReport {
-    /// The requirement that the use case of the workload is active, if it is unmet.
+    /// The requirement that the use case of the workload is active, if the use case is not active.
     pub(super) fn unmet_use_case(&self) -> Option<UnmetRequirement> {
         let message = "the use case of the workload is not active: it waits for access to its connections, was reopened, or \
             is archived";
@@ -131,9 +131,9 @@ impl ActivationReport {
 pub struct UnenforcedControl {
     /// The kind of the asset.
     pub kind: AssetKind,
-    /// The asset.
+    /// The slug of the asset.
     pub asset: Slug,
-    /// JSON pointer to the control in the content.
+    /// The JSON pointer to the control in the content.
     pub pointer: String,
 }
 
@@ -152,19 +152,19 @@ impl UnenforcedControl {
     }
 }
 
-/// The lanes that an activation takes.
+/// The lanes on which an activation activates the release.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LaneSelection {
     /// All target lanes that the release does not hold yet.
     All,
-    /// This lane.
+    /// This lane only.
     One(Lane),
-    /// The first lane of a plan; the rollout takes the others later.
+    /// The first lane of a plan. The rollout takes the remaining lanes later.
     Planned(RolloutPlan),
 }
 
 impl LaneSelection {
-    /// The lane taken now, if it is a single one.
+    /// The lane that the activation takes immediately, if it takes exactly one.
     #[must_use]
     pub const fn single_lane(&self) -> Option<Lane> {
         match self {
@@ -187,21 +187,21 @@ impl LaneSelection {
 pub(super) struct LaneReassignment<'a> {
     /// The lanes to reassign.
     pub(super) lanes: &'a [Lane],
-    /// The new holder.
+    /// The new holder; `None` empties the lanes.
     pub(super) holder: Option<ReleaseId>,
-    /// The reason.
+    /// The reason for the history of lanes.
     pub(super) reason: MoveReason,
-    /// The rollout lane that completed its soak.
+    /// The lane on which the rollout completed its soak, if any.
     pub(super) soaked_lane: Option<Lane>,
-    /// The rollout lane that starts its soak.
+    /// The lane on which the rollout starts its soak, if any.
     pub(super) soaking_lane: Option<Lane>,
-    /// The effect on the soak time.
+    /// The effect on the soak time of the rollout.
     pub(super) soak: SoakEffect,
-    /// Whether the commit requires a completed soak.
+    /// Whether the commit must verify that the soak is complete.
     pub(super) requires_ended_soak: bool,
 }
 
-/// The maximum number of individually reported controls.
+/// The maximum number of controls that are reported individually.
 const MAX_LISTED_CONTROLS: usize = 50;
 
 pub(super) fn unmet(gate: &'static str, code: &'static str, message: impl Into<String>) -> UnmetRequirement {
@@ -209,13 +209,13 @@ pub(super) fn unmet(gate: &'static str, code: &'static str, message: impl Into<S
 }
 
 impl Release {
-    /// Whether the release targets production, with its stricter requirements.
+    /// Whether the release targets production, which has stricter requirements.
     #[must_use]
     pub fn is_for_production(&self) -> bool {
         is_production(&self.environment)
     }
 
-    /// All unmet requirements of an activation.
+    /// All requirements that would block an activation now.
     #[must_use]
     pub fn unmet_requirements(&self, report: &ActivationReport) -> Vec<UnmetRequirement> {
         let mut missing = Vec::new();
@@ -241,7 +241,7 @@ impl Release {
                 .map(UnenforcedControl::unsupported_requirement),
         );
         missing.extend(report.unmet_use_case());
-        // Other environments permit trial use; version warnings and gates report these controls there.
+        // Other environments permit trial use. There, version warnings and gates report these controls.
         if self.is_for_production() {
             missing.extend(
                 report
@@ -268,7 +268,7 @@ impl Release {
         }
     }
 
-    /// Adds the unmet requirements of the flow and of the model policy that routes its calls.
+    /// Adds the unmet requirements of the flow, and of the model policy that its calls use.
     fn add_unmet_flow_requirements(&self, report: &ActivationReport, missing: &mut Vec<UnmetRequirement>) {
         let routed = match &report.flow {
             FlowStatus::Absent => false,
@@ -324,7 +324,7 @@ impl Release {
         }
         warnings.extend(provider_account_gate::account_warnings(&report.route_accounts));
         warnings.extend(missing_policy_input::undeclared_warnings(&report.undeclared_inputs));
-        // In production they block activation.
+        // In production these controls block activation, so they are not also warnings.
         if !self.is_for_production() {
             let named = report.unenforced_controls.iter().take(MAX_LISTED_CONTROLS);
             warnings.extend(named.map(UnenforcedControl::unenforced_requirement));
@@ -332,10 +332,11 @@ impl Release {
         warnings
     }
 
-    /// Takes one lane, all target lanes that the release does not hold, or the first lane of a plan.
+    /// Activates the release on one lane, on all target lanes that it does not hold, or on the first lane of a
+    /// plan.
     ///
     /// # Errors
-    /// When the state does not allow it, the lane is held or not targeted, a rollout is in progress, approvals are
+    /// If the state does not allow it, the lane is held or not targeted, a rollout is in progress, approvals are
     /// missing, or a requirement is unmet.
     pub fn activate(
         &self,
@@ -390,10 +391,10 @@ impl Release {
         Ok(self.reassign_lanes(release, &reassignment, deployment, fact))
     }
 
-    /// Retires the release; its lanes become empty.
+    /// Retires the release, and empties its lanes.
     ///
     /// # Errors
-    /// When it is already retired.
+    /// If the release is already retired.
     pub fn retire(&self, deployment: &Deployment, stamp: &Stamp) -> Result<DeploymentChange, ReleaseRefusal> {
         match self.state {
             State::Draft
@@ -421,10 +422,10 @@ impl Release {
         Ok(self.reassign_lanes(release, &reassignment, deployment, fact))
     }
 
-    /// Checks the requirements for taking any lane.
+    /// Checks the requirements that apply before the release takes any lane.
     ///
     /// # Errors
-    /// When the workload is retired, approvals are missing, or a requirement is unmet.
+    /// If the workload is retired, approvals are missing, or a requirement is unmet.
     pub(super) fn check_requirements(
         &self,
         digest: &BindingsDigest,
@@ -439,13 +440,13 @@ impl Release {
         if missing.is_empty() { Ok(()) } else { Err(ReleaseRefusal::ActivationBlocked(missing)) }
     }
 
-    /// Records the first release that this one replaces.
+    /// Records the release that this release replaced first, unless one is already recorded.
     pub(super) fn record_superseded(&mut self, taken: &[Lane], deployment: &Deployment) {
         let replaced = || taken.iter().find_map(|lane| deployment.holder(*lane));
         self.0.supersedes_release_id = self.supersedes_release_id.or_else(replaced);
     }
 
-    /// Assigns lanes to the release, or empties them when it retires.
+    /// Assigns the lanes to the new holder, and ends or starts the soak of the rollouts that this affects.
     pub(super) fn reassign_lanes(
         &self,
         release: Self,

@@ -1,4 +1,4 @@
-//! Rollout transitions of a release: the next lane, and holds.
+//! Rollout transitions of a release: the advance to the next lane, and the record of a hold.
 
 use super::{
     Release, ReleaseRecord, ReleaseRefusal, State,
@@ -13,20 +13,20 @@ use crate::{
 };
 use serde_json::json;
 
-/// The initiator of an advance, with the soak status of the current lane.
+/// What initiates an advance, with the soak status of the rollout's current lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AdvanceTrigger {
-    /// A person, at any time.
+    /// A person, who may advance at any time.
     Manual(SoakStatus),
-    /// The rollout controller, once the lane has soaked.
+    /// The rollout controller, which advances only after the soak of the current lane.
     Automatic(SoakStatus),
 }
 
 impl Release {
-    /// Takes the next lane of the rollout, or completes it after the last lane.
+    /// Takes the next lane of the rollout, or completes the rollout after its last lane.
     ///
     /// # Errors
-    /// When no rollout is in progress, or the release no longer meets the requirements.
+    /// If no rollout is in progress, or the release no longer meets the requirements.
     pub fn advance(
         &self,
         advance: AdvanceTrigger,
@@ -43,7 +43,7 @@ impl Release {
         if next.is_some() {
             self.check_requirements(digest, report, rule)?;
         }
-        // A lane that the release already holds soaks like any other, but is not transferred.
+        // A lane that the release already holds soaks like any other lane, but needs no reassignment.
         let taken: Vec<Lane> =
             next.into_iter().filter(|lane| deployment.holder(*lane) != Some(self.release_id)).collect();
         let advanced = rollout.advance(deployment.revision.next(), stamp.at);
@@ -68,7 +68,7 @@ impl Release {
         Ok(self.reassign_lanes(release, &reassignment, deployment, fact))
     }
 
-    /// Whether the gates permit the next lane of the rollout.
+    /// Whether the gates permit the rollout to take its next lane.
     #[must_use]
     pub fn check_next_lane(&self, report: &ActivationReport, rule: ApprovalRule) -> NextLaneGates {
         let next = self.rollout.as_ref().and_then(Rollout::next_lane);
@@ -78,9 +78,9 @@ impl Release {
         }
     }
 
-    /// Records that the rollout controller holds; `None` when the reason is already recorded for this lane, or no
-    /// rollout is in progress. The record does not affect decisions of people, so the release's revision stays
-    /// unchanged.
+    /// Records the reason why the rollout controller holds. Returns `None` if the reason is already recorded for
+    /// this lane, or no rollout is in progress. The record does not affect decisions of people, so the revision of
+    /// the release stays unchanged.
     #[must_use]
     pub fn record_hold(&self, hold: HoldReason, stamp: &Stamp) -> Option<Change<Self>> {
         let rollout = self

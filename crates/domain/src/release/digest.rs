@@ -1,14 +1,14 @@
-//! The digest that reviewers approve.
+//! The bindings digest, to which the verdicts of reviewers apply.
 
 use super::{Release, reference::FrozenReference};
 use std::fmt::Write as _;
 
-/// BLAKE3 of a release's bindings, resolved references and target; reviewers approve this digest.
+/// BLAKE3 of a release's bindings, resolved references and target. The verdicts of reviewers apply to this digest.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BindingsDigest(String);
 
 impl BindingsDigest {
-    /// Wraps a stored digest.
+    /// Creates a digest from its stored text.
     #[must_use]
     pub const fn from_stored(text: String) -> Self {
         Self(text)
@@ -28,7 +28,7 @@ impl Release {
         BindingsDigest(format!("blake3:{}", blake3::hash(self.digest_text().as_bytes()).to_hex()))
     }
 
-    /// The text that [`Self::bindings_digest`] is the digest of.
+    /// The text whose BLAKE3 hash is [`Self::bindings_digest`].
     #[must_use]
     pub fn digest_text(&self) -> String {
         let mut lines: Vec<String> = self

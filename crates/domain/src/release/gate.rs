@@ -1,4 +1,4 @@
-//! Gates: the requirements of each next state, reported by the functions that decide.
+//! Gates: the requirements of each next state, reported by the same functions that decide about the transition.
 
 use super::{
     Release, ReleaseRefusal, StateName,
@@ -10,19 +10,19 @@ use super::{
 };
 use crate::{field_path, knowledge::ports::IndexPin};
 
-/// The verdict of a gate.
+/// The result of a gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GateVerdict {
     /// The requirement is met.
     Pass,
-    /// The requirement is met with a warning.
+    /// The requirement is met, but people should consider the warning.
     Warn,
     /// The requirement is unmet.
     Blocked,
 }
 
 impl GateVerdict {
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -36,34 +36,34 @@ impl GateVerdict {
 /// A requirement of a release transition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gate {
-    /// The target state.
+    /// The state that the transition leads to.
     pub to: StateName,
-    /// The target lane, if the gate applies to one lane only.
+    /// The lane that the gate concerns; `None` if it concerns the whole transition.
     pub lane: Option<Lane>,
-    /// Its name.
+    /// The name of the gate.
     pub name: &'static str,
-    /// The verdict.
+    /// The result of the gate.
     pub verdict: GateVerdict,
-    /// The gate's name if it passes, else the stable code of the problem.
+    /// The name of the gate if it passes, otherwise the stable code of the problem.
     pub code: &'static str,
     /// The message for people.
     pub message: String,
 }
 
-/// The inputs of the gates besides the release.
+/// The data from which the gates are evaluated, in addition to the release.
 #[derive(Clone, Debug)]
 pub struct GateContext<'a> {
-    /// The deployment.
+    /// The deployment with the current lane holders.
     pub deployment: &'a Deployment,
     /// The environment's approval rule.
     pub approval_rule: ApprovalRule,
     /// The activation report of the bound contents.
     pub activation_report: &'a ActivationReport,
-    /// Unresolved references; evaluated in drafts only.
+    /// The unresolved references. Only the gates of a draft evaluate them.
     pub unresolved_references: &'a [UnresolvedReference],
 }
 
-/// The gates of an activation besides approvals and lane, with their messages when they pass.
+/// The gates of an activation except approvals and lane, each with its message when it passes.
 pub(super) const ACTIVATION_GATES: [(&str, &str); 9] = [
     ("policy_bundle", "a policy bundle is bound"),
     ("flow", "the bound flow is executable, or none is bound"),
@@ -77,7 +77,7 @@ pub(super) const ACTIVATION_GATES: [(&str, &str); 9] = [
 ];
 
 impl Release {
-    /// All gates of all valid next states, in state order.
+    /// All gates of all states to which the release can change, in the order of the states.
     #[must_use]
     pub fn gates(&self, around: &GateContext<'_>) -> Vec<Gate> {
         let mut gates = Vec::new();
@@ -97,7 +97,7 @@ impl Release {
                     gates.push(workload_gate(around.activation_report));
                     gates.extend(self.activation_gates(around.activation_report));
                 }
-                // These transitions have no gates.
+                // Transitions to these states have no gates.
                 StateName::Draft | StateName::Superseded | StateName::Retired => {}
             }
         }
@@ -165,8 +165,8 @@ impl Release {
     }
 }
 
-/// Compares the documents of bound knowledge bases with those at approval; `None` without a bound knowledge base or
-/// approval. Later documents only cause a warning.
+/// Compares the documents of the bound knowledge bases with those at the approval. Returns `None` without a bound
+/// knowledge base or without an approval. Documents that were added later only cause a warning.
 #[must_use]
 pub fn documents_gate(pins: &[IndexPin]) -> Option<Gate> {
     let drifted = pins.iter().filter(|pin| pin.latest != pin.pinned).count();
@@ -189,7 +189,8 @@ fn workload_gate(report: &ActivationReport) -> Gate {
     passed(StateName::Active, "workload", "the workload accepts releases")
 }
 
-/// The warnings to reviewers: the release cannot be activated yet, or its policy denies runs without some input.
+/// The warnings to reviewers: the use case is not active, or the policy requires an input that no declaration
+/// lists.
 fn review_warnings(to: StateName, report: &ActivationReport) -> impl Iterator<Item = Gate> {
     let unmet = report.unmet_use_case().into_iter().chain(undeclared_warnings(&report.undeclared_inputs));
     unmet.map(move |UnmetRequirement { gate, code, message }| Gate {

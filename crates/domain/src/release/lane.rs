@@ -1,4 +1,4 @@
-//! Lanes and their holders.
+//! Lanes, the releases that hold them, and reassignments.
 
 use super::{Release, State, rollback::ReleaseEvidenceDocument};
 use crate::{
@@ -10,14 +10,14 @@ use crate::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::ops::Deref;
 
-/// A service lane, from the most restrictive to the most general.
+/// A service lane, ordered from the most restrictive to the most general.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Lane {
-    /// Canary or internal traffic.
+    /// For canary or internal traffic.
     Restricted,
-    /// A limited audience.
+    /// For a limited audience.
     Guided,
-    /// General traffic.
+    /// For general traffic.
     Standard,
 }
 
@@ -55,7 +55,7 @@ impl<'de> Deserialize<'de> for Lane {
     }
 }
 
-/// The lanes that a release can be activated on.
+/// The lanes on which a release can be activated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TargetLane {
     /// Every lane.
@@ -84,7 +84,7 @@ impl TargetLane {
         if text == "all" { Some(Self::All) } else { Lane::parse(text).map(Self::One) }
     }
 
-    /// The covered lanes.
+    /// The lanes that the target includes.
     #[must_use]
     pub fn lanes(self) -> Vec<Lane> {
         match self {
@@ -94,35 +94,35 @@ impl TargetLane {
     }
 }
 
-/// The lane holders of a workload in one environment. Each reassignment updates this row, so a lane has at most one
-/// holder.
+/// The lane holders of a workload in one environment. Each reassignment updates this single row, so that a lane
+/// has at most one holder.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Deployment(pub(crate) DeploymentRecord);
 
 /// The fields of [`Deployment`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeploymentRecord {
-    /// The workload.
+    /// The workload whose lanes are held.
     pub workload_id: WorkloadId,
-    /// The environment.
+    /// The environment of the deployment.
     pub environment: Slug,
-    /// The holder of `restricted`.
+    /// The release that holds the lane `restricted`.
     pub restricted: Option<ReleaseId>,
-    /// The holder of `guided`.
+    /// The release that holds the lane `guided`.
     pub guided: Option<ReleaseId>,
-    /// The holder of `standard`.
+    /// The release that holds the lane `standard`.
     pub standard: Option<ReleaseId>,
-    /// Lanes whose holder's rollout is soaking there. INVARIANT: a rollout is in progress exactly if its release holds
-    /// the rollout's current lane and that lane is listed here.
+    /// The lanes on which the rollout of the holder is soaking. INVARIANT: a rollout is in progress if and only if
+    /// its release holds the rollout's current lane and this list contains that lane.
     pub soaking: Vec<Lane>,
-    /// Increments with each reassignment.
+    /// The change counter, which increments with each reassignment.
     pub revision: Revision,
 }
 
 aggregate!(Deployment, DeploymentRecord);
 
 impl Deployment {
-    /// The deployment of a workload without releases in the environment.
+    /// The deployment of a workload that has no release in the environment.
     #[must_use]
     pub const fn empty(workload_id: WorkloadId, environment: Slug) -> Self {
         let revision = Revision::FIRST;
@@ -137,7 +137,7 @@ impl Deployment {
         })
     }
 
-    /// The holder of a lane.
+    /// The release that holds a lane.
     #[must_use]
     pub const fn holder(&self, lane: Lane) -> Option<ReleaseId> {
         match lane {
@@ -147,7 +147,8 @@ impl Deployment {
         }
     }
 
-    /// The release that serves a caller on a lane: its holder, else that of the next more general lane.
+    /// The release that serves a caller on a lane: the holder of the lane, or the holder of the next more general
+    /// lane.
     #[must_use]
     pub fn serving_release(&self, requested: Lane) -> Option<(Lane, ReleaseId)> {
         Lane::ALL
@@ -156,7 +157,8 @@ impl Deployment {
             .find_map(|lane| self.holder(lane).map(|release| (lane, release)))
     }
 
-    /// The release that represents the environment without a lane choice: the most general holder.
+    /// The release that represents the environment when no lane is given: the holder of the most general held
+    /// lane.
     #[must_use]
     pub fn representative_release(&self) -> Option<(Lane, ReleaseId)> {
         Lane::ALL.into_iter().rev().find_map(|lane| self.holder(lane).map(|release| (lane, release)))
@@ -168,15 +170,15 @@ impl Deployment {
         Lane::ALL.into_iter().any(|lane| self.holder(lane) == Some(release))
     }
 
-    /// The target lanes of a release that it does not hold.
+    /// The target lanes of the release that the release does not hold.
     #[must_use]
     pub fn untaken_lanes(&self, release: &Release) -> Vec<Lane> {
         let targets = release.target_lane.lanes();
         targets.into_iter().filter(|lane| self.holder(*lane) != Some(release.release_id)).collect()
     }
 
-    /// The soaking lanes of the next deployment: those that keep their holder and are not `ended`, plus the lane that
-    /// starts to soak.
+    /// The soaking lanes of the deployment `next`. Lanes continue to soak if their holder stays the same and they
+    /// are not `ended`. The lane `started` is added.
     pub(super) fn next_soaking(&self, next: &Self, ended: Option<Lane>, started: Option<Lane>) -> Vec<Lane> {
         let keeps_soaking = |lane: &Lane| {
             self.soaking.contains(lane) && self.holder(*lane) == next.holder(*lane) && Some(*lane) != ended
@@ -184,7 +186,7 @@ impl Deployment {
         Lane::ALL.into_iter().filter(|lane| Some(*lane) == started || keeps_soaking(lane)).collect()
     }
 
-    /// The releases whose rollout ends in `next`, because they lose its current lane.
+    /// The releases whose rollout stops in the deployment `next`, because they lose the rollout's current lane.
     pub(super) fn rollouts_stopped_by(&self, next: &Self) -> Vec<ReleaseId> {
         let lost = self.soaking.iter().filter(|lane| self.holder(**lane) != next.holder(**lane));
         let mut stopped: Vec<ReleaseId> = lost.filter_map(|lane| self.holder(*lane)).collect();
@@ -201,7 +203,7 @@ impl Deployment {
         self
     }
 
-    /// The releases that hold a lane here and none in `next`.
+    /// The releases that hold a lane in this deployment and no lane in the deployment `next`.
     pub(super) fn superseded_by(&self, next: &Self) -> Vec<ReleaseId> {
         let mut displaced: Vec<ReleaseId> = Lane::ALL
             .into_iter()
@@ -215,10 +217,10 @@ impl Deployment {
     }
 }
 
-/// A lane reassignment.
+/// The reassignment of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LaneMove {
-    /// The lane.
+    /// The reassigned lane.
     pub lane: Lane,
     /// The previous holder.
     pub from: Option<ReleaseId>,
@@ -226,37 +228,37 @@ pub struct LaneMove {
     pub to: Option<ReleaseId>,
 }
 
-/// A lane reassignment in the history.
+/// The reassignment of a lane, as the history records it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LaneHistoryEntry {
-    /// The deployment revision of the reassignment.
+    /// The deployment revision that the reassignment created.
     pub revision: Revision,
-    /// The lane.
+    /// The reassigned lane.
     pub lane: Lane,
     /// The previous holder.
     pub from: Option<ReleaseId>,
     /// The new holder.
     pub to: Option<ReleaseId>,
-    /// The reason.
+    /// The reason for the reassignment.
     pub reason: MoveReason,
-    /// The time.
+    /// The time of the reassignment.
     pub at: Timestamp,
 }
 
 /// A period in which a release held a lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LaneTenure {
-    /// The release.
+    /// The release that held the lane.
     pub release: ReleaseId,
-    /// The start.
+    /// The start of the period.
     pub from: Timestamp,
-    /// The end; `None` while it holds the lane.
+    /// The end; `None` while the release holds the lane.
     pub to: Option<Timestamp>,
     /// The reason for the assignment.
     pub reason: MoveReason,
 }
 
-/// The tenures of a lane, newest first, from its history entries, newest first.
+/// The tenures of a lane, newest first. The history entries must also be ordered newest first.
 #[must_use]
 pub fn lane_tenures(moves: &[LaneHistoryEntry], lane: Lane) -> Vec<LaneTenure> {
     let mut until = None;
@@ -270,7 +272,8 @@ pub fn lane_tenures(moves: &[LaneHistoryEntry], lane: Lane) -> Vec<LaneTenure> {
     holdings
 }
 
-/// A change of a release and its deployment in one commit. Only the domain makes one; others read its record.
+/// A change of a release and its deployment in one commit. Only the domain creates such a change; other crates can
+/// only read it.
 #[derive(Clone, Debug)]
 #[must_use = "a decision changes nothing until a store commits it"]
 pub struct DeploymentChange(DeploymentChangeRecord);
@@ -280,7 +283,7 @@ impl DeploymentChange {
         Self(record)
     }
 
-    /// The record, for a store that commits it.
+    /// The record of the change, for the store that commits it.
     #[must_use]
     pub fn into_record(self) -> DeploymentChangeRecord {
         self.0
@@ -295,43 +298,43 @@ impl Deref for DeploymentChange {
     }
 }
 
-/// What a change of a release and its deployment writes.
+/// The data of a change of a release and its deployment, which the commit writes.
 #[derive(Clone, Debug)]
 pub struct DeploymentChangeRecord {
-    /// The next release.
+    /// The release after the change.
     pub release: Release,
     /// The release revision on which the decision is based.
     pub release_decided_on: Revision,
-    /// The next deployment.
+    /// The deployment after the change.
     pub deployment: Deployment,
     /// The deployment revision on which the decision is based.
     pub deployment_decided_on: Revision,
-    /// Releases that lose their last lane and become superseded.
+    /// The releases that lose their last lane, and become superseded.
     pub superseded: Vec<ReleaseId>,
-    /// Other releases whose rollout ends, because they lose its current lane.
+    /// The other releases whose rollout ends, because they lose the rollout's current lane.
     pub stopped_rollouts: Vec<ReleaseId>,
     /// The effect on the soak time of the release's rollout.
     pub soak: SoakEffect,
-    /// Whether the commit requires a completed soak, by the database's clock.
+    /// Whether the commit must verify that the soak is complete, by the clock of the database.
     pub requires_ended_soak: bool,
-    /// Superseded releases that hold lanes again and become active.
+    /// The superseded releases that hold lanes again, and become active.
     pub reinstated: Vec<ReleaseId>,
     /// The reassigned lanes.
     pub moves: Vec<LaneMove>,
-    /// The reason, for the history.
+    /// The reason for the history of lanes.
     pub reason: MoveReason,
-    /// The evidence document, if any.
+    /// The evidence document to store, if any.
     pub evidence: Option<ReleaseEvidenceDocument>,
     /// The fact of the change.
     pub fact: crate::audit::Fact,
 }
 
-/// The effect of a change on a rollout's soak time, which only the database's clock measures.
+/// The effect of a change on the soak time of a rollout. Only the clock of the database measures this time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SoakEffect {
-    /// It is unchanged.
+    /// The soak time is unchanged.
     Kept,
-    /// It starts with the commit.
+    /// The soak time starts with the commit.
     Begun,
 }
 
@@ -344,7 +347,7 @@ pub enum MoveReason {
     Advance,
     /// The holder was retired.
     Retirement,
-    /// The holder was rolled back; the previous one holds the lane again.
+    /// The holder was rolled back, and the previous holder holds the lane again.
     Rollback,
 }
 
@@ -352,13 +355,13 @@ impl MoveReason {
     /// Every reason.
     pub const ALL: [Self; 4] = [Self::Activation, Self::Advance, Self::Retirement, Self::Rollback];
 
-    /// Parses the history form.
+    /// Parses the form in the history.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == text)
     }
 
-    /// The history form.
+    /// The form in the history.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,23 +1,27 @@
-//! The check of a policy's inputs: a rule that reads an input that no run has denies every run that evaluates it.
+//! The check for inputs that a policy requires but no run has. A rule that reads such an input fails, and thereby
+//! denies every run.
 
 use super::activate::{UnmetRequirement, unmet};
 use std::collections::BTreeSet;
 
-/// Maximum number of inputs that the gates list.
+/// The maximum number of inputs that the gates list.
 const MAX_LISTED: usize = 20;
 
-/// An input that a rule requires, and neither the interface of the workload nor the trigger of the flow declares.
+/// An input that a rule requires, but that neither the interface of the workload nor the trigger of the flow
+/// declares.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UndeclaredInput {
-    /// The rule's id.
+    /// The identifier of the rule.
     pub rule: String,
-    /// The input's name.
+    /// The name of the input.
     pub input: String,
 }
 
-/// The inputs that rules require and that are not declared. Without any declaration, a run may have every input.
+/// The inputs that rules require and that are not declared. The result is empty if nothing declares inputs,
+/// because a run may then have any input.
 ///
-/// The interface decides if it has fields, because a run then has no other inputs; else the trigger of the flow decides.
+/// If the interface has fields, it decides, because runs then have no other inputs. Otherwise the trigger of the
+/// flow decides.
 #[must_use]
 pub fn undeclared_inputs(
     required: &[(String, Vec<String>)],
@@ -36,7 +40,7 @@ pub fn undeclared_inputs(
     required.iter().flat_map(of_rule).take(MAX_LISTED).collect()
 }
 
-/// The warnings of the gate `policy_bundle`.
+/// The warnings that the gate `policy_bundle` reports for these inputs.
 pub(super) fn undeclared_warnings(inputs: &[UndeclaredInput]) -> impl Iterator<Item = UnmetRequirement> {
     inputs.iter().map(|UndeclaredInput { rule, input }| {
         let message = format!(

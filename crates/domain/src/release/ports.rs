@@ -1,4 +1,4 @@
-//! The release store port.
+//! The ports of the stores of releases, deployments and rollback recommendations.
 
 use super::{
     Release, StateName,
@@ -18,17 +18,17 @@ use crate::{
 };
 use async_trait::async_trait;
 
-/// A release with its deployment, read together.
+/// A release and its deployment, read in one query.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReleaseWithDeployment {
     /// The release.
     pub release: Release,
-    /// The lane holders of its workload in its environment.
+    /// The lane holders of the release's workload in its environment.
     pub deployment: Deployment,
 }
 
 impl ReleaseWithDeployment {
-    /// Sets the soak start of the rollout's current lane, as reported by the store.
+    /// Sets the start of the current lane's soak to the time that the store reports.
     #[must_use]
     pub fn with_soak_start(mut self, moment: Option<Timestamp>) -> Self {
         self.release.0.rollout = self.release.0.rollout.map(|rollout| rollout.with_soak_start(moment));
@@ -36,81 +36,81 @@ impl ReleaseWithDeployment {
     }
 }
 
-/// A release with its tenant, for jobs that span tenants.
+/// A release and its tenant, for background tasks that process all tenants.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct TenantRelease {
-    /// The tenant.
+    /// The tenant of the release.
     pub tenant: TenantId,
     /// The release.
     pub release: ReleaseId,
 }
 
-/// The filter of a release listing.
+/// The filter of a list of releases.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseFilter {
-    /// Releases of this workspace.
+    /// Include only releases of this workspace.
     pub workspace: Option<WorkspaceId>,
-    /// Releases of this workload.
+    /// Include only releases of this workload.
     pub workload: Option<WorkloadId>,
-    /// Releases in this environment.
+    /// Include only releases in this environment.
     pub environment: Option<Slug>,
-    /// Releases in this state.
+    /// Include only releases in this state.
     pub state: Option<StateName>,
-    /// Releases within the caller's visible scopes; `None` covers the whole tenant.
+    /// Include only releases within the caller's visible scopes; `None` includes the whole tenant.
     pub visible_scopes: Option<VisibleScopes>,
-    /// Whether releases of built-in workloads are left out.
+    /// Whether to exclude releases of built-in workloads.
     pub excludes_builtin: bool,
 }
 
-/// The revisions that a cached deployment view must match.
+/// The current revisions, with which a cached view of a deployment must agree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Revisions {
-    /// The deployment's revision.
+    /// The revision of the deployment.
     pub deployment: Revision,
-    /// The tenant's access revision.
+    /// The access revision of the tenant.
     pub access: Revision,
 }
 
 /// Stores releases, their bindings and their approvals.
 #[async_trait]
 pub trait ReleaseStore: Send + Sync {
-    /// Finds a release with its bindings, verdicts (without notes) and deployment.
+    /// Finds a release with its bindings, verdicts and deployment. The verdicts have no notes.
     async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<ReleaseWithDeployment>, StoreError>;
-    /// The workspace and workload of a release.
+    /// Finds the workspace and the workload of a release.
     async fn location(
         &self,
         scope: TenantScope,
         id: ReleaseId,
     ) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError>;
-    /// A page of releases without bindings or verdicts, newest first.
+    /// Lists a page of releases without bindings or verdicts, newest first.
     async fn list(
         &self,
         scope: TenantScope,
         filter: &ReleaseFilter,
         page: PageRequest,
     ) -> Result<Page<Release>, StoreError>;
-    /// A page of a release's verdicts with notes, newest first.
+    /// Lists a page of a release's verdicts with their notes, newest first.
     async fn approvals(
         &self,
         scope: TenantScope,
         release: ReleaseId,
         page: PageRequest,
     ) -> Result<Page<Approval>, StoreError>;
-    /// A verdict on a release, with its note.
+    /// Finds a verdict on a release, with its note.
     async fn approval(
         &self,
         scope: TenantScope,
         release: ReleaseId,
         approval: ApprovalId,
     ) -> Result<Option<Approval>, StoreError>;
-    /// Stores a draft, and an empty deployment if none exists. Stale when the workload is retired.
+    /// Stores a draft, and an empty deployment if none exists. Fails with `Stale` if the workload is retired.
     async fn commit_draft(
         &self,
         scope: TenantScope,
         change: Change<Release>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores the newest binding of a draft.
+    /// Stores the binding that was added to a draft last.
     async fn commit_binding(
         &self,
         scope: TenantScope,
@@ -140,17 +140,17 @@ pub trait ReleaseStore: Send + Sync {
     ) -> Result<(), CommitError>;
 }
 
-/// Stores which releases serve a workload in an environment, on which lanes.
+/// Stores which releases serve a workload in an environment on which lanes.
 #[async_trait]
 pub trait DeploymentStore: Send + Sync {
-    /// The lane holders; `None` before the first release in the environment.
+    /// Finds the lane holders; `None` before the first release in the environment.
     async fn deployment(
         &self,
         scope: TenantScope,
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Option<Deployment>, StoreError>;
-    /// The environments where the lane or a more general one has an active release, in the order of their names.
+    /// Lists the environments in which the lane or a more general lane has an active release, ordered by name.
     async fn environments_serving(
         &self,
         scope: TenantScope,
@@ -158,7 +158,8 @@ pub trait DeploymentStore: Send + Sync {
         lane: Lane,
         limit: u32,
     ) -> Result<Vec<Slug>, StoreError>;
-    /// The lane history of a workload in an environment, newest first: the newest `limit` entries of each lane.
+    /// Lists the lane history of a workload in an environment, newest first, with at most `limit` entries for each
+    /// lane.
     async fn lane_history(
         &self,
         scope: TenantScope,
@@ -166,7 +167,7 @@ pub trait DeploymentStore: Send + Sync {
         environment: &Slug,
         limit: u32,
     ) -> Result<Vec<LaneHistoryEntry>, StoreError>;
-    /// The revisions of a deployment and of the tenant's access rules, in one point read.
+    /// Reads the revisions of a deployment and of the tenant's access rules.
     async fn current_revisions(
         &self,
         scope: TenantScope,
@@ -180,19 +181,20 @@ pub trait DeploymentStore: Send + Sync {
         release: ReleaseId,
         artifact: ArtifactId,
     ) -> Result<Option<ReleaseEvidenceDocument>, StoreError>;
-    /// A page of a release's artifacts, newest first.
+    /// Lists a page of a release's artifacts, newest first.
     async fn list_artifacts(
         &self,
         scope: TenantScope,
         release: ReleaseId,
         page: PageRequest,
     ) -> Result<Page<ReleaseEvidenceDocument>, StoreError>;
-    /// The number of failures among the newest ended runs of a release.
+    /// Counts the runs and the failures among the newest ended runs of a release, at most `newest`.
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError>;
-    /// A page of releases that hold lanes, across tenants, in stable order after the given one.
+    /// Lists releases of all tenants that hold lanes, in a stable order, starting after the given release.
     async fn list_serving(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError>;
-    /// Stores a lane reassignment: the deployment, the release with its rollout, superseded and reinstated releases,
-    /// the history, and the evidence. Returns the soak start of the rollout's current lane, if there is a rollout.
+    /// Stores a reassignment of lanes: the deployment, the release with its rollout, superseded and reinstated
+    /// releases, the history, and the evidence. Returns the start of the current lane's soak if the release has a
+    /// rollout.
     async fn commit_lane_change(
         &self,
         scope: TenantScope,
@@ -204,7 +206,7 @@ pub trait DeploymentStore: Send + Sync {
 /// Stores recommendations of the rollback advisor.
 #[async_trait]
 pub trait RecommendationStore: Send + Sync {
-    /// Claims the periodic recommendation job; true for one process per interval.
+    /// Claims the periodic recommendation job. Only one process per interval receives true.
     async fn claim_recommendation_job(&self) -> Result<bool, StoreError>;
     /// Stores a changed recommendation.
     async fn commit_recommendation(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError>;

@@ -1,15 +1,15 @@
-//! The gate of provider accounts: runs can call a model only over an account of this server.
+//! The gate of provider accounts: a run can call a model only through an account that this server has configured.
 
 use super::activate::{UnmetRequirement, unmet};
 
-/// The account of an approved route, which the settings of the server may lack.
+/// An approved route, and whether this server has its provider account.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RouteAccount {
-    /// The route's name in its policy.
+    /// The identifier of the route in its model policy.
     pub route_id: String,
-    /// The name of the account.
+    /// The name of the provider account.
     pub account_slot: String,
-    /// Whether this server has the account.
+    /// Whether this server has configured the account.
     pub is_configured: bool,
 }
 
@@ -24,7 +24,7 @@ impl RouteAccount {
     }
 }
 
-/// The routes without an account, if no route has one.
+/// If no route has a configured account, the requirements for all routes.
 pub(super) fn unmet_account_requirements(routes: &[RouteAccount]) -> Vec<UnmetRequirement> {
     if routes.iter().any(|route| route.is_configured) {
         return Vec::new();
@@ -32,7 +32,7 @@ pub(super) fn unmet_account_requirements(routes: &[RouteAccount]) -> Vec<UnmetRe
     routes.iter().map(RouteAccount::unmet_requirement).collect()
 }
 
-/// The routes without an account, if another route has one: runs then skip them.
+/// If some routes have a configured account, the warnings about the other routes, which runs skip.
 pub(super) fn account_warnings(routes: &[RouteAccount]) -> Vec<UnmetRequirement> {
     if !routes.iter().any(|route| route.is_configured) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Rollback recommendations from the runs of a release. A recommendation triggers no action.
+//! Rollback recommendations, which are derived from the runs of a release and trigger no action.
 
 use super::{Release, ReleaseRecord};
 use crate::{
@@ -9,36 +9,37 @@ use crate::{
 };
 use serde_json::json;
 
-/// The latest ended runs of a release.
+/// The number of ended and failed runs among the latest runs of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndedRuns {
-    /// Their number.
+    /// The number of ended runs.
     pub ended: u32,
     /// The number of failed or timed-out runs.
     pub failed: u32,
 }
 
-/// A recommendation and its basis.
+/// A recommendation, with the data on which it is based.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Recommendation {
     /// Whether a rollback is recommended.
     pub is_recommended: bool,
-    /// The error rate, 0 without runs.
+    /// The share of failed runs, 0 without runs.
     pub error_rate: f64,
     /// The number of evaluated runs.
     pub sample_size: u32,
-    /// The maximum acceptable error rate.
+    /// The maximum acceptable share of failed runs.
     pub threshold: f64,
 }
 
 impl EndedRuns {
-    /// The error rate, 0 without runs.
+    /// The share of failed runs, 0 without runs.
     #[must_use]
     pub fn error_rate(self) -> f64 {
         if self.ended == 0 { 0.0 } else { f64::from(self.failed) / f64::from(self.ended) }
     }
 
-    /// The recommendation for these runs. Fewer runs than the sample size recommend nothing.
+    /// The recommendation for these runs. A rollback is not recommended if there are fewer runs than the sample
+    /// size.
     #[must_use]
     pub fn recommend(self, config: &RolloutConfig) -> Recommendation {
         let error_rate = self.error_rate();
@@ -52,8 +53,8 @@ impl EndedRuns {
 }
 
 impl Release {
-    /// Records a changed recommendation; `None` when it is unchanged. The record does not affect decisions of people,
-    /// so the release's revision stays unchanged.
+    /// Records a changed recommendation; `None` if the recommendation is unchanged. The record does not affect
+    /// decisions of people, so the revision of the release stays unchanged.
     #[must_use]
     pub fn record_recommendation(&self, recommendation: &Recommendation, stamp: &Stamp) -> Option<Change<Self>> {
         let advised = recommendation.is_recommended;

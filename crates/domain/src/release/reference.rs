@@ -1,7 +1,7 @@
-//! Resolved references of a release's contents.
+//! The resolved references in the contents of a release.
 //!
-//! References are resolved when the release leaves draft, and are part of the approved digest. Later versions of a
-//! referenced asset do not affect the release.
+//! References are resolved when the release leaves draft, and are part of the approved digest. Therefore later
+//! versions of a referenced asset do not affect the release.
 
 use super::Binding;
 use crate::{
@@ -10,21 +10,21 @@ use crate::{
     slug::Slug,
 };
 
-/// The maximum number of frozen references of a release, including transitive ones.
+/// The maximum number of frozen references of a release, including references of referenced contents.
 pub const MAX_REFERENCES: usize = 500;
 
-/// A reference in bound or referenced content, with the resolved version.
+/// A reference in bound or referenced content, together with the version to which it was resolved.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FrozenReference {
     /// The version that contains the reference.
     pub from_version_id: AssetVersionId,
-    /// The referenced asset's slug.
+    /// The slug of the referenced asset.
     pub slug: Slug,
-    /// The referenced label; `None` leaves the version open.
+    /// The label in the reference; `None` if the reference leaves the version open.
     pub label: Option<VersionLabel>,
     /// The referenced asset.
     pub asset_id: AssetId,
-    /// Its kind.
+    /// The kind of the referenced asset.
     pub kind: AssetKind,
     /// The resolved version.
     pub asset_version_id: AssetVersionId,
@@ -35,32 +35,32 @@ pub struct FrozenReference {
 }
 
 impl FrozenReference {
-    /// The reference's line in the approved digest.
+    /// The line of this reference in the text of the bindings digest.
     pub(super) fn digest_line(&self) -> String {
         let label = self.label.as_ref().map_or("*", VersionLabel::as_str);
         format!("reference {} {} {label} {} {}", self.from_version_id, self.slug, self.asset_version_id, self.checksum)
     }
 }
 
-/// A reference without a matching version.
+/// A reference for which no matching version exists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnresolvedReference {
-    /// The stable code: from the prompt grammar for prompt includes, else `reference_unresolved`.
+    /// The stable code: a code of the prompt grammar for prompt includes, otherwise `reference_unresolved`.
     pub code: &'static str,
-    /// The message for people; it never repeats the content.
+    /// The message for people, which contains no part of the content.
     pub message: &'static str,
     /// The asset whose content contains the reference.
     pub asset_slug: Slug,
-    /// JSON pointer into the content.
+    /// The JSON pointer to the reference in the content.
     pub pointer: String,
-    /// The token's byte offset, for prompt includes.
+    /// The byte offset of the token; only for prompt includes.
     pub offset: Option<usize>,
 }
 
-/// The code of an unresolved reference outside prompts.
+/// The code of an unresolved reference outside of prompts.
 pub const REFERENCE_UNRESOLVED: &str = "reference_unresolved";
 
-/// The version to which a reference in a binding's content resolves.
+/// The version to which a reference in the content of a version resolves.
 #[must_use]
 pub fn resolve<'r>(
     frozen: &'r [FrozenReference],

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::access::Roles;
 
-/// The reason a release operation is refused.
+/// The reason why a release operation is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReleaseRefusal {
     /// Bindings can change only in drafts.
@@ -28,13 +28,13 @@ pub enum ReleaseRefusal {
     /// The release has the maximum number of bindings.
     #[error("a release has at most {} bindings", super::MAX_BINDINGS)]
     TooManyBindings,
-    /// The texts and compiled contents exceed the memory limit of a run plan.
+    /// The texts and compiled contents of the release exceed the memory limit of a run plan.
     #[error("the run plan of the release exceeds its memory limit")]
     TooLarge,
     /// The asset accepts no new bindings.
     #[error("the asset accepts no new bindings")]
     AssetNotActive,
-    /// The current state does not allow the transition.
+    /// The current state does not permit the transition.
     #[error("the current state does not allow this transition")]
     InvalidTransition {
         /// The current state.
@@ -42,16 +42,16 @@ pub enum ReleaseRefusal {
         /// The valid next states.
         valid: Vec<StateName>,
     },
-    /// Approvals are missing, or the latest verdict is a rejection.
+    /// Too few approvals count, or the latest verdict is a rejection.
     #[error("{}", missing_approvals(*counted, *needed, *refused, *excludes_authors))]
     ApprovalRequired {
         /// The number of people who approved the current bindings.
         counted: usize,
-        /// The required number.
+        /// The required number of approvals.
         needed: usize,
-        /// Whether a rejection is newer than the last approval.
+        /// Whether a rejection is newer than the last approval that counts.
         refused: bool,
-        /// Whether approvals by authors do not count.
+        /// Whether approvals by the authors of the release do not count.
         excludes_authors: bool,
     },
     /// Authors may not approve the release in this environment.
@@ -63,13 +63,13 @@ pub enum ReleaseRefusal {
     /// None of the caller's roles can approve.
     #[error("none of the caller's roles can approve this release")]
     RoleDoesNotApprove {
-        /// The roles that can approve.
+        /// The roles of which a reviewer needs at least one.
         needed: Roles,
     },
     /// Activation requirements are unmet.
     #[error("{} activation requirements are unmet", .0.len())]
     ActivationBlocked(Vec<UnmetRequirement>),
-    /// The workload is retired, so its releases take no lanes.
+    /// The workload is retired. Releases of a retired workload can take no lane.
     #[error("the workload is retired")]
     WorkloadRetired,
     /// The release does not target the lane.
@@ -81,7 +81,7 @@ pub enum ReleaseRefusal {
     /// No rollout is in progress.
     #[error("no rollout of the release is in progress")]
     RolloutNotInProgress,
-    /// The reason is missing or not valid text.
+    /// The reason of the request is missing, too long, or contains invisible characters.
     #[error("a reason has 1 to 2000 characters, and no invisible ones except line breaks and tabs")]
     InvalidReason,
     /// The release does not hold the lane that it would be rolled back from.
@@ -90,7 +90,7 @@ pub enum ReleaseRefusal {
     /// No earlier holder of the lane is eligible.
     #[error("no earlier release can hold the lane again: each is retired or was rolled back from it, or there is none")]
     NoPreviousRelease,
-    /// References in bound contents are unresolved.
+    /// References in the bound contents could not be resolved.
     #[error("{} references are unresolved", .0.len())]
     UnresolvedReferences(Vec<UnresolvedReference>),
 }
@@ -119,7 +119,7 @@ impl ReleaseRefusal {
             Self::RolloutNotInProgress => "rollout_not_in_progress",
             Self::LaneNotHeld | Self::NoPreviousRelease => "no_previous_release",
             Self::InvalidReason => "invalid_text",
-            // An unresolved prompt reference keeps the code of the prompt grammar.
+            // An unresolved prompt include is reported with its code of the prompt grammar.
             Self::UnresolvedReferences(unresolved) => {
                 unresolved.first().map_or(REFERENCE_UNRESOLVED, |first| first.code)
             }
@@ -127,7 +127,7 @@ impl ReleaseRefusal {
     }
 }
 
-/// The settings that exclude authors, and the way to change them.
+/// Explains which settings exclude authors from approval, and how to change them.
 pub const SELF_APPROVAL_REMEDY: &str = "another person approves, or an administrator of the workspace sets \
     `allow_self_approval` in the settings of the environment (a bound workload profile with `separation_of_duties` \
     excludes authors too)";

@@ -1,4 +1,4 @@
-//! Release reviews: verdicts apply to the exact reviewed digest.
+//! Release reviews: a verdict applies exactly to the digest that was reviewed.
 
 use super::{BindingsDigest, Release, ReleaseRefusal, State, lane::Deployment};
 use crate::{
@@ -16,20 +16,20 @@ use serde_json::{Value, json};
 /// The maximum number of verdicts per person and release.
 pub const MAX_VERDICTS: usize = 50;
 
-/// The number of verdicts on a release beyond which approvals are refused.
+/// The number of verdicts on a release from which on approvals are refused.
 pub const MAX_RELEASE_VERDICTS: usize = 500;
 
-/// The maximum number of verdicts on a release, objections included. Each read of the release loads all of them without
-/// notes. At this number the newer half consists of objections only, so further ones are not needed to block the
-/// release.
+/// The maximum number of verdicts on a release, including objections. Each read of the release loads all verdicts
+/// without notes. When this number is reached, at least the newer half consists of objections. Further objections
+/// are then unnecessary to block the release.
 pub const MAX_RELEASE_ROWS: usize = 1_000;
 
-/// A reviewer's verdict.
+/// The verdict of a reviewer on a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The release may go live.
+    /// The release may be activated.
     Approved,
-    /// The release may not go live.
+    /// The release may not be activated.
     Rejected,
     /// The release needs changes and returns to its author.
     ChangesRequested,
@@ -56,61 +56,61 @@ impl Verdict {
     }
 }
 
-/// A reviewer's verdict on a digest.
+/// The verdict of a reviewer on a bindings digest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Approval {
-    /// Its identifier.
+    /// The identifier of the verdict.
     pub approval_id: ApprovalId,
-    /// The verdict.
+    /// Whether the reviewer approves or objects.
     pub verdict: Verdict,
-    /// The reviewer.
+    /// The reviewer who gave the verdict.
     pub by: ActorRef,
-    /// The time.
+    /// The time of the verdict.
     pub at: Timestamp,
-    /// The note. It is stored separately, because it is erasable, and omitted when a release is read: only
+    /// The note of the reviewer. It is stored separately, because it can be erased. Only
     /// [`ReleaseStore::approvals`](super::ports::ReleaseStore::approvals) and
     /// [`ReleaseStore::approval`](super::ports::ReleaseStore::approval) load it.
     pub note: Option<String>,
-    /// The reviewed digest.
+    /// The bindings digest that was reviewed.
     pub subject_digest: BindingsDigest,
-    /// The age when read, in whole seconds by the store's clock.
+    /// The age of the verdict when it was read, in whole seconds by the clock of the store.
     pub age_seconds: u64,
 }
 
 /// The approval requirements of an environment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ApprovalRule {
-    /// The number of people who must approve, at least one.
+    /// The number of people who must approve; at least one.
     pub min_approvals: usize,
     /// Whether authors of the release may approve it.
     pub self_approval: SelfApproval,
-    /// The roles of which an approver needs one; `None` allows any.
+    /// The roles of which an approver must have at least one; `None` permits any role.
     pub roles: Option<Roles>,
-    /// The validity of an approval in hours; `None` is unlimited.
+    /// The number of hours for which an approval is valid; `None` is unlimited.
     pub valid_hours: Option<u64>,
 }
 
 /// Whether authors of a release may approve it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SelfApproval {
-    /// They may.
+    /// Authors may approve their release.
     Allowed,
-    /// They may not.
+    /// Authors may not approve their release.
     Refused,
 }
 
 impl ApprovalRule {
-    /// The rule of an environment, without role or validity constraints.
+    /// The rule of an environment, which does not restrict roles or validity.
     #[must_use]
     pub const fn new(min_approvals: usize, self_approval: SelfApproval) -> Self {
         Self { min_approvals, self_approval, roles: None, valid_hours: None }
     }
 
-    /// Checks whether an actor with these roles may give this verdict. The rule is part of the approved bindings, so a
-    /// recorded approval had the required roles.
+    /// Checks whether an actor with these roles may give this verdict. Recorded approvals are not checked again,
+    /// because the rule is part of the bindings that they approve.
     ///
     /// # Errors
-    /// When the verdict is an approval and none of the roles can approve. Objections need no role.
+    /// If the verdict is an approval and none of the roles can approve. An objection requires no role.
     pub fn check_roles(&self, verdict: Verdict, roles: Roles) -> Result<(), ReleaseRefusal> {
         match (verdict, self.roles) {
             (Verdict::Approved, Some(needed)) if needed.intersection(roles).is_empty() => {
@@ -124,7 +124,7 @@ impl ApprovalRule {
         self.valid_hours.is_none_or(|hours| approval.age_seconds < hours.saturating_mul(3_600))
     }
 
-    /// Combines two rules; the stricter requirement applies.
+    /// Combines two rules, so that the stricter of both applies to each requirement.
     #[must_use]
     pub fn combine(self, other: Self) -> Self {
         let refused = [self.self_approval, other.self_approval].contains(&SelfApproval::Refused);
@@ -139,7 +139,7 @@ impl ApprovalRule {
         }
     }
 
-    /// The requirements of a workload profile (`approval_policy`); omitted members add none.
+    /// The rule in a workload profile (`approval_policy`). Members that the profile omits add no requirement.
     #[must_use]
     pub fn from_profile(profile: &Value) -> Self {
         let policy = profile.get("approval_policy");
@@ -150,7 +150,7 @@ impl ApprovalRule {
         Self {
             min_approvals: whole("min_approvals").and_then(|number| usize::try_from(number).ok()).unwrap_or(1),
             self_approval: if separation == Some(true) { SelfApproval::Refused } else { SelfApproval::Allowed },
-            // An empty list adds no role requirement.
+            // An empty list of roles adds no requirement.
             roles: roles
                 .filter(|roles| !roles.is_empty())
                 .map(|roles| roles.iter().filter_map(Value::as_str).filter_map(Role::parse).collect()),
@@ -159,25 +159,25 @@ impl ApprovalRule {
     }
 }
 
-/// A verdict with its effect on the release.
+/// A verdict, and the release after the verdict.
 #[derive(Clone, Debug)]
 pub struct ReviewedRelease {
-    /// The next release.
+    /// The release after the verdict.
     pub release: Release,
     /// The verdict to record.
     pub approval: Approval,
 }
 
 impl Release {
-    /// Records a verdict. `changes_requested` returns a release under review to draft; other verdicts do not change the
-    /// state.
+    /// Records a verdict. `changes_requested` returns a release under review to draft. Other verdicts do not
+    /// change the state.
     ///
-    /// Approvals are limited to [`MAX_VERDICTS`] per person and [`MAX_RELEASE_VERDICTS`] in total. An objection is
-    /// recorded beyond these limits if its author's latest verdict on the current digest is not one, so that an early
-    /// approver can still object.
+    /// The limits are [`MAX_VERDICTS`] per person and [`MAX_RELEASE_VERDICTS`] in total. An objection is recorded
+    /// beyond these limits unless the latest verdict of its author on the current digest is already an objection.
+    /// Therefore an early approver can still object.
     ///
     /// # Errors
-    /// When the environment forbids approval by authors, or the verdict limits are reached.
+    /// If the environment does not permit authors to approve, or the limits are reached.
     pub fn review(
         &self,
         approval_id: ApprovalId,
@@ -235,7 +235,7 @@ impl Release {
         Err(ReleaseRefusal::TooManyVerdicts)
     }
 
-    /// The fact of a refused approval by an author.
+    /// The fact that an author tried to approve the release and was refused.
     #[must_use]
     pub fn self_approval_refused_fact(&self, stamp: &Stamp) -> Fact {
         let detail = json!({
@@ -247,11 +247,11 @@ impl Release {
         fact.with_categories([FactCategory::ComplianceFindings])
     }
 
-    /// Moves the release to approved.
+    /// Changes the state of the release to approved.
     ///
     /// # Errors
-    /// When the release does not await verdicts, too few people approved the current digest, or the latest verdict is
-    /// not an approval.
+    /// If the release does not await verdicts, too few people approved the current digest, or the latest verdict
+    /// is not an approval.
     pub fn approve(
         &self,
         rule: ApprovalRule,
@@ -277,7 +277,7 @@ impl Release {
             match approval.verdict {
                 Verdict::Approved if approval.subject_digest == *digest => {
                     let is_own = rule.self_approval == SelfApproval::Refused && self.is_author(&approval.by);
-                    // An approval that does not count does not override an objection either.
+                    // An approval that does not count also does not override an earlier objection.
                     if is_own || !rule.is_current(approval) {
                         continue;
                     }

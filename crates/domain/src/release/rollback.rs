@@ -24,22 +24,22 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::{cmp::Reverse, collections::BTreeSet};
 
-/// An evidence document of a release.
+/// An evidence document about a release.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReleaseEvidenceDocument {
-    /// Its identifier.
+    /// The identifier of the document.
     pub artifact_id: ArtifactId,
-    /// The release.
+    /// The release that the document describes.
     pub release_id: ReleaseId,
-    /// The kind of document: `rollback`.
+    /// The kind of the document: `rollback`.
     pub kind: String,
     /// The document as canonical JSON.
     pub content: String,
     /// The checksum of the content.
     pub checksum: Checksum,
-    /// When it was made.
+    /// The time at which the document was created.
     pub created_at: Timestamp,
-    /// The actor that created it.
+    /// The actor that caused the document.
     pub created_by: ActorRef,
 }
 
@@ -47,7 +47,7 @@ impl ReleaseEvidenceDocument {
     /// Verifies the content against its stored checksum.
     ///
     /// # Errors
-    /// When the checksum does not match; the content must then not be shown.
+    /// If the checksum does not match. The content must then not be shown.
     pub fn verify(self) -> Result<Self, IntegrityMismatch> {
         if Checksum::blake3_of(self.content.as_bytes()) == self.checksum {
             return Ok(self);
@@ -59,19 +59,19 @@ impl ReleaseEvidenceDocument {
         })
     }
 
-    /// The storage path.
+    /// The path of the document in the artifact store.
     #[must_use]
     pub fn storage_ref(&self) -> String {
         format!("evidence/releases/{}/{}/{}.json", self.release_id, self.artifact_id, self.kind)
     }
 }
 
-/// A lane that returns to an earlier holder.
+/// A lane that a rollback returned to an earlier holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ReturnedLane {
-    /// The lane.
+    /// The returned lane.
     pub lane: Lane,
-    /// The reinstated holder.
+    /// The earlier holder, which holds the lane again.
     pub rolled_back_to: ReleaseId,
 }
 
@@ -80,14 +80,14 @@ pub struct ReturnedLane {
 pub struct RollbackRecord {
     /// The release that was rolled back.
     pub release_id: ReleaseId,
-    /// The stated reason.
+    /// The reason that the caller stated.
     pub reason: String,
-    /// The lanes, most recently taken first.
+    /// The returned lanes, starting with the lane that the release took last.
     pub lanes: Vec<ReturnedLane>,
 }
 
-/// The earlier holders of a lane, latest first, without the current holder and releases that were rolled back from it.
-/// `moves` are newest first.
+/// The earlier holders of a lane, latest first. The current holder and releases that were rolled back from the
+/// lane are excluded. `moves` must be ordered newest first.
 #[must_use]
 pub fn earlier_holders(moves: &[LaneHistoryEntry], lane: Lane, holder: ReleaseId) -> Vec<ReleaseId> {
     let of_lane = || moves.iter().filter(|moved| moved.lane == lane);
@@ -100,13 +100,13 @@ pub fn earlier_holders(moves: &[LaneHistoryEntry], lane: Lane, holder: ReleaseId
 /// Validates the reason of a rollback.
 ///
 /// # Errors
-/// When it is blank, too long, or contains invisible characters.
+/// If the reason is blank, too long, or contains invisible characters.
 pub fn check_reason(reason: &str) -> Result<(), ReleaseRefusal> {
     if is_blank(reason) || !is_prose(reason, MAX_NOTE_CHARS) { Err(ReleaseRefusal::InvalidReason) } else { Ok(()) }
 }
 
-/// The lanes that a release holds, most recently taken first; lanes taken together are ordered from the most general.
-/// `moves` are newest first.
+/// The lanes that a release holds, starting with the lane that it took last. Lanes that were taken together start
+/// with the most general lane. `moves` must be ordered newest first.
 #[must_use]
 pub fn lanes_by_recency(moves: &[LaneHistoryEntry], deployment: &Deployment, release: ReleaseId) -> Vec<Lane> {
     let taken = |lane: Lane| moves.iter().find(|moved| moved.lane == lane && moved.to == Some(release));
@@ -115,11 +115,11 @@ pub fn lanes_by_recency(moves: &[LaneHistoryEntry], deployment: &Deployment, rel
     held
 }
 
-/// A lane and the earlier holder to which it returns.
+/// A lane and the earlier holder that receives the lane in a rollback.
 pub type LaneRollbackTarget<'a> = (Lane, &'a Release);
 
 impl Release {
-    /// Whether a lane can return to this release: it held lanes and is not retired.
+    /// Whether a rollback can return a lane to this release: the release held lanes before, and is not retired.
     #[must_use]
     pub const fn is_rollback_target(&self) -> bool {
         match self.0.state {
@@ -144,7 +144,7 @@ impl Release {
     /// Rolls the release back from lanes that it holds.
     ///
     /// # Errors
-    /// When the release holds no lanes, an earlier holder is not eligible, or the reason is invalid.
+    /// If the release does not hold the lanes, an earlier holder is not eligible, or the reason is invalid.
     pub fn roll_back(
         &self,
         rollbacks: &[LaneRollbackTarget<'_>],
@@ -184,9 +184,9 @@ impl Release {
             release_decided_on: self.revision,
             deployment: next,
             deployment_decided_on: deployment.revision,
-            // The release itself is stored with its state.
+            // The change already contains the release itself, with its new state.
             superseded: Vec::new(),
-            // The returned lanes are its own, so no other rollout is affected.
+            // Only this release held the returned lanes, so no rollout of another release is affected.
             stopped_rollouts: Vec::new(),
             soak: SoakEffect::Kept,
             requires_ended_soak: false,
@@ -198,7 +198,8 @@ impl Release {
         }))
     }
 
-    /// The digest of the active release, if it holds each lane and each other release can take it back.
+    /// Checks that the release is active and holds each lane, and that each target can hold its lane again.
+    /// Returns the release's digest.
     fn check_rollback(
         &self,
         rollbacks: &[LaneRollbackTarget<'_>],
@@ -271,10 +272,11 @@ mod tests {
         Uuid::from_u128(number).into()
     }
 
-    /// Previous and next holder, with 0 for none, and whether it was a rollback.
+    /// A step in the history of a lane: the previous and the next holder (0 for none), and whether the step was a
+    /// rollback.
     type HistoryStep = (u128, u128, bool);
 
-    /// The history of one lane, from entries oldest first.
+    /// The history of one lane. The steps are given oldest first.
     fn history(moves: &[HistoryStep]) -> Vec<LaneHistoryEntry> {
         let holder = |number| (number != 0).then(|| release(number));
         let entries = moves.iter().zip(2..).map(|((from, to, back), revision)| LaneHistoryEntry {
@@ -295,12 +297,12 @@ mod tests {
         let cases: [(&[HistoryStep], u128, &[u128]); 6] = [
             (&[(0, 1, false)], 1, &[]),
             (&[(0, 1, false), (1, 2, false), (2, 3, false)], 3, &[2, 1]),
-            // Release 3 was rolled back, so it is not eligible.
+            // Release 3 was rolled back from the lane, so it is not eligible.
             (&[(0, 1, false), (1, 2, false), (2, 3, false), (3, 2, true)], 2, &[1]),
             (&[(0, 1, false), (1, 2, false), (2, 1, true)], 1, &[]),
-            // The lane was empty for a while.
+            // The lane had no holder for some time.
             (&[(0, 1, false), (1, 0, false), (0, 2, false)], 2, &[1]),
-            // A release activated after a rollback can itself be rolled back.
+            // A release that was activated after a rollback can itself be rolled back.
             (&[(0, 1, false), (1, 2, false), (2, 1, true), (1, 3, false)], 3, &[1]),
         ];
         for (moves, holder, expected) in cases {

@@ -137,13 +137,13 @@ fn release_in_state(name: StateName) -> (Release, Deployment) {
     }
 }
 
-/// An earlier holder of the lanes, eligible for rollback.
+/// A release that held the lanes before and is eligible for rollback.
 fn earlier_holder() -> Release {
     let digest = approved(9).bindings_digest();
     Release(ReleaseRecord { state: State::Superseded { digest }, ..approved(9).0 })
 }
 
-/// Tries every transition from a state; returns the resulting state or the refusal.
+/// Tries every transition from a state, and returns the resulting state or the refusal of each.
 fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateName, ReleaseRefusal>); 7] {
     let (release, deployment) = release_in_state(from);
     assert_eq!(release.state.name(), from);
@@ -171,7 +171,7 @@ fn try_transitions(from: StateName) -> [(StateName, &'static str, Result<StateNa
             "rollback",
             release.roll_back(&rollbacks, &deployment, artifact, reason, &by).map(lanes),
         ),
-        // The release with a rollout, in any state.
+        // This transition needs a rollout, so the release has one in every state.
         (
             StateName::Active,
             "rollout/advance",
@@ -185,7 +185,7 @@ fn started_rollout() -> Rollout {
     Rollout::start(plan, Revision::FIRST, Timestamp::new(NOW))
 }
 
-/// The table of docs/release-states.md; `cargo xtask docs` copies it from here.
+/// Creates the table of docs/release-states.md; `cargo xtask docs` copies the snapshot.
 #[test]
 fn tabulates_every_transition_from_every_state() {
     let moves: Vec<&str> = try_transitions(StateName::Draft).iter().map(|(_, name, _)| *name).collect();
@@ -200,7 +200,7 @@ fn tabulates_every_transition_from_every_state() {
     insta::assert_snapshot!("moves", table);
 }
 
-/// Compares every transition with `valid_transitions`.
+/// Checks that `valid_transitions` lists exactly the transitions that succeed.
 #[test]
 fn valid_transitions_match_possible_ones() {
     let mut table = String::new();
@@ -208,7 +208,7 @@ fn valid_transitions_match_possible_ones() {
         let (release, deployment) = release_in_state(from);
         let promised = release.valid_transitions(&deployment);
         for (to, name, led) in try_transitions(from) {
-            // Transitions without a `to_state` have their own route.
+            // Transitions whose names are not states have their own API route.
             if StateName::parse(name).is_some() {
                 assert_eq!(promised.contains(&to), led.is_ok(), "{from:?} -> {name}");
             }
@@ -226,7 +226,7 @@ fn valid_transitions_match_possible_ones() {
     ");
 }
 
-/// A transition succeeds exactly if all gates of its target state pass.
+/// A transition succeeds if and only if all gates of its target state pass.
 #[test]
 fn gates_agree_with_transitions() {
     for from in StateName::ALL {

@@ -1,4 +1,4 @@
-//! Tool requirements of the bound flow's agents: tools must be bound and callable.
+//! The requirements on the tools of the bound flow's agents: each tool must be bound and callable.
 
 use super::activate::{UnmetRequirement, unmet};
 use crate::flow::ToolChoice;
@@ -6,15 +6,15 @@ use crate::flow::ToolChoice;
 /// The status of a bound tool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ToolStatus {
-    /// The asset's slug.
+    /// The slug of the asset.
     pub slug: String,
-    /// Its model-facing name.
+    /// The name of the tool that models see.
     pub name: String,
-    /// Whether this server can call it.
+    /// Whether this server can call the tool.
     pub is_available: bool,
 }
 
-/// The unmet tool requirements of the agents.
+/// The requirements on the agents' tools that the release does not meet.
 pub(super) fn unmet_tool_requirements(agents: &[ToolChoice], bound: &[ToolStatus]) -> Vec<UnmetRequirement> {
     let mut gaps = Vec::new();
     for name in agents.iter().flat_map(tool_names) {
@@ -34,7 +34,7 @@ pub(super) fn unmet_tool_requirements(agents: &[ToolChoice], bound: &[ToolStatus
             let message = format!("this server cannot call the tool `{}`", tool.slug);
             gaps.push(unmet("flow", "step_type_unavailable", message));
         }
-        // With duplicate names, a model's call would be ambiguous.
+        // If two tools had the same name, the call of a model would be ambiguous.
         if bound.iter().take(index).any(|other| other.name == tool.name && is_used(other)) {
             let message = format!("two bound tools have the name `{}`", tool.name);
             gaps.push(unmet("references", "reference_unresolved", message));

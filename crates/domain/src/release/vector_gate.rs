@@ -1,5 +1,6 @@
-//! Gates for bound knowledge bases with vector search: whether queries can be embedded, and whether a search covers all
-//! chunks. They only warn, because existing service continues.
+//! Gates for bound knowledge bases with vector search. They check whether queries can be embedded, and whether a
+//! search compares all chunks. They only warn, because the problems do not interrupt a release that already
+//! serves.
 
 use super::{
     StateName,
@@ -7,31 +8,32 @@ use super::{
 };
 use crate::knowledge::retrieval::{EmbeddingModel, IndexWarning};
 
-/// The status of a bound knowledge base at the served revision.
+/// The search status of a bound knowledge base, at the index revision that runs search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VectorIndexStatus {
-    /// Its name.
+    /// The slug of the knowledge base.
     pub slug: String,
-    /// Whether queries can be embedded.
+    /// Whether queries can be embedded with the model of the index.
     pub embedding: EmbeddingStatus,
-    /// The number of chunks that a search compares, if it is capped.
+    /// The maximum number of chunks that a search compares; `None` if a search compares all chunks.
     pub capped_at: Option<u32>,
 }
 
 /// Whether queries can be embedded with the model of the index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EmbeddingStatus {
-    /// They can.
+    /// Queries can be embedded.
     Searchable,
-    /// Its chunks have vectors of several models, or some have none.
+    /// The chunks have vectors of several models, or some have none.
     Partial,
-    /// The account of the index's model is no longer configured.
+    /// The account of the index's embedding model is no longer configured.
     AccountMissing(EmbeddingModel),
-    /// The bound profile refuses the route; the route gate reports it.
+    /// The bound sovereignty profile refuses the route to the embedding model. The gate of routes reports this
+    /// problem.
     RouteRefused,
 }
 
-/// The gates; empty without a bound vector knowledge base.
+/// The gates of the knowledge bases; empty if the release binds no knowledge base with vector search.
 #[must_use]
 pub fn vector_gates(standings: &[VectorIndexStatus]) -> Vec<Gate> {
     if standings.is_empty() {

@@ -1,4 +1,4 @@
-//! The rollout controller's decision to advance or hold.
+//! The decision of the rollout controller to advance a rollout or to hold it.
 
 use super::{AdvanceMode, Rollout};
 use crate::{
@@ -6,21 +6,22 @@ use crate::{
     workload::{Status, interface::RolloutConfig},
 };
 
-/// The minimum number of runs on a lane, unless the workload's sample size is smaller.
+/// The minimum number of runs on a lane before an advance. A smaller sample size of the workload lowers this
+/// number.
 const MIN_RUNS: u32 = 5;
 
-/// The reason the rollout controller holds after the soak.
+/// The reason why the rollout controller does not advance after the soak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HoldReason {
     /// A rollback is recommended for the release.
     RollbackRecommended,
-    /// Too few runs have ended on the lane since its soak started.
+    /// Too few runs have ended on the lane since the soak started.
     TooFewRuns,
-    /// The error rate of these runs is too high.
+    /// The error rate of the runs on the lane since the soak started is too high.
     ErrorRate,
-    /// Verdicts or requirements for the next lane are missing.
+    /// Verdicts or requirements that the next lane needs are missing.
     GateBlocked,
-    /// The workload is suspended or retired, so there are no meaningful runs.
+    /// The workload is suspended or retired, so that its runs are not meaningful.
     WorkloadStopped,
 }
 
@@ -48,10 +49,10 @@ impl HoldReason {
     }
 }
 
-/// Whether the gates permit the next lane of a rollout.
+/// Whether the gates permit the rollout to take its next lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NextLaneGates {
-    /// They permit it, or there is no next lane.
+    /// The gates permit the next lane, or there is no next lane.
     Open,
     /// Verdicts or requirements are missing.
     Blocked,
@@ -60,29 +61,29 @@ pub enum NextLaneGates {
 /// The soak status of a rollout's current lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SoakStatus {
-    /// The remaining soak, in whole seconds by the database's clock, rounded up.
+    /// The remaining soak time in whole seconds, rounded up, by the clock of the database.
     pub soak_seconds_left: u64,
-    /// The latest runs of the release on the lane that were accepted and ended since the soak started.
+    /// The latest runs of the release on the lane that were accepted and have ended since the soak started.
     pub runs: EndedRuns,
 }
 
-/// The inputs of the rollout controller's decision.
+/// The data from which the rollout controller decides.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AdvanceInputs {
-    /// The soak status of the lane.
+    /// The soak status of the current lane.
     pub soak_status: SoakStatus,
-    /// The recommendation from all runs of the release.
+    /// The rollback recommendation, which is based on all runs of the release.
     pub recommendation: Recommendation,
-    /// Whether the gates permit the next lane.
+    /// Whether the gates permit the rollout to take its next lane.
     pub next_lane_gates: NextLaneGates,
-    /// The workload's status.
+    /// The status of the workload.
     pub workload_status: Status,
-    /// The number of runs that must have ended on the lane.
+    /// The number of runs on the lane that must have ended before an advance.
     pub required_runs: u32,
 }
 
 impl AdvanceInputs {
-    /// Combines the inputs with the workload's rollout configuration.
+    /// Combines the observations with the workload's rollout configuration.
     #[must_use]
     pub fn new(
         soak_status: SoakStatus,
@@ -102,13 +103,14 @@ impl AdvanceInputs {
 }
 
 impl Rollout {
-    /// Whether the rollout controller advances now.
+    /// Whether the rollout controller must advance the rollout now.
     #[must_use]
     pub fn is_due(&self, observed: &AdvanceInputs) -> bool {
         self.is_automatic() && observed.soak_status.soak_seconds_left == 0 && self.hold_reason(observed).is_none()
     }
 
-    /// The hold reason; `None` while the lane soaks, or when a person advances the rollout.
+    /// The reason why the rollout controller holds. `None` if no reason applies, the lane still soaks, or the
+    /// rollout is manual.
     #[must_use]
     pub fn hold_reason(&self, observed: &AdvanceInputs) -> Option<HoldReason> {
         if !self.is_automatic() || observed.soak_status.soak_seconds_left > 0 {
@@ -174,7 +176,7 @@ mod tests {
             (advance_inputs(1, 5, 0, false), false, None),
             (advance_inputs(0, 4, 0, false), false, Some(HoldReason::TooFewRuns)),
             (advance_inputs(0, 10, 4, false), false, Some(HoldReason::ErrorRate)),
-            // An error rate equal to the threshold is acceptable.
+            // An error rate that equals the threshold is acceptable.
             (advance_inputs(0, 10, 3, false), true, None),
             (advance_inputs(0, 10, 0, true), false, Some(HoldReason::RollbackRecommended)),
             (

@@ -1,4 +1,4 @@
-//! The rollout store port.
+//! The port of the rollout store.
 
 use super::SoakStatus;
 use crate::{
@@ -9,20 +9,20 @@ use crate::{
 };
 use async_trait::async_trait;
 
-/// Reads soak status and stores holds. Lane reassignments are committed with the deployment.
+/// Reads the soak status of rollouts and stores holds. The deployment store commits the lane reassignments.
 #[async_trait]
 pub trait RolloutStore: Send + Sync {
-    /// The soak status of a release's current rollout lane: its soak by the database's clock, and its `newest` runs
-    /// since. `None` when no rollout is in progress.
+    /// Reads the soak status of a release's current lane: the remaining soak by the clock of the database, and at
+    /// most `newest` runs since its start. `None` if no rollout is in progress.
     async fn soak_status(
         &self,
         scope: TenantScope,
         release: ReleaseId,
         newest: u32,
     ) -> Result<Option<SoakStatus>, StoreError>;
-    /// A page of releases with automatic rollouts whose lane has soaked, across tenants, in stable order after the
-    /// given one.
+    /// Lists releases of all tenants with automatic rollouts whose current lane has completed its soak, in a
+    /// stable order, starting after the given release.
     async fn list_soaked(&self, after: Option<TenantRelease>, limit: u32) -> Result<Vec<TenantRelease>, StoreError>;
-    /// Stores a hold with its reason.
+    /// Stores that the rollout controller holds, with the reason.
     async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError>;
 }

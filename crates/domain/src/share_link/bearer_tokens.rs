@@ -1,4 +1,4 @@
-//! Bearer tokens: shown once, stored as a hash.
+//! Bearer tokens. A token is shown once, and only its hash is stored.
 
 use crate::id::TenantId;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -6,26 +6,26 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use uuid::Uuid;
 
-/// The prefix of a share link's token.
+/// The prefix of every share token.
 const SHARE_TOKEN_PREFIX: &str = "fws_";
-/// The prefix of a result token.
+/// The prefix of every result token.
 const RESULT_TOKEN_PREFIX: &str = "fwr_";
-/// The length of a tenant identifier, in hex digits.
+/// The length of a tenant identifier in a token, in hexadecimal digits.
 const TENANT_HEX_DIGITS: usize = 32;
 
-/// SHA-256 of a token, for storage and lookup. A token has 256 random bits, so the hash cannot be inverted and needs no
-/// salt.
+/// The SHA-256 hash of a token, for storage and lookup. A token has 256 random bits, so the hash cannot be
+/// inverted and needs no salt.
 #[derive(Clone, Copy)]
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
-    /// Wraps a stored hash.
+    /// Creates a hash from its stored bytes.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes, for rows.
+    /// The bytes of the hash, as stored in rows.
     #[must_use]
     pub const fn bytes(&self) -> &[u8; 32] {
         &self.0
@@ -45,15 +45,15 @@ impl PartialEq for TokenHash {
 
 impl Eq for TokenHash {}
 
-/// A hash is not secret, but is kept out of logs.
+/// Omits the hash. It is not secret, but does not belong in logs.
 impl fmt::Debug for TokenHash {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("TokenHash(…)")
     }
 }
 
-/// The token of a share link: `fws_<tenant in hex>_<43 characters of base64url>`. It contains the tenant, because its
-/// bearer may send no other identification.
+/// The token of a share link: `fws_<tenant in hex>_<43 characters of base64url>`. It contains the tenant, because
+/// the bearer of a token may send no other identification.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ShareToken {
     tenant: TenantId,
@@ -61,7 +61,7 @@ pub struct ShareToken {
 }
 
 impl ShareToken {
-    /// Creates a token of a tenant from 32 unpredictable bytes.
+    /// Creates a token for a tenant from 32 unpredictable bytes.
     #[must_use]
     pub fn from_secret(tenant: TenantId, secret: [u8; 32]) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl ShareToken {
         }
     }
 
-    /// Parses a token; `None` for invalid or non-canonical text.
+    /// Parses a token; `None` for a text that is invalid or not in canonical form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (tenant, rest) = text.strip_prefix(SHARE_TOKEN_PREFIX)?.split_at_checked(TENANT_HEX_DIGITS)?;
@@ -79,19 +79,19 @@ impl ShareToken {
         Some(Self::from_secret(tenant, secret)).filter(|token| token.text == text)
     }
 
-    /// The tenant in the token.
+    /// The tenant that the token contains.
     #[must_use]
     pub const fn tenant(&self) -> TenantId {
         self.tenant
     }
 
-    /// The hash to store.
+    /// The hash under which the token is stored.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         TokenHash::digest_of(&self.text)
     }
 
-    /// The plain token, for the only response that shows it.
+    /// The token in plain text, for the single response that shows it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.text
@@ -104,7 +104,7 @@ impl fmt::Debug for ShareToken {
     }
 }
 
-/// The token with which an anonymous submitter reads its run: `fwr_<43 characters of base64url>`.
+/// The token with which an anonymous submitter reads the run that it started: `fwr_<43 characters of base64url>`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ResultToken(String);
 
@@ -115,19 +115,19 @@ impl ResultToken {
         Self(format!("{RESULT_TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(secret)))
     }
 
-    /// The hash of a received text. An invalid token's hash matches no stored one.
+    /// The hash of a text that a client sent. The hash of an invalid token matches no stored hash.
     #[must_use]
     pub fn hash_of(text: &str) -> TokenHash {
         TokenHash::digest_of(text)
     }
 
-    /// The hash to store.
+    /// The hash under which the token is stored.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         TokenHash::digest_of(&self.0)
     }
 
-    /// The plain token, for the only response that shows it.
+    /// The token in plain text, for the single response that shows it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(ShareToken::parse(text), Some(token.clone()));
         assert_eq!(ShareToken::parse(text).unwrap().tenant(), TenantId::from(TENANT_ID));
         let last = text.len() - 1;
-        // The last character encodes four bits; a different character with the same four bits is non-canonical.
+        // The last character encodes only four bits. Another character with the same four bits is not canonical.
         let other_end = format!("{}t", &text[..last]);
         for bad in [
             "",

@@ -1,4 +1,4 @@
-//! Arguments of tool calls.
+//! The parsed arguments of tool calls.
 
 use super::BuiltinTool;
 use crate::{
@@ -9,53 +9,53 @@ use crate::{
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-/// A tool call.
+/// A call of one of Fairway's tools.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ToolCall {
-    /// Runs a workload by the tool of its own.
+    /// Runs a workload through the workload's own tool.
     Workload {
-        /// Workload.
+        /// The slug of the workload.
         workload: Slug,
-        /// Environment whose active release runs.
+        /// The environment whose active release serves the run.
         environment: Slug,
-        /// Values of the workload's input form.
+        /// The values of the fields in the workload's input form.
         inputs: Map<String, Value>,
     },
-    /// Runs any workload, with or without an input form.
+    /// Runs a workload, whether it has an input form or not.
     ExecuteFlow {
-        /// Workload.
+        /// The slug of the workload.
         workload: Slug,
-        /// Environment whose active release runs.
+        /// The environment whose active release serves the run.
         environment: Slug,
-        /// Field names and values.
+        /// The inputs of the run by name.
         inputs: Map<String, Value>,
     },
     /// Searches a knowledge base.
     QueryKnowledgeBase {
-        /// Knowledge base.
+        /// The slug of the knowledge base.
         knowledge_base: Slug,
-        /// Query text.
+        /// The text of the query.
         query: String,
-        /// Maximum number of chunks, at most the knowledge base's own limit.
+        /// The maximum number of chunks; the knowledge base's own limit applies too.
         top_k: Option<u32>,
-        /// Workspace of the request; `None` uses the caller's home workspace.
+        /// The workspace from which the query comes; `None` uses the home workspace of the caller.
         workspace: Option<WorkspaceId>,
     },
     /// Reads the evidence of a run.
     InspectEvidence {
-        /// Run.
+        /// The identifier of the run.
         execution: ExecutionId,
-        /// Representation.
+        /// The form in which evidence is returned.
         format: EvidenceFormat,
     },
 }
 
-/// Representation of evidence.
+/// The form in which evidence is returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EvidenceFormat {
-    /// Sections.
+    /// As sections.
     Flat,
-    /// Nodes and edges.
+    /// As a graph of nodes and edges.
     Graph,
 }
 
@@ -63,7 +63,7 @@ impl ToolCall {
     /// Parses the arguments of a built-in tool.
     ///
     /// # Errors
-    /// Returns every violation of the tool's schema, with pointers from the arguments.
+    /// Returns every violation of the tool's schema, with JSON pointers into the arguments.
     pub fn parse(tool: BuiltinTool, mut arguments: Map<String, Value>) -> Result<Self, Vec<ContentProblem>> {
         let problems = tool.find_problems(&arguments);
         if !problems.is_empty() {
@@ -104,7 +104,7 @@ fn text_argument<'a>(arguments: &'a Map<String, Value>, name: &str) -> &'a str {
     arguments.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Parses a slug. A text that matches the schema's pattern may still be reserved.
+/// Parses a slug. Although the schema has checked its pattern, the slug may be reserved.
 fn parse_slug(arguments: &Map<String, Value>, name: &str) -> Result<Slug, Vec<ContentProblem>> {
     Slug::parse(text_argument(arguments, name))
         .map_err(|refusal| vec![ContentProblem::new(format!("/{name}"), refusal.code(), refusal.to_string())])

@@ -1,24 +1,24 @@
-//! Tool descriptions for agents.
+//! The descriptions of tools that agents receive.
 
 use super::{BuiltinTool, SideEffect};
 use crate::{slug::Slug, workload::Workload};
 use serde_json::Value;
 
-/// Prefix of the tool name of a workload.
+/// The prefix of the tool names of workloads.
 const WORKLOAD_TOOL_PREFIX: &str = "run_";
 
-/// Description of a tool for an agent.
+/// The description of a tool for agents.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ToolDescription {
-    /// Name of the tool.
+    /// The name of the tool.
     pub name: String,
-    /// Title for people.
+    /// The title for people.
     pub title: String,
-    /// Description for models.
+    /// The description for models.
     pub description: String,
-    /// JSON Schema (2020-12) of the arguments.
+    /// The JSON Schema (2020-12) of the arguments.
     pub input_schema: Value,
-    /// Side effect.
+    /// The side effect of the tool.
     pub effect: SideEffect,
 }
 
@@ -53,14 +53,15 @@ impl BuiltinTool {
     }
 }
 
-/// The tool description of a workload; `None` without an input form. The arguments are the inputs of the form.
+/// The description of a workload's own tool; `None` for a workload without an input form. The arguments are the
+/// fields of the form.
 #[must_use]
 pub fn describe_workload(workload: &Workload) -> Option<ToolDescription> {
     let interface = workload.interface_config.as_ref()?;
     let own = if interface.description().is_empty() { &workload.description } else { interface.description() };
     let description = if own.is_empty() { format!("Runs the workload {}.", workload.slug) } else { own.to_owned() };
     Some(ToolDescription {
-        // Slugs contain no underscores, so the tool names of two workloads differ.
+        // Slugs contain no underscores, so two workloads never have the same tool name.
         name: format!("{WORKLOAD_TOOL_PREFIX}{}", workload.slug.as_str().replace('-', "_")),
         title: format!("{} ({})", workload.name, workload.slug),
         description,
@@ -69,7 +70,7 @@ pub fn describe_workload(workload: &Workload) -> Option<ToolDescription> {
     })
 }
 
-/// The workload that a tool name refers to.
+/// The slug of the workload to which a tool name refers; `None` for any other name.
 #[must_use]
 pub fn parse_workload_tool(name: &str) -> Option<Slug> {
     let name = name.strip_prefix(WORKLOAD_TOOL_PREFIX).filter(|name| !name.contains('-'))?;

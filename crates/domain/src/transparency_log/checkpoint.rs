@@ -1,28 +1,29 @@
-//! Checkpoints (C2SP `tlog-checkpoint`): the size and root of a log, as the text of a signed note.
+//! Checkpoints (C2SP `tlog-checkpoint`): the size and the root hash of a log, as the text of a signed note.
 
 use super::{TreeHash, signed_note::is_key_name};
 use crate::id::TenantId;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use std::fmt;
 
-/// The common part of the origins of an installation's logs. The log of a tenant has the origin `<base>/<tenant id>`,
-/// which is also the name of its keys, so a checkpoint of one tenant never passes for that of another.
+/// The common part of the origins of all logs of an installation. The log of a tenant has the origin
+/// `<base>/<tenant id>`, which is also the name of its keys. Therefore a checkpoint of one tenant cannot be used
+/// for the log of another tenant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogOriginBase(String);
 
-/// The text is not the origin of logs.
+/// The text cannot be the base of log origins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("must be 1 to 200 characters of a URL without scheme, without spaces and `+`")]
 pub struct LogOriginRefusal;
 
 impl LogOriginBase {
-    /// The maximum length, in bytes. With the tenant's identifier it fits the name of a key.
+    /// The maximum length in bytes. Together with a tenant identifier, the base must fit into the name of a key.
     const MAX_BYTES: usize = 200;
 
     /// Parses the base of the origins.
     ///
     /// # Errors
-    /// When no key can have the name.
+    /// If the text cannot be a part of the name of a key.
     pub fn parse(text: &str) -> Result<Self, LogOriginRefusal> {
         let is_valid = is_key_name(text)
             && text.len() <= Self::MAX_BYTES
@@ -31,34 +32,34 @@ impl LogOriginBase {
         if is_valid { Ok(Self(text.to_owned())) } else { Err(LogOriginRefusal) }
     }
 
-    /// The origin of a tenant's log.
+    /// The origin of the log of a tenant.
     #[must_use]
     pub fn of_tenant(&self, tenant: TenantId) -> String {
         format!("{}/{tenant}", self.0)
     }
 }
 
-/// A statement about a log: its first `size` leaves have this root.
+/// A statement about a log: the tree over its first `size` entries has this root hash.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checkpoint {
-    /// The identity of the log.
+    /// The origin, which identifies the log.
     pub origin: String,
-    /// The number of leaves.
+    /// The number of leaves of the tree.
     pub size: u64,
-    /// The root of the tree.
+    /// The root hash of the tree.
     pub root: TreeHash,
 }
 
-/// The text is not a checkpoint.
+/// The text does not have the form of a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a checkpoint has the lines origin, tree size and base64 of the root")]
 pub struct CheckpointRefusal;
 
 impl Checkpoint {
-    /// Parses the text of a note. Extension lines are accepted and ignored.
+    /// Parses the text of a signed note. Extension lines are ignored.
     ///
     /// # Errors
-    /// When the text has another form.
+    /// If the text has another form.
     pub fn parse(text: &str) -> Result<Self, CheckpointRefusal> {
         let text = text.strip_suffix('\n').ok_or(CheckpointRefusal)?;
         let mut lines = text.split('\n');
@@ -78,7 +79,7 @@ impl Checkpoint {
 }
 
 impl fmt::Display for Checkpoint {
-    /// The text that is signed.
+    /// Writes the text that is signed.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { origin, size, root } = self;
         write!(out, "{origin}\n{size}\n{}\n", BASE64_STANDARD.encode(root.as_bytes()))

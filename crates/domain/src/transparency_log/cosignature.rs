@@ -1,5 +1,6 @@
-//! Cosignatures of witnesses (C2SP `tlog-cosignature`, version 1): a witness states that a checkpoint is consistent with
-//! every checkpoint of the log that it cosigned before, so two readers with its cosignature cannot see two histories.
+//! Cosignatures of witnesses (C2SP `tlog-cosignature`, version 1). A witness cosigns a checkpoint only if the
+//! checkpoint is consistent with all checkpoints of the log that it cosigned before. Therefore two readers who
+//! require its cosignature cannot receive two different histories.
 
 use super::{
     TreeHash,
@@ -8,19 +9,21 @@ use super::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use std::fmt;
 
-/// The signature type of cosignatures with a time.
+/// The signature type of cosignatures, which include a time.
 const COSIGNATURE: u8 = 4;
-/// The length of the time before the signature, in bytes.
+/// The length of the time that precedes the signature, in bytes.
 const TIME_BYTES: usize = 8;
-/// Seconds before 2^53, which every JSON reader represents exactly. A later time is no time of a cosignature.
+/// The maximum time in seconds, 2^53, because JSON parsers represent larger numbers inexactly. A cosignature with
+/// a later time is invalid.
 const MAX_SECONDS: u64 = 1 << 53;
 
-/// The named public key of a witness, in the form `<name>+<key id>+<base64 key>`.
+/// The named public key of a witness, with the text form `<name>+<key id>+<base64 key>`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WitnessKey(EncodedKey);
 
 impl WitnessKey {
-    /// Names a public key; `None` for a name that no note can carry and for a key that is weak or no point.
+    /// Creates a named public key; `None` if the name is not allowed in notes, or the key is weak or not a valid
+    /// point.
     #[must_use]
     pub fn new(name: &str, public_key: &[u8; 32]) -> Option<Self> {
         EncodedKey::new(name, COSIGNATURE, public_key).map(Self)
@@ -29,7 +32,7 @@ impl WitnessKey {
     /// Parses the text form.
     ///
     /// # Errors
-    /// When the text has another form, or its parts do not belong together.
+    /// If the text has another form, or the key identifier does not match the name and the key.
     pub fn parse(text: &str) -> Result<Self, VerifierKeyRefusal> {
         EncodedKey::parse(text, COSIGNATURE).map(Self)
     }
@@ -46,8 +49,8 @@ impl WitnessKey {
         self.0.id_hex()
     }
 
-    /// The time of this witness's cosignature, in seconds since 1970; `None` if it did not cosign the note, or if one of
-    /// its lines is invalid.
+    /// The time of the latest cosignature by this witness, in seconds since 1970. `None` if the witness did not
+    /// cosign the note, or if one of the lines under its name is invalid.
     #[must_use]
     pub fn cosigned_at(&self, note: &SignedNote) -> Option<u64> {
         let own = note.signatures().iter().filter(|line| self.0.is_named_by(line));
@@ -63,7 +66,7 @@ impl WitnessKey {
         latest
     }
 
-    /// The signature line of a cosignature by this key over [`cosigned_message`].
+    /// The signature line for a signature by this key over [`cosigned_message`].
     #[must_use]
     pub fn cosignature(&self, seconds: u64, signature: &[u8; 64]) -> NoteSignature {
         self.0.line([seconds.to_be_bytes().as_slice(), signature].concat())
@@ -76,25 +79,25 @@ impl fmt::Display for WitnessKey {
     }
 }
 
-/// What a witness signs: a header, the time in seconds since 1970 and the text of the checkpoint.
+/// The message that a witness signs: a header, the time in seconds since 1970, and the text of the checkpoint.
 #[must_use]
 pub fn cosigned_message(text: &str, seconds: u64) -> Vec<u8> {
     format!("cosignature/v1\ntime {seconds}\n{text}").into_bytes()
 }
 
-/// A request to a witness (C2SP `tlog-witness`, `add-checkpoint`).
+/// A request to a witness to cosign a checkpoint (C2SP `tlog-witness`, `add-checkpoint`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WitnessRequest {
-    /// The size of the tree that the witness cosigned last, as far as the log knows.
+    /// The size of the tree that the witness cosigned last, as far as this server knows.
     pub old_size: u64,
-    /// The proof that the tree of this size is a prefix of the checkpoint's; at most 63 hashes.
+    /// The proof that the tree of size `old_size` is a prefix of the checkpoint's tree; at most 63 hashes.
     pub proof: Vec<TreeHash>,
-    /// The checkpoint, signed by the log.
+    /// The checkpoint with the signatures of the log.
     pub checkpoint: SignedNote,
 }
 
 impl fmt::Display for WitnessRequest {
-    /// The body of the request.
+    /// Writes the body of the request.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(out, "old {}", self.old_size)?;
         self.proof.iter().try_for_each(|hash| writeln!(out, "{}", BASE64_STANDARD.encode(hash.as_bytes())))?;

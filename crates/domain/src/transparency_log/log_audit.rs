@@ -1,28 +1,28 @@
-//! The audit of a whole log: each entry against its own hash, all entries against a checkpoint that was kept outside the
-//! database, and against the stored tiles, which say where a change is.
+//! The audit of a whole log. It compares each entry with its own hash, and all entries with a checkpoint that was
+//! kept outside the database. It also compares the entries with the stored tiles, which locate a change.
 
 use super::{Checkpoint, FullTile, StoredEntry, TILE_HASHES, TileCoordinate, TreeEdge, TreeHash};
 use crate::audit::leaf_hash;
 
-/// What is wrong with a log.
+/// The kind of defect in a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogDefectCause {
-    /// An index without an entry, or an entry without bytes.
+    /// An index has no entry, or the entry has no bytes.
     Missing,
-    /// The bytes of the entry do not have its recorded hash.
+    /// The bytes of the entry do not match its recorded hash.
     Bytes,
-    /// The log ends before the checkpoint or before its own size.
+    /// The log ends before the checkpoint or before its own recorded size.
     Truncated,
-    /// The checkpoint covers another entry at this index: it was edited, inserted, removed or swapped.
+    /// The checkpoint covers a different entry at this index: an entry was edited, inserted, removed or swapped.
     Changed,
-    /// The checkpoint covers another entry in this range. The tiles do not say where.
+    /// The checkpoint covers a different entry in this range. The stored tiles do not locate it exactly.
     Unlocated,
-    /// The log matches the checkpoint, and a stored tile has another hash for this entry.
+    /// The log matches the checkpoint, but a stored tile has a different hash for this entry.
     Tile,
 }
 
 impl LogDefectCause {
-    /// The sentence for people.
+    /// The sentence that describes the defect to people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -39,11 +39,11 @@ impl LogDefectCause {
 /// The first defect of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogDefect {
-    /// The first index that can be bad.
+    /// The lowest index that the defect can have.
     pub first: u64,
-    /// The last index that can be the first bad one; mostly the same.
+    /// The highest index that the defect can have. It equals `first` if the defect is located exactly.
     pub last: u64,
-    /// What is wrong.
+    /// The kind of the defect.
     pub cause: LogDefectCause,
 }
 
@@ -53,30 +53,33 @@ impl LogDefect {
     }
 }
 
-/// Compares a log with a checkpoint, entry by entry, and with the stored tiles, tile by tile.
+/// An audit in progress. It compares the entries with a checkpoint, and each tile of entries with the stored tile.
 #[derive(Clone, Debug)]
 pub struct LogAudit {
     checkpoint: Option<Checkpoint>,
-    /// The tree of the entries so far.
+    /// The tree over the entries that were checked so far.
     log: TreeEdge,
-    /// The tree of the stored tiles so far, up to the last tile that is full in the checkpoint.
+    /// The tree over the stored tiles that were compared so far, up to the last tile that the checkpoint covers in
+    /// full.
     stored: TreeEdge,
-    /// The leaves since the last full tile.
+    /// The leaf hashes of the entries after the last full tile.
     open: Vec<TreeHash>,
-    /// The leaves of the checkpoint behind its last full tile: those of the log, and those of a later full tile.
+    /// The leaf hashes of the log after the last full tile that the checkpoint covers. The next field has the same
+    /// leaves from a stored tile.
     tail: Vec<TreeHash>,
     stored_tail: Option<Vec<TreeHash>>,
-    /// The root of the log at the size of the checkpoint.
+    /// The root of the log at the size of the checkpoint, once the audit has reached that size.
     root: Option<TreeHash>,
-    /// The first index at which a stored tile differs.
+    /// The first index at which a stored tile differs from the log.
     difference: Option<u64>,
-    /// The first index whose tile is not stored.
+    /// The first index whose full tile is not stored.
     unstored: Option<u64>,
     broken: Option<LogDefect>,
 }
 
 impl LogAudit {
-    /// An audit against a checkpoint, or, without one, of the entries alone.
+    /// Starts an audit against a checkpoint. Without a checkpoint, the audit checks only the entries and the
+    /// stored tiles.
     #[must_use]
     pub fn new(checkpoint: Option<Checkpoint>) -> Self {
         let is_empty = checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.size == 0);
@@ -94,13 +97,13 @@ impl LogAudit {
         }
     }
 
-    /// The index that comes next.
+    /// The index of the next entry to check.
     #[must_use]
     pub fn next_index(&self) -> u64 {
         self.log.size()
     }
 
-    /// Checks the next entry; returns whether the audit continues behind it.
+    /// Checks the next entry, and returns whether the audit can continue.
     pub fn check_entry(&mut self, entry: &StoredEntry) -> bool {
         let index = self.next_index();
         let Some(body) = entry.body.as_ref().filter(|_| entry.index == index) else {
@@ -121,13 +124,14 @@ impl LogAudit {
         true
     }
 
-    /// The tile that the last entries fill, which [`Self::compare_tile`] expects.
+    /// The tile that the last entries have filled. The caller must pass the stored tile to [`Self::compare_tile`].
     #[must_use]
     pub fn filled_tile(&self) -> Option<TileCoordinate> {
         (self.open.len() == TILE_HASHES).then(|| self.open_tile()).flatten()
     }
 
-    /// The tile of the last entries, which they may not fill: for the comparison at the end. `None` without entries in it.
+    /// The tile that contains the last entries, even if it is not full. It is compared at the end; `None` if no
+    /// entries remain to be compared.
     #[must_use]
     pub fn open_tile(&self) -> Option<TileCoordinate> {
         let hashes = u64::try_from(TILE_HASHES).ok()?;
@@ -135,8 +139,8 @@ impl LogAudit {
         Some(TileCoordinate { level: 0, index: last / hashes })
     }
 
-    /// Compares the last entries with their stored tile, if there is one. Its hashes need no verification: they only say
-    /// where a log differs that does not match its checkpoint.
+    /// Compares the last entries with their stored tile, if it exists. The hashes of the tile need no
+    /// verification, because they only locate the defect of a log that does not match its checkpoint.
     pub fn compare_tile(&mut self, tile: Option<&FullTile>) {
         let start = self.log.size().saturating_sub(length(&self.open));
         let is_full = self.open.len() == TILE_HASHES;
@@ -156,7 +160,8 @@ impl LogAudit {
         self.open.clear();
     }
 
-    /// The first defect of the log. `log_size` is the number of entries that the database claims, `edge` its right edge.
+    /// Ends the audit, and returns the first defect. `log_size` is the number of entries that the database
+    /// records, and `edge` its stored right edge.
     #[must_use]
     pub fn finish(self, log_size: u64, edge: &TreeEdge) -> Option<LogDefect> {
         let walked = self.log.size();
@@ -167,7 +172,8 @@ impl LogAudit {
             return own.or(tile);
         };
         match self.root {
-            // An entry before the end of the walk may have been changed, too. Only the tiles know.
+            // The audit ended before the checkpoint. An earlier entry may also have been changed, which only the
+            // stored tiles can show.
             None => {
                 let end = own.map_or(walked, |own| own.first);
                 let earlier = self.difference.filter(|index| *index < end);
@@ -180,7 +186,7 @@ impl LogAudit {
         }
     }
 
-    /// Where a log that reaches its checkpoint differs from it.
+    /// Locates the difference between the log and its checkpoint, if the log is as long as the checkpoint.
     fn locate(&self, checkpoint: &Checkpoint, edge: &TreeEdge) -> LogDefect {
         let start = self.stored.size();
         let of_edge = edge.level(0).get(..self.tail.len()).filter(|_| {
@@ -213,7 +219,7 @@ fn length(hashes: &[TreeHash]) -> u64 {
     u64::try_from(hashes.len()).unwrap_or(u64::MAX)
 }
 
-/// The index of the first leaf that differs; `start` is that of the first leaf.
+/// The index of the first leaf hash that differs. `start` is the index of the first leaf hash in both lists.
 fn first_difference(start: u64, log: &[TreeHash], stored: &[TreeHash]) -> Option<u64> {
     (start..).zip(log.iter().zip(stored)).find(|(_, (log, stored))| log != stored).map(|(index, _)| index)
 }

@@ -1,9 +1,9 @@
-//! Hashes of the tree, and the verification of proofs (RFC 6962 section 2.1, RFC 9162 section 2.1).
+//! The hashes of the Merkle tree, and the verification of proofs (RFC 6962 section 2.1, RFC 9162 section 2.1).
 
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// A hash of a Merkle tree: of a leaf, of an inner node, or of the root. Displayed in hex.
+/// A hash in a Merkle tree: of a leaf, of an inner node, or of the root. Its text form is hexadecimal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TreeHash([u8; Self::BYTES]);
 
@@ -11,25 +11,25 @@ impl TreeHash {
     /// The length of a hash, in bytes.
     pub const BYTES: usize = 32;
 
-    /// Wraps the bytes of a hash.
+    /// Creates a hash from its bytes.
     #[must_use]
     pub const fn new(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// The root of the empty tree: SHA-256 of nothing.
+    /// The root hash of the empty tree: SHA-256 of the empty string.
     #[must_use]
     pub fn of_empty_tree() -> Self {
         Self(Sha256::digest([]).into())
     }
 
-    /// Reads 32 bytes; `None` for every other length.
+    /// Creates a hash from a slice; `None` unless the slice has 32 bytes.
     #[must_use]
     pub fn from_slice(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
 
-    /// Reads 64 lower-case hexadecimal digits; `None` for every other text.
+    /// Parses 64 lower-case hexadecimal digits; `None` for any other text.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
         let digits = text.as_bytes();
@@ -49,7 +49,7 @@ impl TreeHash {
         Some(Self(bytes))
     }
 
-    /// The bytes.
+    /// The bytes of the hash.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.0
@@ -62,7 +62,7 @@ impl fmt::Display for TreeHash {
     }
 }
 
-/// The hash of an inner node: SHA-256 over the byte 1 and the hashes of both children.
+/// The hash of an inner node: SHA-256 over the byte 1 and the hashes of the two children.
 #[must_use]
 pub fn node_hash(left: TreeHash, right: TreeHash) -> TreeHash {
     let mut hasher = Sha256::new();
@@ -72,12 +72,13 @@ pub fn node_hash(left: TreeHash, right: TreeHash) -> TreeHash {
     TreeHash(hasher.finalize().into())
 }
 
-/// The root over complete subtrees from left to right, whose sizes decrease. `None` without subtrees.
+/// The root hash over complete subtrees, which are given from left to right with decreasing sizes; `None` without
+/// subtrees.
 pub(super) fn fold_subtrees(subtrees: impl DoubleEndedIterator<Item = TreeHash>) -> Option<TreeHash> {
     subtrees.rev().reduce(|right, left| node_hash(left, right))
 }
 
-/// The claim that a leaf is part of a tree.
+/// The claim that a leaf is a part of a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InclusionClaim {
     /// The index of the leaf, from 0.
@@ -86,18 +87,19 @@ pub struct InclusionClaim {
     pub leaf: TreeHash,
     /// The number of leaves of the tree.
     pub tree_size: u64,
-    /// The root of the tree.
+    /// The root hash of the tree.
     pub root: TreeHash,
 }
 
 impl InclusionClaim {
-    /// Whether the proof shows the claim (RFC 9162, 2.1.3.2).
+    /// Whether the proof proves the claim (RFC 9162, 2.1.3.2).
     #[must_use]
     pub fn is_shown_by(&self, proof: &[TreeHash]) -> bool {
         self.root_from(proof) == Some(self.root)
     }
 
-    /// The root that the leaf and the proof yield; `None` if the proof has the wrong length for the index and the size.
+    /// The root hash that follows from the leaf and the proof; `None` if the length of the proof does not match
+    /// index and size.
     #[must_use]
     pub fn root_from(&self, proof: &[TreeHash]) -> Option<TreeHash> {
         if self.index >= self.tree_size {
@@ -110,7 +112,7 @@ impl InclusionClaim {
             }
             if node & 1 == 1 || node == last {
                 hash = node_hash(*sibling, hash);
-                // A node without a right sibling moves up unchanged.
+                // A node without a right sibling is also the node of the next level.
                 while node & 1 == 0 && node != 0 {
                     node >>= 1;
                     last >>= 1;
@@ -125,21 +127,21 @@ impl InclusionClaim {
     }
 }
 
-/// The claim that a tree is a prefix of a later one.
+/// The claim that a tree is a prefix of a later tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConsistencyClaim {
     /// The number of leaves of the earlier tree.
     pub from_size: u64,
-    /// The root of the earlier tree.
+    /// The root hash of the earlier tree.
     pub from_root: TreeHash,
     /// The number of leaves of the later tree.
     pub to_size: u64,
-    /// The root of the later tree.
+    /// The root hash of the later tree.
     pub to_root: TreeHash,
 }
 
 impl ConsistencyClaim {
-    /// Whether the proof shows the claim (RFC 9162, 2.1.4.2). Every tree extends the empty tree.
+    /// Whether the proof proves the claim (RFC 9162, 2.1.4.2). The empty tree is a prefix of every tree.
     #[must_use]
     pub fn is_shown_by(&self, proof: &[TreeHash]) -> bool {
         let Self { from_size, from_root, to_size, to_root } = *self;
@@ -149,7 +151,7 @@ impl ConsistencyClaim {
         if from_size >= to_size {
             return from_size == to_size && proof.is_empty() && from_root == to_root;
         }
-        // The earlier tree is a complete subtree of the later one, so the proof leaves its root out.
+        // If the earlier tree is a complete subtree of the later tree, the proof omits its root hash.
         let first = from_size.is_power_of_two().then_some(from_root);
         let mut hashes = first.into_iter().chain(proof.iter().copied());
         let Some(first) = hashes.next() else { return false };

@@ -1,4 +1,4 @@
-//! Ports of the transparency log: the stored tree, the archive of checkpoints, and the signer.
+//! The ports of the transparency log: the stored tree, the archive of checkpoints, the signer, and the witness.
 
 use super::{Checkpoint, NoteSignature, TreeEdge, TreeHash, WitnessKey, WitnessRequest};
 use crate::{
@@ -10,84 +10,89 @@ use async_trait::async_trait;
 use std::error::Error;
 use uuid::Uuid;
 
-/// The stored tree of a tenant's log.
+/// The stored tree over the audit log of a tenant.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TreeState {
-    /// The right edge.
+    /// The right edge of the tree.
     pub edge: TreeEdge,
-    /// The published checkpoint as a signed note, which may cover fewer leaves than the edge; `None` before the first.
+    /// The published checkpoint as a signed note; `None` before the first. It may cover fewer leaves than the
+    /// right edge.
     pub checkpoint: Option<String>,
 }
 
-/// A log whose checkpoint is behind.
+/// A log whose tree or checkpoint does not cover all of its facts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PendingLog {
-    /// The tenant.
+    /// The tenant of the log.
     pub tenant: TenantId,
-    /// The tree so far.
+    /// The stored tree.
     pub tree: TreeState,
-    /// The number of sequenced facts.
+    /// The number of sequenced facts in the log.
     pub log_size: u64,
 }
 
-/// The next state of a tree.
+/// An advance of a stored tree to its next state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TreeAdvance {
-    /// The size of the tree that the advance was computed from. Another size in the store refuses the advance.
+    /// The size of the tree from which the advance was computed. The store refuses the advance if its tree has
+    /// another size.
     pub from_size: u64,
-    /// The right edge afterwards.
+    /// The right edge after the advance.
     pub edge: TreeEdge,
-    /// The new checkpoint as a signed note; `None` keeps the old one.
+    /// The new checkpoint as a signed note; `None` keeps the published checkpoint.
     pub checkpoint: Option<String>,
-    /// The fingerprint of the keys that signed the new checkpoint.
+    /// The fingerprint of the keys with which the new checkpoint was signed.
     pub signed_by: String,
 }
 
-/// A sequenced fact with its position in the log and its scope.
+/// A sequenced fact, with its index in the log and its workspace and workload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LoggedFact {
-    /// The index of the leaf.
+    /// The index of the fact's leaf.
     pub index: u64,
-    /// The stored bytes of the fact, which the leaf is the hash of.
+    /// The stored bytes of the fact, whose hash is the leaf.
     pub body: Vec<u8>,
-    /// The workspace, if any.
+    /// The workspace of the fact, if any.
     pub workspace: Option<WorkspaceId>,
-    /// The workload, if any.
+    /// The workload of the fact, if any.
     pub workload: Option<WorkloadId>,
 }
 
-/// An entry of a log as the database holds it, for an audit.
+/// An entry of a log as the database stores it, possibly damaged, for an audit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredEntry {
-    /// The index in the log.
+    /// The index of the entry.
     pub index: u64,
     /// The stored bytes; `None` if they are missing.
     pub body: Option<Vec<u8>>,
-    /// The recorded hash; `None` if it is missing or has another length.
+    /// The recorded leaf hash; `None` if the hash is missing or has another length.
     pub leaf_hash: Option<TreeHash>,
 }
 
 /// Stores the trees of all logs.
 #[async_trait]
 pub trait TreeStore: Send + Sync {
-    /// Logs with facts beyond their tree, or whose checkpoint other keys signed, by tenant after `after`.
+    /// Lists the logs with facts beyond their tree, or with a checkpoint that other keys signed. Logs are ordered
+    /// by tenant, starting after `after`.
     async fn pending_logs(
         &self,
         signed_by: &str,
         after: Option<TenantId>,
         limit: u32,
     ) -> Result<Vec<PendingLog>, StoreError>;
-    /// One log; `None` for a tenant without a log.
+    /// Finds the log of a tenant; `None` if the tenant has none.
     async fn find_log(&self, scope: TenantScope) -> Result<Option<PendingLog>, StoreError>;
-    /// The leaf hashes of sequenced facts from an index, in order and without a gap.
+    /// Lists the leaf hashes of sequenced facts from an index on, in order and without a gap.
     async fn leaves(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<TreeHash>, StoreError>;
-    /// The entries from an index, in order, with their bytes. An index without an entry is left out.
+    /// Lists the entries from an index on, in order and with their bytes. An index without an entry is absent from
+    /// the result.
     async fn entries(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<StoredEntry>, StoreError>;
-    /// The tenants with a log, after `after`.
+    /// Lists the tenants that have a log, starting after `after`.
     async fn logged_tenants(&self, after: Option<TenantId>, limit: u32) -> Result<Vec<TenantId>, StoreError>;
-    /// Replaces the tree if it still has the size that the advance was computed from; whether it did.
+    /// Replaces the tree if it still has the size from which the advance was computed. Returns whether the tree
+    /// was replaced.
     async fn advance_tree(&self, scope: TenantScope, advance: TreeAdvance) -> Result<bool, StoreError>;
-    /// The newest sequenced facts of these kinds about these subjects, by index.
+    /// Lists the newest sequenced facts of these kinds about these subjects, ordered by index.
     async fn facts_about(
         &self,
         scope: TenantScope,
@@ -95,31 +100,33 @@ pub trait TreeStore: Send + Sync {
         kinds: &'static [&'static str],
         limit: u32,
     ) -> Result<Vec<LoggedFact>, StoreError>;
-    /// A sequenced fact.
+    /// Finds a sequenced fact.
     async fn find_logged_fact(&self, scope: TenantScope, fact: FactId) -> Result<Option<LoggedFact>, StoreError>;
 }
 
-/// Failure of the checkpoint archive.
+/// The failure of an operation on the checkpoint archive.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    /// The archive is unreachable or too slow.
+    /// The archive is unreachable, or does not respond in time.
     #[error("the checkpoint archive is unavailable")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// Keeps published checkpoints outside the database. An archived checkpoint is never replaced, so a database that was
-/// changed or restored from an old backup contradicts it.
+/// Stores published checkpoints outside the database. An archived checkpoint is never replaced. Therefore a
+/// database that was manipulated or restored from an old backup contradicts the archive.
 #[async_trait]
 pub trait CheckpointArchive: Send + Sync {
-    /// Keeps a checkpoint unless the archive has one of that size; returns the kept bytes, which may be others.
+    /// Archives a checkpoint, unless the archive already has a checkpoint of this size. Returns the archived
+    /// bytes, which are then those of the earlier checkpoint.
     async fn keep(&self, tenant: TenantId, size: u64, note: &str) -> Result<Vec<u8>, ArchiveError>;
-    /// The newest checkpoint with at least that size.
+    /// Finds the newest checkpoint that has at least this size.
     async fn newest_from(&self, tenant: TenantId, size: u64) -> Result<Option<Vec<u8>>, ArchiveError>;
-    /// The tenants with archived checkpoints, in order. The database cannot hide them.
+    /// Lists the tenants with archived checkpoints, in order. The archive also lists tenants that were removed
+    /// from the database.
     async fn tenants(&self) -> Result<Vec<TenantId>, ArchiveError>;
 }
 
-/// The signer has no key or is unavailable.
+/// The reason why a checkpoint could not be signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SigningError {
     /// A key cannot be read.
@@ -130,50 +137,51 @@ pub enum SigningError {
     Malformed,
 }
 
-/// Signs checkpoints with one key, or with two while keys are rotated. A key management service fits the port: it
-/// reveals public keys and signatures only.
+/// Signs checkpoints with one key, or with two keys during a key rotation. A key management service can implement
+/// this port, because the port exposes only public keys and signatures.
 #[async_trait]
 pub trait CheckpointSigner: Send + Sync {
-    /// The public keys, the current one first.
+    /// The public keys, the current key first.
     async fn public_keys(&self) -> Result<Vec<[u8; 32]>, SigningError>;
-    /// Signs bytes with each key; the keys with their signatures, the current one first.
+    /// Signs bytes with each key. Returns each public key with its signature, the current key first.
     async fn sign(&self, message: &[u8]) -> Result<Vec<([u8; 32], [u8; 64])>, SigningError>;
 }
 
-/// What a witness answers to a checkpoint.
+/// The response of a witness to a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WitnessResponse {
-    /// Its signature lines; none of them is verified.
+    /// The witness cosigned the checkpoint and returned these signature lines, which are not verified yet.
     Cosigned(Vec<NoteSignature>),
-    /// The size of the tree that it cosigned last, which is not the one of the request.
+    /// The witness cosigned a tree of another size than the request assumes; contains that size.
     KnowsSize(u64),
 }
 
-/// A witness did not cosign a checkpoint.
+/// The reason why a witness did not cosign a checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum WitnessError {
-    /// It is unreachable, too slow, or its response has another form.
+    /// The witness is unreachable, does not respond in time, or its response is malformed.
     #[error("the witness is unavailable")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
-    /// It does not know the log or its key.
+    /// The witness does not know the log or its key.
     #[error("the witness does not know this log or its key")]
     UnknownLog,
-    /// It refuses the checkpoint, because it contradicts one that it cosigned.
+    /// The witness refuses the checkpoint, because it contradicts a checkpoint that the witness cosigned before.
     #[error("the checkpoint contradicts one that the witness cosigned")]
     Contradicted,
 }
 
-/// A witness: another party that cosigns checkpoints which are consistent with those that it cosigned before.
+/// A witness: another party, which cosigns only checkpoints that are consistent with those that it cosigned
+/// before.
 #[async_trait]
 pub trait Witness: Send + Sync {
-    /// Its public key.
+    /// The public key of the witness.
     fn key(&self) -> &WitnessKey;
-    /// Asks for a cosignature.
+    /// Requests a cosignature of a checkpoint.
     async fn add_checkpoint(&self, request: &WitnessRequest) -> Result<WitnessResponse, WitnessError>;
 }
 
 impl TreeState {
-    /// The published checkpoint, without a verification of its signatures; `None` before the first.
+    /// Parses the published checkpoint without verifying its signatures; `None` before the first checkpoint.
     #[must_use]
     pub fn parse_checkpoint(&self) -> Option<Checkpoint> {
         let note = super::SignedNote::parse(self.checkpoint.as_deref()?.as_bytes()).ok()?;

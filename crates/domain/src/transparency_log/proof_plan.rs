@@ -1,4 +1,5 @@
-//! The generation of proofs from tiles: which tiles a proof needs, and its hashes.
+//! The generation of proofs from tiles: selects the tiles that a proof needs, and derives the hashes of the proof
+//! from them.
 
 use super::{
     TreeHash,
@@ -7,17 +8,18 @@ use super::{
 };
 use std::collections::BTreeSet;
 
-/// Looks up the hashes of a tile, full or partial; `None` if the tile is missing.
+/// Returns the hashes of a full or partial tile; `None` if the tile is missing.
 pub type TileReader<'t> = dyn Fn(TileCoordinate) -> Option<&'t [TreeHash]> + 't;
 
-/// A range of leaves whose root is part of a proof. INVARIANT: not empty, and its complete subtrees are aligned.
+/// A range of leaves whose root hash is a part of a proof. INVARIANT: the range is not empty, and its complete
+/// subtrees are aligned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct LeafRange {
     start: u64,
     end: u64,
 }
 
-/// A complete subtree as part of a tile: `count` hashes of the tile from `offset`.
+/// The position of a complete subtree in a tile: `count` hashes of the tile, starting at `offset`.
 struct SubtreePosition {
     tile: TileCoordinate,
     offset: usize,
@@ -53,14 +55,15 @@ impl LeafRange {
     }
 }
 
-/// The parts of a proof or of a root, before their tiles are read.
+/// The ranges of leaves whose root hashes form a proof, before the tiles are read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProofPlan {
     ranges: Vec<LeafRange>,
 }
 
 impl ProofPlan {
-    /// The proof that a leaf is part of a tree (RFC 6962, 2.1.1); `None` if the index is outside.
+    /// Plans the proof that a leaf is a part of a tree (RFC 6962, 2.1.1); `None` if the tree has no leaf with this
+    /// index.
     #[must_use]
     pub fn inclusion(index: u64, tree_size: u64) -> Option<Self> {
         if index >= tree_size {
@@ -81,8 +84,8 @@ impl ProofPlan {
         Some(Self { ranges })
     }
 
-    /// The proof that a tree is a prefix of a later one (RFC 6962, 2.1.2); `None` if it is larger. The proof for equal
-    /// sizes and for the empty tree is empty.
+    /// Plans the proof that a tree is a prefix of a later tree (RFC 6962, 2.1.2); `None` if the tree is larger
+    /// than the later tree. The proof is empty for equal sizes and for the empty tree.
     #[must_use]
     pub fn consistency(from_size: u64, to_size: u64) -> Option<Self> {
         if from_size > to_size {
@@ -102,7 +105,8 @@ impl ProofPlan {
                 start = middle;
             }
         }
-        // The verifier knows the root of the earlier tree, so a subtree that equals it is left out.
+        // The verifier knows the root hash of the earlier tree, so the proof omits a subtree that equals the
+        // earlier tree.
         if start != 0 {
             ranges.push(LeafRange { start, end });
         }
@@ -110,7 +114,7 @@ impl ProofPlan {
         Some(Self { ranges })
     }
 
-    /// The root of the tree with that size; one hash, or none for the empty tree.
+    /// Plans the root hash of a tree of this size. The result is a single hash, or no hash for the empty tree.
     #[must_use]
     pub fn root(tree_size: u64) -> Self {
         let whole = LeafRange { start: 0, end: tree_size };
@@ -123,14 +127,15 @@ impl ProofPlan {
         self.ranges.iter().flat_map(|range| range.subtrees().map(|subtree| subtree.tile)).collect()
     }
 
-    /// The hashes of the proof; `None` if a tile is missing or too short.
+    /// Computes the hashes of the proof; `None` if a tile is missing or has too few hashes.
     #[must_use]
     pub fn hashes(&self, tiles: &TileReader<'_>) -> Option<Vec<TreeHash>> {
         self.ranges.iter().map(|range| range.root(tiles)).collect()
     }
 }
 
-/// The size of the left subtree of a tree with at least two leaves: the largest power of two below its size.
+/// The size of the left subtree of a tree with at least two leaves: the largest power of two that is smaller than
+/// the size.
 const fn split(size: u64) -> u64 {
     1 << (size - 1).ilog2()
 }

@@ -1,4 +1,4 @@
-//! Signed notes (C2SP `signed-note`): a text with Ed25519 signatures, each by a named key.
+//! Signed notes (C2SP `signed-note`): texts with Ed25519 signatures by named keys.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use ed25519_dalek::{Signature, SigningKey, VerifyingKey};
@@ -10,17 +10,17 @@ use zeroize::Zeroizing;
 const MAX_NOTE_BYTES: usize = 64 << 10;
 /// The maximum number of signatures of a note. The specification requires at least 16.
 const MAX_SIGNATURES: usize = 64;
-/// What a signature line begins with: an em dash and a space.
+/// The start of each signature line: an em dash and a space.
 const SIGNATURE_PREFIX: &str = "\u{2014} ";
-/// The signature type of Ed25519, which the key identifier and encoded keys begin with.
+/// The signature type of Ed25519. Encoded keys start with this byte.
 const ED25519: u8 = 1;
 
-/// Whether a name can stand in a signature line and in an encoded key.
+/// Whether a name is allowed in signature lines and in encoded keys.
 pub(super) fn is_key_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 255 && !name.contains('+') && !name.contains(|c: char| c.is_whitespace())
 }
 
-/// The identifier of a key: the first four bytes of SHA-256 over its name, a line feed and the encoded key.
+/// The identifier of a key: the first four bytes of SHA-256 over the name, a line feed and the encoded key.
 fn key_id(name: &str, encoded_key: &[u8]) -> [u8; 4] {
     let mut hasher = Sha256::new();
     hasher.update(name.as_bytes());
@@ -31,21 +31,22 @@ fn key_id(name: &str, encoded_key: &[u8]) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// The text is not the key of a verifier.
+/// The reason why a text is not a verifier key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum VerifierKeyRefusal {
-    /// Another form than name, identifier and key.
+    /// The text does not consist of a name, a key identifier and a key.
     #[error("a verifier key has the form `<name>+<key id in hex>+<base64>`")]
     Form,
-    /// The identifier belongs to another name or key.
+    /// The key identifier does not match the name and the key.
     #[error("the key id does not belong to this name and key")]
     KeyId,
-    /// Another signature type than Ed25519, or no valid public key.
+    /// The signature type is not Ed25519, or the public key is invalid.
     #[error("the key must be an Ed25519 public key")]
     Key,
 }
 
-/// A named Ed25519 public key of one signature type, in the form `<name>+<key id>+<base64 of type and key>`.
+/// A named Ed25519 public key of one signature type, with the text form `<name>+<key id>+<base64 of type and
+/// key>`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct EncodedKey {
     name: String,
@@ -81,17 +82,17 @@ impl EncodedKey {
         self.id.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Whether the line says that this key signed it.
+    /// Whether the signature line names this key as its signer.
     pub(super) fn is_named_by(&self, line: &NoteSignature) -> bool {
         line.name == self.name && line.key_id == self.id
     }
 
-    /// Whether the signature of these bytes is by this key.
+    /// Whether the signature of the message was made with this key.
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         Signature::from_slice(signature).is_ok_and(|signature| self.key.verify_strict(message, &signature).is_ok())
     }
 
-    /// A signature line of this key.
+    /// Creates a signature line of this key.
     pub(super) fn line(&self, signature: Vec<u8>) -> NoteSignature {
         NoteSignature { name: self.name.clone(), key_id: self.id, signature }
     }
@@ -108,12 +109,13 @@ fn encode_key(signature_type: u8, key: &[u8; 32]) -> Vec<u8> {
     std::iter::once(signature_type).chain(*key).collect()
 }
 
-/// A named public key, in the form `<name>+<key id>+<base64 key>`.
+/// A named public key of a log, with the text form `<name>+<key id>+<base64 key>`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VerifierKey(EncodedKey);
 
 impl VerifierKey {
-    /// Names a public key; `None` for a name that no note can carry and for a key that is weak or no point.
+    /// Creates a named public key; `None` if the name is not allowed in notes, or the key is weak or not a valid
+    /// point.
     #[must_use]
     pub fn new(name: &str, public_key: &[u8; 32]) -> Option<Self> {
         EncodedKey::new(name, ED25519, public_key).map(Self)
@@ -122,12 +124,12 @@ impl VerifierKey {
     /// Parses the text form.
     ///
     /// # Errors
-    /// When the text has another form, or its parts do not belong together.
+    /// If the text has another form, or the key identifier does not match the name and the key.
     pub fn parse(text: &str) -> Result<Self, VerifierKeyRefusal> {
         EncodedKey::parse(text, ED25519).map(Self)
     }
 
-    /// The name.
+    /// The name of the key.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.name()
@@ -145,7 +147,7 @@ impl VerifierKey {
         self.0.id_hex()
     }
 
-    /// Whether the signature of these bytes is by this key.
+    /// Whether the signature of the message was made with this key.
     #[must_use]
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         self.0.verifies(message, signature)
@@ -158,19 +160,19 @@ impl fmt::Display for VerifierKey {
     }
 }
 
-/// An Ed25519 private key. Its memory is wiped, and it has no text form.
+/// An Ed25519 private key. Its memory is overwritten after use, and it has no text form.
 #[derive(Clone)]
 pub struct NoteSigningKey(SigningKey);
 
 impl NoteSigningKey {
-    /// Takes the 32 bytes of a private key.
+    /// Creates a key from the 32 bytes of a private key.
     #[must_use]
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         Self(SigningKey::from_bytes(seed))
     }
 
-    /// Parses the base64 form of the 32 bytes; `None` for every other text. White space around it is ignored, because
-    /// files end in a line feed.
+    /// Parses the base64 form of the 32 bytes; `None` for any other text. White space around the text is ignored,
+    /// because files usually end with a line feed.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = Zeroizing::new(BASE64_STANDARD.decode(text.trim()).ok()?);
@@ -178,13 +180,13 @@ impl NoteSigningKey {
         Some(Self::from_seed(seed))
     }
 
-    /// The public key.
+    /// The public key that belongs to this private key.
     #[must_use]
     pub fn public_key(&self) -> [u8; 32] {
         self.0.verifying_key().to_bytes()
     }
 
-    /// Signs bytes.
+    /// Signs a message.
     #[must_use]
     pub fn sign(&self, message: &[u8]) -> [u8; 64] {
         ed25519_dalek::Signer::sign(&self.0, message).to_bytes()
@@ -197,42 +199,43 @@ impl fmt::Debug for NoteSigningKey {
     }
 }
 
-/// Why a text is not a signed note.
+/// The reason why a text is not a signed note.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoteRefusal {
-    /// Too long, not in lines, control characters, or no signature lines after an empty line.
+    /// The text is too long, has control characters or an incomplete line, or has no signature lines after an
+    /// empty line.
     #[error("a signed note has a text, an empty line and signature lines")]
     Form,
-    /// A signature line has another form.
+    /// A signature line is malformed.
     #[error("a signature line is an em dash, a name and base64 of a key id and a signature")]
     SignatureLine,
-    /// Too many signatures.
+    /// The note has too many signatures.
     #[error("the note has too many signatures")]
     TooManySignatures,
 }
 
-/// A signature line.
+/// A signature line of a note.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NoteSignature {
-    /// The name of the key.
+    /// The name of the signing key.
     pub name: String,
-    /// The identifier of the key.
+    /// The identifier of the signing key.
     pub key_id: [u8; 4],
-    /// The signature, whose form depends on the type of the key.
+    /// The bytes of the signature, whose form depends on the type of the key.
     pub signature: Vec<u8>,
 }
 
 impl NoteSignature {
-    /// The signature line of a signature by that key.
+    /// Creates the signature line for a signature by this key.
     #[must_use]
     pub fn new(key: &VerifierKey, signature: &[u8; 64]) -> Self {
         key.0.line(signature.to_vec())
     }
 
-    /// Parses signature lines, as a witness returns them. No signature is verified.
+    /// Parses the signature lines that a witness returns. The signatures are not verified.
     ///
     /// # Errors
-    /// When a line has another form, or there are too many.
+    /// If a line is malformed, or there are too many lines.
     pub fn parse_lines(text: &str) -> Result<Vec<Self>, NoteRefusal> {
         let lines = text.strip_suffix('\n').unwrap_or(text);
         let parsed: Vec<Self> =
@@ -241,7 +244,8 @@ impl NoteSignature {
     }
 }
 
-/// A text with signatures. INVARIANT: the text ends in a line feed and has no other control character.
+/// A text with signatures. INVARIANT: the text ends with a line feed, and line feeds are its only control
+/// characters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SignedNote {
     text: String,
@@ -249,22 +253,22 @@ pub struct SignedNote {
 }
 
 impl SignedNote {
-    /// Joins a text and its signatures; `None` for a text that cannot be signed.
+    /// Combines a text and its signatures; `None` if there are no signatures or the text cannot be signed.
     #[must_use]
     pub fn new(text: String, signatures: Vec<NoteSignature>) -> Option<Self> {
         (is_text(&text) && !signatures.is_empty()).then_some(Self { text, signatures })
     }
 
-    /// Parses a note. No signature is verified.
+    /// Parses a note. The signatures are not verified.
     ///
     /// # Errors
-    /// When the bytes are no note.
+    /// If the bytes are not a signed note.
     pub fn parse(note: &[u8]) -> Result<Self, NoteRefusal> {
         if note.len() > MAX_NOTE_BYTES {
             return Err(NoteRefusal::Form);
         }
         let note = std::str::from_utf8(note).map_err(|_| NoteRefusal::Form)?;
-        // The text may contain empty lines; the signatures follow the last one.
+        // The text may contain empty lines. The signatures follow the last empty line.
         let at = note.rfind("\n\n").ok_or(NoteRefusal::Form)?;
         let (text, lines) = (note.get(..=at), note.get(at + 2..));
         let (Some(text), Some(lines)) = (text, lines) else { return Err(NoteRefusal::Form) };
@@ -275,7 +279,7 @@ impl SignedNote {
         Ok(Self { text: text.to_owned(), signatures: NoteSignature::parse_lines(lines)? })
     }
 
-    /// The note with further signature lines.
+    /// Adds signature lines to the note.
     #[must_use]
     pub fn with_signatures(mut self, further: impl IntoIterator<Item = NoteSignature>) -> Self {
         self.signatures.extend(further);
@@ -288,13 +292,14 @@ impl SignedNote {
         &self.text
     }
 
-    /// The signatures.
+    /// The signature lines of the note.
     #[must_use]
     pub fn signatures(&self) -> &[NoteSignature] {
         &self.signatures
     }
 
-    /// Whether the note has a valid signature by this key and no invalid one under the key's name and identifier.
+    /// Whether the note has a valid signature by this key, and no invalid signature under the key's name and
+    /// identifier.
     #[must_use]
     pub fn is_signed_by(&self, key: &VerifierKey) -> bool {
         let mut own = self.signatures.iter().filter(|line| key.0.is_named_by(line)).peekable();

@@ -1,26 +1,28 @@
-//! Tiles: groups of 256 adjacent hashes of one level, as C2SP `tlog-tiles` names and stores them.
+//! Tiles: groups of 256 adjacent hashes of one level of a tree. C2SP `tlog-tiles` defines their names and their
+//! bytes.
 
 use super::{TreeHash, merkle::fold_subtrees};
 use std::fmt::Write as _;
 
-/// The number of hashes of a full tile.
+/// The number of hashes in a full tile.
 pub const TILE_HASHES: usize = 256;
-/// The highest level of a tile: with 256^8 leaves a tree would not fit 64 bits.
+/// The highest level of a tile. A tree with tiles above it would have 256^8 leaves, which exceeds 64 bits.
 const MAX_LEVEL: u8 = 7;
-/// The maximum number of three-digit groups in the index of a tile.
+/// The maximum number of three-digit groups in the path of a tile index.
 const MAX_INDEX_GROUPS: usize = 7;
 
-/// The position of a tile.
+/// The position of a tile in a tree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TileCoordinate {
-    /// The level: each hash of the tile covers 256^level leaves.
+    /// The level of the tile. Each of its hashes covers 256^level leaves.
     pub level: u8,
-    /// The index in its level, from 0.
+    /// The index of the tile within its level, from 0.
     pub index: u64,
 }
 
 impl TileCoordinate {
-    /// The number of hashes that this tile has in a tree of that size: 256 for a full tile, 0 for a missing one.
+    /// The number of hashes that this tile has in a tree of the given size: 256 for a full tile, 0 for a missing
+    /// tile.
     #[must_use]
     pub fn width_in(self, tree_size: u64) -> usize {
         let in_level = tree_size.checked_shr(8 * u32::from(self.level)).unwrap_or(0);
@@ -28,7 +30,8 @@ impl TileCoordinate {
         usize::try_from(in_level.saturating_sub(before)).unwrap_or(TILE_HASHES).min(TILE_HASHES)
     }
 
-    /// The tile that holds the root of this tile, and the position of the root in it. `None` at the highest level.
+    /// The tile that contains the root hash of this tile, and the position of that hash in it; `None` at the
+    /// highest level.
     #[must_use]
     pub fn parent(self) -> Option<(Self, usize)> {
         let level = self.level.checked_add(1).filter(|level| *level <= MAX_LEVEL)?;
@@ -36,7 +39,8 @@ impl TileCoordinate {
         Some((Self { level, index: self.index / TILE_HASHES as u64 }, position))
     }
 
-    /// The index in groups of three digits, all but the last with an `x` in front: `x001/x234/067` for 1234067.
+    /// The index in groups of three digits. All groups but the last start with `x`: 1234067 is written
+    /// `x001/x234/067`.
     #[must_use]
     pub fn index_path(self) -> String {
         let mut path = format!("{:03}", self.index % 1_000);
@@ -54,21 +58,21 @@ impl TileCoordinate {
 #[error("a tile has the path `<level>/<index>` or `<level>/<index>.p/<width>`")]
 pub struct TileRefusal;
 
-/// A tile that a reader asks for: a full one, or the first hashes of one.
+/// A reader's request for a full tile, or for the first hashes of a tile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TileRequest {
-    /// The position.
+    /// The position of the tile.
     pub coordinate: TileCoordinate,
     /// The number of hashes, from 1 to 256.
     pub width: usize,
 }
 
 impl TileRequest {
-    /// Parses the part of a path after `tile/`. Only the spelling of the specification is accepted, so that each tile
-    /// has one address.
+    /// Parses the part of a path after `tile/`. Only the spelling of the specification is accepted, so that each
+    /// tile has exactly one address.
     ///
     /// # Errors
-    /// When the text is not such a path.
+    /// If the text is not the path of a tile.
     pub fn parse(level: &str, index: &str) -> Result<Self, TileRefusal> {
         let level: u8 = parse_number(level).filter(|level| *level <= MAX_LEVEL).ok_or(TileRefusal)?;
         let (digits, width) = match index.split_once(".p/") {
@@ -95,7 +99,7 @@ impl TileRequest {
         if coordinate.index_path() == digits { Ok(Self { coordinate, width }) } else { Err(TileRefusal) }
     }
 
-    /// The path after `tile/`.
+    /// The part of the path after `tile/`.
     #[must_use]
     pub fn path(&self) -> String {
         let mut path = format!("{}/{}", self.coordinate.level, self.coordinate.index_path());
@@ -107,17 +111,17 @@ impl TileRequest {
     }
 }
 
-/// Parses a decimal number without a sign or leading zeros.
+/// Parses a decimal number that has no sign and no leading zeros.
 fn parse_number<T: std::str::FromStr>(text: &str) -> Option<T> {
     let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
     let is_canonical = text == "0" || !text.starts_with('0');
     if is_decimal && is_canonical { text.parse().ok() } else { None }
 }
 
-/// A full tile. INVARIANT: it has 256 hashes.
+/// A full tile. INVARIANT: the tile has 256 hashes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FullTile {
-    /// The position.
+    /// The position of the tile.
     pub coordinate: TileCoordinate,
     hashes: Vec<TreeHash>,
 }
@@ -126,55 +130,55 @@ impl FullTile {
     /// The length of a stored tile, in bytes.
     pub const BYTES: usize = TILE_HASHES * TreeHash::BYTES;
 
-    /// Takes the hashes of a tile; `None` unless there are 256.
+    /// Creates a full tile from its hashes; `None` unless there are exactly 256.
     #[must_use]
     pub fn new(coordinate: TileCoordinate, hashes: Vec<TreeHash>) -> Option<Self> {
         (hashes.len() == TILE_HASHES).then_some(Self { coordinate, hashes })
     }
 
-    /// Reads the stored bytes; `None` if their length is wrong.
+    /// Parses the stored bytes of a full tile; `None` if their length is wrong.
     #[must_use]
     pub fn from_bytes(coordinate: TileCoordinate, bytes: &[u8]) -> Option<Self> {
         Self::new(coordinate, tile_hashes(bytes)?)
     }
 
-    /// The hashes.
+    /// The hashes of the tile, in order.
     #[must_use]
     pub fn hashes(&self) -> &[TreeHash] {
         &self.hashes
     }
 
-    /// The stored bytes: the hashes, one after the other.
+    /// The bytes to store, which are the concatenated hashes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         tile_bytes(&self.hashes)
     }
 
-    /// The root over its hashes, which is a hash of the next level.
+    /// The root hash over the tile's hashes, which is a hash of the next level.
     #[must_use]
     pub fn root(&self) -> TreeHash {
         subtree_root(&self.hashes)
     }
 }
 
-/// The hashes of a tile, one after the other.
+/// The concatenated bytes of hashes.
 pub(super) fn tile_bytes(hashes: &[TreeHash]) -> Vec<u8> {
     hashes.iter().flat_map(|hash| *hash.as_bytes()).collect()
 }
 
-/// Reads concatenated hashes; `None` if the length is no multiple of a hash.
+/// Splits concatenated hashes; `None` if the length is not a multiple of the length of a hash.
 pub(super) fn tile_hashes(bytes: &[u8]) -> Option<Vec<TreeHash>> {
     let chunks = bytes.chunks_exact(TreeHash::BYTES);
     if chunks.remainder().is_empty() { chunks.map(TreeHash::from_slice).collect() } else { None }
 }
 
-/// The root over equal subtrees; that of the empty tree without any.
+/// The root hash over subtrees of equal size; the root hash of the empty tree if there are none.
 pub(super) fn subtree_root(hashes: &[TreeHash]) -> TreeHash {
     match hashes {
         [] => TreeHash::of_empty_tree(),
         [hash] => *hash,
         hashes => {
-            // RFC 6962 splits at the largest power of two below the number of hashes.
+            // RFC 6962 splits a tree at the largest power of two that is smaller than the number of leaves.
             let split = hashes.len().next_power_of_two() / 2;
             let (left, right) = hashes.split_at(split);
             fold_subtrees([subtree_root(left), subtree_root(right)].into_iter()).unwrap_or_else(TreeHash::of_empty_tree)

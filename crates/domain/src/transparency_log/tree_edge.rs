@@ -1,4 +1,5 @@
-//! The right edge of a tree: the hashes of its tiles that are not full. It suffices to append leaves.
+//! The right edge of a tree: the hashes in its partial tiles. The edge is sufficient to append leaves and to
+//! compute the root.
 
 use super::{
     TreeHash,
@@ -6,16 +7,16 @@ use super::{
     tile::{FullTile, TILE_HASHES, TileCoordinate, tile_bytes, tile_hashes},
 };
 
-/// The hashes of the partial tiles, one tile a level. INVARIANT: each level has at most 255 hashes, the highest has at
-/// least one, so that the numbers of hashes are the digits of the tree's size to the base 256.
+/// The hashes in the partial tiles, one tile for each level. INVARIANT: each level has at most 255 hashes, and the
+/// highest level has at least one. Therefore the numbers of hashes are the digits of the tree's size in base 256.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TreeEdge {
     levels: Vec<Vec<TreeHash>>,
 }
 
 impl TreeEdge {
-    /// Reads the stored form of a tree with that size: the bytes of each partial tile, lowest level first. `None` if
-    /// the lengths do not fit the size.
+    /// Restores the edge of a tree with this size from the bytes of its partial tiles, lowest level first. `None`
+    /// if the lengths do not match the size.
     #[must_use]
     pub fn restore(size: u64, levels: &[Vec<u8>]) -> Option<Self> {
         let levels: Vec<Vec<TreeHash>> = levels.iter().map(|bytes| tile_hashes(bytes)).collect::<Option<_>>()?;
@@ -26,7 +27,7 @@ impl TreeEdge {
         (is_valid && edge.size() == size).then_some(edge)
     }
 
-    /// The stored form.
+    /// The bytes of the partial tiles to store, lowest level first.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<Vec<u8>> {
         self.levels.iter().map(|level| tile_bytes(level)).collect()
@@ -41,12 +42,12 @@ impl TreeEdge {
             .fold(0, |size: u64, level| size.saturating_mul(TILE_HASHES as u64).saturating_add(level.len() as u64))
     }
 
-    /// Appends a leaf and returns the tiles that it fills, lowest level first.
+    /// Appends a leaf, and returns the tiles that become full, lowest level first.
     #[must_use]
     pub fn append(&mut self, leaf: TreeHash) -> Vec<FullTile> {
         let mut filled = Vec::new();
         let mut hash = leaf;
-        // The number of hashes of the current level in the tree before this leaf.
+        // The number of hashes that the whole tree had on this level before the leaf was appended.
         let mut in_level = self.size();
         let mut level: u8 = 0;
         loop {
@@ -68,10 +69,10 @@ impl TreeEdge {
         }
     }
 
-    /// The root of the tree.
+    /// The root hash of the tree.
     #[must_use]
     pub fn root(&self) -> TreeHash {
-        // A level with k hashes holds one complete subtree for each bit of k, the largest first.
+        // A level with k hashes contains one complete subtree for each bit that is set in k, largest first.
         let subtrees = self.levels.iter().rev().flat_map(|level| {
             let mut rest = level.as_slice();
             let mut roots = Vec::new();
@@ -86,13 +87,13 @@ impl TreeEdge {
         fold_subtrees(subtrees.into_iter()).unwrap_or_else(TreeHash::of_empty_tree)
     }
 
-    /// The hashes of the partial tile of a level.
+    /// The hashes in the partial tile of a level.
     #[must_use]
     pub fn level(&self, level: u8) -> &[TreeHash] {
         self.levels.get(usize::from(level)).map_or(&[], Vec::as_slice)
     }
 
-    /// The hashes of a partial tile; `None` for every other tile.
+    /// The hashes of the tile at this position, if it is a partial tile; `None` for any other tile.
     #[must_use]
     pub fn tile(&self, coordinate: TileCoordinate) -> Option<&[TreeHash]> {
         let width = coordinate.width_in(self.size());

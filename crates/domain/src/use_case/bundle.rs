@@ -1,6 +1,6 @@
-//! The bundle plan of a use case: a checked value of exactly six members.
+//! The bundle plan of a use case: a checked value with exactly six members.
 //!
-//! Callers and models write plans, so a plan is checked in full wherever it enters. Problems name the member and never
+//! Callers and models write plans, so each new plan is fully checked. Problems name the member and never contain
 //! its value.
 
 mod inputs;
@@ -27,15 +27,15 @@ use std::collections::BTreeMap;
 pub const MAX_NAME_CHARS: usize = 200;
 /// The maximum length of a summary, in characters.
 pub const MAX_SUMMARY_CHARS: usize = 2_000;
-/// The maximum number of connections.
+/// The maximum number of connections in a plan.
 pub const MAX_CONNECTIONS: usize = 20;
 /// The maximum length of a plan as JSON, in bytes.
 pub const MAX_PLAN_BYTES: usize = 256 << 10;
-/// The name in the place of a connection that its reader may not see. No connection may have it.
+/// The text that replaces the name of a connection which the reader may not see. No connection may have this name.
 pub const REDACTED: &str = "[redacted]";
 
 const MEMBERS: [&str; 6] = ["name", "summary", "flow", "prompt_template", "model_policy_ref", "connections"];
-/// The paths of the members in problems.
+/// The paths of the members, as problems report them.
 const MEMBER_PATHS: [&str; 6] = [
     "bundle.name",
     "bundle.summary",
@@ -45,19 +45,20 @@ const MEMBER_PATHS: [&str; 6] = [
     "bundle.connections",
 ];
 
-/// A problem of a plan.
+/// A problem of a bundle plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BundleProblem {
     /// The path of the member, such as `bundle.flow.steps[0].id`.
     pub path: String,
-    /// The stable code.
+    /// The stable code of the problem.
     pub code: &'static str,
     /// The description for people.
     pub message: String,
 }
 
 impl BundleProblem {
-    /// The path of the plan's member that has the problem. Unlike the full path, it has no name of the plan's author.
+    /// The path of the plan's member that contains the problem. Unlike the full path, it contains no name that the
+    /// author chose.
     #[must_use]
     pub fn member_path(&self) -> &'static str {
         let is_below = |path: &&&str| {
@@ -70,10 +71,10 @@ impl BundleProblem {
 /// The reason why a plan is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BundleRefusal {
-    /// Every problem of the plan.
+    /// The plan has these problems.
     #[error("the bundle is invalid")]
     Invalid(Vec<BundleProblem>),
-    /// The plan comes from a generation whose references were redacted.
+    /// The plan was generated for a reader who may not see its references, so the references are redacted.
     #[error("the bundle has redacted references")]
     Redacted,
 }
@@ -92,11 +93,12 @@ pub struct BundlePlan {
 }
 
 impl BundlePlan {
-    /// Checks a plan: its members, the flow rules, the prompt grammar and the names. References to other assets and to
-    /// commands, markup and secrets are refused, and inputs that no form can ask for.
+    /// Checks a plan: its members, the rules of flows, the prompt grammar, and the names. The plan must not
+    /// contain references to other assets, commands, markup, or secrets. A form must be able to ask for all its
+    /// inputs.
     ///
     /// # Errors
-    /// With every problem, or when the plan is redacted.
+    /// Returns every problem, or an error if the plan is redacted.
     pub fn parse(document: &Value) -> Result<Self, BundleRefusal> {
         let mut problems = Problems::default();
         let Some(members) = problems.members(document, "bundle", &MEMBERS) else {
@@ -133,14 +135,15 @@ impl BundlePlan {
             })
         };
         plan().ok_or_else(|| {
-            // Each missing part has pushed its problem. A refusal without one would name no cause.
+            // Each missing part has already reported its problem. This fallback ensures that a refusal always has
+            // a problem.
             problems.push("bundle", "invalid", "the bundle is invalid");
             BundleRefusal::Invalid(problems.0)
         })
     }
 
-    /// Reads a stored plan. It was checked when it was created, so rules that are stricter now do not refuse it; `None` if
-    /// a member that each plan has is missing or malformed.
+    /// Parses a stored plan. The plan was checked when it was created, so stricter new rules do not apply. `None`
+    /// if a member is missing or malformed.
     #[must_use]
     pub fn from_stored(document: &Value) -> Option<Self> {
         let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -168,7 +171,7 @@ impl BundlePlan {
         &self.name
     }
 
-    /// The summary.
+    /// The summary of the use case.
     #[must_use]
     pub fn summary(&self) -> &str {
         &self.summary
@@ -180,25 +183,25 @@ impl BundlePlan {
         &self.model_policy_ref
     }
 
-    /// The names of the needed connections, each once.
+    /// The distinct names of the needed connections.
     #[must_use]
     pub fn connections(&self) -> &[String] {
         &self.connections
     }
 
-    /// The id and the type of each step, in the order of the plan.
+    /// The identifier and the type of each step, in the order of the plan.
     #[must_use]
     pub fn steps(&self) -> &[(String, String)] {
         &self.steps
     }
 
-    /// The inputs of the flow.
+    /// The inputs of the flow, which a run must provide.
     #[must_use]
     pub fn inputs(&self) -> &[PlanInput] {
         &self.inputs
     }
 
-    /// The plan as JSON, with exactly its six members.
+    /// The plan as JSON with its six members.
     #[must_use]
     pub fn to_document(&self) -> Value {
         json!({
@@ -211,7 +214,7 @@ impl BundlePlan {
         })
     }
 
-    /// The same document with the connections redacted, for a reader without the permission to see them.
+    /// The plan as JSON with redacted connections, for a reader who may not see them.
     #[must_use]
     pub fn to_redacted_document(&self) -> Value {
         let mut document = self.to_document();
@@ -221,26 +224,27 @@ impl BundlePlan {
         document
     }
 
-    /// The content of the flow's version.
+    /// The content of the flow version that publication creates.
     #[must_use]
     pub fn flow_content(&self) -> Value {
         flow_content(&self.flow, &self.inputs)
     }
 
-    /// The content of the prompt template's version.
+    /// The content of the prompt template version that publication creates.
     #[must_use]
     pub fn prompt_content(&self) -> Value {
         prompt_content(&self.template, &self.flow, &self.inputs)
     }
 }
 
-/// Whether a connection's name stands for one that was redacted.
+/// Whether the plan contains the text that replaces a redacted name.
 fn is_redacted(members: &Map<String, Value>) -> bool {
     let names = members.get("connections").and_then(Value::as_array).into_iter().flatten();
     names.chain(members.get("model_policy_ref")).any(|name| name.as_str() == Some(REDACTED))
 }
 
-/// The flow as content of a version: a plan without trigger declares the inputs that the flow and the prompt read.
+/// Converts the flow to the content of a version. If the flow has no trigger, a trigger is added that declares the
+/// inputs which the flow and the prompt read.
 fn flow_content(flow: &Value, inputs: &[PlanInput]) -> Value {
     let mut content = flow.clone();
     if let Value::Object(members) = &mut content
@@ -259,14 +263,14 @@ fn prompt_content(template: &str, flow: &Value, inputs: &[PlanInput]) -> Value {
     json!({ "system_prompt": template, "variables": names.iter().map(variable).collect::<Vec<_>>() })
 }
 
-/// The id and the type of each step.
+/// The identifier and the type of each step.
 fn steps_of(flow: &Value) -> Vec<(String, String)> {
     let text_of = |step: &Value, name: &str| step.get(name).and_then(Value::as_str).map(str::to_owned);
     let steps = flow.get("steps").and_then(Value::as_array).into_iter().flatten();
     steps.filter_map(|step| Some((text_of(step, "id")?, text_of(step, "type")?))).collect()
 }
 
-/// Whether a text has markup: a tag, a comment or a declaration.
+/// Whether a text contains markup: a tag, a comment or a declaration.
 pub(crate) fn has_markup(text: &str) -> bool {
     let opens =
         |rest: &str| rest.starts_with(|next: char| next.is_ascii_alphabetic() || matches!(next, '/' | '!' | '?'));
@@ -282,7 +286,7 @@ fn any_text(value: &Value, test: &impl Fn(&str) -> bool) -> bool {
     }
 }
 
-/// The problems found so far.
+/// The problems that were found so far.
 #[derive(Default)]
 struct Problems(Vec<BundleProblem>);
 
@@ -291,7 +295,7 @@ impl Problems {
         self.0.push(BundleProblem { path: path.to_owned(), code, message: message.to_owned() });
     }
 
-    /// The members of an object that has exactly these names.
+    /// Returns the members of an object that must have exactly these names, and reports the differences.
     fn members<'v>(&mut self, value: &'v Value, path: &str, known: &[&str]) -> Option<&'v Map<String, Value>> {
         let Some(members) = value.as_object() else {
             self.push(path, "invalid", "must be an object");
@@ -306,7 +310,7 @@ impl Problems {
         Some(members)
     }
 
-    /// A text that readers see in lists.
+    /// Reads a text that people see in lists, and reports its problems.
     fn text(
         &mut self,
         members: &Map<String, Value>,
@@ -400,7 +404,7 @@ impl Problems {
         }
     }
 
-    /// The flow with the id and type of each step, and its inputs.
+    /// Reads the flow, and returns it with the identifier and type of each step, and with its inputs.
     #[expect(clippy::type_complexity, reason = "three parts of one flow")]
     fn flow(
         &mut self,
@@ -430,7 +434,7 @@ impl Problems {
         Some((flow.clone(), steps_of(flow), inputs))
     }
 
-    /// Refuses inputs that a form cannot ask for: publication makes a workload with a form.
+    /// Reports inputs for which a form cannot ask, because publication creates a workload with a form.
     fn refuse_inputs(&mut self, inputs: &[PlanInput], are_declared: bool) -> Option<()> {
         const PATH: &str = "bundle.flow";
         let known = self.0.len();

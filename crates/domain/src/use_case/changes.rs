@@ -1,29 +1,30 @@
-//! The difference between the plan of a use case and the plan that it refines.
+//! The differences between the plan of a use case and the plan that it refines.
 
 use super::bundle::BundlePlan;
 use serde_json::{Value, json};
 
-/// A member of a plan that differs.
+/// A member that differs between two plans.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlanChange {
-    /// The path of the member, such as `name` or `flow.steps.answer`; steps are named by their id.
+    /// The path of the member, such as `name` or `flow.steps.answer`. The path of a step contains the step's
+    /// identifier.
     pub path: String,
-    /// The member before; `None` if it was added.
+    /// The value in the earlier plan; `None` if the member was added.
     pub before: Option<Value>,
-    /// The member now; `None` if it was removed.
+    /// The value in the later plan; `None` if the member was removed.
     pub after: Option<Value>,
 }
 
-/// The difference between two plans.
+/// The differences between two plans.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct PlanChanges {
     /// The members that differ, in the order of the plan.
     pub changes: Vec<PlanChange>,
-    /// The ids of the steps that are identical in both plans.
+    /// The identifiers of the steps that are identical in both plans.
     pub unchanged_steps: Vec<String>,
 }
 
-/// Compares two plans. Steps are compared by their id, so a step that only moved counts as unchanged.
+/// Compares two plans. Steps are matched by their identifiers, so a step that only moved counts as unchanged.
 #[must_use]
 pub fn plan_changes(before: &BundlePlan, after: &BundlePlan) -> PlanChanges {
     let (old, new) = (before.to_document(), after.to_document());
@@ -87,7 +88,7 @@ impl PlanChanges {
     }
 }
 
-/// The steps of a flow with their ids.
+/// The steps of a flow with their identifiers.
 fn steps(flow: Option<&Value>) -> Vec<(String, &Value)> {
     let steps = flow.and_then(|flow| flow.get("steps")).and_then(Value::as_array).into_iter().flatten();
     steps.filter_map(|step| Some((step.get("id")?.as_str()?.to_owned(), step))).collect()

@@ -1,18 +1,18 @@
-//! Gaps: for each reference of a plan, whether it exists, and who can close it if not.
+//! Gaps: for each reference of a plan, whether its target exists, and who can create it otherwise.
 
 use super::bundle::BundlePlan;
 use crate::connection::ConnectionSnapshot;
 
-/// The kind of a gap.
+/// Whether the target of a reference exists, and who can create it otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GapKind {
-    /// The piece exists and is reused.
+    /// The asset or connection exists and is reused.
     Reused,
-    /// Publication makes the piece, or the caller may create it.
+    /// Publication creates the asset, or the caller may create the connection.
     MintFresh,
-    /// The caller cannot create the piece; publication asks the platform team.
+    /// The caller may not create the connection. Publication requests it from the platform team.
     NeedsAccess,
-    /// An administrator must resolve the reference, which the caller may not see.
+    /// An administrator must resolve the reference, because the caller may not see it.
     NeedsAdmin,
 }
 
@@ -38,40 +38,40 @@ impl GapKind {
     }
 }
 
-/// The gap of one reference.
+/// The gap of a single reference.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gap {
-    /// The kind.
+    /// The kind of the gap.
     pub kind: GapKind,
-    /// The slug or the name; `None` if there is none, or the caller may not see it.
+    /// The slug or the name of the target; `None` if the plan names none, or if the caller may not see it.
     pub reference: Option<String>,
 }
 
-/// The gaps of a plan.
+/// The gaps of all references of a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gaps {
-    /// The model policy.
+    /// The gap of the model policy.
     pub model_policy: Gap,
-    /// The policy bundle.
+    /// The gap of the policy bundle.
     pub policy_bundle: Gap,
-    /// The connections, in the order of the plan.
+    /// The gaps of the connections, in the order of the plan.
     pub connections: Vec<Gap>,
-    /// Whether references are hidden from the caller.
+    /// Whether some references are hidden from the caller.
     pub redacted: bool,
 }
 
-/// What the caller may do with the connections of the workspace.
+/// The caller's access to the connections of the workspace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConnectionAccess {
-    /// The caller may not see them.
+    /// The caller may not see the connections.
     Hidden,
-    /// The caller may see them.
+    /// The caller may see the connections, but not create any.
     Read,
-    /// The caller may create them.
+    /// The caller may see and create connections.
     Manage,
 }
 
-/// The gaps of a plan's connections.
+/// The gaps of the connections that a plan names, in the order of the plan.
 #[must_use]
 pub fn connection_gaps(plan: &BundlePlan, connections: &[ConnectionSnapshot], access: ConnectionAccess) -> Vec<Gap> {
     let gap = |name: &String| {

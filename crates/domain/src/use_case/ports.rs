@@ -1,4 +1,4 @@
-//! The store port of use cases.
+//! The port of the store of use cases.
 
 use super::{Publication, Refinement, UseCase, UseCaseStatus, UseCaseSummary};
 use crate::{
@@ -9,43 +9,43 @@ use crate::{
 };
 use async_trait::async_trait;
 
-/// The filter of a list.
+/// The filter of a list of use cases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UseCaseFilter {
-    /// The workspace.
+    /// Include only use cases of this workspace.
     pub workspace: WorkspaceId,
-    /// Only use cases in this status.
+    /// Include only use cases with this status.
     pub status: Option<UseCaseStatus>,
-    /// Only use cases that wait for access, and whose connections are all usable.
+    /// Include only use cases that wait for access and whose connections are all usable now.
     pub is_activation_ready: bool,
 }
 
-/// The key of a refinement, scoped to a workspace.
+/// The idempotency key of a refinement, unique within its workspace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RefinementKey {
-    /// The key.
+    /// The key that the client chose.
     pub key: String,
-    /// The digest of the request.
+    /// The digest of the request body.
     pub body_digest: [u8; 32],
 }
 
-/// An earlier refinement with a key.
+/// An earlier refinement that used the same key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EarlierRefinement {
     /// The use case that was refined.
     pub predecessor_id: UseCaseId,
-    /// The successor.
+    /// The use case that the refinement created.
     pub successor_id: UseCaseId,
-    /// The digest of the request.
+    /// The digest of the request body.
     pub body_digest: [u8; 32],
 }
 
-/// The use case that a workload came from.
+/// The use case whose publication created a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorkloadOrigin {
-    /// The use case.
+    /// The use case that created the workload.
     pub use_case_id: UseCaseId,
-    /// Its status.
+    /// The status of the use case.
     pub status: UseCaseStatus,
 }
 
@@ -54,20 +54,20 @@ pub struct WorkloadOrigin {
 pub trait UseCaseStore: Send + Sync {
     /// Finds a use case.
     async fn find(&self, scope: TenantScope, id: UseCaseId) -> Result<Option<UseCase>, StoreError>;
-    /// A page of use cases, newest first.
+    /// Lists a page of use cases, newest first.
     async fn list(
         &self,
         scope: TenantScope,
         filter: UseCaseFilter,
         page: PageRequest,
     ) -> Result<Page<UseCaseSummary>, StoreError>;
-    /// Finds the use case that a workload came from.
+    /// Finds the use case whose publication created the workload.
     async fn find_by_workload(
         &self,
         scope: TenantScope,
         workload: WorkloadId,
     ) -> Result<Option<WorkloadOrigin>, StoreError>;
-    /// Finds the refinement with a key.
+    /// Finds the refinement that used a key.
     async fn find_refinement(
         &self,
         scope: TenantScope,
@@ -81,23 +81,24 @@ pub trait UseCaseStore: Send + Sync {
         change: Change<UseCase>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores another status, and withdraws the pending requests of the use case. Stale when it changed since the
-    /// decision.
+    /// Stores a changed status, and withdraws the pending access requests of the use case. Fails with `Stale` if
+    /// the use case changed since the decision.
     async fn commit_transition(
         &self,
         scope: TenantScope,
         change: Change<UseCase>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a publication: the use case, its requests and the pieces that it makes. Stale when the use case changed since
-    /// the decision, or a reused asset is no longer active.
+    /// Stores a publication: the use case, its access requests and the resources that it creates. Fails with
+    /// `Stale` if the use case changed since the decision, or if a reused asset is no longer active.
     async fn commit_publication(
         &self,
         scope: TenantScope,
         change: Change<Publication>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a refinement with its key. Stale when the use case changed since the decision, or the key was used.
+    /// Stores a refinement with its key. Fails with `Stale` if the use case changed since the decision, or if the
+    /// key was used.
     async fn commit_refinement(
         &self,
         scope: TenantScope,

@@ -1,4 +1,4 @@
-//! Publication: the assets, the workload and the release draft of a use case.
+//! Publication: creates the assets, the workload and the release draft of a use case.
 
 use super::{Pieces, UseCase, UseCaseRecord, UseCaseRefusal, UseCaseStatus, bundle::PlanInput};
 use crate::{
@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 
 /// The environment of the release draft.
 const ENVIRONMENT: &str = "dev";
-/// The maximum length of the slug's part that comes from the name.
+/// The maximum length of the part of a slug that is derived from the name.
 const MAX_SLUG_WORDS: usize = 32;
 
-/// The content of a policy bundle that publication makes: runs are allowed in `dev` and denied elsewhere.
+/// The content of the policy bundle that publication creates. It allows runs in `dev` and denies them elsewhere.
 #[must_use]
 pub fn default_policy_content() -> Value {
     json!({
@@ -32,35 +32,35 @@ pub fn default_policy_content() -> Value {
     })
 }
 
-/// Fresh identifiers for a publication.
+/// The fresh identifiers that a publication needs.
 #[derive(Clone, Debug)]
 pub struct PublicationIds {
-    /// The flow and its version.
+    /// The identifiers of the flow and its version.
     pub flow: (AssetId, AssetVersionId),
-    /// The prompt template and its version.
+    /// The identifiers of the prompt template and its version.
     pub prompt: (AssetId, AssetVersionId),
-    /// The policy bundle and its version.
+    /// The identifiers of the policy bundle and its version.
     pub policy: (AssetId, AssetVersionId),
-    /// The workload.
+    /// The identifier of the workload.
     pub workload: WorkloadId,
-    /// The release.
+    /// The identifier of the release.
     pub release: ReleaseId,
-    /// One binding for each piece.
+    /// The identifiers of the bindings, one for each bound asset.
     pub bindings: [BindingId; 4],
-    /// One request for each connection of the plan.
+    /// The identifiers of access requests, one for each connection of the plan.
     pub requests: Vec<AccessRequestId>,
 }
 
-/// What a publication reads: the reused assets, the connections, and what the caller may do.
+/// The data on which a publication depends: the reused assets, the connections, and the caller's permission.
 #[derive(Clone, Debug)]
 pub struct PublicationContext {
     /// The namespace of the workspace.
     pub namespace_id: NamespaceId,
     /// The owner of the new resources.
     pub owner_ref: OwnerRef,
-    /// The model policy that the plan names.
+    /// The version of the model policy that the plan names.
     pub model_policy: BindableVersion,
-    /// The workspace's policy bundle, if it has exactly one that is active.
+    /// The policy bundle of the workspace, if the workspace has exactly one active policy bundle.
     pub policy_bundle: Option<BindableVersion>,
     /// The connections that the plan names.
     pub connections: Vec<ConnectionSnapshot>,
@@ -68,36 +68,37 @@ pub struct PublicationContext {
     pub may_create_connections: bool,
 }
 
-/// The resources that a publication makes.
+/// The resources that a publication creates.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CreatedPieces {
     /// The new assets with their first versions.
     pub assets: Vec<(Asset, NewVersion)>,
-    /// The workload.
+    /// The workload with a form for the inputs.
     pub workload: Workload,
     /// The release draft.
     pub release: Release,
-    /// The reused assets that must still be active at the commit.
+    /// The reused assets, which must still be active at the commit.
     pub reused_assets: Vec<AssetId>,
 }
 
-/// A published use case.
+/// A use case after its publication, with all that the commit stores.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Publication {
-    /// The use case.
+    /// The use case after the publication.
     pub use_case: UseCase,
-    /// The requests for its missing connections.
+    /// The access requests for the missing connections.
     pub requests: Vec<AccessRequest>,
-    /// The resources that it makes; `None` if an earlier publication made them.
+    /// The resources that the publication creates; `None` if an earlier publication created them.
     pub made: Option<Box<CreatedPieces>>,
 }
 
 impl UseCase {
-    /// Publishes a draft. It becomes active if all its connections are usable; else it waits for access, and requests go to
-    /// the platform team. A use case that was published before keeps its pieces.
+    /// Publishes a draft. If all connections are usable, the use case becomes active. Otherwise it waits for
+    /// access, and the missing connections are requested from the platform team. A use case that was published
+    /// before keeps its resources.
     ///
     /// # Errors
-    /// When it is not a draft, or the caller may create a missing connection.
+    /// If the use case is not a draft, or the caller may create a missing connection.
     pub fn publish(
         &self,
         ids: PublicationIds,
@@ -145,7 +146,8 @@ impl UseCase {
         new: &PublicationContext,
         stamp: &Stamp,
     ) -> Result<CreatedPieces, UseCaseRefusal> {
-        // A new plan passes. An earlier server may have accepted one that a form cannot ask for.
+        // A checked new plan never fails here. An earlier version of the server may have accepted a plan that no
+        // form can ask for.
         let broken = UseCaseRefusal::PlanNotPublishable;
         let piece = |kind: AssetKind, part: &str, ids: (AssetId, AssetVersionId), content: &Value| {
             let content = VersionContent::from(Canonical::of(content).ok()?);
@@ -194,7 +196,7 @@ impl UseCase {
         Ok(CreatedPieces { assets, workload, release, reused_assets })
     }
 
-    /// The workload with a form for the inputs of the flow; `None` if a form cannot ask for them.
+    /// Creates the workload with a form for the inputs of the flow; `None` if a form cannot ask for the inputs.
     fn workload(&self, workload_id: WorkloadId, new: &PublicationContext, stamp: &Stamp) -> Option<Workload> {
         let workload = NewWorkload {
             workload_id,
@@ -217,7 +219,7 @@ impl UseCase {
         Some(workload)
     }
 
-    /// A slug of the name's words and the end of the use case's identifier, which makes it unique.
+    /// A slug from the words of the name and the end of the use case's identifier, which makes the slug unique.
     fn slug(&self, part: &str) -> Option<Slug> {
         let mut words = String::new();
         for letter in self.plan.name().chars().map(|letter| letter.to_ascii_lowercase()) {
@@ -228,7 +230,7 @@ impl UseCase {
             }
         }
         let words = words.trim_end_matches('-');
-        // Slugs of built-in workloads are reserved.
+        // Slugs of built-in workloads are reserved, so a conflicting or empty name is replaced.
         let is_reserved =
             words.is_empty() || format!("{words}-").starts_with(ASSISTANT_PREFIX) || generator::is_reserved_slug(words);
         let words = if is_reserved { "use-case" } else { words };
@@ -239,7 +241,7 @@ impl UseCase {
     }
 }
 
-/// The new version as one to bind. Publication gives each new version a label.
+/// Converts a new version to a version that can be bound; `None` if the version has no label.
 fn bindable((asset, version): &(Asset, NewVersion)) -> Option<BindableVersion> {
     Some(BindableVersion {
         asset_version_id: version.asset_version_id,

@@ -1,4 +1,4 @@
-//! The state machine against a model: a table of the allowed operations of each status.
+//! Tests of the state machine of use cases against a model: a table of the permitted operations in each status.
 
 use super::{
     bundle::{BundlePlan, tests::plan},
@@ -54,7 +54,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..20)
 }
 
-/// A history: the current use case, its predecessors, the connections and the requests.
+/// The state of a history: the current use case, its predecessors, the connections and the access requests.
 struct History {
     current: UseCase,
     archived: Vec<UseCase>,
@@ -151,7 +151,7 @@ impl History {
                 assert_eq!(made.use_case.status, expected);
                 let missing = CONNECTIONS.iter().filter(|name| !self.usable(name)).count();
                 assert_eq!(made.requests.len(), missing);
-                // The first publication makes the pieces; later ones keep them.
+                // Only the first publication creates the resources; later publications keep them.
                 assert_eq!(made.made.is_some(), before.pieces.is_none());
                 assert!(before.workload_id.is_none() || made.use_case.workload_id == before.workload_id);
                 if let Some(pieces) = &made.made {
@@ -273,9 +273,9 @@ impl History {
     }
 
     fn check(&self) {
-        // Exactly one use case of the chain is current, and the others are archived with their successor.
+        // Exactly one use case of the chain is current. All others are archived and name their successor.
         assert!(self.archived.iter().all(|one| one.status == UseCaseStatus::Archived && one.superseded_by.is_some()));
-        // Requests are pending only while the use case waits for access.
+        // Access requests are pending only while the use case waits for access.
         let is_pending = self.requests.iter().any(|one| one.status == AccessRequestStatus::Pending);
         assert!(!is_pending || self.current.status == UseCaseStatus::PendingAccess);
         assert_eq!(self.current.workload_id.is_some(), self.current.pieces.is_some());
@@ -307,7 +307,7 @@ fn connection(name: &str) -> NewConnection {
     }
 }
 
-/// The number of histories in every run, and in the long form.
+/// The number of histories in the short form and in the long form of the test.
 const HISTORIES: [u32; 2] = [2_000, 1_000_000];
 
 #[expect(clippy::disallowed_methods, reason = "only tests read the environment; the domain does not")]
@@ -315,7 +315,8 @@ fn env_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Runs histories from a seed. A failure prints the shrunk history; the seed reproduces it.
+/// Runs histories that a seed determines. On failure, the test prints the shrunk history, and the seed reproduces
+/// it.
 fn run_histories(seed: u64, worker: u32, count: u32) {
     let mut bytes = [0_u8; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());

@@ -1,7 +1,7 @@
-//! The user interface of a workload: input form, theme and access mode.
+//! The configuration of a workload's user interface: input form, theme, access mode and rollback thresholds.
 //!
-//! A configuration is stored as given, without defaults; the methods apply the defaults. Parsing reports all problems
-//! at once.
+//! A configuration is stored as the client sent it, without defaults. The methods apply the defaults. Parsing
+//! reports all problems at once.
 
 mod field;
 mod inputs;
@@ -23,11 +23,12 @@ use serde_json::{Number, Value};
 pub const MAX_FIELDS: usize = 50;
 /// The maximum length of a description, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 2_000;
-/// The maximum size of a configuration as JSON, in bytes. Workload lists carry it in each row.
+/// The maximum size of a configuration as JSON, in bytes. The limit matters because lists of workloads include it
+/// in each row.
 pub const MAX_INTERFACE_BYTES: usize = 64 << 10;
-/// The default number of executions for a rollback recommendation.
+/// The default number of latest executions that a rollback recommendation evaluates.
 const DEFAULT_SAMPLE_SIZE: u32 = 20;
-/// The default error rate that triggers a rollback recommendation.
+/// The default error rate above which a rollback is recommended.
 const DEFAULT_ERROR_THRESHOLD: f64 = 0.3;
 
 macro_rules! wire_enum {
@@ -39,7 +40,7 @@ macro_rules! wire_enum {
         }
 
         impl $name {
-            /// The wire forms of all variants.
+            /// The wire forms of all variants, in order.
             pub const SPELLINGS: &[&str] = &[$($text,)*];
 
             /// The wire form.
@@ -64,56 +65,56 @@ macro_rules! wire_enum {
 use wire_enum;
 
 wire_enum! {
-    /// The presentation of the interface.
+    /// How the interface is presented to people.
     PresentationMode {
         /// A form with fields and a button.
         Form = "form",
         /// A conversation.
         Chat = "chat",
-        /// A part of another page.
+        /// A block of another page.
         Block = "block",
     }
 }
 
 wire_enum! {
-    /// The display of an answer.
+    /// How the answer of a run is displayed.
     OutputDisplay {
         /// Plain text in a panel.
         Text = "text",
-        /// A JSON tree.
+        /// JSON as a tree.
         Json = "json",
         /// A rendered Markdown document.
         Markdown = "markdown",
-        /// A table from an array of objects.
+        /// A table whose rows are the objects of an array.
         Table = "table",
     }
 }
 
 wire_enum! {
-    /// The access mode of the interface.
+    /// The callers that the interface admits.
     AccessMode {
-        /// Authenticated callers with permission to run the workload, and share link holders.
+        /// Authenticated callers with the permission to run the workload, and holders of a share link.
         Authenticated = "authenticated",
-        /// Everyone, subject to the rate limit.
+        /// All callers, subject to the rate limit.
         Public = "public",
-        /// Share link holders.
+        /// Holders of a share link only.
         LinkShared = "link_shared",
     }
 }
 
-/// The thresholds of rollback recommendations.
+/// The thresholds for rollback recommendations.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RolloutConfig {
-    /// The number of executions to evaluate: 1 to 1000.
+    /// The number of latest executions to evaluate, 1 to 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     sample_size: Option<u32>,
-    /// The maximum acceptable error rate: 0 to 1.
+    /// The maximum acceptable error rate, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     error_threshold: Option<Number>,
 }
 
 impl RolloutConfig {
-    /// The number of executions to evaluate.
+    /// The number of latest executions to evaluate.
     #[must_use]
     pub fn sample_size(&self) -> u32 {
         self.sample_size.unwrap_or(DEFAULT_SAMPLE_SIZE)
@@ -126,7 +127,7 @@ impl RolloutConfig {
     }
 }
 
-/// The user interface of a workload. Source: specification, interface_config; contract, section 3.
+/// The configuration of a workload's user interface (specification: interface_config; contract: section 3).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct InterfaceConfig {
     presentation_mode: PresentationMode,
@@ -145,10 +146,10 @@ pub struct InterfaceConfig {
 }
 
 impl InterfaceConfig {
-    /// Parses an untrusted configuration. A null optional member counts as absent.
+    /// Parses an untrusted configuration. An optional member that is null counts as absent.
     ///
     /// # Errors
-    /// With all problems, at most [`MAX_PROBLEMS`]; paths are relative to the configuration.
+    /// Returns all problems, at most [`MAX_PROBLEMS`], with paths relative to the configuration.
     pub fn parse(document: &Value) -> Result<Self, Vec<InterfaceProblem>> {
         let mut findings = Problems::default();
         let config = parse_config(document, &mut findings);
@@ -158,7 +159,7 @@ impl InterfaceConfig {
         findings.into_result(config)
     }
 
-    /// The presentation mode.
+    /// How the interface is presented to people.
     #[must_use]
     pub const fn presentation_mode(&self) -> PresentationMode {
         self.presentation_mode
@@ -170,31 +171,31 @@ impl InterfaceConfig {
         self.description.as_deref().unwrap_or_default()
     }
 
-    /// The input fields.
+    /// The input fields of the form.
     #[must_use]
     pub fn input_fields(&self) -> &[InputField] {
         self.input_fields.as_deref().unwrap_or_default()
     }
 
-    /// The display of the answer.
+    /// How the answer is displayed; text by default.
     #[must_use]
     pub fn output_display(&self) -> OutputDisplay {
         self.output_display.unwrap_or(OutputDisplay::Text)
     }
 
-    /// The access mode.
+    /// The callers that the interface admits; authenticated callers by default.
     #[must_use]
     pub fn access_mode(&self) -> AccessMode {
         self.access_mode.unwrap_or(AccessMode::Authenticated)
     }
 
-    /// The thresholds of rollback recommendations.
+    /// The thresholds for rollback recommendations, or their defaults.
     #[must_use]
     pub fn rollout_config(&self) -> RolloutConfig {
         self.rollout_config.clone().unwrap_or_default()
     }
 
-    /// The configuration with explicit defaults.
+    /// A copy of the configuration in which the defaults are explicit.
     #[must_use]
     pub fn with_defaults(&self) -> Self {
         Self {
@@ -208,12 +209,12 @@ impl InterfaceConfig {
         }
     }
 
-    /// The CSS variables of the theme, with their values.
+    /// The CSS variables that the theme sets, with their values.
     pub fn css_variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.theme.iter().flat_map(Theme::css_variables)
     }
 
-    /// An estimate of the configuration's heap memory, in bytes. Caches use it as weight.
+    /// The estimated heap memory of the configuration, in bytes. Caches use this number as the weight of an entry.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         let fields = self.input_fields().iter().map(InputField::heap_bytes);
@@ -224,7 +225,7 @@ impl InterfaceConfig {
     /// The configuration as JSON.
     #[must_use]
     pub fn to_document(&self) -> Value {
-        // Strings, numbers and lists always serialize to JSON.
+        // Serialization cannot fail, because the configuration consists of strings, numbers and lists.
         serde_json::to_value(self).unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! The workload store port.
+//! The port of the workload store.
 
 use super::{Status, Workload, interface::PresentationMode};
 use crate::{
@@ -12,29 +12,30 @@ use crate::{
 };
 use async_trait::async_trait;
 
-/// The filter of a workload listing.
+/// The filter of a list of workloads.
 #[derive(Clone, Debug, Default)]
 pub struct WorkloadFilter {
-    /// Workloads of this workspace.
+    /// Include only workloads of this workspace.
     pub workspace: Option<WorkspaceId>,
-    /// Workloads with this status.
+    /// Include only workloads with this status.
     pub status: Option<Status>,
-    /// Workloads within the caller's visible scopes; `None` covers the whole tenant.
+    /// Include only workloads within the caller's visible scopes; `None` includes the whole tenant.
     pub visible_scopes: Option<VisibleScopes>,
 }
 
-/// The filter of a runtime interface listing, which covers executable workloads with an interface.
+/// The filter of a list of runtime interfaces: workloads that can be executed and have an interface.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeFilter {
-    /// Interfaces of this workspace.
+    /// Include only interfaces of this workspace.
     pub workspace: Option<WorkspaceId>,
-    /// Interfaces with this presentation mode.
+    /// Include only interfaces with this presentation mode.
     pub presentation_mode: Option<PresentationMode>,
-    /// Interfaces of this owner.
+    /// Include only interfaces with this owner.
     pub owner: Option<OwnerRef>,
-    /// Interfaces whose name or description has a word starting with each of these words.
+    /// Include only interfaces whose name or description contains, for each of these words, a word that starts
+    /// with it.
     pub words: Option<WordSet>,
-    /// Interfaces within the caller's visible scopes; `None` covers the whole tenant.
+    /// Include only interfaces within the caller's visible scopes; `None` includes the whole tenant.
     pub visible_scopes: Option<VisibleScopes>,
 }
 
@@ -45,16 +46,16 @@ pub trait WorkloadStore: Send + Sync {
     async fn find(&self, scope: TenantScope, id: WorkloadId) -> Result<Option<Workload>, StoreError>;
     /// Finds a workload by slug.
     async fn find_by_slug(&self, scope: TenantScope, slug: &Slug) -> Result<Option<Workload>, StoreError>;
-    /// The environments in which a release of the workload holds a lane, by name.
+    /// Lists the environments in which a release of the workload holds a lane, ordered by name.
     async fn serving_environments(&self, scope: TenantScope, workload: WorkloadId) -> Result<Vec<Slug>, StoreError>;
-    /// A page of workloads with a runtime interface, newest first.
+    /// Lists a page of workloads with a runtime interface, newest first.
     async fn list_runtime(
         &self,
         scope: TenantScope,
         filter: &RuntimeFilter,
         page: PageRequest,
     ) -> Result<Page<Workload>, StoreError>;
-    /// A page of workloads, newest first.
+    /// Lists a page of workloads, newest first.
     async fn list(
         &self,
         scope: TenantScope,

@@ -71,7 +71,7 @@ const canonical = (document) => {
   return `{${members.join(",")}}`;
 };
 
-// Fairway refuses integers beyond 2^53 - 1, because some readers round them.
+// Fairway refuses integers beyond 2^53 - 1, because some JSON parsers round them.
 const refused = (document) => {
   if (typeof document === "number") return Number.isInteger(document) && Math.abs(document) > LARGEST_EXACT;
   return document !== null && typeof document === "object" && Object.values(document).some(refused);

@@ -1,7 +1,7 @@
-//! Exhaustive exploration: all states that two approved releases can reach, and the states that three can reach in few
-//! operations.
+//! Exhaustive exploration: all states that two approved releases can reach, and the states that three approved
+//! releases can reach in a few operations.
 //!
-//! Verdicts are not explored here; random histories cover them.
+//! This exploration includes no verdicts; the random histories cover them.
 
 use crate::{
     in_memory_store::{Fixtures, InMemoryStore, StaleDecision},
@@ -14,20 +14,22 @@ use crate::{
 use fairway_domain::release::{StateName, review::Verdict};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A release's state, its rollout status with the remaining lanes, its predecessor, and whether it is approved.
+/// A release's state, its rollout status with the remaining lanes, the release that it superseded, and whether it
+/// is approved.
 type ReleaseKey = (&'static str, Option<(u8, Vec<LaneIndex>)>, Option<ReleaseIndex>, bool);
 
-/// The part of a state that determines all later transitions. Equal keys have equal continuations.
+/// The part of a state that determines all later transitions. States with equal keys behave in the same way.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct StateKey {
     releases: Vec<ReleaseKey>,
     holders: [Option<ReleaseIndex>; 3],
-    /// Holders of each lane in order, and the releases rolled back from it.
+    /// The former holders of each lane in order, and the releases that were rolled back from the lane.
     former_holders: [(Vec<ReleaseIndex>, BTreeSet<ReleaseIndex>); 3],
 }
 
 impl StateKey {
-    /// The canonical key of the model: the minimum over all permutations of the releases, which are interchangeable.
+    /// The canonical key of a model. It is the minimum over all permutations of the releases, because releases are
+    /// interchangeable.
     fn canonical(model: &Model) -> Option<Self> {
         permutations(model.releases.len()).iter().map(|names| Self::with_order(model, names)).min()
     }
@@ -35,7 +37,7 @@ impl StateKey {
     fn with_order(model: &Model, names: &[ReleaseIndex]) -> Self {
         let renamed = |number: Option<ReleaseIndex>| number.map(|number| names[number]);
         let release = |(number, record): (ReleaseIndex, &ReleaseRecord)| {
-            // Completed lanes have no effect, nor does the plan of a finished rollout.
+            // Completed lanes do not affect later transitions, and neither does the plan of a finished rollout.
             let remaining = |it: &RolloutRecord| {
                 if it.status == RolloutRecord::IN_PROGRESS { &it.plan[it.index..] } else { &[] }.to_vec()
             };
@@ -44,7 +46,7 @@ impl StateKey {
         };
         let is_retired = |number: &ReleaseIndex| model.releases[*number].state == StateName::Retired;
         let former = |lane: LaneIndex| {
-            // A rollback never targets a retired release.
+            // Retired releases are left out, because a rollback never targets them.
             let former =
                 model.former_holders(lane).into_iter().filter(|number| !is_retired(number)).map(|number| names[number]);
             let taken_back = |number: &ReleaseIndex| !is_retired(number) && model.was_rolled_back_from(*number, lane);
@@ -69,13 +71,13 @@ fn permutations(count: usize) -> Vec<Vec<ReleaseIndex>> {
     orders
 }
 
-/// The sequence extended by each number below `count` that it does not contain.
+/// The sequences that extend `sequence` by one number below `count` which it does not contain.
 fn extensions(sequence: &[usize], count: usize) -> Vec<Vec<usize>> {
     let missing = (0..count).filter(|number| !sequence.contains(number));
     missing.map(|number| [sequence, &[number]].concat()).collect()
 }
 
-/// All operations on an approved release.
+/// All operations that can be requested for an approved release.
 fn operations_on(release: ReleaseIndex, plans: &[Vec<LaneIndex>]) -> Vec<Operation> {
     let mut selections = vec![LaneSelection::All];
     selections.extend(LANES.map(LaneSelection::One));
@@ -87,7 +89,7 @@ fn operations_on(release: ReleaseIndex, plans: &[Vec<LaneIndex>]) -> Vec<Operati
     requests
 }
 
-/// All plans of one, two or three lanes.
+/// All rollout plans with one, two or three lanes.
 fn all_plans() -> Vec<Vec<LaneIndex>> {
     let one: Vec<Vec<LaneIndex>> = extensions(&[], LANES.len());
     let two: Vec<Vec<LaneIndex>> = one.iter().flat_map(|plan| extensions(plan, LANES.len())).collect();
@@ -102,10 +104,10 @@ struct ExplorationCounts {
     max_depth: usize,
 }
 
-/// Explores breadth first the states that `releases` approved releases reach in at most `depth` operations.
+/// Explores, breadth first, the states that `releases` approved releases reach in at most `depth` operations.
 ///
 /// # Panics
-/// At the first difference from the model.
+/// At the first difference between the domain and the model.
 fn explore(releases: usize, plans: &[Vec<LaneIndex>], depth: usize) -> ExplorationCounts {
     let given = Fixtures::new();
     let targets = vec![None; releases];
@@ -158,7 +160,8 @@ fn print_counts(
     println!("{releases} releases: {states} states, {moves} transitions, {refusals} refusals, depth {deepest}");
 }
 
-/// All states of two releases. The short form has one plan, because each further plan multiplies the states.
+/// All states of two releases. The short form uses a single plan, because each further plan multiplies the number
+/// of states.
 #[test]
 fn all_states_of_two_releases_conform_to_the_model() {
     let (plans, least) = if is_long() { (all_plans(), 30_000) } else { (vec![vec![0, 2]], 5_000) };

@@ -1,4 +1,4 @@
-//! Random histories from seeds: 20,000 by default, a million in the long form.
+//! Tests with random histories that seeds determine: 20,000 histories by default, a million in the long form.
 
 use crate::{
     env_variable,
@@ -17,10 +17,10 @@ use std::{
 const SHORT_HISTORIES: u64 = 20_000;
 const LONG_HISTORIES: u64 = 1_000_000;
 
-/// Runs a history.
+/// Runs a history in the store and in the model.
 ///
 /// # Errors
-/// A description of the first difference from the model.
+/// Describes the first difference between the two.
 fn run_history(history: &History, given: &Fixtures) -> Result<(), String> {
     let mut memory = given.store_with_drafts(&history.target_lanes);
     let mut model = Model::new(&history.target_lanes);
@@ -68,7 +68,8 @@ fn run_step(step: &Step, memory: &mut InMemoryStore, model: &mut Model, given: &
     }
 }
 
-/// Runs `count` histories on all processors. Returns the number of requests, and the failure with the lowest seed.
+/// Runs `count` histories on all processors. Returns the number of requests, and the failed history with the
+/// lowest seed.
 fn run_histories(start: u64, count: u64) -> (u64, Option<(History, String)>) {
     let (next, requests) = (AtomicU64::new(0), AtomicU64::new(0));
     let run_next = || {
@@ -106,7 +107,7 @@ fn random_histories_conform_to_the_model() {
     assert!(requests >= count * 12, "{requests} requests in {count} histories");
 }
 
-/// Without rollbacks, releases that each take all lanes supersede one another in the order of their activation.
+/// Without rollbacks, each release that takes all lanes supersedes the release that was activated before it.
 #[test]
 fn each_activation_of_all_lanes_supersedes_the_previous_release() {
     const RELEASES: usize = 5;
@@ -114,7 +115,7 @@ fn each_activation_of_all_lanes_supersedes_the_previous_release() {
     let targets = [None; RELEASES];
     let (mut memory, mut model) = (given.store_with_drafts(&targets), Model::new(&targets));
     let verdict = fairway_domain::release::review::Verdict::Approved;
-    // The order of activation differs from the order of creation.
+    // The releases are activated in another order than they were created.
     for release in [2, 0, 4, 1, 3] {
         let operations = [Operation::Submit(release), Operation::Review(release, verdict), Operation::Approve(release)];
         for operation in operations.into_iter().chain([Operation::Activate(release, LaneSelection::All)]) {

@@ -1,4 +1,4 @@
-//! An in-memory store. Like the real store, it rejects a stale decision at commit.
+//! An in-memory store of releases. Like the database store, it rejects a stale decision at the commit.
 
 use crate::model::{Decision, DecisionInput, LaneIndex, Model, Operation, Refusal, StoredState, decide};
 use fairway_domain::{
@@ -18,18 +18,18 @@ use fairway_domain::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// The error of a commit whose decision was made on outdated state.
+/// The commit is refused, because the state changed after the decision.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct StaleDecision;
 
-/// The stored state of a history.
+/// A store with the state of one history.
 #[derive(Clone)]
 pub(crate) struct InMemoryStore {
     pub(crate) state: StoredState,
 }
 
-/// The stamp and the versions that every history shares. They are created once, because creation takes longer than a
-/// decision.
+/// The stamp and the asset versions that all histories share. They are created once, because their creation takes
+/// longer than a decision.
 pub(crate) struct Fixtures {
     stamp: Stamp,
     policy_version: BindableVersion,
@@ -64,7 +64,7 @@ impl Fixtures {
         DecisionInput { stamp: self.stamp.clone(), new_id: Uuid::from_u128(3), version: &self.knowledge_base_version }
     }
 
-    /// A store with a draft for each target lane; each draft binds a policy.
+    /// Creates a store with one draft for each target lane. Each draft binds a policy.
     pub(crate) fn store_with_drafts(&self, targets: &[Option<LaneIndex>]) -> InMemoryStore {
         let (workload_id, environment) = (Uuid::from_u128(4).into(), Slug::parse("dev").unwrap());
         let draft = |(number, target): (u128, &Option<LaneIndex>)| {
@@ -102,10 +102,10 @@ impl InMemoryStore {
         decide(&self.state, operation, &given.decision_input())
     }
 
-    /// Decides and commits an operation in the store and applies it to the model.
+    /// Decides an operation, commits it in the store, and applies it to the model.
     ///
     /// # Errors
-    /// A description of the difference.
+    /// Describes the difference between the store and the model.
     pub(crate) fn execute(&mut self, model: &mut Model, operation: &Operation, given: &Fixtures) -> Result<(), String> {
         let decided = self.decide(operation, given);
         let expected = model.apply(operation);

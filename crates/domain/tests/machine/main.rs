@@ -1,5 +1,5 @@
-//! Model-based tests of the state machine of releases, lanes and rollouts: exhaustive exploration of small cases, and
-//! random histories from seeds.
+//! Model-based tests of the state machine of releases, lanes and rollouts: exhaustive exploration of small cases,
+//! and random histories that seeds determine.
 
 #[cfg(test)]
 mod exhaustive;
@@ -14,14 +14,14 @@ mod long_form;
 #[path = "model.rs"]
 mod model;
 
-/// The value of an environment variable, such as the seed (`FAIRWAY_TEST_SEED`).
+/// The value of an environment variable, such as `FAIRWAY_TEST_SEED` with the first seed.
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "only tests read the environment; the domain does not")]
 fn env_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Whether the long forms of tests are requested.
+/// Whether the long form of the tests is requested.
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "only tests read the environment; the domain does not")]
 fn is_long() -> bool {

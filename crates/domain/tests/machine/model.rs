@@ -1,8 +1,8 @@
-//! A reference model of releases, lanes and rollouts. Its rules come from the documented behaviour, not from the code
-//! under test, so a difference between the two shows a defect in one of them.
+//! A reference model of releases, lanes and rollouts. Its rules are taken from the documentation and not from the
+//! code under test. Therefore a difference shows a defect in the model or in the code.
 //!
-//! The stores' tests include this file by its path. A library such as the testkit would add its dependencies to the
-//! domain's tests.
+//! The tests of the stores include this file by its path. A shared library such as the testkit would add its
+//! dependencies to the tests of the domain.
 
 #[path = "model/history.rs"]
 mod history;
@@ -17,13 +17,13 @@ pub(crate) use system_under_test::{
     Decision, DecisionInput, ReleaseStatuses, StoredState, check_conformance, check_invariants, decide,
 };
 
-/// Index of a release in its history.
+/// The index of a release in its history.
 pub(crate) type ReleaseIndex = usize;
-/// Index of a lane, from the most restricted to the most general.
+/// The index of a lane, ordered from the most restrictive to the most general.
 pub(crate) type LaneIndex = usize;
 pub(crate) const LANES: [LaneIndex; 3] = [0, 1, 2];
 
-/// A refusal: its code and, for `invalid_transition` only, the current state and the valid next states.
+/// A refusal: its code and, only for `invalid_transition`, the current state and the valid next states.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Refusal {
     pub(crate) code: &'static str,
@@ -41,7 +41,7 @@ impl Refusal {
 pub(crate) struct RolloutRecord {
     pub(crate) plan: Vec<LaneIndex>,
     pub(crate) index: usize,
-    /// 0 in progress, 1 completed, 2 rolled back.
+    /// The status: 0 is in progress, 1 is completed, 2 is rolled back.
     pub(crate) status: u8,
 }
 
@@ -63,18 +63,18 @@ impl RolloutRecord {
 #[derive(Clone, Debug)]
 pub(crate) struct ReleaseRecord {
     pub(crate) state: StateName,
-    /// The target lane; `None` targets all lanes.
+    /// The lane that the release targets; `None` targets all lanes.
     pub(crate) target_lane: Option<LaneIndex>,
     pub(crate) rollout: Option<RolloutRecord>,
     pub(crate) supersedes: Option<ReleaseIndex>,
-    /// Incremented by each binding. A verdict applies to one edition.
+    /// Counts the changes of the bindings. A verdict applies to one edition of the bindings.
     bindings_edition: u32,
     verdicts: Vec<(Verdict, u32)>,
-    /// Revision of the release, incremented by each change.
+    /// The revision of the release, which increments with each change.
     pub(crate) revision: i64,
 }
 
-/// A change of the holder of a lane.
+/// A reassignment of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LaneMove {
     pub(crate) lane: LaneIndex,
@@ -84,18 +84,19 @@ pub(crate) struct LaneMove {
     pub(crate) revision: i64,
 }
 
-/// All releases of one workload in one environment, and the lanes that they hold.
+/// The model of all releases of one workload in one environment, and of the lanes that they hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) releases: Vec<ReleaseRecord>,
     pub(crate) holders: [Option<ReleaseIndex>; 3],
-    /// Oldest first.
+    /// The reassignments of lanes, oldest first.
     pub(crate) lane_moves: Vec<LaneMove>,
-    /// Revision of the deployment, incremented when a holder or a soaking lane changes.
+    /// The revision of the deployment, which increments when a holder or a soaking lane changes.
     pub(crate) deployment_revision: i64,
 }
 
-/// The revisions and states that a decision depends on. A concurrent change of one of them makes the decision stale.
+/// The revisions and states on which a decision depends. The decision is stale if one of them changes before the
+/// commit.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct DecisionBasis {
     release_revision: i64,
@@ -104,7 +105,7 @@ pub(crate) struct DecisionBasis {
 }
 
 impl Model {
-    /// Creates a draft for each target lane, with one binding each.
+    /// Creates a model with one draft for each target lane. Each draft has one binding.
     pub(crate) fn new(targets: &[Option<LaneIndex>]) -> Self {
         let draft = |target: &Option<LaneIndex>| ReleaseRecord {
             state: StateName::Draft,
@@ -113,7 +114,7 @@ impl Model {
             supersedes: None,
             bindings_edition: 0,
             verdicts: Vec::new(),
-            // Creation and one binding.
+            // The first revision is the creation of the draft, the second its binding.
             revision: 2,
         };
         Self {
@@ -127,7 +128,7 @@ impl Model {
     /// Applies an operation.
     ///
     /// # Errors
-    /// The refusal; the model is unchanged.
+    /// Returns the refusal. The model is then unchanged.
     pub(crate) fn apply(&mut self, operation: &Operation) -> Result<(), Refusal> {
         let before = (self.holders, self.soaking_lanes());
         match operation {
@@ -147,7 +148,8 @@ impl Model {
         Ok(())
     }
 
-    /// What a decision of this operation depends on now. A decision is stale once this value differs.
+    /// The current revisions and states on which a decision of this operation depends. The decision is stale once
+    /// they differ.
     pub(crate) fn decision_basis(&self, operation: &Operation) -> DecisionBasis {
         let (release, lanes, returned) = match operation {
             Operation::Bind(release)
@@ -174,7 +176,8 @@ impl Model {
         rolling.filter(|it| it.status == RolloutRecord::IN_PROGRESS).map(|it| it.plan[it.index]).collect()
     }
 
-    /// Former and current holders of the lane, latest last, without releases that were rolled back from it.
+    /// The former and current holders of the lane, latest last, without releases that were rolled back from the
+    /// lane.
     pub(crate) fn former_holders(&self, lane: LaneIndex) -> Vec<ReleaseIndex> {
         let mut former: Vec<ReleaseIndex> = Vec::new();
         for moved in self.lane_moves.iter().filter(|moved| moved.lane == lane) {
@@ -192,7 +195,7 @@ impl Model {
         self.lane_moves.iter().any(|moved| moved.lane == lane && is_rollback(moved))
     }
 
-    /// Whether the current bindings are approved and no later verdict is negative.
+    /// Whether the current bindings are approved and no objection is newer than the approval.
     pub(crate) fn is_approved(&self, release: ReleaseIndex) -> bool {
         let ReleaseRecord { bindings_edition: edition, verdicts, .. } = &self.releases[release];
         let is_current = |(verdict, of): &&(Verdict, u32)| *verdict != Verdict::Approved || of == edition;
@@ -225,7 +228,8 @@ impl Model {
         if record.state == StateName::ReviewReady && verdict == Verdict::ChangesRequested {
             record.state = StateName::Draft;
         }
-        // A verdict on an active release is part of the responses for its lanes.
+        // A verdict on an active release also changes the revision of its deployment, because responses about
+        // lanes include it.
         if record.state == StateName::Active {
             self.deployment_revision += 1;
         }
@@ -315,14 +319,14 @@ impl Model {
         for (lane, to) in rollbacks {
             self.move_lane(lane, Some(to), MoveReason::Rollback);
         }
-        // A rollback stops the rollout at any lane.
+        // A rollback stops the rollout of the release on any lane.
         self.stop_rollout(release);
         self.derive_states(release);
         Ok(())
     }
 
-    /// The lanes that a rollback changes, each with its next holder: the latest former holder that was not rolled back
-    /// from the lane and is not retired.
+    /// The lanes that a rollback changes, each with its next holder. The next holder is the latest former holder
+    /// that was not rolled back from the lane and is not retired.
     fn lane_rollbacks(&self, release: ReleaseIndex, lane: Option<LaneIndex>) -> Vec<(LaneIndex, ReleaseIndex)> {
         let held = LANES.into_iter().filter(|it| lane.is_none_or(|lane| lane == *it));
         let held = held.filter(|it| self.holders[*it] == Some(release));
@@ -347,8 +351,8 @@ impl Model {
         self.lane_moves.push(LaneMove { lane, from, to, reason, revision: self.deployment_revision + 1 });
     }
 
-    /// Derives states from the holders of lanes. A holder is active; an active release that lost all lanes is
-    /// superseded. Losing the current lane of a rollout stops that rollout.
+    /// Derives the states of releases from the lane holders. A holder is active. An active release that lost all
+    /// its lanes is superseded. A rollout that lost its current lane is stopped.
     fn derive_states(&mut self, acting: ReleaseIndex) {
         for number in 0..self.releases.len() {
             let holds = self.holders.contains(&Some(number));

@@ -1,4 +1,4 @@
-//! Transcripts of runs: the steps of the flow, with scripted responses of providers, tools and hooks.
+//! Writes transcripts of runs: the steps of a flow with scripted responses of providers, tools and hooks.
 
 mod transcript;
 
@@ -54,7 +54,8 @@ use std::{
 use transcript::{write_hook_call, write_model_call, write_outcome, write_problem, write_text, write_tool_call};
 use uuid::Uuid;
 
-/// Longer texts appear in the transcript only by their length in bytes.
+/// The maximum length of a text in a transcript, in bytes. For a longer text, the transcript contains only its
+/// length.
 const MAX_TEXT_BYTES: usize = 400;
 
 /// A scripted response of the provider.
@@ -62,12 +63,12 @@ const MAX_TEXT_BYTES: usize = 400;
 #[serde(deny_unknown_fields)]
 struct ScriptedResponse {
     text: Option<String>,
-    /// Requested tool calls: name and arguments as text.
+    /// The requested tool calls, each with its name and its arguments as text.
     #[serde(default)]
     tool_calls: Vec<(String, String)>,
     #[serde(default)]
     vector: Vec<f32>,
-    /// Number of repetitions of the text, for responses that are too long for the file.
+    /// The number of repetitions of the text, for responses that would be too long for the file.
     #[serde(default = "once")]
     times: usize,
     #[serde(default)]
@@ -75,9 +76,9 @@ struct ScriptedResponse {
     #[serde(default)]
     metadata: Map<String, Value>,
     error: Option<String>,
-    /// The provider's `Retry-After`, in seconds.
+    /// The `Retry-After` of the provider, in seconds.
     retry_after: Option<u64>,
-    /// The interruption of the run while it waits for this response.
+    /// The interruption that ends the run while it waits for this response.
     cut: Option<String>,
 }
 
@@ -115,7 +116,7 @@ fn parse_interruption(name: &str) -> Interruption {
     }
 }
 
-/// A fixed time and sequential identifiers.
+/// A clock with a fixed time, and a source of sequential identifiers.
 struct FixedEnv {
     now: Timestamp,
     count: AtomicU64,
@@ -128,14 +129,14 @@ impl FixedEnv {
     }
 }
 
-/// Whether a scenario runs a flow, and not only a policy.
+/// Whether a scenario runs a flow. Otherwise it only evaluates a policy.
 pub(crate) fn has_flow(scenario: &Scenario) -> bool {
     ["flow.yaml", "prompt.json", "model_policy.json", "answers.json"]
         .iter()
         .any(|name| scenario.section(name).is_some())
 }
 
-/// The transcript of each run, from its decision to its end.
+/// Writes the transcript of each run, from the policy decision to the end.
 pub(crate) fn flow_transcript(scenario: &Scenario) -> String {
     let plan = match run_plan(scenario) {
         Ok(plan) => plan,
@@ -151,10 +152,10 @@ pub(crate) fn flow_transcript(scenario: &Scenario) -> String {
     out
 }
 
-/// Builds the run plan from the sections that represent bindings of the release.
+/// Builds the run plan from the sections of the file that represent bindings of the release.
 ///
 /// # Errors
-/// The transcript of all refusals.
+/// Returns the transcript of all refusals.
 fn run_plan(scenario: &Scenario) -> Result<RunPlan, String> {
     let mut refusals = String::new();
     let policy = policy::compile_policy(scenario).map_err(|refusal| refusals.push_str(&refusal));
@@ -204,7 +205,8 @@ fn run_plan(scenario: &Scenario) -> Result<RunPlan, String> {
     })
 }
 
-/// The bound tools. The asset slug derives from the tool's name; a tool of an MCP server carries its server.
+/// The bound tools. The slug of each asset is derived from the name of its tool. A tool of an MCP server contains
+/// the server.
 fn bound_tools(scenario: &Scenario) -> Vec<BoundTool> {
     let contents: Vec<Value> = scenario.json("tools.json").unwrap_or_default();
     let servers: BTreeMap<String, Value> = scenario.json("servers.json").unwrap_or_default();
@@ -240,7 +242,7 @@ fn guardrails(scenario: &Scenario) -> Arc<Guardrails> {
     Arc::new(guardrails)
 }
 
-/// The bound hooks. `rules` of an entry is the policy that the handler refers to.
+/// The bound hooks. The member `rules` of an entry is the policy to which its handler refers.
 fn hooks(scenario: &Scenario) -> Hooks {
     let contents: Vec<Map<String, Value>> = scenario.json("hooks.json").unwrap_or_default();
     let hooks = contents.into_iter().enumerate().map(|(index, mut content)| {
@@ -252,14 +254,15 @@ fn hooks(scenario: &Scenario) -> Hooks {
     Hooks::sorted(hooks.collect())
 }
 
-/// The bound memory. With one, every run belongs to a conversation.
+/// The bound memory. If a scenario binds memory, every run belongs to a conversation.
 fn bound_memory(scenario: &Scenario) -> Option<BoundMemory> {
     let content: Value = scenario.json("memory.json")?;
     let remembering = MemoryConfig::parse(&content).unwrap();
     Some(BoundMemory { asset: Uuid::from_u128(9).into(), slug: "desk-memory".to_owned(), config: remembering })
 }
 
-/// The history of the conversation: questions with their answers, or unavailable without `conversation_history.json`.
+/// The history of the conversation, as questions with answers. It is unavailable without the section
+/// `recalled.json`.
 fn conversation_history(scenario: &Scenario, now: Timestamp) -> History {
     let Some(turns) = scenario.json::<Option<Vec<(String, String)>>>("recalled.json").unwrap_or_default() else {
         return History::Unavailable;
@@ -392,7 +395,7 @@ enum CallOutcome {
     ScriptExhausted,
 }
 
-/// Sends a model request to its routes in order, as the engine does.
+/// Calls the routes of a model request in order, in the same way as the run engine.
 fn call_model(
     question: &ModelRequest,
     answers: &mut impl Iterator<Item = ScriptedResponse>,

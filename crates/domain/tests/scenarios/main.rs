@@ -1,7 +1,8 @@
-//! Golden tests of policies and flows: each scenario's inputs produce a transcript, which is compared line by line.
+//! Golden tests of policies and flows. The inputs of each scenario produce a transcript, which is compared line by
+//! line.
 //!
-//! A scenario is a file in `cases/`: a sentence that describes it, then sections. `FAIRWAY_ACCEPT=1` rewrites the
-//! transcripts; a person reviews the difference.
+//! A scenario is a file in `cases/`. It starts with a sentence that describes the scenario, followed by sections.
+//! `FAIRWAY_ACCEPT=1` rewrites the transcripts, and a person reviews the difference.
 
 #[cfg(test)]
 mod flow;
@@ -17,7 +18,7 @@ mod tests {
 
     const MIN_SCENARIOS: usize = 40;
 
-    /// The actual transcript of a scenario.
+    /// Runs a scenario, and returns its actual transcript.
     fn actual_transcript(scenario: &Scenario) -> String {
         if flow::has_flow(scenario) { flow::flow_transcript(scenario) } else { policy::policy_transcript(scenario) }
     }

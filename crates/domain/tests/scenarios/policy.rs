@@ -1,4 +1,4 @@
-//! Transcripts of policy decisions.
+//! Writes transcripts of policy decisions.
 
 use crate::scenario_file::Scenario;
 use fairway_domain::{
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
-/// `run.json`: one run, or a list of runs.
+/// The content of `run.json`: a single run, or a list of runs.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Runs {
@@ -17,7 +17,7 @@ enum Runs {
     Many(Vec<RunRequest>),
 }
 
-/// The request of a run. Missing fields have the defaults below.
+/// The request of a run. The defaults below apply to members that the file omits.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RunRequest {
@@ -49,7 +49,7 @@ impl Default for RunRequest {
 }
 
 impl RunRequest {
-    /// The kind of the actor: the part of its reference before the colon.
+    /// The kind of the actor, which is the part of the reference before the colon.
     pub(crate) fn actor_kind(&self) -> &str {
         self.actor.split(':').next().unwrap()
     }
@@ -72,7 +72,7 @@ impl RunRequest {
     }
 }
 
-/// The runs of a scenario; one default run without `run.json`.
+/// The runs of a scenario. Without the section `run.json`, the scenario has a single run with default values.
 pub(crate) fn runs(scenario: &Scenario) -> Vec<RunRequest> {
     match scenario.json("run.json") {
         None => vec![RunRequest::default()],
@@ -84,7 +84,7 @@ pub(crate) fn runs(scenario: &Scenario) -> Vec<RunRequest> {
 /// Compiles the policy of a scenario.
 ///
 /// # Errors
-/// The transcript of the problems.
+/// Returns the transcript of the problems.
 pub(crate) fn compile_policy(scenario: &Scenario) -> Result<CompiledPolicy, String> {
     let content: Value = scenario.json("policy.json").unwrap();
     let compiled = CompiledPolicy::compile(&content);
@@ -114,7 +114,7 @@ pub(crate) fn write_decision(label: &str, decision: &PolicyDecision, out: &mut S
     }
 }
 
-/// The decisions of the policy for each run.
+/// Writes the decision of the policy for each run.
 pub(crate) fn policy_transcript(scenario: &Scenario) -> String {
     let policy = match compile_policy(scenario) {
         Ok(policy) => policy,

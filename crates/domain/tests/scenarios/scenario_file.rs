@@ -3,7 +3,8 @@
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
-/// The sections of a scenario file in order. Only the transcript is required; none may repeat.
+/// The sections of a scenario file, in order. Only the section `transcript` is required, and no section may occur
+/// twice.
 const SECTIONS: [&str; 18] = [
     "policy.json",
     "flow.yaml",
@@ -32,7 +33,7 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
-    /// All scenarios, ordered by path.
+    /// Loads all scenarios, ordered by path.
     #[expect(clippy::disallowed_methods, reason = "only tests read files; the domain does not")]
     pub(crate) fn load_all() -> Vec<Self> {
         let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios/cases");
@@ -47,7 +48,7 @@ impl Scenario {
         all
     }
 
-    /// Rejects unknown sections: a misspelled name would otherwise be ignored.
+    /// Refuses unknown sections, because a section with a misspelled name would otherwise be ignored.
     fn check_sections(&self) {
         let names: Vec<usize> = self
             .text
@@ -60,12 +61,12 @@ impl Scenario {
         assert_eq!(names.last(), Some(&(SECTIONS.len() - 1)), "{}: the transcript is missing", self.path.display());
     }
 
-    /// The description before the first section.
+    /// The description, which precedes the first section.
     pub(crate) fn description(&self) -> &str {
         self.text.split("\n-- ").next().unwrap().trim()
     }
 
-    /// The text of a section.
+    /// The text of a section, if the file has it.
     pub(crate) fn section(&self, name: &str) -> Option<&str> {
         let (_, rest) = self.text.split_once(&format!("\n-- {name} --\n"))?;
         let next = rest.match_indices("-- ").find(|(at, _)| {
@@ -75,27 +76,27 @@ impl Scenario {
         Some(next.map_or(rest, |(at, _)| &rest[..at]))
     }
 
-    /// A section parsed as JSON.
+    /// The content of a section, parsed as JSON.
     ///
     /// # Panics
-    /// When the section is not valid JSON of `T`.
+    /// If the section is not JSON that represents a `T`.
     pub(crate) fn json<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         let fail = |error| panic!("{}: {name}: {error}", self.path.display());
         self.section(name).map(|text| serde_json::from_str(text).unwrap_or_else(fail))
     }
 
-    /// The expected transcript.
+    /// The transcript that the file contains.
     pub(crate) fn expected_transcript(&self) -> &str {
         self.section("transcript").unwrap()
     }
 
-    /// A copy of the scenario with another expected transcript.
+    /// A copy of the scenario with this transcript.
     pub(crate) fn with_transcript(&self, transcript: &str) -> Self {
         let (before, _) = self.text.split_once("\n-- transcript --\n").unwrap();
         Self { path: self.path.clone(), text: format!("{before}\n-- transcript --\n{transcript}") }
     }
 
-    /// Writes the actual transcript to the file if it differs from the expected one.
+    /// Writes the actual transcript to the file if it differs from the expected transcript.
     #[expect(clippy::disallowed_methods, reason = "only tests write files; the domain does not")]
     pub(crate) fn accept_transcript(&self, actual: &str) {
         if self.expected_transcript() != actual {
@@ -104,7 +105,7 @@ impl Scenario {
     }
 }
 
-/// The section name in a header line `-- NAME --`.
+/// The name of the section that a header line `-- NAME --` starts.
 fn section_name(line: &str) -> Option<&str> {
     line.strip_prefix("-- ")?.strip_suffix(" --")
 }

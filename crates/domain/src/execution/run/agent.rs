@@ -1,8 +1,8 @@
-//! Agents: a model that calls the offered tools, turn by turn, until it answers or its turns are used up.
+//! Agents: a model calls the offered tools turn by turn, until it gives a final answer or reaches its turn limit.
 //!
-//! Requested calls are untrusted: the release must bind the tool, the step must allow it, and the arguments must
-//! satisfy its schema. A refused call is reported to the model, which can correct it. Guardrails and hooks intercept
-//! each call.
+//! The calls that the model requests are untrusted. The release must bind the tool, the step must allow it, and
+//! the arguments must satisfy the tool's schema. The model receives the error of a refused call and can correct
+//! the call. Guardrails and hooks intercept each call.
 
 use super::{
     Run, RunEffect, StepFailure,
@@ -30,11 +30,11 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::{collections::VecDeque, sync::Arc};
 
-/// The turn limit of an agent step without its own.
+/// The turn limit of an agent step that sets none.
 const DEFAULT_TURNS: u64 = 10;
-/// The maximum number of tool calls per answer.
+/// The maximum number of tool calls per model response.
 const MAX_CALLS_PER_ANSWER: usize = 16;
-/// The code for a result that does not satisfy the tool's schema.
+/// The error code of a tool result that does not satisfy the tool's output schema.
 const RESULT_INVALID: &str = "tool_result_invalid";
 
 /// The state of an agent step.
@@ -45,24 +45,24 @@ pub(super) struct Agent<'a> {
     transcribed: usize,
     tools: Vec<&'a BoundTool>,
     turns_left: u64,
-    /// The requested calls that remain.
+    /// The requested calls that are not executed yet.
     pending_calls: VecDeque<ToolCall>,
     active_call: Option<ActiveCall<'a>>,
 }
 
 /// A call in progress.
 struct ActiveCall<'a> {
-    /// The model's id of the call.
+    /// The identifier that the model gave to the call.
     id: String,
-    /// The tool; `None` when no tool has the name.
+    /// The called tool; `None` when no available tool has the requested name.
     tool: Option<&'a BoundTool>,
     arguments: Value,
     started_at: crate::time::Timestamp,
-    /// The detected drift of the tool, if any.
+    /// The drift of the tool's description from its pin, if the server reported drift.
     drift: Option<Drift>,
 }
 
-/// A tool's pinned and current description.
+/// The pinned and the current description of a tool that drifted.
 struct Drift {
     pinned: ToolPin,
     /// `None` when the tool no longer exists, or its description cannot be pinned.
@@ -70,7 +70,7 @@ struct Drift {
 }
 
 impl<'a> Run<'a> {
-    /// Starts an agent with its first request.
+    /// Starts the agent of a step, and builds its first model request.
     pub(super) fn start_agent(
         &mut self,
         step: &'a Step,
@@ -101,7 +101,7 @@ impl<'a> Run<'a> {
         self.next_agent_request(step, agent)
     }
 
-    /// The agent's next request, if it has a turn left.
+    /// Builds the agent's next model request. Fails when no turns are left.
     fn next_agent_request(&mut self, step: &Step, mut agent: Agent<'a>) -> Result<StepProgress, StepFailure> {
         let Some(left) = agent.turns_left.checked_sub(1) else {
             let message = "the agent reached its turn limit without an answer";
@@ -121,7 +121,7 @@ impl<'a> Run<'a> {
         Ok(reached)
     }
 
-    /// Handles a response to an agent: the final answer, or tool calls.
+    /// Handles the model's response to an agent: a final answer, or tool calls.
     pub(super) fn on_agent_response(
         &mut self,
         walking: ActiveStep<'a>,
@@ -143,7 +143,7 @@ impl<'a> Run<'a> {
             self.record_excess_calls(step, excess);
         }
         if calls.is_empty() {
-            // Text before a tool call is not part of the answer, so only the final text is emitted.
+            // Text beside tool calls is not part of the answer, so only the text of the final response is emitted.
             self.emit_answer(step, was_told, &completion.text);
         }
         let text = match self.validate_answer(step, completion, verdict) {
@@ -161,7 +161,7 @@ impl<'a> Run<'a> {
         self.intercept_value(text, Continuation::PassAnswer(walking))
     }
 
-    /// Whether the agent has pending tool calls.
+    /// Whether the agent has requested tool calls that are not executed yet.
     pub(super) fn agent_has_pending_calls(&self) -> bool {
         self.agent.as_ref().is_some_and(|agent| !agent.pending_calls.is_empty())
     }
@@ -174,7 +174,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Executes the pending calls in order, then sends the agent's next request.
+    /// Executes the pending tool calls in order, then sends the agent's next model request.
     pub(super) fn run_pending_calls(&mut self, walking: ActiveStep<'a>) -> RunEffect {
         let ActiveStep { step, started_at: began } = walking;
         loop {
@@ -212,7 +212,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Checks the arguments of the next call against its tool's schema, if a tool accepts them.
+    /// Checks the arguments of the next call against the schema of its tool, if the call names an available tool.
     fn check_arguments(&mut self, walking: ActiveStep<'a>) -> Result<SchemaResult, RunEffect> {
         let wanted = self.agent.as_ref().and_then(|agent| {
             let wanted = agent.pending_calls.front()?;
@@ -243,7 +243,7 @@ impl<'a> Run<'a> {
         let call_id = format!("{execution}.tool.{}", self.tool_calls);
         under_way.arguments.clone_from(&arguments);
         let (Some(bound), Value::Object(said)) = (under_way.tool, arguments) else { return RunEffect::Ended };
-        // A hook may have made the arguments invalid, so they are checked again.
+        // A hook may have changed the arguments after the first check, so they are checked again.
         let again = Value::Object(said.clone());
         match self.check_schema(walking, Some(bound.tool.arguments_schema()), again, ResumePoint::ToolArguments) {
             Ok(Ok(())) => {}
@@ -283,7 +283,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Resumes with a tool result. A result without a call has no effect.
+    /// Resumes with a tool result. Without a pending tool call, the result has no effect.
     pub fn on_tool(&mut self, moment: Moment, result: ToolResult) -> RunEffect {
         self.moment = moment;
         let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Tool }) = self.pending_step.take()
@@ -316,7 +316,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Validates a result and passes it to guardrails and hooks.
+    /// Checks a tool result against the output schema, and passes it to guardrails and hooks.
     pub(super) fn intercept_tool_result(&mut self, walking: ActiveStep<'a>, given: Value) -> RunEffect {
         match self.check_result(walking, &given, ResumePoint::ToolResult) {
             Ok(Ok(())) => self.intercept_value(given, Continuation::PassToolResult(walking)),
@@ -325,16 +325,17 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Handles a result after guardrails and hooks.
+    /// Handles a tool result that passed guardrails and hooks.
     pub(super) fn accept_tool_result(&mut self, walking: ActiveStep<'a>, given: Value) -> RunEffect {
-        // A hook may have made the result invalid, so it is checked again.
+        // A hook may have changed the result after the first check, so it is checked again.
         match self.check_result(walking, &given, ResumePoint::InterceptedToolResult) {
             Ok(checked) => self.report_tool_result(walking, checked.map(|()| given)),
             Err(turn) => turn,
         }
     }
 
-    /// Checks a result against the active tool's output schema; the error is the code for the model.
+    /// Checks a result against the active tool's output schema. The inner error is the error code that the model
+    /// receives.
     fn check_result(
         &mut self,
         walking: ActiveStep<'a>,
@@ -346,7 +347,7 @@ impl<'a> Run<'a> {
         Ok(verdict.map_err(|rejection| rejection.code(RESULT_INVALID)))
     }
 
-    /// Sends the model the error code of a failed tool call.
+    /// Reports a failed tool call to the model with this error code.
     pub(super) fn fail_tool_call(&mut self, walking: ActiveStep<'a>, code: &'static str) -> RunEffect {
         self.report_tool_result(walking, Err(code))
     }
@@ -358,7 +359,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Handles a failure inside a call: catchable ones are reported to the model, all others end the run.
+    /// Handles a failure during a tool call. The model receives a catchable failure; any other failure ends the
+    /// run.
     pub(super) fn on_tool_failure(&mut self, walking: ActiveStep<'a>, failure: StepFailure) -> RunEffect {
         match failure {
             StepFailure::Failed(_) => self.fail_tool_call(walking, "tool_failed"),
@@ -369,7 +371,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Sends the result of a call to the model, and records it.
+    /// Adds the result of a call to the messages for the model, and records the call.
     fn send_tool_result(&mut self, step: &Step, result: Result<Value, &'static str>) -> Result<(), StepFailure> {
         let Some(call) = self.agent.as_mut().and_then(|agent| agent.active_call.take()) else { return Ok(()) };
         let content = match &result {
@@ -386,13 +388,13 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Records the call at which the run was interrupted.
+    /// Records the tool call that was active when the run was interrupted.
     pub(super) fn record_interrupted_call(&mut self, step: &Step) {
         let Some(call) = self.agent.as_mut().and_then(|agent| agent.active_call.take()) else { return };
         self.record_tool_call(step, &call, &Err("not_waited_for"));
     }
 
-    /// Records that an answer exceeded the limit of calls. The excess calls are dropped from the conversation.
+    /// Records that a model response exceeded the limit of tool calls. The conversation omits the excess calls.
     fn record_excess_calls(&mut self, step: &Step, beyond: usize) {
         let body = Map::from_iter([
             ("step_id".to_owned(), json!(step.id)),
@@ -402,7 +404,7 @@ impl<'a> Run<'a> {
         self.record_evidence("tool_call", "tool-call.json", body);
     }
 
-    /// Records a call and its result: codes and lengths, with the texts as erasable payload.
+    /// Records a call and its result as evidence: codes and lengths, with the texts as an erasable payload.
     fn record_tool_call(&mut self, step: &Step, call: &ActiveCall<'_>, result: &Result<Value, &'static str>) {
         let number = self.tool_calls;
         let latency = call.started_at.duration_until(self.moment.now());
@@ -435,7 +437,8 @@ fn parse_arguments(text: &str) -> Option<Map<String, Value>> {
     if text.trim().is_empty() {
         return Some(Map::new());
     }
-    // The strict reader rejects duplicate names, which checks and tools could interpret differently.
+    // The strict reader rejects duplicate names, because the schema check and the tool could read different
+    // values.
     match crate::json::read(text.as_bytes()) {
         Ok(Value::Object(arguments)) => Some(arguments),
         Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | Err(_) => None,

@@ -20,12 +20,12 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// The embedding account may not receive the query.
+/// The error code of a query whose embedding account may not receive it.
 const NO_ROUTE: &str = "no_compliant_route";
 
 impl<'a> Run<'a> {
-    /// Resumes with the decisions of the bound knowledge bases' contracts, in binding order; `None` when they are
-    /// unavailable.
+    /// Resumes with the decisions of the access contracts of the bound knowledge bases, in binding order; `None`
+    /// when the decisions could not be loaded.
     pub fn on_contract_decisions(&mut self, moment: Moment, decisions: Option<Vec<ContractDecision>>) -> RunEffect {
         self.moment = moment;
         let bound = &self.run_input.plan.knowledge;
@@ -50,7 +50,7 @@ impl<'a> Run<'a> {
         self.fail(RunError::new(ContractDecision::REFUSED_CODE, message))
     }
 
-    /// The knowledge base query of a step.
+    /// Builds the knowledge base query of a step.
     pub(super) fn start_retrieval(
         &mut self,
         step: &Step,
@@ -60,7 +60,7 @@ impl<'a> Run<'a> {
         self.build_query(inputs).map(|lookup| StepProgress::NeedsDocuments(Box::new(lookup)))
     }
 
-    /// Builds a query from `query`, `knowledge_base` and `top_k`.
+    /// Builds a query from the inputs `query`, `knowledge_base` and `top_k`.
     pub(super) fn build_query(&self, inputs: &Map<String, Value>) -> Result<RetrievalQuery, StepFailure> {
         let bound = &self.run_input.plan.knowledge;
         let named = inputs.get("knowledge_base").and_then(Value::as_str);
@@ -84,7 +84,7 @@ impl<'a> Run<'a> {
         Ok(RetrievalQuery { knowledge_index: knowledge, query, top_k })
     }
 
-    /// The value of a step whose documents were retrieved.
+    /// Records the retrieval of a step, and returns the documents as the value of the step.
     pub(super) fn accept_documents(
         &mut self,
         step: &Step,
@@ -158,7 +158,7 @@ impl<'a> Run<'a> {
         self.record_evidence("route_refused", "route-refused.json", body);
     }
 
-    /// Lists the steps with capped searches in the metadata of the answer.
+    /// Adds the steps with capped searches to the metadata of the answer.
     pub(super) fn add_capped_search_metadata(&mut self) {
         for step in std::mem::take(&mut self.capped_steps) {
             let metadata = self.metadata.entry(step).or_insert_with(|| Value::Object(Map::new()));
@@ -201,7 +201,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The evidence of a query embedding: numbers and names only. An embedding has exactly one attempt.
+/// The evidence of a query embedding: only numbers and names. An embedding has exactly one attempt.
 fn embedding_evidence(embedded: &QueryEmbedding) -> Value {
     let latency_us = as_micros(embedded.latency);
     json!({
@@ -214,19 +214,19 @@ fn embedding_evidence(embedded: &QueryEmbedding) -> Value {
     })
 }
 
-/// A chunk, as steps see it.
+/// A retrieved chunk in the form that steps read.
 fn document_value(chunk: &RetrievedChunk) -> Value {
     json!({ "document_id": chunk.document_id.to_string(), "title": chunk.title, "index": chunk.index, "text": chunk.text,
         "score": chunk.score })
 }
 
-/// The parts of documents that guardrails evaluate: titles and texts, without identifiers.
+/// The parts of documents that guardrails evaluate: titles and texts, but no identifiers.
 pub(super) fn guardrail_texts(documents: &Value) -> Value {
     let texts = documents.as_array().into_iter().flatten();
     Value::Array(texts.map(|one| json!({ "title": one.get("title"), "text": one.get("text") })).collect())
 }
 
-/// Replaces the texts of the documents.
+/// Replaces the titles and texts of the documents by those that guardrails changed.
 pub(super) fn with_texts(mut documents: Value, texts: Value) -> Value {
     let (Value::Array(list), Value::Array(texts)) = (&mut documents, texts) else { return documents };
     for (document, text) in list.iter_mut().zip(texts) {
@@ -237,8 +237,8 @@ pub(super) fn with_texts(mut documents: Value, texts: Value) -> Value {
     documents
 }
 
-/// Documents as a model message; `None` for an empty or malformed list, because a heading without documents would
-/// request citations of nothing.
+/// Formats documents as a model message. Returns `None` for an empty or malformed list, because a heading without
+/// documents would ask the model for citations that it cannot make.
 pub(super) fn documents_message(documents: &Value) -> Option<String> {
     let documents = documents.as_array().filter(|documents| !documents.is_empty())?;
     let mut message = "Documents to answer from. Cite a document by its name in brackets, as in [name].".to_owned();

@@ -28,13 +28,13 @@ use std::collections::BTreeSet;
 /// The inputs of a run.
 #[derive(Clone, Copy)]
 pub struct RunInput<'a> {
-    /// The run.
+    /// The identifier of the run.
     pub execution_id: ExecutionId,
-    /// The run plan.
+    /// The compiled contents of the release that serves the run.
     pub plan: &'a RunPlan,
     /// The attributes that policies read.
     pub policy_attributes: &'a PolicyAttributes,
-    /// The inputs as submitted. Steps read the version that guardrails and hooks may have changed.
+    /// The inputs as submitted. Steps read the run's own copy, which guardrails and hooks may have changed.
     pub inputs: &'a Map<String, Value>,
     /// The inputs in stored form.
     pub stored_inputs: &'a Payload,
@@ -42,11 +42,12 @@ pub struct RunInput<'a> {
     pub input_digest: [u8; 32],
 }
 
-/// The effect that a run requests from its driver. The driver returns the result to the run.
+/// The effect that a run requests from its driver. The driver passes the result back to the run.
 #[derive(Debug)]
 #[must_use]
 pub enum RunEffect {
-    /// Evaluates the access contracts of the bound knowledge bases, in binding order; requested first.
+    /// Evaluates the access contracts of the bound knowledge bases, in binding order. A run requests this effect
+    /// first.
     CheckContracts,
     /// Loads the conversation history.
     LoadHistory,
@@ -54,17 +55,17 @@ pub enum RunEffect {
     CallModel(Box<ModelRequest>),
     /// Retrieves documents from a knowledge base.
     RetrieveDocuments(Box<RetrievalQuery>),
-    /// Calls a tool; the driver returns its result.
+    /// Calls a tool.
     CallTool(Box<ToolRequest>),
-    /// Evaluates guardrails, which can take long.
+    /// Evaluates guardrails. The evaluation can take long, so the driver moves it to another thread.
     CheckGuardrails(Box<GuardrailCheck>),
-    /// Checks a value against a schema, which takes long.
+    /// Checks a value against a JSON Schema. The check can take long, so the driver moves it to another thread.
     CheckSchema(Box<SchemaCheck>),
     /// Calls a hook.
     CallHook(Box<HttpCall>),
     /// Reserves memory for large values ([`Run::on_reservation`](super::Run::on_reservation)).
     Reserve,
-    /// Requests nothing, because the run has ended.
+    /// No effect, because the run has ended.
     Ended,
 }
 
@@ -73,32 +74,32 @@ pub enum RunEffect {
 pub struct RunOutcome {
     /// The status. A run that awaits review has succeeded so far.
     pub status: Status,
-    /// The outcome.
+    /// The outcome of the run.
     pub outcome: ExecutionOutcome,
     /// The error, if there is no answer.
     pub error: Option<RunError>,
-    /// The answer, and the providers' metadata by step.
+    /// The answer, and the metadata of the providers by step.
     pub output: Option<(Value, Map<String, Value>)>,
     /// The step records, in order.
     pub steps: Vec<StepRecord>,
-    /// Policy decisions taken during the run.
+    /// The policy decisions made during the run.
     pub decisions: Vec<RecordedDecision>,
-    /// Evidence artifacts.
+    /// The evidence artifacts.
     pub artifacts: Vec<EvidenceArtifact>,
-    /// The lineage of its steps.
+    /// The lineage of the steps.
     pub lineage: Vec<LineageItem>,
-    /// Fulfilled obligations and their times.
+    /// The fulfilled obligations and the times of their fulfilment.
     pub fulfilled: Vec<(Obligation, Timestamp)>,
     /// The strictest decision of the run.
     pub decision: PolicyDecision,
-    /// The conversation turn that the run offers to its memory.
+    /// The conversation turn to store in the memory.
     pub offered_turn: Option<WritebackTurn>,
 }
 
-/// A finished run with its open obligations.
+/// A run whose steps have ended and whose obligations are not fulfilled yet.
 #[derive(Clone, Debug)]
 pub struct FinishedRun {
-    /// Events that the driver has not taken yet.
+    /// The events that the driver has not received yet.
     pub events: Vec<RunEvent>,
     pub(in crate::execution) execution_id: ExecutionId,
     pub(in crate::execution) value_bytes: usize,
@@ -126,11 +127,11 @@ pub(super) struct PendingStep<'a> {
     pub(super) awaited: AwaitedResponse,
 }
 
-/// The awaited response.
+/// The response for which a step waits.
 pub(super) enum AwaitedResponse {
     Model(Box<PendingRequest>),
     Documents(Box<RetrievalQuery>),
-    /// A tool result.
+    /// The result of a tool call.
     Tool,
     /// The result of a schema check.
     SchemaCheck(Box<ResumePoint>),

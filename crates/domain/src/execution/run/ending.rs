@@ -1,4 +1,4 @@
-//! The end of a run: at its last step, or at an interruption.
+//! The end of a run: after its last step, or at an interruption.
 
 use super::{
     FinishedRun, Interruption, MAX_VALUE_BYTES, Run, RunOutcome,
@@ -14,14 +14,15 @@ use crate::{
 };
 
 impl Run<'_> {
-    /// Ends the run at its current point, and fulfils its obligations.
+    /// Ends the run in its current state, and fulfils its obligations.
     #[must_use]
     pub fn finish(self, moment: Moment, cut: Option<Interruption>, redactor: &Redactor) -> RunOutcome {
         let (finished, moment) = self.close(moment, cut);
         finished.fulfil(moment, redactor)
     }
 
-    /// Ends the run at its current point. The obligations remain to be fulfilled, which can be slow for a long answer.
+    /// Ends the run in its current state. The caller fulfils the obligations later, because that can be slow for a
+    /// long answer.
     #[must_use]
     pub fn end_before_obligations(self, moment: Moment, cut: Option<Interruption>) -> FinishedRun {
         self.close(moment, cut).0
@@ -49,7 +50,7 @@ impl Run<'_> {
         (finished, self.moment)
     }
 
-    /// Records the step at which the run was interrupted; its response is no longer awaited.
+    /// Records the step that was waiting or executing when the run was interrupted.
     fn record_interrupted_step(&mut self, code: &str) {
         let (step, began) = match self.pending_step.take() {
             Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Model(asked) }) => {

@@ -1,4 +1,4 @@
-//! Step failures, and which of them a flow can catch.
+//! Step failures, and whether a flow can catch them.
 
 use crate::{
     execution::RunError,
@@ -15,9 +15,10 @@ pub(super) enum StepFailure {
     Denied,
     /// A refusal by an access contract, which cannot be caught.
     RefusedByContract,
-    /// A refusal by a guardrail or a hook. A step must not undo it, so it cannot be caught.
+    /// A refusal by a guardrail or a hook, which cannot be caught, because a step must not undo it.
     Blocked(RunError),
-    /// The run's value budget is exhausted. A handler step would have no memory either, so it cannot be caught.
+    /// The value budget of the run is exhausted. This failure cannot be caught, because the handler step would
+    /// have no memory either.
     ValueTooLarge,
 }
 
@@ -39,7 +40,7 @@ impl From<ResolveError> for StepFailure {
 }
 
 impl RunError {
-    /// The error of an exhausted value budget.
+    /// The error of a run whose value budget is exhausted.
     pub(super) fn value_too_large() -> Self {
         Self::new("value_too_large", "the values of the run exceed its memory limit")
     }

@@ -1,7 +1,8 @@
-//! Interceptors of a run: guardrails evaluate values and hooks are called before the run continues.
+//! Interceptors of a run: guardrails evaluate a value and hooks process it before the run continues with it.
 //!
-//! Guardrails run first, so that hooks never see what they mask; they run again on each value that a hook modifies. A
-//! blocked value ends the run; no step can catch it.
+//! Guardrails run before hooks, so that hooks never receive the texts that guardrails mask. Guardrails run again
+//! on each value that a hook modifies. A blocked value fails its step or the run, and no other step can catch that
+//! failure.
 
 mod evidence;
 
@@ -29,19 +30,19 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, mem};
 
-/// An intercepted value.
+/// A value that guardrails and hooks are processing.
 pub(super) struct Interception<'a> {
     /// The subject of the event: a step, a tool, or the workload for the whole run.
     subject: String,
     value: Value,
     continuation: Continuation<'a>,
     guardrail_state: GuardrailState,
-    /// The index of the next hook.
+    /// The index from which the search for the next hook starts.
     next_hook: usize,
     /// The hook whose response is pending.
     pending_hook: Option<&'a Hook>,
     is_changed: bool,
-    /// Whether a person must approve the value first.
+    /// Whether a person must approve the value before the run uses it.
     needs_approval: bool,
 }
 
@@ -59,13 +60,13 @@ pub(super) struct ActiveStep<'a> {
     pub(super) started_at: Timestamp,
 }
 
-/// The continuation after interception.
+/// The action with which the run continues after interception.
 pub(super) enum Continuation<'a> {
     /// Start the run with its inputs.
     Start,
-    /// Query documents.
+    /// Query a knowledge base.
     Retrieve(ActiveStep<'a>, Box<RetrievalQuery>),
-    /// Pass the documents, as retrieved, to a step.
+    /// Pass the retrieved documents to a step.
     PassDocuments(ActiveStep<'a>, Value),
     /// Call a model.
     CallModel(ActiveStep<'a>, Box<ModelRequest>, Box<PendingRequest>),
@@ -119,7 +120,7 @@ impl Continuation<'_> {
         }
     }
 
-    /// Whether the continuation accepts the modified value.
+    /// Whether a modified value has the type that the continuation needs; errors and documents cannot be modified.
     fn accepts(&self, modified: &Value) -> bool {
         match self {
             Self::Start | Self::CallTool(_) => modified.is_object(),
@@ -132,15 +133,15 @@ impl Continuation<'_> {
 }
 
 impl<'a> Run<'a> {
-    /// Continues after all interceptors pass.
+    /// Intercepts the value of the continuation, and continues after all guardrails and hooks pass.
     pub(super) fn intercept(&mut self, then: Continuation<'a>) -> RunEffect {
         self.intercept_value(Value::Null, then)
     }
 
-    /// The same with an explicit value.
+    /// Intercepts an explicit value, for a continuation that does not contain its value.
     pub(super) fn intercept_value(&mut self, value: Value, then: Continuation<'a>) -> RunEffect {
         let plan = self.run_input.plan;
-        // Most releases bind no interceptors, so the subject is computed only when needed.
+        // Most releases bind no interceptors, so the subject is only computed if the release binds some.
         let is_free = plan.guardrails.is_empty() && plan.hooks.is_empty();
         let subject = if is_free { String::new() } else { self.event_subject(&then) };
         let has_guardrails = then.stage().is_some_and(|stage| plan.guardrails.inspects(stage));
@@ -164,7 +165,7 @@ impl<'a> Run<'a> {
         self.run_interceptors(passage)
     }
 
-    /// The intercepted value, if the continuation derives it.
+    /// The value to intercept, if the continuation contains it.
     fn interceptable_value(&self, then: &Continuation<'_>) -> Option<Value> {
         match then {
             Continuation::Start => Some(Value::Object(Map::clone(&self.inputs))),
@@ -194,7 +195,7 @@ impl<'a> Run<'a> {
         step.unwrap_or_else(|| self.run_input.policy_attributes.workload_slug.clone())
     }
 
-    /// Runs guardrails and hooks until one needs an effect, one blocks the value, or all pass.
+    /// Runs guardrails and hooks until one requests an effect or blocks the value, or until all pass.
     fn run_interceptors(&mut self, mut passage: Interception<'a>) -> RunEffect {
         let plan = self.run_input.plan;
         loop {
@@ -238,8 +239,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Resumes with the result of a guardrail check; `None` when the check did not finish. A result without a check has
-    /// no effect.
+    /// Resumes with the result of a guardrail check; `None` when the check did not finish. Without a pending
+    /// check, the result has no effect.
     pub fn on_guardrail(&mut self, moment: Moment, looked: Option<GuardrailResult>) -> RunEffect {
         self.moment = moment;
         let Some(mut passage) = self.interception.take() else { return RunEffect::Ended };
@@ -271,7 +272,7 @@ impl<'a> Run<'a> {
         self.run_interceptors(passage)
     }
 
-    /// Resumes with the response of a hook. A response without a request has no effect.
+    /// Resumes with the response of a hook. Without a pending hook call, the response has no effect.
     pub fn on_hook(&mut self, moment: Moment, answer: Result<HookResponse, HookError>) -> RunEffect {
         self.moment = moment;
         let Some(mut passage) = self.interception.take() else { return RunEffect::Ended };
@@ -325,8 +326,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Requires human approval. A tool call cannot wait for a person, so it is refused; other values require a review
-    /// of the answer.
+    /// Requires human approval. A tool call cannot wait for a person, so the run refuses the call. For any other
+    /// value, the run requires a human review of its answer.
     fn require_approval(&mut self, passage: &mut Interception<'a>) {
         match passage.continuation {
             Continuation::CallTool(_) => passage.needs_approval = true,
@@ -347,7 +348,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends the run at a blocked value.
+    /// Handles a blocked value: its step fails, or the run ends.
     fn block(&mut self, passage: Interception<'a>, stopped: StepFailure) -> RunEffect {
         match passage.continuation {
             Continuation::Retrieve(ActiveStep { step, started_at: began }, _)
@@ -358,7 +359,7 @@ impl<'a> Run<'a> {
             | Continuation::PassToolResult(ActiveStep { step, started_at: began }) => {
                 self.end_step_and_continue(step, began, Err(stopped))
             }
-            // A failed run stays failed, even if an interceptor blocks its error.
+            // A failed run stays failed even if an interceptor blocks its error.
             Continuation::Fail(error) => self.set_failed(error),
             Continuation::Start | Continuation::Return => match stopped {
                 StepFailure::Blocked(error) | StepFailure::Failed(error) => self.fail(error),
@@ -418,7 +419,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Evaluates a policy for an event. Its variables are those of the run's policy, with the event as `inputs.event`.
+    /// Evaluates a policy for an event. The policy reads the variables of the run's policy, and the event as
+    /// `inputs.event`.
     fn evaluate_event_policy(&self, policy: &CompiledPolicy, passage: &Interception<'a>) -> PolicyDecision {
         let name = passage.continuation.event().map(Event::as_str);
         let event = json!({ "name": name, "subject": passage.subject, "value": passage.value });
@@ -457,7 +459,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes the step of a value that was being intercepted when the run was interrupted.
+    /// Takes the step whose value was being intercepted when the run was interrupted.
     pub(super) fn take_intercepted_step(&mut self) -> Option<(&'a Step, Timestamp)> {
         match self.interception.take()?.continuation {
             Continuation::Retrieve(ActiveStep { step, started_at: began }, _)

@@ -5,18 +5,18 @@ use crate::execution::{ExecutionOutcome, Status};
 /// The reason a run is interrupted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Interruption {
-    /// Its deadline passed.
+    /// The deadline of the run passed.
     DeadlineExceeded,
-    /// Another process took its lease.
+    /// Another process acquired the run's lease.
     LeaseLost,
-    /// Its workload was suspended or retired.
+    /// The workload was suspended or retired.
     WorkloadStopped,
-    /// An actor cancelled it.
+    /// An actor cancelled the run.
     Cancelled,
 }
 
 impl Interruption {
-    /// The resulting status, outcome, error code and message.
+    /// The status, outcome, error code and message with which an interrupted run ends.
     #[must_use]
     pub const fn ending(self) -> (Status, ExecutionOutcome, &'static str, &'static str) {
         match self {

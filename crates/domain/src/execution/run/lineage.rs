@@ -15,7 +15,7 @@ use crate::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The reference of the item that marks a truncated lineage.
+/// The reference of the item that marks a lineage as truncated.
 const TRUNCATED_REFERENCE: &str = "lineage_truncated";
 
 /// An item that a step reads.
@@ -29,7 +29,7 @@ struct LineageInput {
 }
 
 impl LineageInput {
-    /// A version. It was approved with its release and is therefore trusted.
+    /// A version of an asset. The version was approved with the release, and is therefore trusted.
     fn version(origin: Origin, source: &SourceVersion, reference: String) -> Self {
         Self {
             origin,
@@ -41,7 +41,7 @@ impl LineageInput {
         }
     }
 
-    /// The marker for all items beyond the maximum.
+    /// The item that replaces all items beyond the maximum number.
     fn truncated() -> Self {
         Self {
             origin: Origin::System,
@@ -55,7 +55,7 @@ impl LineageInput {
 }
 
 impl Run<'_> {
-    /// Records the inputs of a step that decides.
+    /// Records the inputs of a step that evaluates a policy.
     pub(super) fn record_inputs(&mut self, step: &Step) {
         let mut read = vec![self.run_inputs()];
         read.extend(self.referenced_outputs(step));
@@ -63,8 +63,8 @@ impl Run<'_> {
     }
 
     /// Records the inputs of a model call: the prompt with its includes, the step's own template text, the run's
-    /// inputs, and referenced step outputs. The run's inputs serve as prompt arguments and conversation where the step
-    /// names no others.
+    /// inputs, and referenced step outputs. The run's inputs are always recorded, because they are the default for
+    /// prompt arguments and messages.
     pub(super) fn record_model_inputs(&mut self, step: &Step) {
         let plan = self.run_input.plan;
         let template = step.inputs.get("prompt");
@@ -87,7 +87,7 @@ impl Run<'_> {
         self.record_lineage(ActionClass::Generate, read);
     }
 
-    /// Records the chunks that a step retrieved. They are untrusted.
+    /// Records the chunks that a step retrieved; retrieved documents are untrusted.
     pub(super) fn record_documents(&mut self, knowledge_base: &str, chunks: &[RetrievedChunk]) {
         let read = |chunk: &RetrievedChunk| LineageInput {
             origin: Origin::KnowledgeBase,
@@ -100,7 +100,7 @@ impl Run<'_> {
         self.record_lineage(ActionClass::Read, chunks.iter().map(read).collect());
     }
 
-    /// Records the earlier turns of a conversation. Each holds a person's message and a model's answer.
+    /// Records the earlier turns of a conversation. Each turn contains a person's message and a model's answer.
     pub(super) fn record_history(&mut self, memory: &str, turns: &[StoredTurn]) {
         let read = |turn: &StoredTurn| LineageInput {
             origin: Origin::Memory,
@@ -113,7 +113,7 @@ impl Run<'_> {
         self.record_lineage(ActionClass::Read, turns.iter().map(read).collect());
     }
 
-    /// Records a tool result. Tool servers are untrusted.
+    /// Records a tool result; the results of tools are untrusted.
     pub(super) fn record_tool_result(&mut self, reference: &str, given: &Value) {
         let body = given.to_string();
         let size_bytes = as_u64(body.len());
@@ -140,7 +140,7 @@ impl Run<'_> {
         }
     }
 
-    /// Records the parts of an answer other than model output, which is the answer itself.
+    /// Records the step outputs and texts from which the output template of the run builds the answer.
     pub(super) fn record_return(&mut self, output: &Template) {
         let references = output.references();
         let reads_inputs = references.iter().any(|reference| matches!(reference, Reference::Trigger { .. }));
@@ -151,7 +151,8 @@ impl Run<'_> {
         self.record_lineage(ActionClass::Write, read);
     }
 
-    /// The reason a step's output is untrusted. A mapped output is as untrusted as the worst value that it refers to.
+    /// The reason why a step's output is untrusted. A mapped output is as untrusted as the least trusted value to
+    /// which it refers.
     pub(super) fn untrusted_reason(&self, step: &Step) -> Option<UntrustedReason> {
         let own = match step.kind {
             StepKind::LlmCall { .. } | StepKind::Agent { .. } | StepKind::Embedding { .. } => {
@@ -170,7 +171,7 @@ impl Run<'_> {
         template.references().into_iter().filter_map(of).max()
     }
 
-    /// The referenced outputs of earlier steps, without duplicates.
+    /// The outputs of earlier steps to which a step refers, without duplicates.
     fn referenced_outputs(&self, step: &Step) -> Vec<LineageInput> {
         let step_ids: BTreeSet<&str> =
             step.inputs.values().flat_map(|template| template.references()).filter_map(referenced_step).collect();

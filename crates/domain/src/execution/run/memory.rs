@@ -22,16 +22,16 @@ use crate::{
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-/// The conversation history for a run.
+/// The conversation history that the driver loaded for a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum History {
-    /// The history, with the decision of each bound knowledge base's contract in binding order. If a contract forbids
-    /// replay, the history has no turns.
+    /// The history, with the decisions of the access contracts of the bound knowledge bases, in binding order. If
+    /// a contract forbids replay, the history contains no turns.
     Loaded(Vec<ContractDecision>, RecalledTurns),
-    /// The history for a run that resumes from stored answers. The previous worker read the history before it knew of
-    /// later erasures. After a recent erasure the run therefore stores no turn.
+    /// The history of a run that resumes from stored answers. The previous worker may have used turns that were
+    /// erased since. Therefore the run stores no turn if its conversation was erased recently.
     Reloaded(Vec<ContractDecision>, RecalledTurns),
-    /// The history is unavailable. The run continues without it, and stores no turn.
+    /// The history could not be loaded. The run continues without history, and stores no turn.
     Unavailable,
 }
 
@@ -41,13 +41,13 @@ pub(super) enum ConversationState {
     /// The run has no conversation, or no memory.
     #[default]
     Inactive,
-    /// The run needs its history.
+    /// The run needs its history, which the driver has not loaded yet.
     Requested,
     /// The history is loaded.
     Loaded {
         /// The earlier messages, in order.
         messages: Vec<Message>,
-        /// The write condition of the run's turn.
+        /// The condition under which the run may store its turn.
         write_condition: WriteCondition,
     },
 }
@@ -55,7 +55,7 @@ pub(super) enum ConversationState {
 /// Whether a run may store its turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WriteCondition {
-    /// It may, if this is still the latest erasure of its conversation.
+    /// The run may store its turn if no erasure of the conversation follows this latest erasure.
     IfLastErasure(Option<Uuid>),
     /// The run must not store its turn, because it resumed from answers that may contain erased content.
     Never,
@@ -80,7 +80,7 @@ impl<'a> Run<'a> {
         self
     }
 
-    /// Resumes with the conversation history. A history without a request has no effect.
+    /// Resumes with the conversation history. Without a pending request for history, it has no effect.
     pub fn on_history(&mut self, moment: Moment, recollection: History) -> RunEffect {
         self.moment = moment;
         let (ConversationState::Requested, Some(memory)) = (&self.conversation_state, &self.run_input.plan.memory)
@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
         self.load_history_or_start()
     }
 
-    /// Takes over the earlier turns, and adds their evidence.
+    /// Adds the earlier turns to the run's messages, and their evidence to the body.
     fn load_history(
         &mut self,
         body: &mut Map<String, Value>,
@@ -136,8 +136,8 @@ impl<'a> Run<'a> {
         ConversationState::Loaded { messages: earlier, write_condition: writing }
     }
 
-    /// The turn to store if the run succeeds, with the message as guardrails and hooks left it. The answer is set after
-    /// all obligations are fulfilled.
+    /// The turn to store if the run succeeds. It contains the message after all changes by guardrails and hooks.
+    /// The answer is added after all obligations are fulfilled.
     pub(super) fn offered_turn(&self) -> Option<WritebackTurn> {
         let (ConversationState::Loaded { write_condition: writing, .. }, Some(memory)) =
             (&self.conversation_state, &self.run_input.plan.memory)
@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
 }
 
 impl RunOutcome {
-    /// Sets the answer of the offered turn. A run that fails or awaits review stores no turn.
+    /// Adds the answer to the offered turn. The turn of a run that failed or awaits review is not stored.
     pub(super) fn set_turn_answer(&mut self) {
         let answer = self.output.as_ref().filter(|_| self.status == Status::Completed).map(|(output, _)| output);
         let Some((answer, turn)) = answer.zip(self.offered_turn.as_mut()) else {
@@ -170,8 +170,8 @@ impl RunOutcome {
         };
     }
 
-    /// Evaluates whether to store the turn, by the current decisions of the bound knowledge bases' contracts in binding
-    /// order; `None` when they are unavailable. The result is recorded as evidence.
+    /// Decides whether to store the turn, and records the result as evidence. The decisions are the current
+    /// decisions of the bound knowledge bases' contracts, in binding order; `None` when they could not be loaded.
     #[must_use]
     pub fn evaluate_turn(
         &mut self,
@@ -216,20 +216,22 @@ impl RunOutcome {
     }
 }
 
-/// The result for an offered turn.
+/// The decision about the offered turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TurnDecision {
-    /// The turn is offered. The store skips it if its conversation is erased or a contract ends before the commit.
+    /// The turn is offered to the store. The store discards the turn if the conversation is erased or a contract
+    /// is revoked before the commit.
     Offered,
-    /// A contract forbids it.
+    /// An access contract forbids storing the turn.
     Refused,
-    /// The contract decisions are unavailable.
+    /// The decisions of the access contracts could not be loaded.
     Unavailable,
-    /// It contains personal data.
+    /// The turn contains personal data.
     PersonalData,
-    /// It exceeds the maximum size.
+    /// The turn exceeds the maximum size.
     TooLong,
-    /// It contains a NUL character, which PostgreSQL text columns reject; the finish commit would fail.
+    /// The turn contains a NUL character. PostgreSQL text columns reject NUL, so the commit of the run's end would
+    /// fail.
     Unstorable,
 }
 
@@ -246,8 +248,8 @@ impl TurnDecision {
     }
 }
 
-/// Masks personal data, and decides whether the turn is offered. The size check comes first, to avoid scanning
-/// oversized text.
+/// Masks personal data in the turn, and decides whether to offer it. The size is checked first, so that oversized
+/// text is not scanned.
 fn decide_turn(turn: &mut WritebackTurn, allowed: bool, redactor: &Redactor) -> TurnDecision {
     if !allowed {
         return TurnDecision::Refused;
@@ -268,11 +270,11 @@ fn decide_turn(turn: &mut WritebackTurn, allowed: bool, redactor: &Redactor) -> 
         return TurnDecision::PersonalData;
     }
     (turn.question, turn.response) = (message.text, answer.text);
-    // A mask can be longer than the text that it replaces.
+    // A mask can be longer than the text that it replaces, so the size is checked again.
     if turn.bytes() > MAX_TURN_BYTES { TurnDecision::TooLong } else { TurnDecision::Offered }
 }
 
-/// Masks personal data in a text. JSON is masked as a value, because a key can identify personal data.
+/// Masks personal data in a text. A JSON text is masked as a value, because its keys can identify personal data.
 fn mask(text: &str, redactor: &Redactor) -> Redaction {
     match crate::json::read(text.as_bytes()) {
         Ok(mut value @ (Value::Object(_) | Value::Array(_))) => {
@@ -283,7 +285,7 @@ fn mask(text: &str, redactor: &Redactor) -> Redaction {
     }
 }
 
-/// Whether every bound knowledge base has a decision, and all allow it.
+/// Whether there is a decision for every bound knowledge base, and all decisions allow the access.
 #[must_use]
 pub fn all_allow(knowledge: &[BoundKnowledgeBase], decisions: &[ContractDecision]) -> bool {
     knowledge.len() == decisions.len() && decisions.iter().all(ContractDecision::is_allowed)

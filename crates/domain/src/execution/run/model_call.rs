@@ -22,19 +22,19 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
 
-/// The inputs that form the conversation and are not prompt arguments.
+/// The step inputs that form the conversation; all other inputs are prompt arguments.
 const CONVERSATION_INPUTS: [&str; 3] = ["prompt", "message", "messages"];
 
-/// The state of a request until its response arrives.
+/// A model request that awaits its response, with the data to record with the response.
 pub(super) struct PendingRequest {
     routes: Vec<RouteTarget>,
     sent_at: Timestamp,
-    /// The transcript entry, if a transcript is required.
+    /// The transcript entry of the request, if the run records a transcript.
     transcript_entry: Option<Map<String, Value>>,
 }
 
 impl PendingRequest {
-    /// Replaces the recorded messages with those that a hook returned.
+    /// Replaces the messages in the transcript entry by the messages that a hook returned.
     pub(super) fn replace_messages(&mut self, words: &Value) {
         if let (Some(said), Some(words)) = (&mut self.transcript_entry, words.as_object()) {
             said.extend(words.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -43,7 +43,7 @@ impl PendingRequest {
 }
 
 impl<'a> Run<'a> {
-    /// The model request of a step.
+    /// Builds the completion request of a step.
     pub(super) fn completion_request(
         &mut self,
         step: &'a Step,
@@ -53,7 +53,7 @@ impl<'a> Run<'a> {
         self.build_request(step, system_prompt, messages, Vec::new(), 0)
     }
 
-    /// The system prompt and the messages of a step.
+    /// Builds the system prompt and the messages of a step.
     pub(super) fn prepare_messages(
         &mut self,
         step: &'a Step,
@@ -62,11 +62,11 @@ impl<'a> Run<'a> {
         if self.run_input.plan.model_policy.is_none() {
             return Err(StepFailure::failed("model_policy_missing", "the release binds no model policy"));
         }
-        // Lineage is recorded first: a prompt that fails to render was still read.
+        // Lineage is recorded before rendering, because a prompt that fails to render was still read.
         self.record_model_inputs(step);
         let system_prompt = self.render_prompt(step, inputs)?;
         let mut messages = self.input_messages(inputs)?;
-        // Untrusted documents go into user messages, never into the instructions.
+        // Untrusted documents become user messages and never part of the system prompt.
         if let Some(documents) = inputs.get("documents").and_then(documents_message) {
             messages.insert(0, Message::text(MessageRole::User, documents));
         }
@@ -74,7 +74,8 @@ impl<'a> Run<'a> {
         Ok((system_prompt, messages))
     }
 
-    /// Builds a request with these messages and tools. The transcript already holds the first `transcribed` messages.
+    /// Builds a request with these messages and tools. The transcript already contains the first `transcribed`
+    /// messages.
     pub(super) fn build_request(
         &mut self,
         step: &Step,
@@ -93,7 +94,8 @@ impl<'a> Run<'a> {
         } else {
             None
         };
-        // Text before a tool call is not part of the answer, and only the end shows which text was.
+        // The output streams only without tools: text beside tool calls is not part of the answer, and calls
+        // arrive at the end.
         let is_shown = self.streams_answers && policy.supports_streaming && tools.is_empty();
         let conversation = Arc::new(Conversation {
             system_prompt,
@@ -107,7 +109,8 @@ impl<'a> Run<'a> {
         Ok(StepProgress::NeedsModel(Box::new(question), Box::new(asked)))
     }
 
-    /// The embedding request of a step. Its text reaches no conversation, so the transcript omits it.
+    /// Builds the embedding request of a step. The transcript omits it, because its text is not part of a
+    /// conversation.
     pub(super) fn embedding_request(
         &mut self,
         step: &'a Step,
@@ -133,7 +136,7 @@ impl<'a> Run<'a> {
         Ok(StepProgress::NeedsModel(Box::new(question), Box::new(asked)))
     }
 
-    /// The allowed routes. Refused routes are recorded.
+    /// The allowed routes of the model policy. The refused routes are recorded as evidence.
     fn allowed_routes(&mut self, step: &Step) -> Result<Vec<RouteTarget>, StepFailure> {
         self.record_refused_routes(step);
         let routes = self.run_input.plan.routing.allowed.clone();
@@ -143,7 +146,7 @@ impl<'a> Run<'a> {
         Ok(routes)
     }
 
-    /// Records the refused routes and their reasons, once per run.
+    /// Records the refused routes and their reasons as evidence, once per run.
     fn record_refused_routes(&mut self, step: &Step) {
         if std::mem::replace(&mut self.refused_routes_recorded, true) {
             return;
@@ -162,7 +165,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The value of a step whose request was answered.
+    /// Records the response to a step's request, and returns the value of the step.
     pub(super) fn accept_response(
         &mut self,
         step: &Step,
@@ -179,7 +182,7 @@ impl<'a> Run<'a> {
         self.validate_answer(step, completion, verdict)
     }
 
-    /// Records a response, and returns the completion.
+    /// Records the response to a request, and returns its completion.
     pub(super) fn record_response(
         &mut self,
         step: &Step,
@@ -194,7 +197,8 @@ impl<'a> Run<'a> {
                 let text = Value::String(completion.text.clone());
                 said.insert("answer_bytes".to_owned(), json!(completion.text.len()));
                 room = self.budget.charge(&text);
-                // An answer that exceeds the budget ends the run; the transcript then holds only its length.
+                // An answer that exceeds the value budget ends the run. Its transcript then contains only the
+                // length of the answer.
                 if room.is_ok() {
                     said.insert("answer".to_owned(), text);
                 }
@@ -210,12 +214,13 @@ impl<'a> Run<'a> {
         answer.map_err(|error| StepFailure::failed(error.code(), &error.to_string()))
     }
 
-    /// The bound prompt, if the step uses it. Its schema does not apply to a step with its own prompt.
+    /// The bound prompt, if the step uses it. A step with its own prompt is not subject to the bound prompt's
+    /// schema.
     pub(super) fn bound_prompt_for(&self, step: &Step) -> Option<&'a ComposedPrompt> {
         self.run_input.plan.prompt.as_ref().filter(|_| uses_bound_prompt(step.inputs.get("prompt")))
     }
 
-    /// Validates the text of an answer, with the result of the schema check if it is already known.
+    /// Validates the text of a response. `verdict` is the result of the schema check if it was already made.
     pub(super) fn validate_answer(
         &mut self,
         step: &Step,
@@ -226,7 +231,7 @@ impl<'a> Run<'a> {
             let message = "the model requested tool calls but was offered no tools";
             return Err(StepFailure::failed(ProviderError::Malformed.code(), message));
         }
-        // Text before the tool calls is not the answer, so it is not checked.
+        // Text beside tool calls is not the answer, so it is not checked against the schema.
         let is_last = completion.tool_calls.is_empty();
         let check = |prompt: &ComposedPrompt| verdict.unwrap_or_else(|| prompt.check_response(&completion.text)).err();
         if is_last && let Some(rejection) = self.bound_prompt_for(step).and_then(check) {
@@ -236,7 +241,7 @@ impl<'a> Run<'a> {
             };
             return Err(StepFailure::failed(rejection.code("output_schema_mismatch"), message));
         }
-        // The length of a response is untrusted.
+        // The length of a response is untrusted, so the value budget is charged for it.
         let (answer, metadata) = (Value::String(completion.text), Value::Object(completion.metadata));
         self.budget.charge(&answer)?;
         self.budget.charge(&metadata)?;
@@ -244,13 +249,13 @@ impl<'a> Run<'a> {
         Ok(answer)
     }
 
-    /// Records a request whose response is no longer awaited.
+    /// Records a request whose response no longer arrives, because the run was interrupted.
     pub(super) fn record_unanswered(&mut self, step: &Step, asked: PendingRequest) {
         self.record_call(step, &asked, &[], None);
         self.transcript.extend(asked.transcript_entry.map(Value::Object));
     }
 
-    /// Renders the prompt. Arguments come from the step's inputs, else from the run's.
+    /// Renders the prompt. An argument comes from the step's inputs, otherwise from the run's inputs.
     fn render_prompt(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<String, StepFailure> {
         let (plan, run_inputs) = (self.run_input.plan, &*self.inputs);
         let template = step.inputs.get("prompt");
@@ -277,7 +282,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The `messages`, else the `message`, of the step, else of the run; without either, the run's inputs as JSON.
+    /// The `messages` of the step, otherwise its `message`. The run's inputs are the fallback: their `messages` or
+    /// `message`, and otherwise all of them as JSON.
     fn input_messages(&self, inputs: &Map<String, Value>) -> Result<Vec<Message>, StepFailure> {
         let malformed = || StepFailure::failed("messages_malformed", "messages are objects with `role` and `content`");
         for values in [inputs, &*self.inputs] {
@@ -299,7 +305,8 @@ impl<'a> Run<'a> {
         Ok(vec![Message::text(MessageRole::User, content)])
     }
 
-    /// The transcript entry of a request. Its size counts against the budget, because it is retained until the end.
+    /// Builds the transcript entry of a request. The entry is charged to the value budget, because it is kept
+    /// until the end of the run.
     fn transcript_entry(
         &mut self,
         step: &Step,
@@ -318,8 +325,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Records a call: route, counts and codes, never texts. The recorded route is the one that answered, else the last
-    /// attempt's, else the first.
+    /// Records a call as evidence: route, counts and codes, but no texts. The recorded route is the route of the
+    /// last attempt, or the first route if there was no attempt.
     fn record_call(
         &mut self,
         step: &Step,
@@ -337,11 +344,12 @@ impl<'a> Run<'a> {
             body.insert("model".to_owned(), json!(model));
             body.insert("account_slot".to_owned(), json!(account_slot));
         }
-        // For a response that an earlier worker received, only the latencies of its attempts are known.
+        // If an earlier worker received the response, this run only knows the latencies of the attempts.
         let calls: Duration = attempts.iter().map(|attempt| attempt.latency).sum();
         body.insert("latency_us".to_owned(), json!(as_micros(asked.sent_at.duration_until(now).max(calls))));
         if let Some(completion) = completion {
-            // A provider that counts tokens reports at least the input tokens.
+            // Zero for both counts means that the provider reports no counts, because any request has input
+            // tokens.
             let is_told = completion.tokens_in > 0 || completion.tokens_out > 0;
             body.insert("tokens_in".to_owned(), json!(is_told.then_some(completion.tokens_in)));
             body.insert("tokens_out".to_owned(), json!(is_told.then_some(completion.tokens_out)));
@@ -409,7 +417,7 @@ pub(super) fn as_micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Whether a call uses the bound prompt; it does when it has no prompt of its own.
+/// Whether a step uses the bound prompt: it has no prompt template, or one that refers to the bound prompt.
 pub(super) fn uses_bound_prompt(template: Option<&Template>) -> bool {
     let is_bound = |reference: &Reference| matches!(reference, Reference::Release { role: AssetKind::PromptTemplate });
     template.is_none_or(|template| template.references().into_iter().any(is_bound))

@@ -8,7 +8,7 @@ use crate::execution::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The hook payload of a request.
+/// Converts a request into its hook payload.
 pub(super) fn to_hook_payload(question: &ModelRequest) -> Value {
     match &question.kind {
         RequestKind::Embedding(text) => json!({ "text": text }),

@@ -1,4 +1,4 @@
-//! Obligations, fulfilled at the end of a run.
+//! Fulfils the obligations of a run at its end.
 
 use super::{FinishedRun, RunOutcome};
 use crate::{
@@ -13,17 +13,18 @@ use crate::{
 use serde_json::{Map, Value, json};
 
 impl FinishedRun {
-    /// The approximate number of bytes to process for fulfilment: the size of the run's values.
+    /// The approximate number of bytes that fulfilment processes. It is the size of the run's values, or zero
+    /// without masking.
     #[must_use]
     pub fn fulfilment_bytes(&self) -> usize {
         if self.obligations.contains(&Obligation::RedactOutput) { self.value_bytes } else { 0 }
     }
 
-    /// The outcome without an answer or fulfilled obligations, for when fulfilment does not finish.
+    /// The outcome with no fulfilled obligation and no answer, for a run whose fulfilment does not finish.
     #[must_use]
     pub fn without_fulfilment(&self) -> RunOutcome {
         let ended = &self.run_outcome;
-        // The answer can be long and is not part of this outcome, so it is not copied.
+        // This outcome has no answer, so the possibly long answer is not copied.
         let mut unfulfilled = RunOutcome {
             status: ended.status,
             outcome: ended.outcome,
@@ -45,21 +46,21 @@ impl FinishedRun {
         unfulfilled
     }
 
-    /// Fulfils the obligations that any decision of the run imposed, including decisions before a denial. An obligation
-    /// that cannot be fulfilled ends the run without an answer.
+    /// Fulfils the obligations that any decision of the run imposed, including decisions before a denial. If an
+    /// obligation cannot be fulfilled, the run ends without an answer.
     #[must_use]
     pub fn fulfil(mut self, mut moment: Moment, redactor: &Redactor) -> RunOutcome {
         let owed = std::mem::take(&mut self.obligations);
-        // Citations are checked before masking removes them.
+        // Citations are checked first, because masking may remove them.
         let cites = owed.contains(&Obligation::RequireCitation) && self.require_citation(&mut moment);
         for &obligation in &owed {
             let fulfilled = match obligation {
                 Obligation::RequireCitation => cites,
                 Obligation::RecordTranscript => self.record_transcript(&mut moment),
                 Obligation::RedactOutput => self.redact_output(&mut moment, redactor),
-                // The fact of the run's end names the owner.
+                // The fact of the run's end names the workload's owner, which is sufficient to notify the owner.
                 Obligation::NotifyOwner => true,
-                // Human review follows all other obligations.
+                // A person fulfils this obligation later, after all other obligations.
                 Obligation::HumanReview => false,
             };
             if fulfilled {
@@ -68,14 +69,15 @@ impl FinishedRun {
         }
         if owed.contains(&Obligation::HumanReview) && self.run_outcome.outcome == ExecutionOutcome::Success {
             self.run_outcome.status = Status::AwaitingReview;
-            // The owner is notified of the run's end, which a pending review is not.
+            // The owner is notified of the run's end. A run that awaits review has not ended.
             self.run_outcome.fulfilled.retain(|(obligation, _)| *obligation != Obligation::NotifyOwner);
         }
         self.run_outcome.set_turn_answer();
         self.run_outcome
     }
 
-    /// Removes an answer that cites no retrieved document. Without an answer the obligation stays unfulfilled.
+    /// Removes an answer that cites no retrieved document. If there is no answer, the obligation stays
+    /// unfulfilled.
     fn require_citation(&mut self, moment: &mut Moment) -> bool {
         let Some((output, _)) = &self.run_outcome.output else { return false };
         let text = match output {
@@ -100,7 +102,7 @@ impl FinishedRun {
         cites
     }
 
-    /// Records the transcript, regardless of the outcome.
+    /// Records the transcript, whatever the outcome of the run.
     fn record_transcript(&mut self, moment: &mut Moment) -> bool {
         let entries = std::mem::take(&mut self.transcript);
         let (calls, payload) = (entries.len(), json!({ "calls": entries }).to_string());
@@ -114,7 +116,8 @@ impl FinishedRun {
         true
     }
 
-    /// Masks personal data in the answer and in provider metadata. Without an answer the obligation stays unfulfilled.
+    /// Masks personal data in the answer and in the providers' metadata. If there is no answer, the obligation
+    /// stays unfulfilled.
     fn redact_output(&mut self, moment: &mut Moment, redactor: &Redactor) -> bool {
         let Some((output, metadata)) = &mut self.run_outcome.output else { return false };
         let mut masked = redactor.redact(output);

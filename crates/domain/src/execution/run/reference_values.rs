@@ -11,12 +11,13 @@ use crate::{
 use serde_json::{Map, Value};
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// All values that a step can refer to.
+/// All values to which the templates of a step can refer.
 pub(super) struct RunScope<'r> {
     pub(super) plan: &'r RunPlan,
     pub(super) inputs: &'r Map<String, Value>,
     pub(super) outputs: &'r BTreeMap<String, Value>,
-    /// The current step's id and raw output; set only while its `output` mapping is evaluated.
+    /// The identifier and the raw output of the current step. It is set only while the step's `output` mapping is
+    /// evaluated.
     pub(super) own_output: Option<(&'r str, Value)>,
 }
 
@@ -31,7 +32,7 @@ impl ReferenceScope for RunScope<'_> {
                 };
                 resolve_path(&self.plan.flow, step, whole, fields).map(Cow::Borrowed)
             }
-            // A role without another meaning resolves to the slug of the bound asset.
+            // A reference to a role resolves to the slug of the asset that the release binds in that role.
             Reference::Release { role } => {
                 self.plan.bound_asset(*role).map(|asset| Cow::Owned(Value::String(asset.slug.clone())))
             }
@@ -39,7 +40,7 @@ impl ReferenceScope for RunScope<'_> {
     }
 }
 
-/// Resolves a field path in an output. A named output is also readable under its name.
+/// Finds the value at a field path in an output. A named output is also readable under its own name.
 fn resolve_path<'v>(flow: &Flow, step: &str, whole: &'v Value, fields: &[String]) -> Option<&'v Value> {
     let (mut value, mut rest) = (whole, fields);
     if let Some((first, tail)) = fields.split_first() {
@@ -54,7 +55,7 @@ fn resolve_path<'v>(flow: &Flow, step: &str, whole: &'v Value, fields: &[String]
     Some(value)
 }
 
-/// The same scope, in which the bound prompt resolves to its rendered text.
+/// The values of a `RunScope`, except that a reference to the bound prompt resolves to the rendered prompt.
 pub(super) struct RenderedPromptScope<'r> {
     pub(super) run_scope: RunScope<'r>,
     pub(super) prompt: Value,

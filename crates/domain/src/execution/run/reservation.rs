@@ -1,7 +1,7 @@
-//! Memory reservations: a run pauses before it creates large values, until its driver holds a reservation.
+//! Memory reservations: a run pauses before it creates large values, until its driver has reserved memory.
 //!
-//! A process has memory for a few large runs and many small ones. Each step is measured before it copies values, so a
-//! paused run holds little memory.
+//! A process has memory for many small runs and only a few large runs. Each step is measured before it copies
+//! values, so a paused run uses little memory.
 
 use super::{
     MAX_VALUE_BYTES, Run, RunEffect,
@@ -14,31 +14,32 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// The maximum size of a run's inputs, and of its values, without a reservation, in bytes.
+/// The maximum bytes of a run's inputs, and of its values, that need no reservation.
 pub const SMALL_RUN_BYTES: usize = 128 << 10;
 
-/// The maximum length of a policy's reason code, in bytes.
+/// The maximum length of a policy's reason code in bytes, which the measurement of a policy step assumes.
 const MAX_REASON_CODE_BYTES: usize = 128;
 
 /// The point at which a run waits for a reservation.
 pub(super) enum PausePoint<'a> {
-    /// Before a step.
+    /// Before a step is executed.
     Step(&'a Step),
     /// Before mapping the output of a step.
     Output(ActiveStep<'a>, Value),
-    /// Before the run returns.
+    /// Before the run returns its answer.
     Return(Value),
 }
 
 impl<'a> Run<'a> {
-    /// Marks the run as reserved, for a driver that already holds a reservation.
+    /// Marks the run as reserved. A driver that already holds a reservation calls this before the start.
     #[must_use]
     pub const fn with_reservation(mut self) -> Self {
         self.is_reserved = true;
         self
     }
 
-    /// Resumes a run that requested a reservation. A run that requested none ends.
+    /// Resumes the run after its driver has reserved memory. Without a pending request for a reservation, the run
+    /// ends.
     pub fn on_reservation(&mut self, moment: Moment) -> RunEffect {
         self.moment = moment;
         self.is_reserved = true;
@@ -55,7 +56,8 @@ impl<'a> Run<'a> {
         RunEffect::Reserve
     }
 
-    /// Maps the output of a step, and continues with the next step.
+    /// Maps the output of a step and continues with the next step, unless the run must first pause for a
+    /// reservation.
     pub(super) fn finish_step(&mut self, walking: ActiveStep<'a>, value: Value) -> RunEffect {
         let ActiveStep { step, started_at: began } = walking;
         let (is_large, value) = self.measure_output(step, value);
@@ -66,7 +68,7 @@ impl<'a> Run<'a> {
         self.end_step_and_continue(step, began, produced)
     }
 
-    /// Whether the run's current values need a reservation.
+    /// Whether the run needs a reservation for its current values.
     pub(super) fn is_large(&self) -> bool {
         !self.is_reserved && self.used_bytes() > SMALL_RUN_BYTES
     }
@@ -83,12 +85,12 @@ impl<'a> Run<'a> {
         MAX_VALUE_BYTES.saturating_sub(self.budget.remaining())
     }
 
-    /// The remaining budget of a run without a reservation.
+    /// The remaining bytes before the run needs a reservation.
     fn small_run_budget(&self) -> ValueBudget {
         ValueBudget::new(SMALL_RUN_BYTES.saturating_sub(self.used_bytes()))
     }
 
-    /// Measures the values that a step copies before its first effect.
+    /// Charges the values that a step will copy against the budget of a small run, without copying them.
     fn measure_step(&self, step: &Step) -> Result<(), ResolveError> {
         let mut room = self.small_run_budget();
         let mut known =
@@ -116,7 +118,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether the mapped output needs a reservation; returns the value.
+    /// Returns the value, and whether mapping it to the step's output needs a reservation.
     fn measure_output(&self, step: &Step, value: Value) -> (bool, Value) {
         let Some(StepOutput::Mapped(template)) = &step.output else { return (self.is_large(), value) };
         if self.is_reserved || self.is_large() {
@@ -131,7 +133,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The length of a value in a prompt, in bytes; capped just above the limit of small runs.
+/// The length of a value in a prompt, in bytes. The result is at most one byte above the limit of small runs.
 fn text_bytes(value: &Value) -> usize {
     let mut room = ValueBudget::new(SMALL_RUN_BYTES);
     match room.charge(value) {

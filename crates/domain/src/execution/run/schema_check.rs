@@ -1,4 +1,5 @@
-//! Schema checks of a run: a short check runs at once, a long one is offloaded from the serving threads.
+//! Schema checks of a run. A short check runs immediately; a long check is offloaded, so that it does not block a
+//! request thread.
 
 use super::{
     Run, RunEffect,
@@ -17,7 +18,7 @@ use serde_json::Value;
 /// The result of a schema check.
 pub(super) type SchemaResult = Result<(), SchemaRejection>;
 
-/// A schema check that is too long for a serving thread.
+/// A schema check that is too long for a request thread.
 #[derive(Clone, Debug)]
 pub struct SchemaCheck {
     schema: EmbeddedSchema,
@@ -27,15 +28,15 @@ pub struct SchemaCheck {
 #[derive(Clone, Debug)]
 enum SchemaSubject {
     Value(Value),
-    /// Text that must be parsed as JSON first.
+    /// A text that must be parsed as JSON before the check.
     Text(String),
 }
 
 impl SchemaCheck {
-    /// Runs the check within the schema's budget.
+    /// Runs the check within the evaluation budget of the schema.
     ///
     /// # Errors
-    /// When the value does not satisfy the schema, or the check exceeds its budget.
+    /// If the value does not satisfy the schema, or the check exceeds the budget.
     pub fn run(&self) -> Result<(), SchemaRejection> {
         match &self.subject {
             SchemaSubject::Value(value) => self.schema.check(value),
@@ -46,21 +47,21 @@ impl SchemaCheck {
 
 /// The point at which a run resumes after a schema check.
 pub(super) enum ResumePoint {
-    /// A model response.
+    /// Continue with a model response whose text was checked.
     ModelResponse(Box<PendingRequest>, ModelResponse),
-    /// The pending tool calls of an agent.
+    /// Continue with the pending tool calls of an agent.
     PendingCalls,
-    /// The arguments of a tool.
+    /// Continue with the checked arguments of a tool call.
     ToolArguments(Value),
-    /// The result of a tool.
+    /// Continue with the checked result of a tool.
     ToolResult(Value),
-    /// The result of a tool after guardrails and hooks.
+    /// Continue with the checked result of a tool after guardrails and hooks processed it.
     InterceptedToolResult(Value),
 }
 
 impl<'a> Run<'a> {
-    /// Checks a value, or takes the result of the offloaded check. The error is the effect that requests an offloaded
-    /// check.
+    /// Checks a value, or returns the result of the check that was offloaded before. The error is the effect that
+    /// requests an offloaded check.
     pub(super) fn check_schema(
         &mut self,
         ActiveStep { step, started_at: began }: ActiveStep<'a>,
@@ -84,7 +85,7 @@ impl<'a> Run<'a> {
         Err(RunEffect::CheckSchema(Box::new(check)))
     }
 
-    /// The check of an answer against the bound prompt's schema, if it must be offloaded.
+    /// The check of an answer against the bound prompt's schema, if the check is too long for a request thread.
     pub(super) fn long_answer_check(&self, step: &Step, answer: &ModelResponse) -> Option<SchemaCheck> {
         let completion = answer.completion.as_ref().ok().filter(|completion| completion.tool_calls.is_empty())?;
         if !matches!(step.kind, StepKind::LlmCall { .. } | StepKind::Agent { .. }) {
@@ -95,7 +96,7 @@ impl<'a> Run<'a> {
         (!schema.is_brief_text(&completion.text)).then(check)
     }
 
-    /// Resumes with the result of an offloaded check. A result without a request has no effect.
+    /// Resumes with the result of an offloaded check. Without a pending check, the result has no effect.
     pub fn on_schema_check(&mut self, moment: Moment, verdict: Result<(), SchemaRejection>) -> RunEffect {
         self.moment = moment;
         let Some(PendingStep { step, started_at: began, awaited: awaits }) = self.pending_step.take() else {

@@ -1,5 +1,5 @@
-//! White-box tests: flows that validation rejects, and recorded lineage. The scenario files
-//! (`crates/domain/tests/scenarios`) cover valid flows.
+//! White-box tests of flows that validation rejects, and of recorded lineage. The scenario files in
+//! `crates/domain/tests/scenarios` test valid flows.
 
 mod long_checks;
 
@@ -31,7 +31,7 @@ use std::sync::{
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Moments one millisecond apart, with sequential identifiers.
+/// Creates moments one millisecond apart, with sequential identifiers.
 #[derive(Default)]
 struct Moments(AtomicU64);
 
@@ -122,7 +122,8 @@ fn model_response(text: &str) -> ModelResponse {
     ModelResponse { attempts: vec![attempt], was_streamed: false, completion: Ok(completion) }
 }
 
-/// Runs a plan with a provider that always gives the same answer, and optionally interrupts it at a request.
+/// Runs a plan with a provider that always returns the same answer. `cut_at` interrupts the run at the request
+/// with this index.
 fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Interruption)>) -> RunOutcome {
     let (facts, moments, redactor) = (policy_attributes(), Moments::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
@@ -168,7 +169,7 @@ fn calls(prompts: &[&str]) -> Flow {
     Flow::from_content(&content).unwrap()
 }
 
-/// T14: validation rejects cycles; a run of a cyclic flow still ends.
+/// T14 (docs/security.md): validation rejects cycles, but even a run of a cyclic flow ends.
 #[test]
 fn stops_cyclic_flow_at_step_limit() {
     let plan = plan(allow_all_policy(), calls(&["a", "b"]).with_cycle_to_entry());
@@ -200,7 +201,7 @@ fn records_model_inputs_with_trust() {
             (Origin::ToolResult.as_str(), "steps.s0.output", Some(UntrustedReason::ModelOutput)),
         ]
     );
-    // The digest is salted, so the output cannot be guessed from it.
+    // The digest is salted, so that an attacker cannot confirm a guess of the output.
     let output = ended.lineage.last().unwrap();
     assert_ne!(output.digest, <[u8; 32]>::from(blake3::hash(br#""billing""#)));
     assert_eq!(output.size_bytes, 9);
@@ -260,7 +261,7 @@ fn no_transcript_without_obligation() {
     assert_eq!(ended.artifacts.len(), 1);
 }
 
-/// Text before a denial falls under the earlier decisions.
+/// Output before a denial is still subject to the obligations that earlier decisions imposed.
 #[test]
 fn denied_run_fulfils_earlier_obligations() {
     let rules = json!([
@@ -281,7 +282,7 @@ fn denied_run_fulfils_earlier_obligations() {
     assert_eq!(ended.fulfilled.len(), 1);
 }
 
-/// A mapped output is as untrusted as its sources.
+/// A mapped output is as untrusted as the least trusted value to which it refers.
 #[test]
 fn mapped_output_inherits_worst_trust() {
     let check =

@@ -1,4 +1,4 @@
-//! Tool calls of agents: their refusals, and the calls that leave the run.
+//! Tool calls of agents: the reasons to refuse a call, and the construction of outgoing calls.
 
 use super::schema_check::SchemaResult;
 use crate::{
@@ -14,10 +14,10 @@ use crate::{
 };
 use serde_json::{Map, Value};
 
-/// The code for arguments that do not satisfy the tool's schema.
+/// The error code of arguments that do not satisfy the tool's schema.
 pub(super) const ARGUMENTS_INVALID: &str = "tool_arguments_invalid";
 
-/// The reason a call is refused.
+/// The error code of a call that must be refused; `None` if the call is allowed.
 pub(super) fn call_refusal(
     tool: Option<&BoundTool>,
     arguments: Option<&Map<String, Value>>,
@@ -51,7 +51,7 @@ pub(super) fn build_http_call(
     }
 }
 
-/// The pin of a tool of a server.
+/// The pin that the description of an MCP server's tool must match; `None` for any other tool.
 pub(super) fn tool_pin(bound: &BoundTool) -> Option<ToolPin> {
     let server = bound.server.as_ref()?;
     match &bound.tool.binding {

@@ -1,19 +1,20 @@
-//! Names of request fields that code mode refuses, because they select the identity or mode of a run.
+//! Names of request fields that code mode refuses, because such fields would select the identity or mode of a run.
 
 use std::sync::LazyLock;
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_security::skeleton;
 
-/// Prefixes forbidden at each word start: `my-actor-ref` and `context.actor` match, `reactor` does not.
+/// Prefixes that are forbidden at the start of each word: `my-actor-ref` and `context.actor` match, `reactor` does
+/// not.
 const FORBIDDEN_PREFIXES: [&str; 5] = ["actor", "user", "subject", "caller", "identity"];
-/// Substrings forbidden anywhere, because no legitimate name contains them.
+/// Substrings that are forbidden anywhere in a name, because no legitimate name contains them.
 const FORBIDDEN_SUBSTRINGS: [&str; 8] =
     ["tenant", "principal", "delegat", "behalf", "impersonat", "executionmode", "organization", "organisation"];
 /// Whole words that are forbidden: `run_as`, and the token claims `sub` and `act`.
 const FORBIDDEN_WORDS: [&str; 8] = ["as", "runas", "actas", "sub", "act", "obo", "org", "mode"];
-/// Longer than any stem or word plus a few leading `x`.
+/// The number of letters to compare at a word start. It exceeds every prefix and word, plus a few leading `x`.
 const MAX_PREFIX_WINDOW: usize = 16;
-/// Longer names are rejected without inspection, which bounds the work.
+/// The maximum length of a name that is inspected. Longer names are always forbidden, which bounds the work.
 const MAX_NAME_BYTES: usize = 256;
 
 static PATTERNS: LazyLock<ForbiddenPatterns> = LazyLock::new(|| ForbiddenPatterns {
@@ -27,17 +28,17 @@ struct ForbiddenPatterns {
     stems: [String; FORBIDDEN_PREFIXES.len()],
     anywhere: [String; FORBIDDEN_SUBSTRINGS.len()],
     words: [String; FORBIDDEN_WORDS.len()],
-    /// Skeletons of the ASCII characters by code. An ASCII character has the same skeleton in each context, and most
-    /// names are ASCII.
+    /// The UTS 39 skeletons of the ASCII characters, by character code. This table is a fast path: most names are
+    /// ASCII, and the skeleton of an ASCII character does not depend on its context.
     plain: Vec<String>,
 }
 
-/// Whether a request member name, in any spelling, selects the identity or mode of a script run. The request
-/// authenticates the caller and the release fixes the mode, so such members are refused.
+/// Whether a request member, in any spelling, would select the identity or mode of a script run. Such members are
+/// refused, because the request authenticates the caller and the release determines the mode.
 ///
-/// Names are compared by their UTS 39 skeleton. Compatibility forms (NFKD), marks, case, confusable letters and
-/// separators make no difference. Words start after a non-letter and at capitals. A name of more than 256 bytes is
-/// always forbidden. The cost is linear in the length.
+/// Names are compared by their UTS 39 skeleton. The comparison ignores compatibility forms (NFKD), marks, case,
+/// confusable letters and separators. A word starts after a non-letter and at a capital. A name of more than 256
+/// bytes is always forbidden. The cost is linear in the length.
 #[must_use]
 pub fn is_forbidden_request_field(name: &str) -> bool {
     name.len() > MAX_NAME_BYTES || NormalizedName::new(name).is_forbidden()
@@ -47,7 +48,7 @@ pub fn is_forbidden_request_field(name: &str) -> bool {
 #[derive(Default, PartialEq, Eq, Debug)]
 struct NormalizedName {
     letters: String,
-    /// Word starts and the final end, in ascending order.
+    /// The positions of the word starts and of the end, in ascending order.
     bounds: Vec<usize>,
 }
 
@@ -62,7 +63,7 @@ impl NormalizedName {
         Self::from_unicode(name)
     }
 
-    /// Normalizes any Unicode name; letters may combine or change their skeleton in context.
+    /// Normalizes a name with non-ASCII characters, whose skeletons can depend on neighbouring characters.
     fn from_unicode(name: &str) -> Self {
         Self::split_words(name.nfkd(), |word, letters| letters.extend(skeleton(word)))
     }
@@ -87,7 +88,7 @@ impl NormalizedName {
         spelling
     }
 
-    /// Appends a word. A word with an empty skeleton is dropped.
+    /// Appends a word to the name. A word with an empty skeleton is dropped.
     fn push_word(&mut self, word: &mut String, look: impl Fn(&str, &mut String)) {
         let begin = self.letters.len();
         look(word, &mut self.letters);
@@ -102,12 +103,13 @@ impl NormalizedName {
             || self.bounds.iter().any(|begin| self.has_prefix_at(*begin) || self.has_word_at(*begin))
     }
 
-    /// The letters from a position on.
+    /// The letters from a position to the end.
     fn tail(&self, begin: usize) -> &[u8] {
         self.letters.as_bytes().get(begin..).unwrap_or_default()
     }
 
-    /// Whether a forbidden prefix starts here, after any number of `x`. The prefix may span several words.
+    /// Whether a forbidden prefix starts at a position, after any number of `x`. The prefix may span several
+    /// words.
     fn has_prefix_at(&self, begin: usize) -> bool {
         let behind = self.tail(begin);
         let here = behind.get(..MAX_PREFIX_WINDOW).unwrap_or(behind);
@@ -115,7 +117,7 @@ impl NormalizedName {
         here.get(crosses..).is_some_and(|here| PATTERNS.stems.iter().any(|stem| here.starts_with(stem.as_bytes())))
     }
 
-    /// Whether a forbidden whole word starts here. It may span several words.
+    /// Whether a forbidden word starts at a position and ends at a word boundary. It may span several words.
     fn has_word_at(&self, begin: usize) -> bool {
         let behind = self.tail(begin);
         PATTERNS.words.iter().any(|word| {
@@ -124,7 +126,7 @@ impl NormalizedName {
     }
 }
 
-/// Whether a word starts at this letter: `actorRef`, `XActor`, `2actor`.
+/// Whether a word starts at this letter, such as `R` in `actorRef`, `A` in `XActor` and `a` in `2actor`.
 fn is_word_start(before: char, letter: char, next: Option<char>) -> bool {
     let capital = letter.is_uppercase();
     (capital && before.is_lowercase())

@@ -1,5 +1,5 @@
-//! The effect of a bound `sandbox_profile` on scripts: lower limits, allowed languages, and requirements that no
-//! gateway provides.
+//! The effect of a bound `sandbox_profile` on scripts: lower limits, allowed languages, and refusal of
+//! requirements that no gateway fulfils.
 
 use super::{Language, MAX_DURATION, MAX_MEMORY_BYTES, MAX_OUTPUT_BYTES};
 use crate::number::optional_whole;
@@ -10,18 +10,18 @@ use std::time::Duration;
 /// The resource limits of a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScriptLimits {
-    /// Wall-clock time from the hand-over.
+    /// The wall-clock time, measured from the hand-over.
     pub wall_time: Duration,
-    /// Processor time.
+    /// The processor time.
     pub cpu_time: Duration,
-    /// Memory of the engine, in bytes.
+    /// The memory of the interpreter, in bytes.
     pub memory_bytes: usize,
-    /// Output and result as JSON, together, in bytes.
+    /// The total size of the standard output and the result as JSON, in bytes.
     pub output_bytes: usize,
 }
 
 impl ScriptLimits {
-    /// The upper limits of all scripts: a profile can lower them, never raise them.
+    /// The limits that apply without a profile. A profile can only lower them.
     pub const MAXIMUM: Self = Self {
         wall_time: MAX_DURATION,
         cpu_time: MAX_DURATION,
@@ -29,7 +29,7 @@ impl ScriptLimits {
         output_bytes: MAX_OUTPUT_BYTES,
     };
 
-    /// The limits in the form of evidence.
+    /// The limits as JSON, for evidence.
     #[must_use]
     pub fn as_json(&self) -> Value {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -42,13 +42,14 @@ impl ScriptLimits {
     }
 }
 
-/// The reason a profile refuses a script.
+/// The reason why a sandbox profile refuses a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SandboxRefusal {
-    /// The profile does not list the script's language.
+    /// The sandbox profile does not list the script's language.
     #[error("the sandbox profile of the release does not allow this language")]
     LanguageNotAllowed,
-    /// The profile requires a runtime or an image, but scripts run in a child process of the server binary.
+    /// The sandbox profile requires a runtime or an image. Scripts always run in a child process of the server's
+    /// own program.
     #[error("the sandbox profile of the release requires a runtime or an image that is not available for scripts")]
     RuntimeUnavailable,
 }
@@ -116,10 +117,10 @@ impl SandboxProfile {
         })
     }
 
-    /// The limits of a script in a language.
+    /// The limits for a script in this language.
     ///
     /// # Errors
-    /// When the profile does not allow the language, or requires an unavailable runtime or image.
+    /// If the profile does not allow the language, or requires an unavailable runtime or image.
     pub fn limits(&self, language: Language) -> Result<ScriptLimits, SandboxRefusal> {
         if !self.is_process_runtime {
             return Err(SandboxRefusal::RuntimeUnavailable);

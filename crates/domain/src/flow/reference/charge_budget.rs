@@ -1,4 +1,4 @@
-//! Charges a budget for the value of a template without creating the value.
+//! Charges the budget for the value of a template, without creating the value.
 
 use super::{ReferenceScope, ResolveError, Template, TextPart, TextTemplate, lookup};
 use crate::flow::budget::{BudgetExhausted, ValueBudget};
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::fmt::{self, Write as _};
 
 impl Template {
-    /// Charges the budget exactly as [`Self::resolve`] does, without copying values.
+    /// Charges the budget by the same amount as [`Self::resolve`], without copying values.
     ///
     /// # Errors
     /// The errors of [`Self::resolve`].

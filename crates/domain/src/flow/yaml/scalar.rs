@@ -1,18 +1,18 @@
-//! Plain scalars by the YAML 1.2 core schema (YAML 1.2.2, section 10.3.2). `no`, `on` and `1_000` are strings and `017`
-//! is seventeen, independent of locale and of older YAML versions.
+//! Resolves plain scalars by the YAML 1.2 core schema (YAML 1.2.2, section 10.3.2). `no`, `on` and `1_000` are
+//! strings and `017` is seventeen, unlike in older YAML versions.
 
-// A flow becomes canonical JSON, which represents integers exactly only up to this bound.
+// A flow becomes canonical JSON, which represents integers exactly only up to `LARGEST_EXACT`.
 use crate::number::LARGEST_EXACT;
 use serde_json::{Number, Value};
 
-/// A number that canonical JSON cannot represent: not finite, or a rounded integer.
+/// A number that canonical JSON cannot represent: it is not finite, or an integer that would be rounded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct OutOfRange;
 
 /// Resolves a plain scalar.
 ///
 /// # Errors
-/// When JSON cannot represent the number exactly.
+/// If JSON cannot represent the number exactly.
 pub(super) fn resolve(text: &str) -> Result<Value, OutOfRange> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Ok(Value::Null),
@@ -30,7 +30,7 @@ fn number(text: &str) -> Option<Result<Value, OutOfRange>> {
     if matches!(unsigned, ".inf" | ".Inf" | ".INF") {
         return Some(Err(OutOfRange));
     }
-    // Only decimal numbers can have a sign.
+    // Octal and hexadecimal numbers have no sign.
     if let Some(digits) = text.strip_prefix("0o") {
         return integer(digits, 8, false);
     }
@@ -44,7 +44,7 @@ fn integer(digits: &str, radix: u32, negative: bool) -> Option<Result<Value, Out
     if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
         return None;
     }
-    // A digit string fails to parse only on overflow.
+    // A text of valid digits fails to parse only if the number overflows.
     let value = u64::from_str_radix(digits, radix).ok().filter(|value| *value <= LARGEST_EXACT);
     Some(value.and_then(|value| i64::try_from(value).ok()).ok_or(OutOfRange).map(|value| {
         let signed = if negative { -value } else { value };
@@ -52,7 +52,7 @@ fn integer(digits: &str, radix: u32, negative: bool) -> Option<Result<Value, Out
     }))
 }
 
-/// `[-+]? ( \. [0-9]+ | [0-9]+ ( \. [0-9]* )? ) ( [eE] [-+]? [0-9]+ )?`
+/// Parses a decimal number of the form `[-+]? ( \. [0-9]+ | [0-9]+ ( \. [0-9]* )? ) ( [eE] [-+]? [0-9]+ )?`.
 fn float(text: &str, unsigned: &str) -> Option<Result<Value, OutOfRange>> {
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, Some(exponent.strip_prefix(['-', '+']).unwrap_or(exponent))),
@@ -64,7 +64,7 @@ fn float(text: &str, unsigned: &str) -> Option<Result<Value, OutOfRange>> {
     if !formed || exponent.is_some_and(|exponent| exponent.is_empty() || !digits(exponent)) {
         return None;
     }
-    // A well-formed number parses; an overflow becomes infinite, which `from_f64` refuses.
+    // A number of this form always parses. If it overflows, the result is infinite, which `from_f64` refuses.
     let value = text.parse::<f64>().ok()?;
     #[expect(clippy::cast_precision_loss, reason = "2^53 - 1 is exactly a double")]
     let bound = LARGEST_EXACT as f64;
@@ -110,7 +110,7 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(resolve(text), Ok(expected), "{text:?}");
         }
-        // Scalars that other YAML versions or languages would interpret.
+        // Scalars that older YAML versions or other languages would not interpret as strings.
         for text in ["no", "No", "on", "off", "yes", "y", "1_000", "1:30", "2026-11-21", "<<", "=", "0.1.0", "１２"] {
             assert_eq!(resolve(text), Ok(json!(text)), "{text:?}");
         }

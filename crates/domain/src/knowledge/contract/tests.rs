@@ -111,7 +111,8 @@ fn revoked_or_unknown_contracts_deny() {
         let decision = contract.decide(&request, state);
         assert_eq!((decision.reasons[0], decision.is_allowed()), (reason, allowed));
     }
-    // The version's own revocation holds whatever the recorded state is, and whatever its time.
+    // A version that revokes its own contract denies access, whatever the recorded state and the time of the
+    // revocation.
     for moment in ["2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"] {
         let mut over = valid_contract();
         over["revoked"] = json!(true);
@@ -138,7 +139,7 @@ fn wrong_values() -> Vec<Value> {
     values
 }
 
-/// Whether the schema accepts the value, so that it is not a mutation.
+/// Whether the schema accepts the value for the field, so that the value does not make the contract invalid.
 fn is_valid(field: &str, value: &Value) -> bool {
     match field {
         "contract_id" if *value == "2020-01-01T00:00:00Z" => true,
@@ -150,7 +151,7 @@ fn is_valid(field: &str, value: &Value) -> bool {
     }
 }
 
-/// R16: none of hundreds of contracts with one invalid part allows anything.
+/// R16 (docs/security.md): hundreds of contracts with one invalid part each deny every access.
 #[test]
 fn malformed_contracts_deny_every_mode() {
     let (mut refused, mut malformed) = (0, 0);

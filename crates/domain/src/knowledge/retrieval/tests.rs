@@ -36,7 +36,7 @@ fn plans_all_chunks_of_rare_words_and_some_of_frequent_words() {
 fn ranks_all_chunks_below_the_candidate_limit() {
     let plan = WordSearchPlan::plan(words(&[("a", 10), ("b", 20)]), 100);
     assert_eq!((plan.lookups, plan.is_capped), (vec![vec!["a".to_owned()], vec!["b".to_owned()]], false));
-    // A word with exactly the limit of chunks is not capped.
+    // A word that occurs in exactly as many chunks as the limit does not cap the search.
     let plan = WordSearchPlan::plan(words(&[("a", u64::from(MAX_CANDIDATES))]), 10_000);
     assert_eq!((plan.lookups.len(), plan.is_capped), (1, false));
     let plan = WordSearchPlan::plan(words(&[("a", u64::from(MAX_CANDIDATES) + 1)]), 10_000);

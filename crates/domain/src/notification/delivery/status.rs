@@ -1,41 +1,41 @@
-//! The states of a delivery and the transitions between them. The statements of the outbox are tested against this
-//! table.
+//! The statuses of a delivery and the transitions between them. Tests compare the SQL statements of the outbox
+//! with this table.
 
 /// The status of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DeliveryStatus {
-    /// Waits for its next attempt.
+    /// The delivery waits for its next attempt.
     Pending,
-    /// A sender works on it under a lease.
+    /// A sender has claimed the delivery under a lease.
     Claimed,
-    /// The receiver accepted it.
+    /// The receiver accepted the delivery.
     Sent,
-    /// The last attempt failed, or the failure is permanent.
+    /// The last permitted attempt failed, or the failure is permanent.
     Failed,
-    /// A setting of the tenant went off while it waited.
+    /// A notification setting of the tenant was turned off while the delivery waited.
     Suppressed,
-    /// Its destination went off while it waited.
+    /// The destination was disabled or deleted while the delivery waited.
     Cancelled,
 }
 
-/// What changes the status of a delivery.
+/// An event that changes the status of a delivery.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DeliveryEvent {
-    /// A sender claims it, because it is due or because the lease of another sender has ended.
+    /// A sender claims the delivery, because it is due or because the lease of another sender has expired.
     Claimed,
-    /// A sender meets it when it is due, and a setting of the tenant went off since it was decided.
+    /// A sender finds the due delivery after a notification setting of the tenant was turned off.
     MetSettingOff,
-    /// A sender meets it when it is due, and its destination went off since it was decided.
+    /// A sender finds the due delivery after its destination was turned off.
     MetDestinationOff,
-    /// The sender that holds the claim returns it without an attempt.
+    /// The sender that claimed the delivery returns it without an attempt.
     Returned,
-    /// The receiver accepted it.
+    /// The receiver accepted the delivery.
     Accepted,
-    /// The attempt failed, and another one follows.
+    /// The attempt failed, and a further attempt will follow.
     AttemptFailed,
-    /// The attempt failed, and no other one follows.
+    /// The attempt failed, and no further attempt will follow.
     GivenUp,
-    /// A person retries it.
+    /// A person retries the delivery.
     RetriedByHand,
 }
 
@@ -63,7 +63,7 @@ impl DeliveryStatus {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 
-    /// The status after an event; `None` if the event changes nothing in this status.
+    /// The status after an event; `None` if the event is impossible in this status.
     #[must_use]
     pub const fn after(self, event: DeliveryEvent) -> Option<Self> {
         match (self, event) {

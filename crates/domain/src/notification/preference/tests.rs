@@ -1,4 +1,5 @@
-//! Precedence of preferences: every combination, and generated ones against an independent model.
+//! Precedence of preferences: every combination, and generated settings that are compared with an independent
+//! model.
 
 use super::*;
 use proptest::prelude::*;
@@ -29,7 +30,7 @@ fn stamp() -> Stamp {
     }
 }
 
-/// A set whose revision is that of its depth, so that a test sees which set decided.
+/// A set whose revision encodes its depth, so that a test can recognize which set decided.
 fn set(depth: usize, settings: BTreeMap<(FactCategory, Channel), bool>) -> PreferenceSet {
     PreferenceSet(PreferenceSetRecord {
         preference_set_id: Uuid::from_u128(9).into(),
@@ -55,8 +56,8 @@ fn layers<'p>(
     PreferenceLayers { environment, project, workspace, global, profiles: Some(profiles), roles }
 }
 
-/// The precedence table, written as the specification lists it: the deepest explicit setting first, then the profiles of
-/// two roles (any `on` wins), then the fallback.
+/// The precedence table of the specification. The narrowest explicit setting decides, then the profiles of two
+/// roles (any `on` wins), then the fallback.
 #[test]
 fn every_combination_of_scopes_and_profiles_follows_the_precedence_table() {
     let mut cases = 0;
@@ -111,7 +112,8 @@ fn effective_preference_names_the_revision_that_decided() {
     assert_eq!(layers.effective(CATEGORY, Channel::Portal, Tier::Standard).revision, None);
 }
 
-/// Every way in which a recipient gets a category on no channel, and the reason that its record has.
+/// Every reason why a recipient receives a category on no channel, with the deciding scope that the record
+/// contains.
 #[test]
 fn suppressed_decisions_name_the_reason_and_the_scope_that_decided() {
     let off = |depth| Some(set(depth, BTreeMap::from([((CATEGORY, Channel::Portal), false)])));
@@ -155,7 +157,7 @@ fn another_channel_than_the_inbox_is_no_opt_out() {
     assert_eq!(decision, DeliveryDecision::Channels(vec![Channel::Paging]));
 }
 
-/// The inbox is off, and what is on has no receiver: the setting that turned the inbox off decided.
+/// If the inbox is off and the enabled channels have no receiver, the setting that turned the inbox off decides.
 #[test]
 fn channels_without_a_receiver_deliver_nothing() {
     let pair = |channel, enabled| ((CATEGORY, channel), enabled);
@@ -177,7 +179,7 @@ fn channels_without_a_receiver_deliver_nothing() {
         (global(&[off, email]), &silent, Tier::Standard, global_off, mail),
         (global(&[off, email, webhook]), &silent, Tier::Standard, global_off, both),
         (global(&[email]), &off_by_default, Tier::Standard, by_default, mail),
-        // In the advanced tier, the workload's webhook would count.
+        // In the advanced tier, the setting of the workload enables the webhook.
         (of_workload.clone(), &silent, Tier::Standard, ("capability_disabled", project_on, Channel::Webhook), mail),
         (of_workload, &silent, Tier::Advanced, global_off, both),
     ] {
@@ -210,14 +212,15 @@ fn upserts_keep_other_settings_and_refuse_repetitions() {
     assert_eq!(repeated.position, 1);
 }
 
-/// A generated setting: scope or role by number, category, channel, on or off.
+/// A generated setting: the number of a scope or role, the category, the channel, and whether the channel is on.
 type Drawn = (usize, usize, usize, bool);
 
 fn drawn(owners: usize) -> impl Strategy<Value = Vec<Drawn>> {
     proptest::collection::vec((0..owners, 0..FactCategory::ALL.len(), 0..Channel::ALL.len(), any::<bool>()), 0..60)
 }
 
-/// The model: a list of rules, asked from the most to the least specific. It knows neither sets nor layers.
+/// The model: a list of rules that is searched from the most to the least specific rule. It does not use
+/// preference sets.
 fn model(settings: &[Drawn], defaults: &[Drawn], roles: &[bool], pair: (usize, usize), skip: usize) -> (bool, usize) {
     for scope in skip..4 {
         let last = settings
@@ -275,8 +278,8 @@ proptest! {
                 .collect();
             let got: Vec<(bool, DecidingScope)> = explained.iter().map(|one| (one.enabled, one.scope)).collect();
             prop_assert_eq!(&got, &expected);
-            // The projector delivers exactly on the channels that the explainer shows as on, if one of them has a
-            // receiver.
+            // If one of the channels that the explanation shows as on has a receiver, the projector delivers on
+            // exactly these channels.
             let on: Vec<Channel> = explained.iter().filter(|one| one.enabled).map(|one| one.channel).collect();
             let has_receiver = |channel: Channel| {
                 channel == Channel::Portal || receivers[Channel::ALL.iter().position(|one| *one == channel).unwrap()]

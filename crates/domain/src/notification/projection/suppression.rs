@@ -1,4 +1,4 @@
-//! The records of notifications that were not delivered.
+//! Records of suppressed notifications.
 
 use super::{ACTOR, NotifiableFact, SubjectContext};
 use crate::{
@@ -17,38 +17,38 @@ use crate::{
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-/// The record that a governance-relevant notification was not delivered.
+/// The record that a governance-relevant notification was suppressed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SuppressedDecision {
-    /// Its identifier.
+    /// The identifier of the record.
     pub suppressed_decision_id: SuppressedDecisionId,
-    /// The recipient.
+    /// The recipient who did not receive the notification.
     pub recipient: ActorRef,
-    /// The category.
+    /// The category of the notification.
     pub category: FactCategory,
-    /// The kind of the fact that was not delivered.
+    /// The kind of the fact.
     pub event_kind: String,
-    /// That fact.
+    /// The identifier of the fact.
     pub event_id: FactId,
-    /// The reason.
+    /// The reason why the notification was suppressed.
     pub reason: ReasonCode,
-    /// What decided; `None` if a setting of the tenant did.
+    /// The source of the deciding setting; `None` if a setting of the tenant decided.
     pub scope: Option<DecidingScope>,
     /// The revision of the settings that decided.
     pub revision: Option<Revision>,
-    /// The channel whose setting decided; `None` if a setting of the tenant did.
+    /// The channel whose setting decided; `None` if a setting of the tenant decided.
     pub channel: Option<Channel>,
-    /// The channels that were on for the recipient and had no receiver; empty if all were off.
+    /// The channels that were enabled for the recipient but had no receiver.
     pub unreachable_channels: Vec<Channel>,
-    /// The workspace, if any.
+    /// The workspace of the fact, if any.
     pub workspace_id: Option<WorkspaceId>,
-    /// The workload, if any.
+    /// The workload of the fact, if any.
     pub workload_id: Option<WorkloadId>,
-    /// When the fact occurred.
+    /// The time at which the fact occurred.
     pub created_at: Timestamp,
 }
 
-/// The record of a suppressed notification with its fact. `at` is the time of the fact.
+/// Creates the record of a suppressed notification, and the fact that reports it. `at` is the time of that fact.
 pub(super) fn suppressed_decision(
     event: EventKey,
     fact: &NotifiableFact,
@@ -92,15 +92,16 @@ pub(super) fn suppressed_decision(
 }
 
 impl SuppressedDecision {
-    /// The fact that holds the digest of the record. Its identifier follows from the record's.
+    /// The identifier of the fact that contains the digest of the record. It is derived from the record's
+    /// identifier.
     #[must_use]
     pub fn audit_event_id(&self) -> FactId {
         let id = self.suppressed_decision_id;
         EventKey::of_fact(id.uuid().into()).suppression_fact(id)
     }
 
-    /// `sha256:` and the digest of the canonical JSON of the record, with the members that HTTP answers show. Its
-    /// fact holds the digest too, so that an auditor can show that the record was not altered.
+    /// `sha256:` and the digest of the canonical JSON of the record, with the members of API responses. The fact
+    /// of the suppression contains this digest, so that an auditor can verify that the record was not altered.
     #[must_use]
     pub fn digest(&self) -> String {
         let unreachable: Vec<&str> = self.unreachable_channels.iter().map(|channel| channel.as_str()).collect();
@@ -118,7 +119,7 @@ impl SuppressedDecision {
             "workload_id": self.workload_id,
             "created_at": self.created_at,
         });
-        // A JSON map has string keys and finite numbers, so this cannot fail.
+        // Serialization cannot fail, because a JSON map has string keys and finite numbers.
         let bytes = serde_json_canonicalizer::to_vec(&record).unwrap_or_default();
         let digest = Sha256::digest(bytes);
         digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))

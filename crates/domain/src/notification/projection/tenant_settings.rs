@@ -1,24 +1,24 @@
-//! The settings of a tenant at the time of a fact.
+//! The notification settings of a tenant at the time of a fact.
 
 use crate::{
     notification::{Tier, preference::Switches},
     time::Timestamp,
 };
 
-/// When the notification settings of a tenant were last turned on; `None` if never.
+/// The times at which notification settings of a tenant were last turned on; `None` if never.
 ///
-/// A projector may be behind when a setting is turned on. Facts of the time before stay without notifications then, because
-/// nobody expects a notification of a time in which they were off.
+/// The projector may lag behind the log when a setting is turned on. Facts from before that time then cause no
+/// notifications, because people do not expect notifications about a time when they were off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SettingsTurnedOnAt {
-    /// The setting of all notifications.
+    /// The time at which notifications were turned on.
     pub notifications: Option<Timestamp>,
-    /// The setting of the advanced tier.
+    /// The time at which the advanced tier was turned on.
     pub advanced: Option<Timestamp>,
 }
 
 impl SettingsTurnedOnAt {
-    /// The settings for a fact of this time, where `present` are those of now.
+    /// The settings that apply to a fact of this time. `present` contains the current settings.
     #[must_use]
     pub fn switches(self, present: Switches, occurred_at: Timestamp) -> Switches {
         let was_off = |since: Option<Timestamp>| since.is_some_and(|since| occurred_at < since);

@@ -82,7 +82,7 @@ fn book() -> RecipientPreferences {
     }
 }
 
-/// All channels of these categories are off for a person.
+/// Preferences with which a person receives these categories on no channel.
 fn opt_out(person: &str, categories: &[FactCategory]) -> (ActorRef, Vec<PreferenceSet>) {
     let settings = categories.iter().map(|category| ((*category, Channel::Portal), false)).collect();
     let set = PreferenceSet(PreferenceSetRecord {
@@ -269,7 +269,7 @@ fn default_profile_of_a_role_adds_a_channel() {
     assert_eq!(channels, [vec![Channel::Portal], vec![Channel::Portal, Channel::Email]]);
 }
 
-/// `user:ada` has these channels on for executions.
+/// Preferences with which `user:ada` receives executions on these channels.
 fn opt_in(channels: &[Channel]) -> (ActorRef, Vec<PreferenceSet>) {
     let (person, mut sets) = opt_out("user:ada", &[]);
     sets[0].0.settings = channels.iter().map(|channel| ((FactCategory::Executions, *channel), true)).collect();
@@ -366,7 +366,7 @@ fn announcements_reach_their_audience_with_their_text() {
         body: "Tonight.".to_owned(),
         audience: vec![actor("user:bob"), actor("group:ops")],
     });
-    // Bob wants reports in the chat of the organization and in his mailbox.
+    // Bob receives reports in the chat of the organization and in his mailbox.
     let (_, mut sets) = opt_out("user:bob", &[]);
     let channels = [Channel::ChatA, Channel::Email];
     sets[0].0.settings = channels.map(|channel| ((FactCategory::Reports, channel), true)).into();
@@ -384,7 +384,7 @@ fn announcements_reach_their_audience_with_their_text() {
     assert_eq!((notification.title.as_str(), notification.body.as_str()), ("Maintenance", "Tonight."));
 }
 
-/// A kind without a rule never concerns anybody, and every rule names at least one category.
+/// Facts of a kind without a rule cause no notifications, and every rule names at least one category.
 #[test]
 fn rules_cover_every_category() {
     let covered: BTreeSet<FactCategory> = FactKind::ALL

@@ -1,4 +1,4 @@
-//! Refusals of conditions: their codes, and messages that name what is unknown and what exists instead.
+//! Refusals of conditions: their codes, and messages that name the unknown part and the existing alternatives.
 
 use super::{GLOBAL_FUNCTIONS, MAX_DEPTH, MAX_NODES, MAX_SOURCE_BYTES, MEMBER_FUNCTIONS, position};
 use crate::policy::{
@@ -7,7 +7,7 @@ use crate::policy::{
 };
 use std::fmt;
 
-/// The reason a condition is refused. Lines and columns start at 1.
+/// The reason why a condition is refused. Lines and columns start at 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::policy) enum ConditionRefusal {
     SourceTooLong,
@@ -20,7 +20,8 @@ pub(in crate::policy) enum ConditionRefusal {
     NestedMacros,
     TooCostly,
     UnknownVariable(UnknownName),
-    /// A field that a record does not have, with those that it has; none for a value without fields.
+    /// A record does not have the selected field. The list contains the fields that exist; it is empty for a value
+    /// without fields.
     UnknownField(UnknownName, &'static [&'static str]),
     UnknownFunction(UnknownName),
     Pattern,
@@ -28,7 +29,7 @@ pub(in crate::policy) enum ConditionRefusal {
     Unsupported,
 }
 
-/// An unknown name of a condition, with its position.
+/// An unknown name in a condition, with its position in the source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::policy) struct UnknownName {
     name: String,
@@ -36,11 +37,11 @@ pub(in crate::policy) struct UnknownName {
     column: usize,
 }
 
-/// Maximum length of a name in a message, in characters.
+/// The maximum length of a name in a message, in characters.
 const MAX_SHOWN_NAME: usize = 64;
 
 impl UnknownName {
-    /// The first place of a name in a source.
+    /// Finds the first occurrence of a name in a source.
     pub(super) fn find(source: &str, name: &str) -> Self {
         let (line, column) = position(source, name);
         Self { name: name.to_owned(), line, column }
@@ -48,7 +49,8 @@ impl UnknownName {
 }
 
 impl fmt::Display for UnknownName {
-    /// The name without other characters than those of identifiers, because a message is shown in terminals and pages.
+    /// Writes the name without characters that identifiers cannot have, because messages are shown in terminals
+    /// and pages.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_shown = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '_';
         let shown: String = self.name.chars().filter(is_shown).take(MAX_SHOWN_NAME).collect();

@@ -77,7 +77,8 @@ fn defers_ambiguous_conditions_to_interpreter() {
     }
 }
 
-/// The benchmark relies on this: one form takes the fast path, and its twin defers to the interpreter.
+/// The benchmark relies on this pair of conditions: one is evaluated on the fast path, the other by the
+/// interpreter.
 #[test]
 fn late_deferral_is_evaluated_by_interpreter() {
     let inputs = inputs();

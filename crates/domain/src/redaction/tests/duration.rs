@@ -13,8 +13,8 @@ fn assert_duration(unit: &str, bytes: usize, bound: Duration) {
     drop(redaction);
 }
 
-/// The bound of two minutes per MiB holds for an unoptimised build on a machine with sixfold load. A quadratic search
-/// would exceed it many times.
+/// The limit of two minutes per MiB also holds for an unoptimised build on a machine with sixfold load. A
+/// quadratic search would exceed the limit many times.
 #[test]
 fn redaction_time_is_linear() {
     for unit in ["4 ", "GB82 ", "a.", "4", "4111\t\n.- \u{2800}\u{200b}", "卡4111 "] {
@@ -22,7 +22,7 @@ fn redaction_time_is_linear() {
     }
 }
 
-/// The other patterns, on shorter texts.
+/// The remaining patterns, with shorter texts.
 #[test]
 fn redaction_lookahead_is_bounded() {
     let hostile = [

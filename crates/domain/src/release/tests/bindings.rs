@@ -1,4 +1,4 @@
-//! Binding limits.
+//! Tests of the limits on bindings.
 
 use super::*;
 

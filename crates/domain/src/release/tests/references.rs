@@ -30,7 +30,7 @@ fn approval_covers_resolved_references() {
         submit(vec![frozen_reference(20, 40), frozen_reference(21, 41)]),
         submit(vec![frozen_reference(21, 41), frozen_reference(20, 40)])
     );
-    // Approvals do not carry over to other resolved references.
+    // An approval does not apply to a release whose references are resolved to other versions.
     let approved = review(&ready, "user:bob", Verdict::Approved);
     let back = approved.reopen(&empty_deployment(), &stamp("user:ada")).unwrap().next.clone();
     assert_eq!(back.references, [], "references are unresolved in drafts");
@@ -65,7 +65,7 @@ fn unresolved_reference_blocks_submission() {
         &stamp("user:ada"),
     );
     assert_eq!(refusal.unwrap_err().code(), "prompt_unknown_asset");
-    // The invalid state takes precedence over unresolved references.
+    // The refusal reports the invalid state first, before unresolved references.
     let retired = release_in_state(StateName::Retired).0;
     let refusal = retired.submit(Err(vec![unresolved(REFERENCE_UNRESOLVED)]), &empty_deployment(), &stamp("user:ada"));
     assert_eq!(refusal.unwrap_err().code(), "invalid_transition");

@@ -1,8 +1,8 @@
-//! Verdict limits.
+//! Tests of the limits on verdicts.
 
 use super::*;
 
-/// A few approvers cannot exhaust the limit to prevent objections.
+/// Approvers who exhaust the limit of verdicts cannot thereby prevent objections.
 #[test]
 fn full_release_accepts_one_objection_per_person() {
     let mut full = release_in_state(StateName::ReviewReady).0;
@@ -24,7 +24,7 @@ fn full_release_accepts_one_objection_per_person() {
         for verdict in Verdict::ALL {
             assert_eq!(more(&objected, who, verdict), Err(ReleaseRefusal::TooManyVerdicts), "{who}: {verdict:?}");
         }
-        // The bindings have changed since the verdicts.
+        // The bindings changed after these verdicts.
         let other = BindingsDigest::from_stored(format!("blake3:{}", "7".repeat(64)));
         for approval in &mut objected.0.approvals {
             approval.subject_digest = other.clone();

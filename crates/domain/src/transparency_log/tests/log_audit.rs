@@ -1,4 +1,4 @@
-//! The audit of a whole log, over logs that were changed in every way.
+//! Tests of the audit of a whole log, with logs that were changed in every way.
 
 use crate::{
     audit::leaf_hash,
@@ -8,7 +8,7 @@ use crate::{
 };
 use std::collections::HashMap;
 
-/// A log with what was published of it: full tiles, the edge, and a checkpoint.
+/// A log together with its published data: full tiles, the right edge, and a checkpoint.
 #[derive(Clone)]
 struct Published {
     entries: Vec<StoredEntry>,
@@ -23,7 +23,7 @@ fn entry(index: usize, text: &str) -> StoredEntry {
     StoredEntry { index: index as u64, body: Some(body), leaf_hash }
 }
 
-/// A log whose checkpoint covers the first entries, and whose tree covers all.
+/// Creates a log whose checkpoint covers the first `covered` entries, and whose tree covers all entries.
 fn published(covered: usize, size: usize) -> Published {
     let entries: Vec<StoredEntry> = (0..size).map(|index| entry(index, &format!("entry {index}"))).collect();
     let (mut edge, mut tiles, mut root) = (TreeEdge::default(), HashMap::new(), TreeHash::of_empty_tree());
@@ -40,7 +40,7 @@ fn published(covered: usize, size: usize) -> Published {
 }
 
 impl Published {
-    /// Audits the log as it is now, against what was published.
+    /// Audits the current entries against the published data.
     fn audit(&self, checkpoint: Option<&Checkpoint>) -> Option<LogDefect> {
         let mut audit = LogAudit::new(checkpoint.cloned());
         for entry in &self.entries {
@@ -61,14 +61,14 @@ impl Published {
         self.audit(Some(&self.checkpoint))
     }
 
-    /// Gives the entries their indexes in the present order, as somebody who knows the schema does.
+    /// Renumbers the entries in their current order, as an attacker who knows the schema would.
     fn renumber(&mut self) {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             entry.index = index as u64;
         }
     }
 
-    /// Builds the edge in the database from the present entries.
+    /// Rebuilds the stored right edge from the current entries.
     fn rebuild_edge(&mut self) {
         self.edge = TreeEdge::default();
         for entry in &self.entries {
@@ -81,7 +81,7 @@ fn at(index: usize, cause: LogDefectCause) -> Option<LogDefect> {
     Some(LogDefect { first: index as u64, last: index as u64, cause })
 }
 
-/// Sizes of the checkpoint and of the log around full tiles.
+/// Sizes of checkpoint and log that are close to the sizes of full tiles.
 const SIZES: [(usize, usize); 9] =
     [(1, 1), (5, 5), (255, 256), (256, 256), (256, 300), (300, 300), (300, 900), (700, 750), (1_024, 1_025)];
 
@@ -96,7 +96,7 @@ fn whole_log_has_no_defect() {
     assert_eq!(published(0, 10).defect(), None);
 }
 
-/// A changed row, with or without the hash of its new bytes and a rebuilt edge, is found at its index.
+/// A changed entry is located exactly, even if the attacker also changes its hash or rebuilds the right edge.
 #[test]
 fn every_single_change_is_named_by_its_index() {
     for (covered, size) in SIZES {
@@ -135,7 +135,8 @@ fn every_single_change_is_named_by_its_index() {
     }
 }
 
-/// Somebody who also rebuilds the edge leaves no copy of the last partial tile, so the range is named.
+/// If the attacker also rebuilds the right edge, no copy of the last partial tile exists. The audit then reports a
+/// range.
 #[test]
 fn rebuilt_edges_hide_the_place_in_the_last_tile_only() {
     let whole = published(700, 700);
@@ -152,14 +153,14 @@ fn rebuilt_edges_hide_the_place_in_the_last_tile_only() {
     both.entries[600] = entry(600, "edited");
     both.rebuild_edge();
     assert_eq!(both.defect(), at(300, LogDefectCause::Changed));
-    // The next entries filled the tile, which the artifact store keeps.
+    // Here later entries filled the tile, so the artifact store has an unchanged copy of it.
     let mut grown = published(700, 800);
     grown.entries[600] = entry(600, "edited");
     grown.rebuild_edge();
     assert_eq!(grown.defect(), at(600, LogDefectCause::Changed));
 }
 
-/// Without tiles and edge, only the checkpoint can tell that something changed.
+/// Without tiles and right edge, the checkpoint shows only that something changed.
 #[test]
 fn lost_tiles_leave_a_range() {
     let mut log = published(700, 700);
@@ -177,7 +178,7 @@ fn first_of_several_defects_is_named() {
     assert_eq!(log.defect(), at(20, LogDefectCause::Changed));
     log.entries[3].body = None;
     assert_eq!(log.defect(), at(3, LogDefectCause::Missing));
-    // A restored dump that was written again.
+    // A database that was restored from an old dump, to which other entries were appended.
     let mut restored = published(700, 700);
     restored.entries.truncate(400);
     restored.entries.extend((400..800).map(|index| entry(index, &format!("other entry {index}"))));
@@ -196,7 +197,7 @@ fn changed_tiles_and_later_entries_are_told_apart() {
     let mut later = published(700, 750);
     later.entries[720].leaf_hash = None;
     assert_eq!(later.defect(), at(720, LogDefectCause::Bytes));
-    // The checkpoint does not cover it, and no tile does either.
+    // Neither the checkpoint nor a full tile covers this entry.
     later.entries[720] = entry(720, "edited");
     assert_eq!(later.defect(), None);
 }

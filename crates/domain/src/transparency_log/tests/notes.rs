@@ -7,7 +7,8 @@ use crate::{
 };
 use uuid::Uuid;
 
-/// Key and note of the reference implementation in Go, also the example of the C2SP specification.
+/// The key and the note of the reference implementation in Go, which are also the example of the C2SP
+/// specification.
 const PUBLISHED_KEY: &str = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
 const PUBLISHED_SEED: &str = "gQoUAtUUbI2E8kQzMPVAgOv5juF9nHT2JS/F1ccoMXM=";
 const PUBLISHED_TEXT: &str =
@@ -76,7 +77,7 @@ fn refuses_malformed_notes_and_keys() {
         (format!("Other+{rest}"), VerifierKeyRefusal::KeyId),
         (PUBLISHED_KEY.replace("c74f20a3", "c74f20a4"), VerifierKeyRefusal::KeyId),
         (PUBLISHED_KEY.replace("+ARpc", "+Ahpc"), VerifierKeyRefusal::Key),
-        // A key of small order would verify signatures that nobody made.
+        // A key of small order would verify signatures that its owner never made.
         (format!("{name}+00000000+{zeros}"), VerifierKeyRefusal::Key),
         (format!("+{rest}"), VerifierKeyRefusal::Key),
     ] {
@@ -134,12 +135,12 @@ fn signing_key_is_read_from_base64_and_never_shown() {
     assert_eq!(format!("{key:?}"), "[signing key]");
     assert!(NoteSigningKey::parse("AAAA").is_none());
     assert!(NoteSigningKey::parse("not base64").is_none());
-    // Ed25519 is deterministic, so the key reproduces the published signature.
+    // Ed25519 is deterministic, so the published key produces the published signature again.
     let note = SignedNote::new(PUBLISHED_TEXT.to_owned(), vec![sign(&key, "PeterNeumann", PUBLISHED_TEXT)]).unwrap();
     assert_eq!(note.to_string(), published_note());
 }
 
-/// The example of the specification of cosignatures: the form of its lines, whose keys are not published.
+/// The example in the specification of cosignatures. It shows the form of the lines; its keys are not published.
 const PUBLISHED_COSIGNED: &str = "example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n\n\
     \u{2014} example.com/behind-the-sofa Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=\n\
     \u{2014} witness.example.com/w1 jWbPPwAAAABkGFDLEZMHwSRaJNiIDoe9DYn/zXcrtPHeolMI5OWXEhZCB9dlrDJsX3b2oyin1nPZqhf5nNo0xUe+mbIUBkBIfZ+qnA==\n";
@@ -161,7 +162,7 @@ fn cosignature_holds_for_its_witness_text_and_time_alone() {
     let signing = NoteSigningKey::from_seed(&[7; 32]);
     let witness = WitnessKey::new("witness.example/w", &signing.public_key()).unwrap();
     assert_eq!(WitnessKey::parse(&witness.to_string()), Ok(witness.clone()));
-    // The key of a log is no key of a witness, even with the same bytes.
+    // The key of a log is not accepted as the key of a witness, even if both have the same bytes.
     let log_key = VerifierKey::new("witness.example/w", &signing.public_key()).unwrap();
     assert_ne!(log_key.id_hex(), witness.id_hex());
     assert_eq!(WitnessKey::parse(&log_key.to_string()), Err(VerifierKeyRefusal::Key));
@@ -187,7 +188,7 @@ fn cosignature_holds_for_its_witness_text_and_time_alone() {
     assert_eq!(forged(|line| line.signature.truncate(3)), None, "no time");
     assert_eq!(forged(|line| line.name.push('x')), None, "another name");
     assert_eq!(forged(|line| line.key_id[0] ^= 1), None, "another key");
-    // A valid line does not hide an invalid one.
+    // An invalid line makes the cosignature invalid even if another line of the witness is valid.
     let mut invalid = line(1_700_000_000);
     invalid.signature[20] ^= 1;
     assert_eq!(witness.cosigned_at(&note.clone().with_signatures([line(1_700_000_000), invalid])), None);

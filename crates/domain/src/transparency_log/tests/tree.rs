@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use sha2::Sha256;
 use std::collections::HashMap;
 
-/// A tree whose tiles are kept like in the artifact store.
+/// A tree together with its full tiles, which the artifact store would contain.
 #[derive(Default)]
 struct Log {
     edge: TreeEdge,
@@ -35,7 +35,7 @@ impl Log {
     }
 }
 
-/// The tree hash as RFC 6962 defines it.
+/// The root hash by the recursive definition of RFC 6962.
 fn naive_root(leaves: &[TreeHash]) -> TreeHash {
     match leaves {
         [] => TreeHash::of_empty_tree(),
@@ -58,7 +58,7 @@ fn hash(hex: &str) -> TreeHash {
     TreeHash::from_hex(hex).unwrap()
 }
 
-/// The entries, roots and proofs of the Certificate Transparency test suite.
+/// The entries, roots and proofs of the test suite of Certificate Transparency.
 #[test]
 fn matches_published_vectors_of_certificate_transparency() {
     let entries: [&[u8]; 8] = [
@@ -114,7 +114,8 @@ fn matches_published_vectors_of_certificate_transparency() {
     );
 }
 
-/// The proof of every leaf and every prefix of small trees verifies, here and in a foreign implementation.
+/// The proofs of every leaf and every prefix of small trees verify with this code and with a third-party
+/// implementation.
 #[test]
 fn proofs_of_small_trees_verify_here_and_in_a_foreign_implementation() {
     let entries: Vec<Vec<u8>> = (0_u64..40).map(|number| number.to_be_bytes().to_vec()).collect();
@@ -169,7 +170,7 @@ fn empty_and_equal_trees_have_empty_consistency_proofs() {
     assert_eq!(ProofPlan::inclusion(0, 0), None);
 }
 
-/// Sizes around full tiles of two levels. The naive model is too slow for each of them.
+/// Tests selected sizes, which are close to full tiles on two levels. The naive model is too slow to test every size.
 #[test]
 fn proofs_across_tiles_of_several_levels_verify() {
     let leaves = numbered_leaves(66_000);
@@ -242,7 +243,7 @@ fn names_tiles_as_tlog_tiles_does() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A changed, missing or added hash, another index, size, leaf or root: no such proof verifies.
+    /// A proof does not verify if a hash was changed, removed or added, or for another index, size, leaf or root.
     #[test]
     fn altered_inclusion_proofs_are_refused(
         (size, index) in (1_u64..700).prop_flat_map(|size| (Just(size), 0..size)),
@@ -281,7 +282,8 @@ proptest! {
         }
     }
 
-    /// A tree that changed, removed, inserted or swapped an earlier leaf is not consistent with the earlier tree.
+    /// A tree in which an earlier leaf was changed, removed, inserted or swapped is not consistent with the
+    /// earlier tree.
     #[test]
     fn rewritten_histories_are_inconsistent(
         (to, from) in (3_u64..600).prop_flat_map(|to| (Just(to), 2..to)),

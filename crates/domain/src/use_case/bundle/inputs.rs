@@ -1,4 +1,4 @@
-//! The inputs of a plan: those that its flow declares, or those that its texts read.
+//! The inputs of a bundle plan: the inputs that its flow declares, otherwise the inputs that its texts read.
 
 use crate::workload::interface::{FieldType, is_field_name};
 use serde_json::Value;
@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 /// The type of an input that no trigger declares.
 pub(super) const DEFAULT_TYPE: &str = "string";
 
-/// An input of a plan.
+/// An input that a run of the plan needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanInput {
-    /// Its name in the flow and in the prompt.
+    /// The name of the input in the flow and in the prompt.
     pub name: String,
-    /// Its type in the flow.
+    /// The type of the input in the flow.
     pub input_type: String,
 }
 
@@ -21,12 +21,12 @@ impl PlanInput {
         Self { name: name.to_owned(), input_type: DEFAULT_TYPE.to_owned() }
     }
 
-    /// Whether a form field may have the name.
+    /// Whether the name of the input is allowed for a form field.
     pub(super) fn has_field_name(&self) -> bool {
         is_field_name(&self.name)
     }
 
-    /// The type of the form field that asks for the input; `None` if no field does.
+    /// The type of the form field for the input; `None` if a form has no field of a suitable type.
     #[must_use]
     pub fn field_type(&self) -> Option<FieldType> {
         match self.input_type.as_str() {
@@ -38,7 +38,7 @@ impl PlanInput {
         }
     }
 
-    /// The type of the prompt's variable that gets the value.
+    /// The type of the prompt variable that receives the input.
     fn variable_type(&self) -> &'static str {
         match self.input_type.as_str() {
             "number" | "integer" => "number",
@@ -49,7 +49,7 @@ impl PlanInput {
     }
 }
 
-/// The inputs that a flow and its prompt read, each once. All are texts.
+/// The distinct inputs that a flow and its prompt read. Their types are unknown, so all inputs count as texts.
 pub(super) fn read_inputs(flow: &Value, arguments: &[String]) -> Vec<PlanInput> {
     let mut names = BTreeSet::new();
     trigger_inputs(flow, &mut names);
@@ -67,7 +67,8 @@ pub(super) fn declared_inputs(flow: &Value) -> Option<Vec<PlanInput>> {
     Some(declared.into_iter().flatten().map(input).collect())
 }
 
-/// The type of a prompt's argument: that of the value which a step gives it, else that of the input with its name.
+/// The type of a prompt argument: the type of the value that a step passes, otherwise the type of the input with
+/// the same name.
 pub(super) fn argument_type(flow: &Value, inputs: &[PlanInput], name: &str) -> &'static str {
     let mut steps = flow.get("steps").and_then(Value::as_array).into_iter().flatten();
     let given = steps.find_map(|step| step.get("inputs")?.get(name));
@@ -83,12 +84,12 @@ pub(super) fn argument_type(flow: &Value, inputs: &[PlanInput], name: &str) -> &
     input.map_or(DEFAULT_TYPE, PlanInput::variable_type)
 }
 
-/// The input that a text consists of.
+/// The name of the input if the text consists only of a reference to an input.
 fn whole_reference(text: &str) -> Option<&str> {
     text.strip_prefix("{{")?.strip_suffix("}}")?.trim().strip_prefix("trigger.")
 }
 
-/// The inputs that the texts of a flow read: the names after `{{trigger.`.
+/// Collects the inputs that the texts of a flow read: the names after `{{trigger.`.
 fn trigger_inputs(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::String(text) => {

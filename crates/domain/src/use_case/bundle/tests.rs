@@ -3,7 +3,7 @@
 use super::*;
 use crate::workload::interface::MAX_FIELDS;
 
-/// A plan that is valid.
+/// A valid bundle plan.
 pub(crate) fn plan() -> Value {
     json!({
         "name": "Ticket triage",
@@ -53,7 +53,7 @@ fn refuses_hostile_members() {
     };
     let at = |path: &str, code| vec![(format!("bundle.{path}"), code)];
     assert_eq!(with("/name", json!("<script>alert(1)</script>")), at("name", "invalid_text"));
-    // A hostile name is in the full path, and not in the path of the member.
+    // The full path contains the hostile name, but the path of the member does not.
     let refused = BundlePlan::parse(&{
         let mut document = plan();
         document["flow"]["steps"][0]["canary"] = json!(1);
@@ -99,13 +99,13 @@ fn refuses_inputs_that_no_form_asks_for() {
         [refused(&format!("{path}.Due"), "invalid_field_name"), refused(&format!("{path}.tags"), "not_one_of"),]
             .concat()
     );
-    // The schema of flows allows as many inputs as a form has fields.
+    // The schema of flows permits as many inputs as a form has fields.
     let mut many = json!({ "ticket": "text" });
     for number in 1..=MAX_FIELDS {
         many[format!("i{number}")] = json!("text");
     }
     assert_eq!(codes(&declared(many)), refused(path, "invalid_flow"));
-    // A stored plan of earlier rules stays readable.
+    // A stored plan that violates newer rules can still be read.
     let stored = BundlePlan::from_stored(&declared(json!({ "ticket": "object" }))).unwrap();
     assert_eq!(stored.inputs().first().unwrap().field_type(), None);
 }

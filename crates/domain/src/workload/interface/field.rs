@@ -1,4 +1,4 @@
-//! Form fields and their accepted values.
+//! The fields of an input form, and the validation of their values.
 
 use super::{
     ExpectedType, ProblemKind,
@@ -11,27 +11,27 @@ use serde_json::{Map, Number, Value};
 use std::collections::BTreeSet;
 use time::{Date, Month};
 
-/// The maximum length of a name, in characters.
+/// The maximum length of a field name, in characters.
 const MAX_NAME_CHARS: usize = 63;
-/// The maximum length of a label or option, in characters.
+/// The maximum length of a label or an option, in characters.
 const MAX_LABEL_CHARS: usize = 200;
-/// The maximum number of options of a select.
+/// The maximum number of options of a `select` field.
 const MAX_OPTIONS: usize = 200;
 /// The maximum length of a text value, in bytes.
 const MAX_TEXT_BYTES: usize = 32 * 1024;
-/// The maximum number of textarea rows.
+/// The maximum number of rows of a `textarea` field.
 const MAX_ROWS: u32 = 50;
 
 wire_enum! {
-    /// The type of a field.
+    /// The type of a form field.
     FieldType {
-        /// A line of text.
+        /// A single line of text.
         Text = "text",
         /// A number.
         Number = "number",
-        /// One of the options.
+        /// A choice of one of the options.
         Select = "select",
-        /// Lines of text.
+        /// Several lines of text.
         Textarea = "textarea",
         /// A boolean.
         Boolean = "boolean",
@@ -40,7 +40,7 @@ wire_enum! {
     }
 }
 
-/// A form field.
+/// A field of an input form.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct InputField {
     pub(super) name: String,
@@ -62,17 +62,17 @@ pub struct InputField {
     pub(super) default: Option<Value>,
 }
 
-/// The memory overhead of a string beyond its bytes: length, capacity and allocator overhead.
+/// The memory of a string beyond its bytes, in bytes: the `String` itself and the overhead of the allocator.
 const TEXT_OVERHEAD: usize = size_of::<String>() + 16;
 
 impl InputField {
-    /// The name of the input.
+    /// The name of the input that the field provides.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// An estimate of the field's memory, in bytes.
+    /// The estimated memory of the field, in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         let texts = self.options.as_deref().unwrap_or_default().iter().map(String::len);
         let options = texts.map(|bytes| bytes.saturating_add(TEXT_OVERHEAD)).sum::<usize>();
@@ -81,12 +81,12 @@ impl InputField {
         [size_of::<Self>(), self.name.len(), label, default].into_iter().fold(options, usize::saturating_add)
     }
 
-    /// Whether a run requires a value.
+    /// Whether a run requires a value for the field.
     pub(super) fn is_required(&self) -> bool {
         self.required.unwrap_or(false)
     }
 
-    /// Whether a value counts as empty.
+    /// Whether a value counts as empty for this type of field.
     pub(super) fn is_blank(&self, value: &Value) -> bool {
         match self.field_type {
             FieldType::Text | FieldType::Textarea => value.as_str() == Some(""),
@@ -94,7 +94,7 @@ impl InputField {
         }
     }
 
-    /// Validates a value against the field.
+    /// Validates a value against the type and the settings of the field.
     pub(super) fn validate(&self, value: &Value) -> Result<(), ProblemKind> {
         match self.field_type {
             FieldType::Text | FieldType::Textarea => match value.as_str() {
@@ -130,7 +130,8 @@ impl InputField {
     }
 }
 
-/// Whether a text is `YYYY-MM-DD` and that day exists. Source: RFC 3339, `full-date`; there is no year 0.
+/// Whether a text has the form `YYYY-MM-DD` and the day exists (RFC 3339, `full-date`). The year 0 is not
+/// accepted.
 fn is_calendar_day(text: &str) -> bool {
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let parts: Vec<&str> = text.split('-').collect();
@@ -143,7 +144,7 @@ fn is_calendar_day(text: &str) -> bool {
     Month::try_from(month).is_ok_and(|month| Date::from_calendar_date(year, month, day).is_ok())
 }
 
-/// Reads the fields of a form, with unique names.
+/// Parses the fields of a form, whose names must be unique.
 pub(super) fn parse_all(value: &Value, path: &str, findings: &mut Problems) -> Option<Vec<InputField>> {
     let items = findings.list(value, path, super::MAX_FIELDS)?;
     let mut names = BTreeSet::new();
@@ -174,7 +175,7 @@ fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<InputFiel
         findings.check(&place("label"), is_name(label, MAX_LABEL_CHARS), ProblemKind::Text).then(|| label.to_owned())
     });
     let required = findings.optional(members, "required").and_then(|value| findings.boolean(&place("required"), value));
-    // The other settings depend on the type, so without one they cannot be checked.
+    // Other settings depend on the type, so they cannot be checked if the type is unknown.
     let field_type = field_type?;
     refuse_settings_of_other_types(members, field_type, path, findings);
     let options = match field_type {
@@ -210,7 +211,7 @@ fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<InputFiel
     Some(field)
 }
 
-/// Settings of other types are refused, because an ineffective bound would appear effective.
+/// Refuses settings that belong to other types, because a limit without effect would appear effective.
 fn refuse_settings_of_other_types(
     members: &Map<String, Value>,
     field_type: FieldType,
@@ -260,7 +261,7 @@ fn parse_bounds(members: &Map<String, Value>, path: &str, findings: &mut Problem
     (min, max)
 }
 
-/// Whether a text is the name of a field: `[a-z][a-z0-9_]{0,62}`.
+/// Whether a text is a valid field name: `[a-z][a-z0-9_]{0,62}`.
 pub(crate) fn is_field_name(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     text.len() <= MAX_NAME_CHARS

@@ -1,4 +1,4 @@
-//! Validates the inputs of a run against the form.
+//! Validates the inputs of a run against the form of the workload.
 
 use super::{
     InterfaceConfig, InterfaceProblem, ProblemKind,
@@ -6,14 +6,15 @@ use super::{
 };
 use serde_json::{Map, Value};
 
-/// The path of the inputs in a request.
+/// The path of the inputs within a request.
 const PATH: &str = "inputs";
 
 impl InterfaceConfig {
-    /// The effective inputs of a run: the submitted ones and the defaults of omitted fields.
+    /// The effective inputs of a run: the submitted inputs, and the defaults of omitted fields.
     ///
     /// # Errors
-    /// With all problems by field. Names are compared as texts: `__proto__` is an unknown field like any other.
+    /// Returns all problems, each with the path of its field. A name that no field has is a problem, even a
+    /// special name such as `__proto__`.
     pub fn effective_inputs(&self, sent: &Map<String, Value>) -> Result<Map<String, Value>, Vec<InterfaceProblem>> {
         let mut findings = Problems::default();
         let mut inputs = sent.clone();

@@ -4,17 +4,17 @@ use crate::number;
 use serde_json::{Map, Number, Value};
 use std::ops::RangeInclusive;
 
-/// The maximum number of reported problems, which bounds the size of the response.
+/// The maximum number of reported problems, which limits the size of the response.
 pub const MAX_PROBLEMS: usize = 200;
-/// The maximum length of a caller-chosen name in a path, in characters.
+/// The maximum length of a name in a path, in characters. Callers choose these names.
 const MAX_PATH_NAME_CHARS: usize = 64;
 
-/// A problem and its path.
+/// A problem, with the path of the member that has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InterfaceProblem {
-    /// The path, such as `input_fields[0].type`; empty for the whole document.
+    /// The path, such as `input_fields[0].type`; empty for the configuration as a whole.
     pub path: String,
-    /// The problem.
+    /// The kind of the problem.
     pub kind: ProblemKind,
 }
 
@@ -41,7 +41,7 @@ pub enum ExpectedType {
     Boolean,
 }
 
-/// A problem of a configuration or of run inputs.
+/// The kind of a problem in a configuration or in the inputs of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ProblemKind {
     /// A required member is missing.
@@ -53,7 +53,7 @@ pub enum ProblemKind {
     /// The value has the wrong type.
     #[error("expected {0}")]
     Type(ExpectedType),
-    /// The value is not one of the allowed ones.
+    /// The value is not one of the permitted values.
     #[error("the value is not one of the known values")]
     NotOneOf,
     /// The number is out of range.
@@ -62,22 +62,22 @@ pub enum ProblemKind {
     /// The list or text is too long.
     #[error("this is too long")]
     TooLong,
-    /// The text is not valid display text.
+    /// The text is not valid for display: it is empty, too long, or contains invisible characters.
     #[error("the text is empty, too long, or contains invisible characters")]
     Text,
     /// The name is not a valid field name.
     #[error("a field's name is a lower-case letter and up to 62 of a-z, 0-9 and underscores")]
     FieldName,
-    /// Another field has the name.
+    /// Another field already has this name.
     #[error("another field has this name")]
     DuplicateName,
     /// The select has no options.
     #[error("a `select` needs options")]
     OptionsMissing,
-    /// The option is a duplicate.
+    /// Another option has the same text.
     #[error("another option is the same")]
     DuplicateOption,
-    /// The setting does not apply to this field type.
+    /// The setting does not apply to fields of this type.
     #[error("fields of this type have no such setting")]
     NotForThisType,
     /// The minimum exceeds the maximum.
@@ -101,7 +101,7 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
-    /// The stable code.
+    /// The stable code of the problem.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -127,18 +127,18 @@ impl ProblemKind {
     }
 }
 
-/// The path of a member.
+/// The path of a member of an object.
 pub(super) fn member_path(path: &str, name: &str) -> String {
     let name: String = name.chars().take(MAX_PATH_NAME_CHARS).collect();
     if path.is_empty() { name } else { format!("{path}.{name}") }
 }
 
-/// The path of an item.
+/// The path of an item of a list.
 pub(super) fn item_path(path: &str, index: usize) -> String {
     format!("{path}[{index}]")
 }
 
-/// The problems found so far. Its readers return usable values and record problems.
+/// The problems that were found so far. The read methods return usable values, and record a problem otherwise.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     reported: Vec<InterfaceProblem>,
@@ -153,7 +153,7 @@ impl Problems {
         }
     }
 
-    /// Records a problem unless the rule holds; returns whether it holds.
+    /// Records a problem unless `holds` is true. Returns `holds`.
     pub(super) fn check(&mut self, path: &str, holds: bool, fault: ProblemKind) -> bool {
         if !holds {
             self.push(path, fault);
@@ -161,7 +161,7 @@ impl Problems {
         holds
     }
 
-    /// Records the problem of a failed check.
+    /// Records the problem of a failed check. Returns whether the check succeeded.
     pub(super) fn record(&mut self, path: &str, checked: Result<(), ProblemKind>) -> bool {
         match checked {
             Ok(()) => true,
@@ -169,16 +169,16 @@ impl Problems {
         }
     }
 
-    /// The value, if there are no problems.
+    /// Returns the value if no problem was recorded, otherwise the problems.
     pub(super) fn into_result<T>(self, read: Option<T>) -> Result<T, Vec<InterfaceProblem>> {
         match (read, self.has_problem) {
             (Some(read), false) => Ok(read),
-            // A missing value has already recorded its problem.
+            // If the value is missing, its problem has already been recorded.
             (Some(_) | None, true) | (None, false) => Err(self.reported),
         }
     }
 
-    /// Reads an object without unknown members.
+    /// Reads an object, and records a problem if it has unknown members.
     pub(super) fn object<'v>(
         &mut self,
         value: &'v Value,
@@ -195,7 +195,7 @@ impl Problems {
         Some(members)
     }
 
-    /// Reads a list of bounded length.
+    /// Reads a list with at most `limit` items.
     pub(super) fn list<'v>(&mut self, value: &'v Value, path: &str, limit: usize) -> Option<&'v [Value]> {
         let Some(items) = value.as_array() else {
             self.push(path, ProblemKind::Type(ExpectedType::List));
@@ -204,7 +204,7 @@ impl Problems {
         self.check(path, items.len() <= limit, ProblemKind::TooLong).then_some(items)
     }
 
-    /// Reads a required member.
+    /// Reads a member that must be present.
     pub(super) fn required<'v>(
         &mut self,
         members: &'v Map<String, Value>,
@@ -218,7 +218,7 @@ impl Problems {
         value
     }
 
-    /// Reads an optional member, which may be null.
+    /// Reads a member that may be absent or null.
     #[expect(clippy::unused_self, reason = "it mirrors `required`")]
     pub(super) fn optional<'v>(&self, members: &'v Map<String, Value>, name: &str) -> Option<&'v Value> {
         members.get(name).filter(|value| !value.is_null())
@@ -248,7 +248,7 @@ impl Problems {
         truth
     }
 
-    /// Reads a whole number within bounds.
+    /// Reads a whole number within limits.
     pub(super) fn whole(&mut self, path: &str, value: &Value, bounds: RangeInclusive<u32>) -> Option<u32> {
         let number = self.number(path, value)?;
         let whole = number::as_whole(number);
@@ -263,7 +263,7 @@ impl Problems {
         inside
     }
 
-    /// Reads a text by its wire form.
+    /// Reads a value by its wire form.
     pub(super) fn parse_wire<T>(
         &mut self,
         path: &str,

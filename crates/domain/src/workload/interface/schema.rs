@@ -1,4 +1,4 @@
-//! The form of a workload as a JSON Schema, for programs.
+//! The input form of a workload as a JSON Schema, for programs that call the workload.
 
 use super::{FieldType, InputField, InterfaceConfig};
 use serde_json::{Map, Value, json};
@@ -9,7 +9,7 @@ impl InterfaceConfig {
     pub fn input_schema(&self) -> Value {
         let properties: Map<String, Value> =
             self.input_fields().iter().map(|field| (field.name.clone(), field.to_schema())).collect();
-        // A required field with a default can be omitted.
+        // A required field with a default may be omitted, so it is not required here.
         let required: Vec<&str> = self
             .input_fields()
             .iter()

@@ -15,7 +15,7 @@ fn with_field(field: Value) -> Value {
     json!({ "presentation_mode": "form", "input_fields": [field] })
 }
 
-/// A configuration with every member set.
+/// A configuration that sets every member.
 fn full_configuration() -> Value {
     json!({
         "presentation_mode": "form",
@@ -284,7 +284,7 @@ fn validates_inputs_against_the_form() {
     assert_eq!(paths, ["inputs.ticket", "inputs.tone", "inputs.due", "inputs.y", "inputs.z"]);
 }
 
-/// A configuration of selects with 200 options of three letters each.
+/// A configuration with `select` fields, each of which has 200 options of three characters.
 fn selects(many: usize) -> Value {
     let options: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
     let field = |number: usize| json!({ "name": format!("s{number}"), "type": "select", "options": options });
@@ -302,7 +302,7 @@ fn rejects_configuration_beyond_64_kib() {
 }
 
 proptest! {
-    /// Accepts exactly the days of the calendar.
+    /// The field type accepts exactly the days that exist in the calendar.
     #[test]
     fn accepts_exactly_calendar_days(year in 0..=9_999_i32, month in 0..=13_u8, day in 0..=32_u8) {
         let config = InterfaceConfig::parse(&with_field(json!({ "name": "d", "type": "date" }))).unwrap();

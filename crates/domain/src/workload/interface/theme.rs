@@ -1,9 +1,10 @@
-//! Theme values of an interface: colours, fonts and lengths, each a CSS declaration value.
+//! The theme of an interface: colours, fonts and lengths, each of which is the value of a CSS declaration.
 //!
-//! INVARIANT: no value escapes its declaration, in a property, an attribute or a style sheet. First, only the required
-//! characters are allowed, which excludes escapes, comments, braces, semicolons and markup. Second, each value is
-//! parsed before a semicolon, so an unclosed construct consumes the semicolon and is detected. Third, the grammar
-//! allows only colours, family names and lengths, which excludes `url()`, `var()` and `expression()`.
+//! INVARIANT: no value can escape from its declaration, whether in a property, an attribute or a style sheet.
+//! First, only the necessary characters are allowed, which excludes escapes, comments, braces, semicolons and
+//! markup. Second, each value is parsed with a following semicolon. An unclosed construct would consume the
+//! semicolon, and is thus detected. Third, the grammar accepts only colours, family names and lengths, which
+//! excludes `url()`, `var()` and `expression()`.
 
 use super::{
     ProblemKind,
@@ -14,17 +15,17 @@ use cssparser_color::Color;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The maximum length of a value, in bytes.
+/// The maximum number of bytes of a theme value.
 const MAX_VALUE_BYTES: usize = 256;
-/// The maximum length, in CSS pixels.
+/// The maximum border radius, in CSS pixels.
 const MAX_LENGTH_PX: f32 = 64.0;
-/// The size of an `em` in pixels, the browser default.
+/// The size of an `em` in CSS pixels, by the default of browsers.
 const EM_PX: f32 = 16.0;
-/// The maximum number of font families; the next constant bounds a name, in bytes.
+/// The maximum number of font families in a list. The next constant limits a family name, in bytes.
 const MAX_FAMILIES: usize = 10;
 const MAX_FAMILY_BYTES: usize = 64;
 
-/// The theme of an interface. Omitted values use the portal's defaults.
+/// The theme of an interface. The portal's defaults apply to values that the theme omits.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Theme {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,7 +39,7 @@ pub struct Theme {
 }
 
 impl Theme {
-    /// The CSS variables of the values that are set, with their values.
+    /// The CSS variables that the theme sets, with their values.
     pub fn css_variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let variables = [
             ("--svc-accent", &self.accent_color),
@@ -49,7 +50,7 @@ impl Theme {
         variables.into_iter().filter_map(|(name, value)| value.as_deref().map(|value| (name, value)))
     }
 
-    /// An estimate of the theme's heap memory, in bytes.
+    /// The estimated heap memory of the theme, in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         let texts = [&self.accent_color, &self.background_color, &self.font_family, &self.border_radius];
         texts.into_iter().flatten().map(String::len).sum()
@@ -73,16 +74,16 @@ pub(super) fn parse(value: &Value, path: &str, findings: &mut Problems) -> Optio
     })
 }
 
-/// A CSS Color 4 colour: a name, a hash, or a function of plain numbers.
+/// Whether a text is a CSS Color 4 colour: a name, a hash, or a function with plain numbers.
 fn is_color(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"#(),.%/+- ".contains(&byte);
-    // Two allowed characters can start a comment together.
+    // Although both characters are allowed, `/*` would start a comment.
     text.bytes().all(plain)
         && !text.contains("/*")
         && is_declaration_value(text, |value| Color::parse(value).map(|_| ()))
 }
 
-/// A list of font families (CSS Fonts 4): quoted or unquoted names.
+/// Whether a text is a list of font families (CSS Fonts 4) with quoted or unquoted names.
 fn is_font_list(text: &str) -> bool {
     let plain = |character: char| character.is_alphanumeric() || " ,-_.+'\"".contains(character);
     text.chars().all(plain) && is_declaration_value(text, parse_font_list)
@@ -108,7 +109,8 @@ fn parse_font_family(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
     if named { Ok(()) } else { Err(ParseError::unexpected_token()) }
 }
 
-/// A word of an unquoted family name: a custom identifier, which excludes CSS-wide keywords (CSS Values 4).
+/// Parses a word of an unquoted family name. It must be a custom identifier, which excludes CSS-wide keywords (CSS
+/// Values 4).
 fn parse_family_word(value: &mut Parser<'_>) -> Result<String, ParseError<()>> {
     const RESERVED: [&str; 6] = ["inherit", "initial", "unset", "revert", "revert-layer", "default"];
     let word = value.expect_ident()?.to_string();
@@ -116,7 +118,7 @@ fn parse_family_word(value: &mut Parser<'_>) -> Result<String, ParseError<()>> {
     if reserved { Err(ParseError::unexpected_token()) } else { Ok(word) }
 }
 
-/// A length of 0 to 64 px in pixels, points or ems; zero needs no unit.
+/// Whether a text is a length of 0 to 64 px, given in pixels, points or ems. Zero needs no unit.
 fn is_length(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".+- ".contains(&byte);
     text.bytes().all(plain) && is_declaration_value(text, parse_length)
@@ -136,11 +138,12 @@ fn parse_length(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
     } else {
         return Err(ParseError::unexpected_token());
     };
-    // The range excludes infinities and NaN.
+    // Infinite values and NaN are outside of the range.
     if (0.0..=MAX_LENGTH_PX).contains(&pixels) { Ok(()) } else { Err(ParseError::unexpected_token()) }
 }
 
-/// Whether a text is exactly such a value inside a declaration that another one follows.
+/// Whether a text is exactly one such value, if it is parsed inside a declaration that another declaration
+/// follows.
 fn is_declaration_value(text: &str, value: impl FnOnce(&mut Parser<'_>) -> Result<(), ParseError<()>>) -> bool {
     let declared = format!("{text};end");
     let mut parser = Parser::new(&declared);
@@ -303,7 +306,7 @@ mod tests {
     }
 
     proptest! {
-        /// Accepted values stay within their declaration, by the rules of any CSS parser.
+        /// Accepted values stay within their declaration under the parsing rules of CSS.
         #[test]
         fn accepted_values_stay_in_their_declaration(text in "[a-z0-9#(){}<>;:,.%/*+\\\\\"' -]{0,24}") {
             for holds in [is_color as fn(&str) -> bool, is_font_list, is_length] {

@@ -4,24 +4,24 @@ use super::{LANES, LaneIndex, ReleaseIndex};
 use fairway_domain::release::review::Verdict;
 use std::fmt;
 
-/// The operation of one request.
+/// The operation that a request performs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Operation {
-    /// Adds a binding.
+    /// Adds a binding to the release.
     Bind(ReleaseIndex),
     Submit(ReleaseIndex),
     Reopen(ReleaseIndex),
     Review(ReleaseIndex, Verdict),
     Approve(ReleaseIndex),
     Activate(ReleaseIndex, LaneSelection),
-    /// Advances the rollout manually.
+    /// Advances the rollout of the release, as a person would.
     Advance(ReleaseIndex),
     Retire(ReleaseIndex),
-    /// Rolls back one lane, or all lanes with `None`.
+    /// Rolls the release back from one lane, or from all its lanes for `None`.
     RollBack(ReleaseIndex, Option<LaneIndex>),
 }
 
-/// The lanes that an activation selects.
+/// The lanes on which an activation activates the release.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum LaneSelection {
     All,
@@ -29,27 +29,28 @@ pub(crate) enum LaneSelection {
     Plan(Vec<LaneIndex>),
 }
 
-/// An operation and the outcome of its request.
+/// A step of a history: an operation and the outcome of its request.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) operation: Operation,
     pub(crate) outcome: RequestOutcome,
 }
 
-/// The outcome of a request. A commit is one statement, so a process crashes either before or after it.
+/// The outcome of a request. A commit is a single statement, so that a crash happens either before or after the
+/// commit.
 #[derive(Clone, Debug)]
 pub(crate) enum RequestOutcome {
-    /// The request is decided, committed and answered.
+    /// The request is decided and committed, and the client receives the response.
     Answered,
     /// The process crashes between decision and commit.
     CrashedBeforeCommit,
-    /// The process crashes between commit and response; the client retries.
+    /// The process crashes between commit and response. The client repeats the request.
     CrashedAfterCommit,
-    /// Another request commits between the decision and the commit of this one.
+    /// Another operation commits between the decision and the commit of this request.
     PrecededBy(Operation),
 }
 
-/// A sequence of operations that a seed determines.
+/// A sequence of steps that a seed determines.
 #[derive(Clone)]
 pub(crate) struct History {
     pub(crate) seed: u64,
@@ -58,18 +59,19 @@ pub(crate) struct History {
     pub(crate) steps: Vec<Step>,
 }
 
-/// The first seed of a test run, from `FAIRWAY_TEST_SEED` if it is set. Consecutive histories have consecutive seeds.
+/// The first seed of a test run: the value of `FAIRWAY_TEST_SEED` if it is set. Consecutive histories use
+/// consecutive seeds.
 pub(crate) fn first_seed(asked: Option<&str>) -> u64 {
     asked.map_or(20_260_101, |text| text.parse().unwrap_or_else(|_| panic!("`{text}` is not a valid seed")))
 }
 
-/// The seed of the history at `index` in a test run.
+/// The seed of the history with this index in a test run.
 pub(crate) const fn history_seed(start: u64, index: u64) -> u64 {
     start.wrapping_add(index)
 }
 
-/// The SplitMix64 generator. It is implemented here because a crate may change its algorithm, and a recorded seed must
-/// keep reproducing the same history.
+/// The SplitMix64 generator. It is implemented here, because a crate could change its algorithm. A recorded seed
+/// must always reproduce the same history.
 struct SplitMix64(u64);
 
 impl SplitMix64 {
@@ -80,7 +82,7 @@ impl SplitMix64 {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`. The slight bias to low numbers is acceptable here.
+    /// A random number below `bound`. Low numbers are slightly more frequent, which is acceptable here.
     fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.next() >> 33).unwrap_or(0) % bound
     }
@@ -89,7 +91,7 @@ impl SplitMix64 {
         self.below(LANES.len())
     }
 
-    /// One to three distinct lanes in random order.
+    /// A plan of one to three distinct lanes in random order.
     fn random_plan(&mut self) -> Vec<LaneIndex> {
         let mut lanes = LANES.to_vec();
         let mut plan = Vec::new();
@@ -108,7 +110,7 @@ impl SplitMix64 {
     }
 
     fn random_verdict(&mut self) -> Verdict {
-        // Approvals are more frequent, because a release without approval takes no lanes.
+        // Approvals are drawn more often, because a release without approval cannot take lanes.
         match self.below(6) {
             0..4 => Verdict::Approved,
             4 => Verdict::Rejected,
@@ -140,8 +142,8 @@ impl SplitMix64 {
         }
     }
 
-    /// The concurrent operation that commits first. For a rollback, retirement is drawn more often: retirement of the
-    /// rollback's target changes no lane, so only the target's own revision reveals it.
+    /// The concurrent operation that commits first. For a rollback, a retirement is drawn more often. If the
+    /// rollback's target retires, no lane changes, so only the target's own revision reveals the conflict.
     fn concurrent_operation(&mut self, operation: &Operation, releases: usize) -> Operation {
         let reverts = matches!(operation, Operation::RollBack(..));
         if reverts && self.below(3) > 0 {
@@ -153,7 +155,8 @@ impl SplitMix64 {
 }
 
 impl History {
-    /// The history of a seed: two to four releases, most of which are approved first, and 12 to 30 further steps.
+    /// Creates the history of a seed. It has two to four releases, most of which are approved first, and 12 to 30
+    /// further steps.
     pub(crate) fn from_seed(seed: u64) -> Self {
         let mut random = SplitMix64(seed);
         let releases = 2 + random.below(3);
@@ -174,7 +177,7 @@ impl History {
         Self { seed, target_lanes, steps }
     }
 
-    /// Number of requests, including retries and concurrent requests.
+    /// The number of requests, including repeated and concurrent requests.
     pub(crate) fn request_count(&self) -> usize {
         let extra = self
             .steps
@@ -184,7 +187,7 @@ impl History {
     }
 }
 
-/// Prints the seed, the target lanes and the steps, which reproduce a failure.
+/// Writes the seed, the target lanes and the steps, with which a failure can be reproduced.
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {0}: set FAIRWAY_TEST_SEED={0} to run it first", self.seed)?;

@@ -1,4 +1,4 @@
-//! The system under test: calls the domain's decisions and compares the stored state with the model.
+//! The system under test: calls the decisions of the domain, and compares the stored state with the model.
 
 use super::{LaneIndex, LaneMove, LaneSelection, Model, Operation, Refusal, ReleaseIndex};
 use fairway_domain::{
@@ -25,10 +25,10 @@ const APPROVAL_RULE: ApprovalRule = ApprovalRule::new(1, SelfApproval::Allowed);
 /// The stored state of a history.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredState {
-    /// Ordered by the index in the model.
+    /// The releases, in the order of their indexes in the model.
     pub(crate) releases: Vec<Release>,
     pub(crate) deployment: Deployment,
-    /// Lane history, newest first.
+    /// The lane history, newest first.
     pub(crate) lane_history: Vec<LaneHistoryEntry>,
 }
 
@@ -41,16 +41,16 @@ pub(crate) enum Decision {
     Lanes(Box<DeploymentChange>),
 }
 
-/// Inputs of a decision besides the stored state.
+/// The input of a decision in addition to the stored state.
 pub(crate) struct DecisionInput<'a> {
     pub(crate) stamp: Stamp,
-    /// Identifier of the item that the decision creates.
+    /// The identifier of the item that the decision creates.
     pub(crate) new_id: Uuid,
     /// The version to bind.
     pub(crate) version: &'a BindableVersion,
 }
 
-/// Decides an operation on the stored state, as the operations layer does.
+/// Decides an operation on the stored state in the same way as the operations crate does.
 pub(crate) fn decide(
     seen: &StoredState,
     operation: &Operation,
@@ -172,7 +172,7 @@ fn lane_index(lane: Lane) -> LaneIndex {
 /// Compares the stored state with the model.
 ///
 /// # Errors
-/// A description of the first difference.
+/// Describes the first difference.
 pub(crate) fn check_conformance(model: &Model, seen: &StoredState) -> Result<(), String> {
     for (number, (record, release)) in model.releases.iter().zip(&seen.releases).enumerate() {
         check_equal(|| format!("state of {number}"), &record.state, &release.state.name())?;
@@ -209,13 +209,13 @@ fn check_equal<T: PartialEq + fmt::Debug>(what: impl Fn() -> String, model: &T, 
     }
 }
 
-/// State and rollout status of each release before a step.
+/// The state and the rollout status of each release before a step.
 pub(crate) type ReleaseStatuses = Vec<(StateName, Option<RolloutStatus>)>;
 
 /// Checks invariants after a step, independently of the model.
 ///
 /// # Errors
-/// A description of the first violation.
+/// Describes the first violation.
 pub(crate) fn check_invariants(before: &ReleaseStatuses, after: &StoredState) -> Result<(), String> {
     let deployment = &after.deployment;
     for (number, release) in after.releases.iter().enumerate() {
@@ -266,8 +266,8 @@ fn first_replaced_holder(seen: &StoredState, release: ReleaseId) -> Option<Relea
     seen.lane_history.iter().filter(own).min_by_key(|moved| (moved.revision, moved.lane)).and_then(|moved| moved.from)
 }
 
-/// Checks the history of a lane: each change starts at the previous holder, the last change ends at the current holder,
-/// and no rollback targets a release that was rolled back from the lane.
+/// Checks the history of a lane. Each reassignment starts at the previous holder, and the last one ends at the
+/// current holder. No rollback targets a release that was rolled back from the lane.
 fn check_lane_history(seen: &StoredState, lane: Lane) -> Result<(), String> {
     let mut holder = None;
     let mut rolled_back = BTreeSet::new();

@@ -79,7 +79,7 @@ pub(super) fn write_model_call(question: &ModelRequest, route: usize, is_first: 
     }
 }
 
-/// Writes a text on one line, or only its length if it exceeds [`MAX_TEXT_BYTES`] bytes.
+/// Writes a text on one line. For a text of more than [`MAX_TEXT_BYTES`] bytes, only its length is written.
 pub(super) fn write_text(name: &str, text: &str, out: &mut String) {
     if text.len() > MAX_TEXT_BYTES {
         writeln!(out, "{name}: {} bytes", text.len()).unwrap();
@@ -104,7 +104,7 @@ pub(super) fn write_outcome(ended: &RunOutcome, out: &mut String) {
             ("route_refused", "refused") => artifact.body.get("route_id"),
             _ => artifact.body.get(name),
         };
-        // The latency is always 0 with the fixed clock.
+        // The latency is left out, because it is always 0 with the fixed clock.
         let shown = |value: &Value| value.to_string().replace("\"latency_us\":0,", "");
         let field = |name: &str| member(name).map(|value| format!(" {name} {}", shown(value))).unwrap_or_default();
         let fields: String = [
@@ -155,7 +155,7 @@ pub(super) fn write_outcome(ended: &RunOutcome, out: &mut String) {
     }
 }
 
-/// Writes the first steps, and the total number of a longer list.
+/// Writes the first steps of a run, and for a longer list the total number of steps.
 fn write_steps(ended: &RunOutcome, out: &mut String) {
     const MAX_STEPS: usize = 20;
     for step in ended.steps.iter().take(MAX_STEPS) {

@@ -1,4 +1,4 @@
-//! Evidence of guardrails and hooks.
+//! Records the evidence of guardrails and hooks.
 
 use super::{Interception, Run};
 use crate::{

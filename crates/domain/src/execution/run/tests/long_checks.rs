@@ -1,16 +1,16 @@
-//! Tests of schema checks that leave the thread of the run.
+//! Tests of schema checks that a run offloads.
 
 use super::*;
 
-/// A schema that needs more than two thousand evaluations per array item, and accepts items if `fits`.
+/// A schema that needs more than two thousand evaluations per array item. It accepts the items if `fits` is true.
 fn branches(fits: bool) -> Value {
     let mut branches = vec![json!(false); 2_000];
     branches.push(json!(fits));
     json!({ "type": "array", "items": { "anyOf": branches } })
 }
 
-/// Runs a plan with scripted model answers and tool results. Returns the number of offloaded schema checks; interrupts
-/// the run at the given check.
+/// Runs a plan with scripted model answers and tool results, and interrupts the run at the given schema check.
+/// Returns the number of offloaded schema checks.
 fn run_counting_checks(
     plan: &RunPlan,
     answers: Vec<ModelResponse>,

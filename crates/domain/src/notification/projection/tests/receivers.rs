@@ -1,4 +1,4 @@
-//! Destinations and mailboxes of a recipient, and what is recorded without one.
+//! Tests of the destinations and mailboxes of a recipient, and of the records if a channel has no receiver.
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn mailbox_is_personal_and_chat_needs_the_advanced_tier_and_an_address() {
     assert_eq!(channels(&advanced), [(Channel::Email, false), (Channel::ChatB, true)]);
 }
 
-/// The inbox is off, and these channels are on: who has a receiver, and what is recorded otherwise.
+/// With the inbox off, an enabled channel either has a receiver, or the suppressed notification is recorded.
 #[test]
 fn channels_without_a_receiver_leave_one_record() {
     let (mut fact, subject) = denial("user:ada", 0);
@@ -84,7 +84,7 @@ fn channels_without_a_receiver_leave_one_record() {
         (wanted(&[chat_b]), vec![chat_b], vec![]),
         (advanced(chat_b, &profile), vec![chat_b], vec![]),
         (advanced(chat_b, &chat), vec![], vec![(chat_b, None)]),
-        // A digest of later notifications must not take the message along.
+        // Otherwise a digest of later notifications could contain the notification that is recorded as suppressed.
         (advanced(email, &profile), vec![email], vec![(email, no_address)]),
     ] {
         let projection = project(&fact, &subject, &RecipientRights::default(), &book, at());
