@@ -100,7 +100,7 @@ pub(crate) fn kinds() -> PossibleValuesParser {
 /// Parses secret references of the form `NAME=REFERENCE`.
 ///
 /// # Errors
-/// When one has another form. The message does not repeat it, because it may be a secret.
+/// When a text has another form. The message does not repeat the text, because it may be a secret value.
 pub(crate) fn parse_secrets(secrets: &[String]) -> Result<Map<String, Value>, Failure> {
     let parse = |text: &String| {
         let (name, reference) = text.split_once('=')?;

@@ -1,4 +1,4 @@
-//! Commands for roles and for role bindings, which give roles to principals.
+//! Commands for roles and for role bindings, which grant roles to principals.
 
 use crate::{
     command_context::Session,
@@ -75,7 +75,7 @@ pub(crate) struct NewBinding {
 pub(crate) fn run_roles(command: &RoleCommand, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     let RoleCommand::List = command;
-    // The list has no pages.
+    // Uses `get`, because the list of roles is not paginated.
     match server.get(&["roles"], &[])? {
         Value::Array(roles) => output.list(&roles, &ROLE_COLUMNS),
         other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {

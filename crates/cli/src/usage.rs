@@ -1,4 +1,4 @@
-//! The usage of ended runs.
+//! `fairway usage`: reports totals of ended runs.
 
 use crate::{
     command_context::Session,

@@ -1,4 +1,4 @@
-//! `fairway verify`: checks an evidence bundle offline, with keys that did not come with it.
+//! `fairway verify`: checks an evidence bundle offline, with keys from another source than the bundle.
 
 use crate::{
     command_context::Session,
@@ -20,7 +20,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What to verify, and with which keys.
+/// The bundle to verify, and the trusted inputs.
 #[derive(Args)]
 #[command(
     after_help = "The command opens no connection. Take the key from another source than the bundle and the server \
@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     Err(Failure::Failed(format!("{failed} of {} checks failed{hint}", report.checks.len())))
 }
 
-/// The keys of the witnesses.
+/// Parses the keys of the required witnesses.
 fn witness_keys(arguments: &Arguments) -> Result<Vec<WitnessKey>, Failure> {
     if arguments.witnesses_required.is_some_and(|required| !(1..=arguments.witness.len()).contains(&required)) {
         let usage = "`--witnesses-required` must be at least 1 and at most the number of `--witness`";
@@ -108,7 +108,7 @@ fn witness_keys(arguments: &Arguments) -> Result<Vec<WitnessKey>, Failure> {
     arguments.witness.iter().map(parse).collect()
 }
 
-/// Reads at most that many bytes.
+/// Reads at most `limit` bytes of a file.
 fn read(path: &Path, limit: usize) -> Result<Vec<u8>, Failure> {
     let failure = |cause: io::Error| Failure::Io { path: path.to_owned(), cause };
     let mut bytes = Vec::new();

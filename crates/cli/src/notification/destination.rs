@@ -78,7 +78,7 @@ pub(crate) enum Command {
     },
 }
 
-/// The scope of a destination.
+/// The scope of destinations: the workspace or the organization.
 #[derive(Args, Clone, Copy)]
 pub(crate) struct Scope {
     /// Of the organization instead of the workspace
@@ -87,7 +87,7 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// The path of the scope's destinations, followed by `rest`.
+    /// The API path of the scope's destinations, followed by `rest`.
     fn path<'s>(self, server: &'s Server, rest: &[&'s str]) -> Result<Vec<&'s str>, Failure> {
         let mut path = vec!["notifications"];
         if self.organization {
