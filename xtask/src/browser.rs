@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     /// of 100,000 runs, and the forms of every kind of asset
     #[arg(long)]
     long: bool,
-    /// Only these states, or the states of these modules; all without any
+    /// Names of tests (states) or of their modules; without names, all tests run
     states: Vec<String>,
 }
 

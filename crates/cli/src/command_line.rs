@@ -64,7 +64,7 @@ enum Command {
     Login(login::Arguments),
     /// Sign out, and delete the tokens of a profile
     Logout(login::LogoutArguments),
-    /// Show who the server takes you for, with your roles and permissions
+    /// Show your identity at the server, with your roles and permissions
     Whoami(whoami::Arguments),
     /// Write the files of a new workload to a directory
     Init(init::Arguments),

@@ -88,7 +88,7 @@ pub(crate) struct Settings {
     /// The expiry of its credentials, such as 2027-01-31T00:00:00Z
     #[arg(long, value_name = "TIME")]
     expires_at: Option<String>,
-    /// Whether use cases may use it
+    /// Whether use cases may use the connection
     #[arg(long, value_parser = PossibleValuesParser::new(ConnectionStatus::ALL.iter().map(|status| status.as_str())))]
     status: Option<String>,
 }

@@ -38,7 +38,7 @@ pub(crate) enum Command {
         /// The environment; else the profile's
         #[arg(add = completion::environments())]
         environment: Option<String>,
-        /// The environment, as other commands take it
+        /// The environment, as an option like in other commands
         #[arg(long, short, value_name = "ENVIRONMENT", conflicts_with = "environment", add = completion::environments())]
         env: Option<String>,
     },

@@ -96,10 +96,10 @@ pub(crate) enum Command {
         /// The category
         #[arg(value_parser = categories())]
         category: String,
-        /// For facts about this workload
+        /// Explain for events of this workload
         #[arg(long, value_name = "SLUG", add = completion::workloads())]
         workload: Option<String>,
-        /// For facts in this environment of the workload
+        /// Explain for events in this environment of the workload
         #[arg(long = "env", value_name = "NAME", requires = "workload")]
         environment: Option<String>,
     },
@@ -120,7 +120,7 @@ pub(crate) enum Command {
         /// Only records about this event of the audit log
         #[arg(long, value_name = "ID")]
         event: Option<String>,
-        /// Of the workspace of the session only
+        /// Only those of the selected workspace
         #[arg(long)]
         in_workspace: bool,
     },
@@ -129,7 +129,7 @@ pub(crate) enum Command {
         after_help = "Example:\n  fairway notifications announce 'Maintenance' 'Tonight from ten.' --role viewer"
     )]
     Announce {
-        /// One line
+        /// The title, which is one line
         title: String,
         /// The text
         body: String,
@@ -154,7 +154,7 @@ pub(crate) struct PreferenceArguments {
     /// Turn the channel off
     #[arg(long, requires = "category")]
     off: bool,
-    /// In the workspace of the session only
+    /// Set the preference only in the selected workspace
     #[arg(long)]
     in_workspace: bool,
 }
@@ -168,7 +168,7 @@ pub(crate) struct DeliveryArguments {
     /// Only deliveries to this destination
     #[arg(long, value_name = "ID")]
     destination: Option<String>,
-    /// Of the workspace of the session only
+    /// Only those of the selected workspace
     #[arg(long)]
     in_workspace: bool,
     /// Attempt this failed delivery once more

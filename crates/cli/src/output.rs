@@ -23,7 +23,7 @@ pub(crate) enum Format {
     Table,
     /// JSON for programs, as the server sent it
     Json,
-    /// The same as YAML
+    /// YAML with the values of the JSON format
     Yaml,
 }
 

@@ -33,7 +33,7 @@ pub(crate) enum Command {
         #[arg(long)]
         require_coverage: bool,
     },
-    /// Decide for one input, and show rule by rule what held and why not
+    /// Decide for one input, and show for each rule which conditions held
     Try(try_input::Arguments),
 }
 

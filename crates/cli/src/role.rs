@@ -40,12 +40,12 @@ pub(crate) enum BindingCommand {
         #[arg(long, value_name = "PRINCIPAL")]
         principal: Option<String>,
     },
-    /// Give a role to a user, a group or a service
+    /// Grant a role to a user, a group or a service
     #[command(after_help = "Without --scope, the scope is the workspace.\n\nExamples:\n  \
         fairway role-bindings create user:grace approver\n  \
         fairway role-bindings create group:desk runtime_user --workload ticket-classifier")]
     Create(NewBinding),
-    /// Take a role back
+    /// Delete a role binding, which revokes its role
     #[command(after_help = "Example:\n  fairway role-bindings delete 019a...")]
     Delete {
         /// The binding's id

@@ -34,13 +34,13 @@ pub(crate) struct Arguments {
     /// A public key of the log, in the form `<name>+<key id>+<base64>`; repeatable
     #[arg(long, value_name = "KEY")]
     key: Vec<String>,
-    /// A file with a public key a line
+    /// A file with one public key on each line
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// The public key of a witness that must have cosigned the checkpoint, in the same form; repeatable
     #[arg(long, value_name = "KEY")]
     witness: Vec<String>,
-    /// The number of these witnesses that is enough; all by default
+    /// The number of given witnesses that must have cosigned; all by default
     #[arg(long, value_name = "NUMBER", requires = "witness")]
     witnesses_required: Option<usize>,
     /// A checkpoint of the log that somebody else kept, from `GET /v1/audit/checkpoint`

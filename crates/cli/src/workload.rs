@@ -49,7 +49,7 @@ pub(crate) enum Command {
         /// The owner, such as team:support
         #[arg(long)]
         owner: String,
-        /// How callers use it
+        /// How callers use the workload
         #[arg(long, default_value = InvocationMode::Form.as_str(), value_parser = PossibleValuesParser::new(InvocationMode::ALL.map(InvocationMode::as_str)))]
         mode: String,
         #[command(flatten)]
@@ -81,7 +81,7 @@ pub(crate) struct Description {
     /// The name for people
     #[arg(long)]
     name: Option<String>,
-    /// What it does
+    /// What the workload does
     #[arg(long)]
     description: Option<String>,
     /// A JSON or YAML file with its runtime interface (`interface_config`)
@@ -98,7 +98,7 @@ pub(crate) struct Edit {
     /// The new owner, such as team:support
     #[arg(long)]
     owner: Option<String>,
-    /// How callers use it
+    /// How callers use the workload
     #[arg(long, value_parser = PossibleValuesParser::new(InvocationMode::ALL.map(InvocationMode::as_str)))]
     mode: Option<String>,
     #[command(flatten)]
