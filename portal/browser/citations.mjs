@@ -1,5 +1,5 @@
-// Browser tests of cited documents: their titles and passages, and the view of a reader without access to the
-// documents.
+// Browser tests of cited documents: their titles and passages, and the view of a reader without
+// access to the documents.
 import { api, check, equal, look, newPage, script, SERVER, until, workload } from "./harness.mjs";
 import { FIELDS, visit } from "./forms.mjs";
 

@@ -244,8 +244,8 @@ export async function console_flow() {
 }
 
 /**
- * Documents are added, and a search shows the passages that a run would retrieve. The access contract refuses other
- * callers.
+ * Documents are added, and a search shows the passages that a run would retrieve. The access
+ * contract refuses other callers.
  */
 export async function console_documents() {
   await people();
@@ -285,8 +285,8 @@ export async function console_documents() {
 }
 
 /**
- * The impact of an asset is a graph and a list. An asset in use cannot be archived, and a retired asset cannot be
- * bound.
+ * The impact of an asset is a graph and a list. An asset in use cannot be archived, and a retired
+ * asset cannot be bound.
  */
 export async function console_impact() {
   await desk("console-desk");

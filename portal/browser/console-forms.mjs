@@ -18,8 +18,8 @@ async function write(page, text) {
 }
 
 /**
- * An author fills in the form of a prompt, and corrects the fields with errors of the server. Code and form show one
- * content.
+ * An author fills in the form of a prompt, and corrects the fields with errors of the server. Code
+ * and form show one content.
  */
 export async function console_form() {
   await people();

@@ -171,8 +171,8 @@ export async function console_plan_read() {
 }
 
 /**
- * Access decisions show the decision, the permission and the roles of the API. Only administrators may query other
- * people.
+ * Access decisions show the decision, the permission and the roles of the API. Only administrators
+ * may query other people.
  */
 export async function console_can_read() {
   await people();

@@ -1,5 +1,5 @@
-// Browser tests of the console: interfaces with their preview, principals, settings, organizations, and deliveries of
-// notifications.
+// Browser tests of the console: interfaces with their preview, principals, settings, organizations,
+// and deliveries of notifications.
 import { api, check, equal, look, SERVER, until } from "./harness.mjs";
 import { act, confirm, refused } from "./console.mjs";
 import { desk, inReview, people, PEOPLE, settled, visit, WORKSPACE } from "./console-stage.mjs";
@@ -87,8 +87,8 @@ export async function console_principals() {
 }
 
 /**
- * Settings of the organization and of environments, each changed by a permitted role and refused to the next weaker
- * role.
+ * Settings of the organization and of environments, each changed by a permitted role and refused to
+ * the next weaker role.
  */
 export async function console_settings() {
   await people();
@@ -212,8 +212,8 @@ export async function console_defaults() {
 }
 
 /**
- * Digests and announcements require advanced notifications. An administrator announces; other roles see why they may
- * not.
+ * Digests and announcements require advanced notifications. An administrator announces; other roles
+ * see why they may not.
  */
 export async function console_announce() {
   await people();

@@ -34,8 +34,7 @@ export async function visit(path, as, options = {}) {
 }
 
 /**
- * Waits until no view has shown a loading message for 150 ms. Views start their subsequent requests within that
- * time.
+ * Waits until no view has shown a loading message for 150 ms. Views start their subsequent requests within that time.
  */
 export async function settled(page) {
   await page.waitForFunction(() => {

@@ -67,8 +67,7 @@ export async function console_views() {
 }
 
 /**
- * The shell: navigation, workspace and language in the address, the command palette, and errors with their request
- * id.
+ * The shell: navigation, workspace and language in the address, the command palette, and errors with their request id.
  */
 export async function console_shell() {
   const id = await desk("console-desk");

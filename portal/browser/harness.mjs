@@ -247,8 +247,7 @@ export async function api(method, path, sent, { as = "user:demo-author", status,
 const RULES = [{ id: "all", condition: "always", outcome: "allow", reason_code: "fine" }];
 
 /**
- * Creates a workload with an active release and the model stub, unless an earlier test run on this server created
- * it.
+ * Creates a workload with an active release and the model stub, unless an earlier test run on this server created it.
  */
 export async function workload(slug, config, { rules = RULES, name = slug, environment = "dev", bindings = [] } = {}) {
   const known = await fetch(`${SERVER}/v1/workloads/by-slug/${slug}`);

@@ -9,8 +9,7 @@ const [modes, displays, accesses] = ["PresentationMode", "OutputDisplay", "Acces
 const MESSAGE = [{ name: "message", label: "Message", type: "text", required: true }];
 
 /**
- * For each presentation mode: how a run is submitted, where streamed text and result appear, and checks for this
- * mode.
+ * For each presentation mode: how a run is submitted, where streamed text and result appear, and checks for this mode.
  */
 const MODES = {
   form: {
@@ -104,8 +103,7 @@ async function pageOf(actor) {
 const address = (slug, query = "") => `${SERVER}/workload-runtime/${slug}${query}`;
 
 /**
- * For each access mode: how a permitted caller opens the page, which callers are refused, and the expected
- * credentials.
+ * For each access mode: how a permitted caller opens the page, which callers are refused, and the expected credentials.
  */
 const ACCESSES = {
   authenticated: {

@@ -21,8 +21,7 @@ import * as runs from "./runs.mjs";
 import * as streams from "./streams.mjs";
 
 /**
- * Names of the required tests by module. The run fails if a module lacks a listed test, or a test makes no
- * assertion.
+ * Names of the required tests by module. The run fails if a module lacks a listed test, or a test makes no assertion.
  */
 const STATES = {
   forms: ["gallery", "gallery_filters", "fields", "missing_fields", "server_errors", "defaults", "block"],

@@ -10,8 +10,7 @@ const LIMITS = {
   "src/console/main.tsx": { js: 250_000, css: 40_000 },
 };
 
-// The entries are built separately, so their chunks may have equal names. The names of the console's chunks are
-// marked.
+// The entries are built separately, so their chunks may have equal names. The names of the console's chunks are marked.
 const manifest = JSON.parse(readFileSync(join(FOLDER, "manifest.json"), "utf8"));
 const added = JSON.parse(readFileSync(join(FOLDER, "manifest-console.json"), "utf8"));
 const ENTRIES = Object.keys(LIMITS);

@@ -31,8 +31,7 @@ export async function until(condition, message) {
 let browser;
 const homes = [];
 /**
- * Defects that pages reported: violations of the content security policy, script errors, and requests to other
- * sites.
+ * Defects that pages reported: violations of the content security policy, script errors, and requests to other sites.
  */
 export const violations = [];
 

@@ -102,8 +102,7 @@ export async function mcp() {
 }
 
 /**
- * While the provider is down, tokens signed by known keys are accepted, and tokens signed by unknown keys are
- * refused.
+ * While the provider is down, tokens signed by known keys are accepted, and tokens signed by unknown keys are refused.
  */
 export async function known_keys() {
   await grant("group:pipelines", "runtime_user");

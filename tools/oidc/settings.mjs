@@ -8,8 +8,8 @@ export const required = (name) => {
 /** The address of Fairway, which is also the audience of its access tokens. */
 export const SERVER = required("OIDC_SERVER");
 /**
- * The address of the identity provider. Its host name differs from the server's, so that browsers treat them as two
- * sites.
+ * The address of the identity provider. Its host name differs from the server's, so that browsers
+ * treat them as two sites.
  */
 export const ISSUER = required("OIDC_ISSUER");
 /** The path of the executable `fairway`. */

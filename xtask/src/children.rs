@@ -51,8 +51,8 @@ pub(crate) fn send(child: &Child, signal: Signal) {
     }
 }
 
-/// The exit code of this process: that of the child, or 128 plus the number of the signal that ended the child, as in
-/// shells.
+/// The exit code of this process: that of the child, or 128 plus the number of the signal that
+/// ended the child, as in shells.
 pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     ExitCode::from(u8::try_from(code).unwrap_or(1))

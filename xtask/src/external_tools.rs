@@ -59,8 +59,8 @@ pub(crate) fn ensure_installed(
         return Ok(folder);
     }
     println!("xtask: installing {name} (once)");
-    // Installs into a temporary folder and moves it when complete, so that the next run repeats an interrupted
-    // installation.
+    // Installs into a temporary folder and moves it when complete, so that the next run repeats an
+    // interrupted installation.
     let unfinished = place.tools.join(format!("{name}.{}", std::process::id()));
     if unfinished.exists() {
         fs::remove_dir_all(&unfinished).context("removing an unfinished installation")?;

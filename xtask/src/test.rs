@@ -30,8 +30,8 @@ const NODE_VARIABLE: &str = "FAIRWAY_TEST_NODE";
 const INSPECTOR_VARIABLE: &str = "FAIRWAY_TEST_INSPECTOR";
 /// The folder of the inspector's lock file.
 const INSPECTOR_FOLDER: &str = "tools/mcp";
-/// Environment variable with the Python interpreter that has the packages of the SMTP server and of the webhook
-/// verifier.
+/// Environment variable with the Python interpreter that has the packages of the SMTP server and of
+/// the webhook verifier.
 const RECEIVERS_PYTHON_VARIABLE: &str = "FAIRWAY_TEST_RECEIVERS_PYTHON";
 /// Environment variable with the folder of the npm packages of the webhook verifier in JavaScript.
 const RECEIVERS_MODULES_VARIABLE: &str = "FAIRWAY_TEST_RECEIVERS_MODULES";
@@ -101,8 +101,8 @@ pub(crate) fn run_selected(place: &Paths, arguments: &[String], variables: &[(&s
     Ok(children::exit_code(children::run(with_database(examples), &signals)?))
 }
 
-/// Whether a documentation comment in a source below this folder contains code, so that the package needs a doctest
-/// run.
+/// Whether a documentation comment in a source below this folder contains code, so that the package
+/// needs a doctest run.
 fn has_example(folder: &Path) -> bool {
     let Ok(entries) = fs::read_dir(folder) else { return false };
     entries.flatten().any(|entry| {

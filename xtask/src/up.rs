@@ -139,8 +139,7 @@ pub(crate) struct ServerSettings {
 }
 
 impl ServerSettings {
-    /// Runs the command that validates and prints the settings. The command reports invalid settings on standard
-    /// error.
+    /// Runs the command that validates and prints the settings. The command reports invalid settings on standard error.
     pub(crate) fn check(mut command: Command) -> Result<Self> {
         let output = command.stderr(Stdio::inherit()).output().context("starting fairway-server")?;
         if !output.status.success() {
@@ -249,8 +248,7 @@ fn is_ready(address: SocketAddr) -> bool {
     let answer = || -> std::io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_read_timeout(Some(patience))?;
-        // One write sends the whole request, because a second write would fail if the server responds and closes
-        // early.
+        // One write sends the whole request, because a second write would fail if the server responds and closes early.
         let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes())?;
         let mut start = vec![0; b"HTTP/1.1 200".len()];

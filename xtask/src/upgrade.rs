@@ -1,5 +1,5 @@
-//! `cargo xtask upgrade`: tests the upgrade from the server of an earlier commit to the server of the checkout, under
-//! load.
+//! `cargo xtask upgrade`: tests the upgrade from the server of an earlier commit to the server of
+//! the checkout, under load.
 
 use std::fs;
 use std::path::Path;

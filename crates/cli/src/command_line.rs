@@ -149,8 +149,7 @@ impl CommandLine {
     /// # Errors
     /// On invalid arguments, and on a request for help or the version.
     pub(crate) fn from_process() -> Result<Self, clap::Error> {
-        // An empty variable counts as unset, because CI systems set the variable of a missing secret to an empty
-        // value.
+        // An empty variable counts as unset, because CI systems set the variable of a missing secret to an empty value.
         let mut command = Self::command().mut_args(|argument| {
             let is_empty = argument.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
             if is_empty { argument.env(None::<&str>) } else { argument }

@@ -142,8 +142,8 @@ struct Edge {
 enum EdgeStyle {
     /// The relationship is part of the server's graph.
     Solid,
-    /// The relationship is derived from node fields, because the server's graph has no edges between bindings and
-    /// assets.
+    /// The relationship is derived from node fields, because the server's graph has no edges
+    /// between bindings and assets.
     Dashed,
 }
 
@@ -177,8 +177,8 @@ impl Graph {
         graph
     }
 
-    /// Replaces identifiers of versions in node labels by `SLUG LABEL`, and adds the version label to the node's
-    /// fields.
+    /// Replaces identifiers of versions in node labels by `SLUG LABEL`, and adds the version label
+    /// to the node's fields.
     fn add_version_labels(&mut self, labels: &VersionLabels) {
         for node in &mut self.nodes {
             let Some(slug) = node.field("asset_slug").map(str::to_owned) else { continue };

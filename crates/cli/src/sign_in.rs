@@ -122,8 +122,7 @@ pub(crate) fn pipeline_token(server: &Server) -> Result<Option<String>, Failure>
     let client = BasicClient::new(ClientId::new(client))
         .set_client_secret(ClientSecret::new(secret))
         .set_token_uri(TokenUrl::from_url(provider.token_endpoint()?.url()));
-    // Requests no scopes: those for people, such as `openid`, have no meaning for a client that acts on its own
-    // behalf.
+    // Requests no scopes: those for people, such as `openid`, have no meaning for a client that acts on its own behalf.
     let tokens = client.exchange_client_credentials().request(&request);
     let tokens: BasicTokenResponse = tokens.map_err(|error| refused(&provider.issuer, error))?;
     Ok(Some(tokens.access_token().secret().clone()))
@@ -157,8 +156,7 @@ pub(crate) fn renew_profile(profile: Profile, named: Option<&str>) -> Result<Pro
 impl StoredSignIn {
     fn with_tokens(mut self, tokens: &BasicTokenResponse) -> (String, Self) {
         self.expires_at = tokens.expires_in().map(|lifetime| seconds_now().saturating_add(lifetime.as_secs()));
-        // Retains the old refresh token if the response contains none, because not all providers rotate refresh
-        // tokens.
+        // Retains the old refresh token if the response contains none, because not all providers rotate refresh tokens.
         if let Some(refresh) = tokens.refresh_token() {
             self.refresh_token = Some(refresh.secret().clone());
         }
@@ -194,8 +192,8 @@ impl StoredSignIn {
             (None, Some(access)) => (access, "access_token"),
             (None, None) => return Ok(()),
         };
-        // Sends the request without the OAuth library, which revokes only over HTTPS: a provider on loopback may use
-        // HTTP.
+        // Sends the request without the OAuth library, which revokes only over HTTPS: a provider on
+        // loopback may use HTTP.
         let form = [("token", token), ("token_type_hint", kind), ("client_id", self.client_id.as_str())];
         endpoint
             .post_form(&form)

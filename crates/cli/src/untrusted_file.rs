@@ -128,8 +128,8 @@ impl LocatedValue {
     }
 }
 
-/// Maximum number of files and folders in a directory. The limit stops the traversal of a mistaken argument such as
-/// `/`.
+/// Maximum number of files and folders in a directory. The limit stops the traversal of a mistaken
+/// argument such as `/`.
 const MAX_DIRECTORY_ENTRIES: usize = 20_000;
 /// Maximum total size of a directory's files in bytes. All files are in memory before the first request, and parsed
 /// values need several times the size of their files.

@@ -238,8 +238,8 @@ fn refine(output: Output, server: &Server, id: &str, notes: &[String]) -> Result
     Err(Failure::Failed("the generator still has questions; describe the change in more detail".to_owned()))
 }
 
-/// Asks a person the generator's question. An empty answer accepts the proposed answer. Returns `None` without a
-/// terminal.
+/// Asks a person the generator's question. An empty answer accepts the proposed answer. Returns
+/// `None` without a terminal.
 fn ask(output: Output, answer: &Value) -> Result<Option<String>, Failure> {
     if !output.is_for_people() || !io::stdin().is_terminal() || !is_stderr_terminal() {
         return Ok(None);
@@ -290,8 +290,8 @@ fn show_plan(generated: &Value) -> Result<(), Failure> {
     gap("model policy", gaps.get("model_policy").unwrap_or(&Value::Null))?;
     gap("policy bundle", gaps.get("policy_bundle").unwrap_or(&Value::Null))?;
     for connection in gaps.get("connections").and_then(Value::as_array).into_iter().flatten() {
-        // Publication creates no connections. It refuses a caller that has the permission to create the missing
-        // connection.
+        // Publication creates no connections. It refuses a caller that has the permission to create
+        // the missing connection.
         match (string_or_empty(connection, "kind"), connection.get("ref").and_then(Value::as_str)) {
             ("mint_fresh", Some(name)) => {
                 let name = sanitize(name);

@@ -8,8 +8,7 @@ const PAGE = 100;
 const OPEN_LEVELS = 2;
 
 /**
- * A collapsible tree of a JSON value. The document contains only the children of open nodes, so large values are
- * cheap.
+ * A collapsible tree of a JSON value. The document contains only the children of open nodes, so large values are cheap.
  */
 export default function JsonTree({ value }: { value: Json }) {
   return (

@@ -22,8 +22,8 @@ const Link: Components["a"] = ({ href, children }) => {
 };
 
 /**
- * Shows the description of an image. Images are not loaded, because the request would reveal the reader to another
- * server.
+ * Shows the description of an image. Images are not loaded, because the request would reveal the
+ * reader to another server.
  */
 const Image: Components["img"] = ({ alt }) => {
   const text = useText();

@@ -64,8 +64,7 @@ export class RunFollower {
   ) {}
 
   /**
-   * Starts a run. A request without a response is repeated once with the same idempotency key, so only one run
-   * starts.
+   * Starts a run. A request without a response is repeated once with the same idempotency key, so only one run starts.
    */
   async start(request: RunRequest): Promise<void> {
     this.#set({ phase: "sending" });
@@ -110,8 +109,7 @@ export class RunFollower {
       const path = apiPath("/v1/executions/{execution_id}/cancel", { execution_id: ticket.executionId });
       await this.client.send(path, { method: "POST", body: {}, headers: this.#tokenHeader() });
     } catch (problem) {
-      // The refusal `execution_not_cancellable` is ignored: the run has ended meanwhile, and its events report the
-      // end.
+      // The refusal `execution_not_cancellable` is ignored: the run has ended meanwhile, and its events report the end.
       if (problem instanceof Problem && problem.code !== "execution_not_cancellable") {
         this.#set({ phase: "refused", problem });
       }

@@ -2,8 +2,7 @@ import type { Client } from "../api/client";
 import type { RunTicket } from "./run";
 
 /**
- * Stores the last run of each workload, so that the page restores it after a reload. Tokens are stored only in the
- * tab.
+ * Stores the last run of each workload, so that the page restores it after a reload. Tokens are stored only in the tab.
  */
 export class TicketStore {
   readonly #key: string;

@@ -36,8 +36,7 @@ export const hashOfHex = (text) =>
   /^[0-9a-f]{64}$/.test(text) ? Uint8Array.from(text.match(/../g), (pair) => Number.parseInt(pair, 16)) : null;
 
 /**
- * Decodes canonical base64: with padding, and with zero as the unused bits of the last digit; null for any other
- * text.
+ * Decodes canonical base64: with padding, and with zero as the unused bits of the last digit; null for any other text.
  */
 export function bytesOfBase64(text) {
   const digits = text.replace(/={1,2}$/, "");

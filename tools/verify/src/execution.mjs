@@ -78,8 +78,8 @@ function checkErasure(report, evidence, facts) {
 }
 
 /**
- * Checks that the release was approved with this bindings digest before the run ended. Returns the facts about the
- * release.
+ * Checks that the release was approved with this bindings digest before the run ended. Returns the
+ * facts about the release.
  */
 function checkApproved(report, digest, facts, end) {
   const release = textAt(end?.content, "detail", "release_id");

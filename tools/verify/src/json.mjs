@@ -6,8 +6,7 @@ const MAX_DEPTH = 127;
 export const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
 /**
- * Whether the value has a canonical form: only finite numbers and well-formed Unicode, nested at most `MAX_DEPTH`
- * deep.
+ * Whether the value has a canonical form: only finite numbers and well-formed Unicode, nested at most `MAX_DEPTH` deep.
  */
 function isReadable(value, depth = 0) {
   if (typeof value === "string") return value.isWellFormed();
@@ -28,8 +27,8 @@ export function readJson(text) {
 }
 
 /**
- * The canonical form of a value that `readJson` returned. Names are sorted by UTF-16 code units, like JavaScript's
- * `sort`.
+ * The canonical form of a value that `readJson` returned. Names are sorted by UTF-16 code units,
+ * like JavaScript's `sort`.
  */
 export function canonical(value) {
   if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;

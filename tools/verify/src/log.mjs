@@ -1,5 +1,4 @@
-// Verifies the parts of a bundle that come from the audit log: the checkpoint, its cosignatures, and facts with
-// proofs.
+// Verifies the parts of a bundle that come from the audit log: the checkpoint, its cosignatures, and facts with proofs.
 import { hashOfHex, hex, leafHash, utf8 } from "./bytes.mjs";
 import { readJson, textAt } from "./json.mjs";
 import { isConsistent, rootByInclusion } from "./proof.mjs";
@@ -52,8 +51,7 @@ export function checkFacts(report, log, checkpoint) {
 }
 
 /**
- * Compares the checkpoint of a bundle with a checkpoint from another source. Different sizes need a consistency
- * proof.
+ * Compares the checkpoint of a bundle with a checkpoint from another source. Different sizes need a consistency proof.
  */
 export function checkOtherCheckpoint(report, checkpoint, { keys, otherCheckpoint, consistencyProof }) {
   const note = readNote(otherCheckpoint);

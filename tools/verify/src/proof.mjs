@@ -5,8 +5,7 @@ import { areEqual, nodeHash, sha256 } from "./bytes.mjs";
 const split = (size) => 1n << BigInt((size - 1n).toString(2).length - 1);
 
 /**
- * The root that follows from a leaf and its inclusion proof; null if the proof has a wrong length for index and
- * size.
+ * The root that follows from a leaf and its inclusion proof; null if the proof has a wrong length for index and size.
  */
 export function rootByInclusion(index, size, leaf, proof) {
   if (index >= size) return null;

@@ -1,5 +1,5 @@
-// Verifies the records of a run. Facts in the log contain the digests of the records, and the evidence shows their
-// content.
+// Verifies the records of a run. Facts in the log contain the digests of the records, and the
+// evidence shows their content.
 import { checksumOf } from "./bytes.mjs";
 import { canonical, hasExactly, isCount, isListOf, isText, isUuid, listAt, member, readJson, textAt } from "./json.mjs";
 
@@ -72,8 +72,8 @@ export function checkRecords(report, { evidence, records: texts, documents }, fa
 }
 
 /**
- * If a person ended the run, requires the earlier fact about the run's process, which contains the digest of the
- * records.
+ * If a person ended the run, requires the earlier fact about the run's process, which contains the
+ * digest of the records.
  */
 function checkEarlierFact(report, closing) {
   const end = closing.at(-1);

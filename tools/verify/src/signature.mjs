@@ -15,8 +15,8 @@ const isKeyName = (name) => name !== "" && utf8(name).length <= 255 && !/[+\p{Wh
 const idOf = (name, encodedKey) => sha256(concat(utf8(`${name}\n`), encodedKey)).slice(0, 4);
 
 /**
- * Whether a signature is valid. Points that are not torsion-free are refused, because verifiers disagree on such
- * signatures.
+ * Whether a signature is valid. Points that are not torsion-free are refused, because verifiers
+ * disagree on such signatures.
  */
 function isValid(signature, message, publicKey) {
   if (signature.length !== 64) return false;
@@ -84,8 +84,8 @@ export function isSignedBy(note, key) {
 }
 
 /**
- * The time of a witness's cosignature in seconds since 1970; null if it is missing, or if a signature of its key is
- * invalid.
+ * The time of a witness's cosignature in seconds since 1970; null if it is missing, or if a
+ * signature of its key is invalid.
  */
 export function cosignedAt(note, witness) {
   const moments = linesOf(note, witness).map(({ signature }) => {

@@ -2,8 +2,7 @@
 import { checksumOf } from "./bytes.mjs";
 
 /**
- * The lines of a text, split like in `fairway verify`: a final line feed ends the last line and begins no further
- * line.
+ * The lines of a text, split like in `fairway verify`: a final line feed ends the last line and begins no further line.
  */
 export function linesOf(text) {
   const lines = text.split("\n");

@@ -1,6 +1,5 @@
 // Compares three verifiers on changed evidence bundles: `fairway verify`, the page, and the Python program
-// `verify.py`. All must reach the same verdict, and the page and `fairway verify` must report the same failed
-// checks.
+// `verify.py`. All must reach the same verdict, and the page and `fairway verify` must report the same failed checks.
 //
 // Environment: VERIFY_MODULES (folder of the npm packages), VERIFY_COMMAND (path of `fairway`), VERIFY_PYTHON (an
 // interpreter with the PyPI packages), VERIFY_BUNDLES (a folder with `execution.json`, `retrieval.json` and

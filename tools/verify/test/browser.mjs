@@ -1,8 +1,8 @@
 // Tests docs/verify.html in Chromium as a local file without a network: verdicts, hostile texts, accessibility and
 // narrow windows.
 //
-// Environment: the variables of `agree.mjs`, VERIFY_CHROMIUM (the browser) and VERIFY_PICTURES (a folder for
-// screenshots).
+// Environment: the variables of `agree.mjs`, VERIFY_CHROMIUM (the browser) and VERIFY_PICTURES (a
+// folder for screenshots).
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -38,8 +38,7 @@ const { chromium } = modules("playwright-core");
 const browser = await chromium.launch({ executablePath: VERIFY_CHROMIUM, headless: true, args: ["--no-sandbox", "--disable-gpu", "--disable-background-networking"] });
 
 /**
- * Opens the local page in an offline browser context. Network requests and console messages are recorded as
- * failures.
+ * Opens the local page in an offline browser context. Network requests and console messages are recorded as failures.
  */
 async function openPage(options = {}) {
   const context = await browser.newContext({ viewport: { width: 1000, height: 800 }, ...options });

@@ -80,8 +80,7 @@ function changed(value) {
 }
 
 /**
- * Changes of every member of a statement, with valid signatures as a server with a changed database would create
- * them.
+ * Changes of every member of a statement, with valid signatures as a server with a changed database would create them.
  */
 function memberMutations(statement) {
   const made = [];
@@ -137,8 +136,8 @@ function logMutations(lib, statement, log) {
     "empty extension line": log.note(`${note}\n`), "control character": log.note(`${note}\u0007\n`), "short root": log.checkpoint(size, root.slice(1)),
     "a second, false signature": `${checkpoint}${other.key.signature(note).replace(/ \S+\n$/, ` ${Buffer.concat([log.id, Buffer.alloc(64)]).toString("base64")}\n`)}`,
   };
-  // Some inclusion proofs are valid for two tree sizes. Only a second checkpoint reveals that the log signed both
-  // sizes.
+  // Some inclusion proofs are valid for two tree sizes. Only a second checkpoint reveals that the
+  // log signed both sizes.
   add("larger size", (chain) => (chain.checkpoint = log.checkpoint(size + 1n, root)), "either");
   for (const [name, forged] of Object.entries(notes)) add(name, (chain) => (chain.checkpoint = forged));
   const holds = { "a signature by another key too": `${checkpoint}${other.key.signature(note)}`, "an extension line": log.note(`${note}extension\n`) };

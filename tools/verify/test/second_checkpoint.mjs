@@ -24,8 +24,7 @@ function askCommand({ command, folder }, file, { keys, witnesses = [], otherChec
 }
 
 /**
- * Verifies a file with the page's code and with `fairway verify`, compares the reports, and returns the page's
- * report.
+ * Verifies a file with the page's code and with `fairway verify`, compares the reports, and returns the page's report.
  */
 function verifyBoth(lib, file, given, { run, expect, say }) {
   const page = lib.verifyBundle(file, {

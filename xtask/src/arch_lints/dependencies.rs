@@ -23,8 +23,8 @@ const FORBIDDEN_IN_OPERATIONS: &[&str] =
     &["tokio-postgres*", "deadpool*", "diesel*", "actix*", "reqwest", "hyper", "object_store"];
 
 /// Package features that add a clock or randomness, which the domain receives as arguments instead. The clock of
-/// `time` comes with its feature `std`, which the domain needs, so `crates/domain/clippy.toml` forbids the clock's
-/// functions.
+/// `time` comes with its feature `std`, which the domain needs, so `crates/domain/clippy.toml`
+/// forbids the clock's functions.
 const FORBIDDEN_FEATURES: &[(&str, &[&str])] = &[
     ("uuid", &["v1", "v4", "v6", "v7", "rng", "rng-getrandom", "rng-rand", "fast-rng", "js"]),
     ("time", &["local-offset", "rand", "rand08", "rand09", "wasm-bindgen"]),

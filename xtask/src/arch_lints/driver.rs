@@ -72,8 +72,7 @@ fn driver_crate(text: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// The violations of an adapter that consists of the listed modules, which name the driver, and one further
-    /// module.
+    /// The violations of an adapter that consists of the listed modules, which name the driver, and one further module.
     fn violations_with(module: &str, text: &str) -> Result<Vec<String>> {
         let root = tempfile::tempdir()?;
         let listed = DRIVER_MODULES.map(|module| (module, "use tokio_postgres::Client;\n"));

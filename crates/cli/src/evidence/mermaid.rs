@@ -19,8 +19,7 @@ pub(super) fn render(graph: &Graph) -> String {
     text
 }
 
-/// Encodes every character outside a safe set as a numeric entity, so that a text cannot end its label or begin
-/// markup.
+/// Encodes every character outside a safe set as a numeric entity, so that a text cannot end its label or begin markup.
 fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {

@@ -295,8 +295,8 @@ impl Page<'_> {
     }
 }
 
-/// Describes a failed attempt of a model call, with the status of the provider's response, or the cause if no response
-/// arrived.
+/// Describes a failed attempt of a model call, with the status of the provider's response, or the
+/// cause if no response arrived.
 fn failed_attempt(attempt: &Value) -> String {
     let text = |name| string_or_empty(attempt, name);
     let failure = format!("route {} failed: {}", text("route_id"), text("result"));

@@ -20,8 +20,8 @@ pub(super) fn run(server: &Server, output: Output, count: Option<usize>) -> Resu
     let mut printed = 0_usize;
     loop {
         let opened = match server.follow_inbox(seen.as_deref()) {
-            // An outage after the first event is not an error: the command tries to reconnect until the server
-            // responds.
+            // An outage after the first event is not an error: the command tries to reconnect until
+            // the server responds.
             Err(Failure::Unreachable { .. }) if seen.is_some() => None,
             opened => Some(opened?),
         };

@@ -1,5 +1,5 @@
-//! Renders an object as a record: one row for each member, dotted names for nested members, tables for lists of
-//! objects.
+//! Renders an object as a record: one row for each member, dotted names for nested members, tables
+//! for lists of objects.
 
 use super::{
     relative_time,

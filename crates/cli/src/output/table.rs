@@ -117,8 +117,8 @@ fn row(cells: impl Iterator<Item = Cell>, is_one_line: bool) -> Row {
     row
 }
 
-/// The text of a value in a table. Times are relative to now. Nested values are counted or joined instead of shown as
-/// JSON.
+/// The text of a value in a table. Times are relative to now. Nested values are counted or joined
+/// instead of shown as JSON.
 pub(super) fn cell(value: Option<&Value>, now: OffsetDateTime) -> String {
     match value {
         None | Some(Value::Null) => "-".to_owned(),

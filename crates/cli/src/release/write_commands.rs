@@ -50,8 +50,8 @@ pub(super) fn create(
     server.get(&["releases", id], &[])
 }
 
-/// Binds versions, given as `SLUG[@LABEL]`, to a draft, and returns the draft. Resolves all names before the first
-/// write.
+/// Binds versions, given as `SLUG[@LABEL]`, to a draft, and returns the draft. Resolves all names
+/// before the first write.
 ///
 /// # Errors
 /// When a role permits only one version and is bound already, unless `replaces` is set.
@@ -88,8 +88,8 @@ fn replace_role(server: &Server, release: &str, role: &str, version: &str) -> Re
     })
 }
 
-/// Binds a version of an asset whose role permits several versions, and removes the bindings of the asset's other
-/// versions.
+/// Binds a version of an asset whose role permits several versions, and removes the bindings of the
+/// asset's other versions.
 fn replace_version(server: &Server, release: &str, asset: &Value, version: &str) -> Result<(), Failure> {
     let bindings = bindings_of(server, release)?;
     let is_same = |binding: &&&Value| string_or_empty(binding, "asset_version_id") == version;

@@ -22,8 +22,7 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Submission<'a, F> {
         Self { key, send, is_response_lost: Cell::new(false) }
     }
 
-    /// Submits, and retries transient failures until the server responds or the wait is over. Prints the first
-    /// failure.
+    /// Submits, and retries transient failures until the server responds or the wait is over. Prints the first failure.
     ///
     /// # Errors
     /// The failure of the last attempt.

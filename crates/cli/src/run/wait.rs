@@ -359,8 +359,7 @@ impl RunProgress {
         Ok(())
     }
 
-    /// Records the result of a poll. Prints once that the run is queued, because a run can stay queued for a long
-    /// time.
+    /// Records the result of a poll. Prints once that the run is queued, because a run can stay queued for a long time.
     fn record_poll(&mut self, run: &Value) {
         self.is_known = true;
         if std::mem::take(&mut self.reported_outage) {

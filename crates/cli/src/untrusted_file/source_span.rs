@@ -11,8 +11,8 @@ use std::collections::{HashMap, HashSet};
 
 /// Maximum nesting depth, which equals that of JSON request bodies.
 const MAX_DEPTH: usize = 64;
-/// Maximum number of flow-collection indicators such as `[`. The limit bounds the parser's look-ahead within flow
-/// collections.
+/// Maximum number of flow-collection indicators such as `[`. The limit bounds the parser's
+/// look-ahead within flow collections.
 const MAX_INDICATORS: usize = 200_000;
 
 /// The parent id of the outermost value.

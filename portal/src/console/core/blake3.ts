@@ -57,8 +57,8 @@ function hashChunk(chunk: Uint8Array, counter: number, extra: number): Uint32Arr
 
 function hashTree(bytes: Uint8Array, counter: number, extra: number): Uint32Array {
   if (bytes.length <= CHUNK) return hashChunk(bytes, counter, extra);
-  // The number of chunks in the left subtree is the largest power of two that leaves at least one byte for the right
-  // one.
+  // The number of chunks in the left subtree is the largest power of two that leaves at least one
+  // byte for the right one.
   const chunks = 2 ** Math.floor(Math.log2(Math.ceil(bytes.length / CHUNK) - 1));
   const left = hashTree(bytes.subarray(0, chunks * CHUNK), counter, 0);
   const right = hashTree(bytes.subarray(chunks * CHUNK), counter + chunks, 0);

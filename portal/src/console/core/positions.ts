@@ -119,8 +119,8 @@ export function syntaxFinding(text: string, message: string): Finding | null {
 }
 
 /**
- * The server's messages about fields of a JSON text. A message about a missing field is at the closest existing
- * ancestor.
+ * The server's messages about fields of a JSON text. A message about a missing field is at the
+ * closest existing ancestor.
  */
 export function findingsOfFields(text: string, fields: readonly { path: string; code: string; message: string }[]): Finding[] {
   const { keys, values } = positionsOf(text);

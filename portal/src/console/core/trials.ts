@@ -11,8 +11,7 @@ const TYPES: readonly string[] = ["string", "number", "boolean", "array"] satisf
 const PLACEHOLDER = /\{\{ *([A-Za-z_]\w{0,62}) *\}\}/g;
 
 /**
- * The arguments of a template: declared variables, then undeclared placeholders. Excludes arguments of included
- * assets.
+ * The arguments of a template: declared variables, then undeclared placeholders. Excludes arguments of included assets.
  */
 export function argumentFields(content: Record<string, Json> | null): ArgumentField[] {
   const fields = new Map<string, ArgumentField>();

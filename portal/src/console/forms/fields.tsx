@@ -26,8 +26,7 @@ function AnyField(props: FieldProps) {
 const shown = (value: unknown): string => (value === undefined ? "" : JSON.stringify(value, null, 2));
 
 /**
- * A part of the content as JSON text. Invalid JSON does not change the content, and blocks the creation of a
- * version.
+ * A part of the content as JSON text. Invalid JSON does not change the content, and blocks the creation of a version.
  */
 function JsonField({ fieldPathId, formData, onChange, required = false }: FieldProps) {
   const text = useConsoleText();

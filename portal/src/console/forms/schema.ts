@@ -24,8 +24,8 @@ function resolved(root: RJSFSchema, node: Node): Node {
 }
 
 /**
- * Inlines a reference to an asset, so that its field `slug` has the permitted asset kinds. Returns other nodes
- * unchanged.
+ * Inlines a reference to an asset, so that its field `slug` has the permitted asset kinds. Returns
+ * other nodes unchanged.
  */
 function inlined(root: RJSFSchema, node: Node): Node {
   const kinds = node["x-asset-kinds"];
@@ -74,8 +74,7 @@ const fitsType = (type: string, value: unknown): boolean => (type === "object" ?
 /** Whether a node accepts any JSON object, and therefore has no fields. */
 const isFree = (node: Node): boolean => typesOf(node)[0] === "object" && !node.properties && !isNode(node.additionalProperties);
 /**
- * Whether a node is a map, whose keys the author chooses. The form library adds existing keys to the node's
- * properties.
+ * Whether a node is a map, whose keys the author chooses. The form library adds existing keys to the node's properties.
  */
 export const isMap = (node: Node): boolean =>
   typesOf(node)[0] === "object" && isNode(node.additionalProperties) && Object.values(node.properties ?? {}).every((property) => isNode(property) && ADDITIONAL_PROPERTY_FLAG in property);

@@ -57,8 +57,7 @@ function FieldTemplate(props: FieldTemplateProps) {
 }
 
 /**
- * A member of a map: a field for its key, its value, and a button that removes it. Other fields are rendered
- * unchanged.
+ * A member of a map: a field for its key, its value, and a button that removes it. Other fields are rendered unchanged.
  */
 function Added({ id, schema, label, children, onKeyRenameBlur, onRemoveProperty }: FieldTemplateProps) {
   const text = useConsoleText();

@@ -50,8 +50,8 @@ function replaceSelection(event: InputEvent, view: EditorView): boolean {
 }
 
 /**
- * A text editor with line numbers, syntax colours, undo, and marks at the server's messages. The Tab key leaves the
- * editor.
+ * A text editor with line numbers, syntax colours, undo, and marks at the server's messages. The
+ * Tab key leaves the editor.
  *
  * The editor is in a shadow root. CodeMirror then uses constructed style sheets, which the content security policy
  * permits, instead of style elements.

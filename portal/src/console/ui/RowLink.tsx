@@ -3,8 +3,8 @@ import type { MouseEvent, ReactNode } from "react";
 import { stringifySearch } from "../core/address";
 
 /**
- * A link in a row of a long list. The router's link component is not used: it tracks the whole address, which costs more
- * than rendering the rest of the row.
+ * A link in a row of a long list. The router's link component is not used: it tracks the whole address, which costs
+ * more than rendering the rest of the row.
  */
 export function RowLink({ to, children }: { to: string; children: ReactNode }) {
   const router = useRouter();

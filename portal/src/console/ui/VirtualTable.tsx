@@ -32,8 +32,7 @@ export function VirtualTable<T>({ label, columns, list, keyOf, empty }: Props<T>
   useEffect(() => {
     if (hasMore && last >= rows.length - 20) more();
   }, [hasMore, last, rows.length, more]);
-  // Measures the row height once, because a row of unexpected height moves all later rows, which is slow in long
-  // lists.
+  // Measures the row height once, because a row of unexpected height moves all later rows, which is slow in long lists.
   const hasRows = rows.length > 0;
   useLayoutEffect(() => {
     const first = frame.current?.querySelector<HTMLElement>("tr[data-index]");

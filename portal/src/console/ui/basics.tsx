@@ -123,8 +123,7 @@ export function useDisabledReason(operation: string, scope: Scope | null, blocke
 }
 
 /**
- * A button that asks the server for permission, and shows the reason if it is disabled. It stays focusable by
- * keyboard.
+ * A button that asks the server for permission, and shows the reason if it is disabled. It stays focusable by keyboard.
  */
 export function Action({ label, operation, scope, blocked = null, tone = "plain", shortcut, onClick }: ActionProps) {
   const id = useId();

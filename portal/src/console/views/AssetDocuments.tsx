@@ -64,8 +64,7 @@ interface Chunk {
 }
 
 /**
- * Searches with the built-in tool. It applies the access contract like a run, and stores only a fact in the audit
- * log.
+ * Searches with the built-in tool. It applies the access contract like a run, and stores only a fact in the audit log.
  */
 function Search({ asset }: { asset: Asset }) {
   const text = useConsoleText();

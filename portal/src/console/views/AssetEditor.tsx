@@ -72,8 +72,7 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
   const [search, change] = useAddress();
   const [unfinished, setUnfinished] = useState(0);
   /**
-   * Counts the content changes from other sources than the form. Each needs a new form, because a form reads it
-   * once.
+   * Counts the content changes from other sources than the form. Each needs a new form, because a form reads it once.
    */
   const [origin, setOrigin] = useState(0);
   const checked = useFlowCheck(isFlow ? asset_id : null, value);

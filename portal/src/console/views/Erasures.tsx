@@ -17,8 +17,8 @@ const EXAMPLE = "user:eve";
 const SUBJECT_PATTERN = /^(user|service|share_link):[a-z0-9][a-z0-9._@+-]{0,126}$/;
 
 /**
- * Erasures of a person's texts. One person requests an erasure, another person decides, and the server erases in
- * batches.
+ * Erasures of a person's texts. One person requests an erasure, another person decides, and the
+ * server erases in batches.
  */
 export function Erasures() {
   const text = useConsoleText();

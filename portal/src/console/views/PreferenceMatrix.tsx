@@ -27,8 +27,7 @@ function pathOf({ workspace, workload, environment }: Omit<Props, "scope">): str
 }
 
 /**
- * The matrix of categories and channels: the preference of one scope, the effective value, and the scope that
- * decides.
+ * The matrix of categories and channels: the preference of one scope, the effective value, and the scope that decides.
  */
 export function PreferenceMatrix(props: Props) {
   const text = useConsoleText();

@@ -50,8 +50,7 @@ export function UseCases() {
 }
 
 /**
- * The form for a new use case: its description, the generator's question, and the plan before any resource is
- * created.
+ * The form for a new use case: its description, the generator's question, and the plan before any resource is created.
  */
 function Describe() {
   const text = useConsoleText();

@@ -129,8 +129,8 @@ pub(super) fn asset_diff(asset: &DesiredAsset, remote_state: &RemoteState) -> St
 
 /// The line diff of content as YAML, or the number of changed lines when a diff would take too long.
 ///
-/// The limit is a number of lines instead of a timeout, because saved plans contain the result and must be
-/// reproducible.
+/// The limit is a number of lines instead of a timeout, because saved plans contain the result and
+/// must be reproducible.
 fn content_diff(before: &Value, after: &Value) -> String {
     // An asset without a version has no content, which would appear as the line `null`.
     let yaml = |value: &Value| serde_yaml::to_string(value).unwrap_or_else(|_| value.to_string());

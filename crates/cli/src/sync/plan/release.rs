@@ -152,8 +152,8 @@ fn matching_versions<'p>(remote_state: &'p RemoteState, assets: &'p [AssetStep],
 
 /// The result of the search for an existing release.
 enum ExistingRelease {
-    /// No release qualifies. Contains the newest release, and the reasons why the most similar release does not
-    /// qualify.
+    /// No release qualifies. Contains the newest release, and the reasons why the most similar
+    /// release does not qualify.
     None {
         newest: Option<String>,
         because: Vec<String>,

@@ -88,8 +88,7 @@ struct RemainingState<'p> {
 }
 
 impl RemainingState<'_> {
-    /// Whether a remaining release or content depends on the asset with this blast radius (the server's impact
-    /// report).
+    /// Whether a remaining release or content depends on the asset with this blast radius (the server's impact report).
     fn depends_on(&self, impact: &Value) -> Result<bool, Failure> {
         let list = |name: &str| impact.get(name).and_then(Value::as_array).into_iter().flatten();
         let is_over = |release: &Value| match StateName::parse(string_or_empty(release, "state")) {
@@ -127,8 +126,8 @@ impl RemainingState<'_> {
             return Ok(true);
         }
         if let Some(step) = self.steps.iter().find(|step| step.slug == slug) {
-            // The references of this asset's new or reused version are those of the directory, which are checked
-            // already.
+            // The references of this asset's new or reused version are those of the directory,
+            // which are checked already.
             return Ok(step.action == AssetAction::Reuse && step.newest.as_deref() == Some(label));
         }
         let Some(live) = self.remote_state.assets.get(slug) else { return Ok(true) };

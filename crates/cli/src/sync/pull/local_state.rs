@@ -103,8 +103,8 @@ impl<'d> LocalState<'d> {
     }
 }
 
-/// Removes the sidecar texts from content. Returns `None` when a text is missing, or when one file would need two
-/// texts.
+/// Removes the sidecar texts from content. Returns `None` when a text is missing, or when one file
+/// would need two texts.
 fn remove_texts(mut content: Value, texts: &BTreeMap<String, String>) -> Option<(Value, BTreeMap<String, String>)> {
     let mut beside = BTreeMap::new();
     for (pointer, file) in texts {

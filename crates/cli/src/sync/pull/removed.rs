@@ -19,8 +19,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Files of archived assets. Also files of releases that bind an archived asset, in environments where no release
-/// serves.
+/// Files of archived assets. Also files of releases that bind an archived asset, in environments
+/// where no release serves.
 #[derive(Default)]
 pub(super) struct RemovedFiles {
     /// Files that equal the output of `pull` byte for byte. They can be deleted, because the server has their content.

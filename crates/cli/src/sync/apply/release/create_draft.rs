@@ -3,14 +3,13 @@
 //! The API has no lock for the creation of drafts, and the server assigns ids before drafts become visible. Therefore
 //! each actor checks three times for other equal drafts, so that at most one of them stays complete:
 //!
-//! 1. Before an actor creates a draft, it searches for an equal complete draft, else for the equal draft with the
-//! lowest
+//! 1. Before an actor creates a draft, it searches for an equal complete draft, else for the equal
+//! draft with the lowest
 //!    id, and uses the draft that it finds.
-//! 2. After an actor has created a draft, and before it binds a version, it stops if another equal draft has a lower
-//! id
+//! 2. After an actor has created a draft, and before it binds a version, it stops if another equal draft has a lower id
 //!    or is complete.
-//! 3. After an actor has bound all versions, it stops if a draft with a lower id exists, and removes the bindings of
-//! its
+//! 3. After an actor has bound all versions, it stops if a draft with a lower id exists, and
+//! removes the bindings of its
 //!    own draft if that draft is complete. The actor that completed the draft with the lowest id removes the
 //! bindings of
 //!    the other drafts.
