@@ -1,4 +1,4 @@
-// Who may use a page: refusals, share links, visitors and limits.
+// Browser tests of the access to runtime pages: refusals, share links, anonymous visitors and rate limits.
 import { api, check, equal, look, newPage, pause, script, SERVER, until, workload } from "./harness.mjs";
 import { visit } from "./forms.mjs";
 import { run, simple } from "./runs.mjs";
@@ -16,7 +16,7 @@ export async function denied() {
   await page.context().close();
 }
 
-/** A workload for holders of links, and a link of it. */
+/** Creates a workload for holders of share links, and one of its links. */
 async function linked(slug, link = { max_uses: 1 }) {
   const config = { presentation_mode: "form", access_mode: "link_shared", input_fields: MESSAGE };
   const id = await workload(slug, config, { name: "By link" });
@@ -40,7 +40,7 @@ export async function share_link() {
   await page.getByRole("button", { name: "Run" }).click();
   await page.getByText("For the holder of the link.").waitFor();
   await look(page, "share-link");
-  // The tab still has the token, and the result of the used-up link.
+  // The tab still has the link's token and the result, although the link permits no further run.
   await page.reload();
   await page.getByText("For the holder of the link.").waitFor();
   await page.getByLabel("Message").fill("[[linked]]");
@@ -72,7 +72,7 @@ export async function revoked_link() {
   await page.context().close();
 }
 
-/** Acts as a visitor without an identity. */
+/** Opens a page as an anonymous visitor. */
 async function visitor(slug) {
   const page = await newPage();
   await page.goto(`${SERVER}/workload-runtime`);

@@ -1,4 +1,4 @@
-// Conversations.
+// Browser tests of the chat page.
 import { check, equal, holdAnswers, look, newPage, script, until, workload } from "./harness.mjs";
 import { FIELDS, visit } from "./forms.mjs";
 
@@ -8,7 +8,7 @@ const ask = async (page, text, label = "Message") => {
   await page.getByLabel(label).press("Enter");
 };
 
-/** Waits for an answer in the conversation. What is read aloud has the same text. */
+/** Waits for an answer in the conversation; ignores the element for screen readers, which has the same text. */
 const answered = (page, text) => page.locator("article.turn").getByText(text).waitFor();
 
 export async function conversation() {

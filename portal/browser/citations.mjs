@@ -1,4 +1,5 @@
-// The documents that an answer cites: their titles and passages, and what a reader without rights sees.
+// Browser tests of cited documents: their titles and passages, and the view of a reader without
+// access to the documents.
 import { api, check, equal, look, newPage, script, SERVER, until, workload } from "./harness.mjs";
 import { FIELDS, visit } from "./forms.mjs";
 
@@ -21,7 +22,7 @@ const DOCUMENTS = [
   { document_id: "travel", text: "Take the train to the leave office." },
 ];
 
-/** A workload that answers from documents; its knowledge base. */
+/** Creates a workload that answers from documents, and returns its knowledge base. */
 async function library(slug, mode, display) {
   const [workspace] = await api("GET", "/v1/workspaces");
   const scope = workspace.workspace_id;
@@ -44,7 +45,7 @@ async function library(slug, mode, display) {
   return { base: asset.asset_id, scope };
 }
 
-/** Titles instead of names, passages on request, and nothing that the run did not retrieve. */
+/** The page shows titles instead of names, passages on request, and no document that the run did not retrieve. */
 export async function citations() {
   script("cited", "Thirty days [hr/leave], not sixty [invented].");
   const { base, scope } = await library("browser-cited", "form", "markdown");
@@ -61,7 +62,7 @@ export async function citations() {
   await sources.locator("summary").press("Enter");
   await passage.waitFor();
   await look(page, "citations");
-  // The contract is decided again when a result is read.
+  // The server evaluates the access contract again each time a result is read.
   await api("POST", `/v1/assets/${base}/access-contract/revoke?workspace_id=${scope}`, { contract_id: "browser-cited", reason: "the handbook is replaced" });
   await page.reload();
   await sources.getByText("Its text is not shown here.").waitFor();
@@ -71,7 +72,7 @@ export async function citations() {
   await page.context().close();
 }
 
-/** The same in a conversation and in another display. */
+/** Citations in a conversation and with another output display. */
 export async function citations_chat() {
   script("cited-chat", "By train [travel], with leave [hr/leave].");
   await library("browser-cited-chat", "chat", "text");
@@ -83,7 +84,7 @@ export async function citations_chat() {
   await until(async () => (await sources.locator("summary").count()) === 2, "both documents");
   const titles = await sources.locator("summary").allTextContents();
   check(titles.some((title) => title.trim() === "[travel]"), `a document without a title has its name: ${titles}`);
-  // A read that fails can be repeated.
+  // A failed read of the sources can be repeated.
   await page.route("**/v1/executions/*include=citations*", (route) => route.abort());
   await page.reload();
   await page.getByText("The sources could not be read.").waitFor();

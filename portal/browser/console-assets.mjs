@@ -1,4 +1,5 @@
-// The console: assets and flows, their versions, the editor with the server's messages, documents, and what a change reaches.
+// Browser tests of the console: assets and flows, their versions, the editor with the server's messages, documents,
+// and the impact of a change.
 import { api, check, equal, look, SERVER, until } from "./harness.mjs";
 import { act, confirm, refused } from "./console.mjs";
 import { desk, people, PEOPLE, settled, visit, WORKSPACE } from "./console-stage.mjs";
@@ -7,7 +8,7 @@ const close = (page) => page.context().close();
 const assetsOf = (kind) => api("GET", `/v1/assets?workspace_id=${WORKSPACE}&asset_kind=${kind}&limit=200`);
 const versionsOf = (id) => api("GET", `/v1/assets/${id}/versions?workspace_id=${WORKSPACE}&limit=200`);
 
-/** Replaces the text of the code editor, as a person does. */
+/** Replaces the text of the code editor by keyboard input. */
 async function write(page, text) {
   const box = page.getByTestId("editor").getByRole("textbox", { name: "Content" });
   await box.click();
@@ -16,13 +17,13 @@ async function write(page, text) {
   await page.keyboard.insertText(text);
 }
 
-/** An author finds an asset by kind, makes one, and is told at line and column what the server objects to. */
+/** An author finds an asset by kind and creates one. The editor shows the server's errors at line and column. */
 export async function console_assets() {
   await desk("console-desk");
   const weak = await visit("/assets", PEOPLE.viewer);
   await refused(weak, "Create an asset", "You need the permission asset.create.");
   await close(weak);
-  // New ones, because only the visible rows of a list are in the page, and the newest come first.
+  // Creates new assets, because the page contains only the visible rows of a list, which starts with the newest.
   const shelf = (kind) => api("POST", "/v1/assets", { slug: `shelf-${kind.replaceAll("_", "-")}-${Date.now()}`, asset_kind: kind, owner_ref: "team:browser", workspace_id: WORKSPACE });
   const [prompt, policy] = [await shelf("prompt_template"), await shelf("policy_bundle")];
   const page = await visit("/assets", PEOPLE.author);
@@ -73,7 +74,7 @@ export async function console_assets() {
   await close(viewer);
 }
 
-/** Presses the button of a dry run once the server allowed it. */
+/** Presses the button of a dry run as soon as the server permits the operation. */
 async function press(page, name) {
   const button = page.getByRole("button", { name, exact: true });
   await until(async () => (await button.getAttribute("aria-disabled")) === "false", `${name} is allowed`);
@@ -86,7 +87,7 @@ async function stored(kind, name, content) {
   return asset;
 }
 
-/** A prompt is rendered with what it includes before it is stored; a viewer may do it too, because nothing changes. */
+/** An unsaved prompt is rendered with its inclusions. A viewer may do this too, because the server stores nothing. */
 export async function console_preview() {
   await people();
   const tone = await stored("prompt_template", "tone", { system_prompt: "Be kind to $arg:who.", variables: [{ name: "who" }] });
@@ -128,7 +129,7 @@ export async function console_preview() {
   await close(viewer);
 }
 
-/** A policy decides for an input before it is stored, and says rule by rule what held and why not. */
+/** An unsaved policy decides for an input, and the page shows for each rule which conditions held. */
 export async function console_policy_trial() {
   await people();
   const rule = (id, condition, outcome) => ({ id, condition, outcome, reason_code: id });
@@ -162,7 +163,7 @@ export async function console_policy_trial() {
   await close(page);
 }
 
-/** Two versions are compared by words and by field; both lie in the address. */
+/** The page compares two versions by words and by fields. The address contains both versions. */
 export async function console_versions() {
   await desk("console-desk");
   const prompt = (await assetsOf("prompt_template")).find((one) => one.slug === "console-desk-prompt");
@@ -208,7 +209,7 @@ steps:
       answer: "fine"
 `;
 
-/** A flow is checked while it is written; its next version shows the changed steps as a picture. */
+/** The server checks a flow while it is edited. The changed steps of its next version are shown as a graph. */
 export async function console_flow() {
   await people();
   const slug = `flow-${Date.now()}`;
@@ -242,7 +243,10 @@ export async function console_flow() {
   await close(weak);
 }
 
-/** Documents are added, and a search shows what a run would be told; the access contract refuses who is not in it. */
+/**
+ * Documents are added, and a search shows the passages that a run would retrieve. The access
+ * contract refuses other callers.
+ */
 export async function console_documents() {
   await people();
   const slug = `pages-${Date.now()}`;
@@ -280,7 +284,10 @@ export async function console_documents() {
   await close(other);
 }
 
-/** What a change of an asset reaches is a picture and a list; an asset in use cannot be archived, and a retired one not be bound. */
+/**
+ * The impact of an asset is a graph and a list. An asset in use cannot be archived, and a retired
+ * asset cannot be bound.
+ */
 export async function console_impact() {
   await desk("console-desk");
   const policy = (await assetsOf("policy_bundle")).find((one) => one.slug === "console-desk-policy");

@@ -1,4 +1,4 @@
-// The console: contents of assets as forms, erasures of a person's texts, and assets in the command palette.
+// Browser tests of the console: contents of assets as forms, erasures of a person's texts, and the command palette.
 import { api, check, equal, look, script, SERVER, until } from "./harness.mjs";
 import { act, confirm, refused } from "./console.mjs";
 import { desk, people, PEOPLE, settled, visit, WORKSPACE } from "./console-stage.mjs";
@@ -17,7 +17,10 @@ async function write(page, text) {
   await page.keyboard.insertText(text);
 }
 
-/** An author fills the form of a prompt and corrects what the server refuses at its fields; code and form are one content. */
+/**
+ * An author fills in the form of a prompt, and corrects the fields with errors of the server. Code
+ * and form show one content.
+ */
 export async function console_form() {
   await people();
   const asset = await assetOf("prompt_template", "form");
@@ -46,7 +49,7 @@ export async function console_form() {
   equal(await focused(page), "content.variables.0.name", "a message leads to its field");
   await look(page, "console-form-refused");
   await name.fill("who");
-  // What the form has no field for stays in the content, and the code shows the edits of the form.
+  // Members without a field stay in the content, and the code view shows the edits of the form.
   await view(page, "Code").click();
   await codeOf(page).getByText("Greet $arg:who.").waitFor();
   await write(page, JSON.stringify({ bogus: { kept: [1] }, labels: "none", system_prompt: "Greet $arg:who.", variables: [{ name: "who", type: "string" }] }));
@@ -95,7 +98,7 @@ export async function console_form() {
 }
 
 const REFERENCE = { slug: "unknown-yet" };
-/** Contents with unions, references, maps and choices. */
+/** Contents by asset kind, which together contain unions, references, maps and choices. */
 const CONTENTS = {
   agent: { name: "Desk", instructions: "Help.", model_policy_ref: REFERENCE, tools: [REFERENCE] },
   hook_definition: { event: "pre_tool", handler: { type: "http", ref: "https://hooks.example/a" }, may: ["allow", "deny"] },
@@ -108,7 +111,10 @@ const KINDS = [
   "guardrail_config", "connector_definition", "sovereignty_profile", "workload_profile", "sandbox_profile", "workload_harness",
 ];
 
-/** Forms of kinds change nothing when they open; light and dark, wide and narrow, in both languages. The long form opens that of each kind. */
+/**
+ * Opening a form does not change its content, in light and dark, wide and narrow, and in both languages. The long
+ * form of this test opens the forms of all asset kinds.
+ */
 export async function console_form_kinds() {
   await desk("console-desk");
   const page = await visit("/assets", PEOPLE.author);
@@ -150,7 +156,7 @@ export async function console_form_kinds() {
   await close(other);
 }
 
-/** The form is filled without a mouse. */
+/** The form can be filled in by keyboard alone. */
 export async function console_form_keyboard() {
   await people();
   const asset = await assetOf("policy_bundle", "keys");
@@ -174,7 +180,7 @@ const FIRST = "user:local";
 const SECOND = "user:console-second";
 const TENANT = "00000000-0000-7000-8000-000000000001";
 
-/** One person requests an erasure, another one approves or refuses it; a weaker role may do neither. */
+/** One person requests an erasure, and another person approves or refuses it. A weaker role may do neither. */
 export async function console_erasures() {
   await desk("console-desk");
   const bound = await api("GET", `/v1/role-bindings?limit=200`, undefined, { as: FIRST });
@@ -220,7 +226,7 @@ export async function console_erasures() {
   await other.locator("dd").getByText("runs 1, turns 0, documents 0").waitFor();
   equal((await api("GET", `/v1/executions/${run.execution_id}`, undefined, { as: FIRST })).result ?? null, null, "the result is gone");
   await look(other, "console-erasure-progress");
-  // Another one is refused, and a third withdrawn by its requester.
+  // The second erasure is refused, and the third is withdrawn by its requester.
   const made = async () => (await api("POST", "/v1/erasures", { subject: `user:stays-${Date.now()}` }, { as: FIRST })).erasure_id;
   const [second, third] = [await made(), await made()];
   await other.goto(`${SERVER}/console${path}&erasure=${second}`);
@@ -238,7 +244,7 @@ export async function console_erasures() {
   await close(page);
 }
 
-/** The palette finds an asset by a part of its slug, however many there are, and opens it. */
+/** The palette finds an asset by a part of its slug among any number of assets, and opens the asset. */
 export async function console_palette() {
   await people();
   const asset = await assetOf("skill", "needle");

@@ -1,4 +1,5 @@
-// The jobs of docs/guide/console.md that no other test refuses to the next weaker role, and those whose result is read by the API.
+// Browser tests of jobs in docs/guide/console.md: jobs whose refusal for the next weaker role no other test covers,
+// and jobs whose result the test reads by the API.
 import { api, check, equal, look, newPage, script, SERVER, until, workload } from "./harness.mjs";
 import { act, confirm, refused } from "./console.mjs";
 import { approved, desk, inReview, people, PEOPLE, settled, visit } from "./console-stage.mjs";
@@ -6,7 +7,7 @@ import { approved, desk, inReview, people, PEOPLE, settled, visit } from "./cons
 const close = (page) => page.context().close();
 const needs = (permission) => `You need the permission ${permission}.`;
 const DESK = { presentation_mode: "form", input_fields: [{ name: "message", label: "Message", type: "text", required: true }] };
-/** A workload whose runs fail: their answers must cite a document, and there is none. */
+/** A workload whose runs fail, because their answers must cite a document and the workload retrieves none. */
 const failing = () => workload("console-uncited", DESK, { rules: [{ id: "all", condition: "always", outcome: "allow_with_obligations", obligations: ["require_citation"], reason_code: "cite" }] });
 const runOf = async (slug, message) => {
   const { execution_id: id } = await api("POST", `/v1/workloads/by-slug/${slug}/execute?mode=async`, { environment: "dev", inputs: { message } });
@@ -14,7 +15,7 @@ const runOf = async (slug, message) => {
   return id;
 };
 
-/** Every action on a release says to each weaker role which permission it lacks, whatever the state of the release. */
+/** For each weaker role, every action on a release shows the missing permission, regardless of the release's state. */
 export async function console_release_refusals() {
   const reviewed = await inReview("console-desk");
   const viewer = await visit(`/releases/${reviewed.id}`, PEOPLE.viewer);
@@ -44,7 +45,7 @@ export async function console_release_refusals() {
   equal((await api("GET", ready.path)).state, "active");
 }
 
-/** What a person without the right to read asks for is refused with the permission, or does not exist for them. */
+/** A page without read permission shows the missing permission, or that the resource does not exist. */
 export async function console_reading_refusals() {
   const release = await inReview("console-desk");
   script("console-other", "An answer.");
@@ -64,7 +65,7 @@ export async function console_reading_refusals() {
   await close(page);
 }
 
-/** What is wrong and failures of one kind: the same rows as the API has, in an address that a colleague can open. */
+/** Failures, and failures of one kind: the page shows the rows of the API, at an address that a colleague can open. */
 export async function console_failures() {
   await failing();
   script("console-uncited", "Nothing is cited here.");
@@ -86,7 +87,7 @@ export async function console_failures() {
   await close(page);
 }
 
-/** The author reads on the release what the reviewer wrote. */
+/** The page of a release shows the author the note of the reviewer. */
 export async function console_verdict_read() {
   const release = await inReview("console-desk");
   await api("POST", `${release.path}/approvals`, { outcome: "changes_requested", subject_kind: "release", subject_ref: release.id, note: "Shorter, please." }, { as: PEOPLE.approver });
@@ -98,7 +99,7 @@ export async function console_verdict_read() {
   await close(page);
 }
 
-/** A suspended workload is resumed by an operator, and stays suspended for an author. */
+/** An operator can resume a suspended workload, and an author cannot. */
 export async function console_resume() {
   const id = await desk("console-jobs");
   await api("PATCH", `/v1/workloads/${id}`, { status: "suspended" }, { as: "user:local" });
@@ -113,7 +114,7 @@ export async function console_resume() {
   await close(home);
 }
 
-/** An anonymous visitor is told that the console needs an identity. */
+/** The console tells an anonymous visitor that it requires an identity. */
 export async function console_anonymous() {
   await people();
   const page = await newPage();

@@ -1,4 +1,5 @@
-// The jobs of docs/guide/console.md that only look at a page: what it shows is compared with the API, and refused to the next weaker role.
+// Browser tests of read-only jobs in docs/guide/console.md. Each compares a page with the API, and checks that the
+// next weaker role is refused.
 import { api, check, equal, script, SERVER, until } from "./harness.mjs";
 import { refused } from "./console.mjs";
 import { approved, desk, inReview, people, PEOPLE, settled, visit, WORKSPACE } from "./console-stage.mjs";
@@ -11,14 +12,14 @@ const factOf = (page, name) => page.locator("dl.facts > div", { has: page.getByT
 const short = (id) => `${id.slice(0, 8)}…${id.slice(-4)}`;
 const runOf = async (message) => (await api("POST", "/v1/workloads/by-slug/console-desk/execute", { environment: "dev", inputs: { message } })).execution_id;
 
-/** The page is refused to a person with this reason. */
+/** Checks that a page refuses a person with this reason. */
 async function refusedPage(path, as, reason) {
   const weak = await visit(path, as);
   await weak.getByText(reason, { exact: false }).first().waitFor();
   await close(weak);
 }
 
-/** What is wrong: the workload and the run that the API lists; a person who may not read runs is told so. */
+/** Home shows the failed run and its workload as the API lists them. A person who may not read runs sees the reason. */
 export async function console_wrong_read() {
   const id = await desk("console-jobs");
   await api("PATCH", `/v1/workloads/${id}`, { status: "suspended" }, { as: "user:local" });
@@ -35,7 +36,7 @@ export async function console_wrong_read() {
   await refusedPage("", PEOPLE.runner, `Failed runs are not listed here. ${needs("execution.view")}`);
 }
 
-/** What was live at a time: each tenure of each lane, as the API has them. */
+/** The releases that served each lane at each time equal those of the API. */
 export async function console_tenures_read() {
   const release = await approved("console-jobs");
   await api("POST", `${release.path}/transition`, { to_state: "active" }, { as: "user:demo-approver" });
@@ -51,7 +52,7 @@ export async function console_tenures_read() {
   await refusedPage("/lanes", PEOPLE.runner, needs("release.view"));
 }
 
-/** Where time and tokens went: the steps with durations, tokens and events of the API. */
+/** The timeline of a run shows the steps, durations, tokens and events of the API. */
 export async function console_timeline_read() {
   await desk("console-desk");
   script("console-time", "An answer in a few words.");
@@ -68,7 +69,7 @@ export async function console_timeline_read() {
   await refusedPage(`/runs/${id}`, PEOPLE.runner, UNSEEN);
 }
 
-/** What waits for an approver: the releases in review and the pending reviews of the API, without the own ones. */
+/** An approver sees the waiting releases and reviews of the API, except their own. */
 export async function console_waiting_read() {
   await inReview("console-desk");
   const page = await visit("", PEOPLE.approver);
@@ -82,7 +83,10 @@ export async function console_waiting_read() {
   await refusedPage("", PEOPLE.author, `Approvals and reviews are not listed here. ${needs("release.approve")}`);
 }
 
-/** What a release changes, by words and side by side, and whether an approval still applies: from the bytes that the API has. */
+/**
+ * The changes of a release, by words and side by side, and the validity of its approvals follow from the bytes that
+ * the API returns.
+ */
 export async function console_changes_read() {
   const release = await inReview("console-desk");
   await api("POST", `${release.path}/approvals`, { outcome: "approved", subject_kind: "release", subject_ref: release.id }, { as: "user:demo-approver" });
@@ -115,7 +119,7 @@ export async function console_changes_read() {
   await refusedPage(`/releases/${release.id}`, PEOPLE.runner, needs("release.view"));
 }
 
-/** Why a release is not active yet: the gates and messages of the API; and what its reviewer wrote. */
+/** An inactive release shows the gates and messages of the API, and the note of its reviewer. */
 export async function console_gates_read() {
   const release = await inReview("console-desk");
   const note = `Name the customer ${Date.now()}.`;
@@ -135,7 +139,7 @@ export async function console_gates_read() {
   await refusedPage(`/releases/${release.id}`, PEOPLE.runner, needs("release.view"));
 }
 
-/** What a plan needs: its pieces and gaps are those of the API, and nothing is made before it is published. */
+/** A plan shows the pieces and gaps of the API, and creates no resources before its publication. */
 export async function console_plan_read() {
   await desk("console-desk");
   const list = () => read(`/v1/use-cases?workspace_id=${WORKSPACE}&limit=200`);
@@ -166,7 +170,10 @@ export async function console_plan_read() {
   await refusedPage("/use-cases", PEOPLE.viewer, needs("use_case.author"));
 }
 
-/** What a person may do: the decision, the permission and the roles of the API; only administrators ask about others. */
+/**
+ * Access decisions show the decision, the permission and the roles of the API. Only administrators
+ * may query other people.
+ */
 export async function console_can_read() {
   await people();
   const query = (operation) => `/v1/session/can?operation=${operation}&scope_kind=workspace&scope_ref=${WORKSPACE}&actor=${encodeURIComponent(PEOPLE.operator)}`;
@@ -183,11 +190,13 @@ export async function console_can_read() {
   await refusedPage(`/access?tab=can&actor=${encodeURIComponent(PEOPLE.admin)}`, PEOPLE.operator, needs("workspace.manage"));
 }
 
-/** Who changed something: the rows that the API has for it; and the proof of one, with the root of the log. */
+/**
+ * The audit view of a resource shows the rows of the API, and the inclusion proof of a row with the root of the log.
+ */
 export async function console_audit_read() {
   const release = await inReview("console-desk");
   const list = () => read(`/v1/audit/events?workspace_id=${WORKSPACE}&subject_id=${release.id}&limit=200`, PEOPLE.auditor);
-  // The sequencer numbers events after they happened.
+  // Waits, because the sequencer assigns events their index after the change is committed.
   await until(async () => (await list()).some((one) => one.kind === "release.transitioned"), "the log has the submission");
   const page = await visit(`/audit?subject=${release.id}`, PEOPLE.auditor);
   await page.getByRole("button", { name: /^Prove/ }).first().waitFor();
@@ -204,7 +213,7 @@ export async function console_audit_read() {
   await refusedPage("/audit", PEOPLE.viewer, needs("audit.view"));
 }
 
-/** What a run was made from, and why it was allowed: the nodes, the rule and the outcome of the API. */
+/** The evidence of a run shows the nodes, the deciding rule and the outcome of the API. */
 export async function console_why_read() {
   await desk("console-desk");
   script("console-why", "An answer.");

@@ -1,4 +1,5 @@
-// The console: interfaces with their preview, principals, settings, organizations, and how notifications leave.
+// Browser tests of the console: interfaces with their preview, principals, settings, organizations,
+// and deliveries of notifications.
 import { api, check, equal, look, SERVER, until } from "./harness.mjs";
 import { act, confirm, refused } from "./console.mjs";
 import { desk, inReview, people, PEOPLE, settled, visit, WORKSPACE } from "./console-stage.mjs";
@@ -7,10 +8,13 @@ const close = (page) => page.context().close();
 const TENANT = "00000000-0000-7000-8000-000000000001";
 const ADMIN = "user:local";
 
-/** An author writes an interface with the page beside it: fields, theme by CSSOM, a warning for a weak contrast; then stores it. */
+/**
+ * An author edits an interface next to a preview, and stores it. The preview shows the fields, sets the theme by
+ * CSSOM, and warns of a weak contrast.
+ */
 export async function console_interface() {
   const id = await desk("console-face");
-  // A server that was tested before has another one.
+  // Resets the interface, because an earlier test run on the same server may have changed it.
   await api("PATCH", `/v1/workloads/${id}`, { interface_config: { presentation_mode: "form", input_fields: [{ name: "message", label: "Message", type: "text", required: true }] } });
   const path = `/workloads/${id}?tab=interface`;
   const weak = await visit(path, PEOPLE.viewer);
@@ -46,7 +50,7 @@ export async function console_interface() {
   equal([stored.theme, stored.input_fields[1]], [{ accent_color: "#f5c76b", background_color: "#103020" }, { label: "How urgent?", name: "field_2", options: ["low", "high"], type: "select" }]);
   await page.getByLabel("Mode").selectOption("chat");
   await preview.getByRole("button", { name: "Send" }).waitFor();
-  // Who may run a workload is another permission.
+  // The access mode of a workload requires a separate permission.
   await page.getByLabel("Who may run it").selectOption("public");
   await refused(page, "Save the interface", "You need the permission workload.expose.");
   await close(page);
@@ -57,7 +61,7 @@ export async function console_interface() {
   await close(runtime);
 }
 
-/** An administrator binds a principal to a lane, changes it, and takes it away; an operator may not. */
+/** An administrator creates, changes and deletes the binding of a principal to a lane. An operator may not. */
 export async function console_principals() {
   const id = await desk("console-desk");
   const weak = await visit(`/workloads/${id}?tab=principals`, PEOPLE.operator);
@@ -82,7 +86,10 @@ export async function console_principals() {
   await close(page);
 }
 
-/** Settings of the organization and of environments, each by who may and by the next weaker role. */
+/**
+ * Settings of the organization and of environments, each changed by a permitted role and refused to
+ * the next weaker role.
+ */
 export async function console_settings() {
   await people();
   const weak = await visit("/access?tab=environments&environment=lab", PEOPLE.operator);
@@ -109,7 +116,7 @@ export async function console_settings() {
   await close(own);
 }
 
-/** Organizations are listed and made by the platform's administrators only. */
+/** Only platform administrators can list and create organizations. */
 export async function console_tenants() {
   await people();
   const weak = await visit("/access?tab=tenants", PEOPLE.admin);
@@ -127,7 +134,7 @@ export async function console_tenants() {
   await close(page);
 }
 
-/** Everything that a person may do in a workspace, each with the role that decides. */
+/** The list of all operations of a person in a workspace, each with the role that permits it. */
 export async function console_can_all() {
   await people();
   const page = await visit(`/access?tab=can&actor=${encodeURIComponent(PEOPLE.operator)}`, PEOPLE.admin);
@@ -145,7 +152,9 @@ export async function console_can_all() {
   await close(weak);
 }
 
-/** A destination is tested, a delivery to it fails and is attempted once more; who only watches deliveries may not. */
+/**
+ * A destination is tested; a delivery to it fails and is retried. A role that may only read deliveries cannot retry.
+ */
 export async function console_deliveries() {
   await people();
   const page = await visit("/notifications?tab=destinations", PEOPLE.admin);
@@ -175,7 +184,7 @@ export async function console_deliveries() {
   const dialog = await act(page, "Attempt once more");
   await look(page, "console-deliveries");
   await confirm(page, dialog, "Attempt once more");
-  // The address is as refused as before, so a further attempt fails too.
+  // The further attempt fails too, because the server still refuses the address.
   await until(async () => {
     const [first] = await list();
     return first.attempt_count !== before || first.status !== "failed";
@@ -184,7 +193,7 @@ export async function console_deliveries() {
   await close(page);
 }
 
-/** An administrator sets the default of a role; a workspace's administrator may not even read it. */
+/** An administrator sets the default profile of a role. An administrator of a workspace may not read it. */
 export async function console_defaults() {
   await people();
   const weak = await visit("/notifications?tab=defaults", PEOPLE.admin);
@@ -202,7 +211,10 @@ export async function console_defaults() {
   await close(page);
 }
 
-/** Digests and announcements need the advanced notifications; an administrator announces, others are told why they may not. */
+/**
+ * Digests and announcements require advanced notifications. An administrator announces; other roles
+ * see why they may not.
+ */
 export async function console_announce() {
   await people();
   const settings = (advanced_notifications_enabled) => api("PATCH", `/v1/tenants/${TENANT}/settings`, { advanced_notifications_enabled }, { as: ADMIN });

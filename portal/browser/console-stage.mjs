@@ -1,8 +1,8 @@
-// The people, the workloads and the pages of the console's tests.
+// Fixtures of the console's browser tests: people, workloads, releases and pages.
 import { api, newPage, SERVER, workload } from "./harness.mjs";
 
 export const WORKSPACE = "00000000-0000-7000-8000-000000000003";
-/** One person for each role, and one whose role is too weak for the job. A person with a binding has no other role. */
+/** One person for each role, and one whose role is too weak for each job. Each person has exactly one role. */
 export const PEOPLE = {
   runner: "user:console-runner",
   viewer: "user:console-viewer",
@@ -23,7 +23,7 @@ export const people = () =>
     }
   })());
 
-/** A page of the console as a person. */
+/** Opens a page of the console as a person. */
 export async function visit(path, as, options = {}) {
   await people();
   const page = await newPage({ viewport: { width: 1280, height: 900 }, ...options });
@@ -33,7 +33,9 @@ export async function visit(path, as, options = {}) {
   return page;
 }
 
-/** The whole page has arrived: no view has said for 150 ms that it loads. What a view reads after its first answer begins sooner. */
+/**
+ * Waits until no view has shown a loading message for 150 ms. Views start their subsequent requests within that time.
+ */
 export async function settled(page) {
   await page.waitForFunction(() => {
     const busy = [...document.querySelectorAll('[role="status"]')].some((one) => /^(Loading|Wird geladen)/.test(one.textContent));
@@ -45,7 +47,7 @@ export async function settled(page) {
 const PROMPT = "You answer questions of customers about their invoices in two short and friendly sentences.";
 const made = new Map();
 
-/** A workload with an active release, by the author of the tests. */
+/** Creates a workload with an active release as the author of the tests, unless it exists. */
 export function desk(slug) {
   if (!made.has(slug)) {
     made.set(slug, workload(slug, { presentation_mode: "form", input_fields: [{ name: "message", label: "Message", type: "text", required: true }] }, { name: slug }));
@@ -53,7 +55,7 @@ export function desk(slug) {
   return made.get(slug);
 }
 
-/** A release in review whose prompt differs from the active one. The console's author drafts it. */
+/** Creates a release in review whose prompt differs from that of the active release. The console's author drafts it. */
 export async function inReview(slug, { submit = true, as = PEOPLE.author } = {}) {
   await people();
   const id = await desk(slug);
@@ -71,7 +73,7 @@ export async function inReview(slug, { submit = true, as = PEOPLE.author } = {})
   return { id: release.release_id, workload: id, path, add };
 }
 
-/** An approved successor of the active release. */
+/** Creates an approved successor of the active release. */
 export async function approved(slug) {
   const release = await inReview(slug);
   await api("POST", `${release.path}/approvals`, { outcome: "approved", subject_kind: "release", subject_ref: release.id }, { as: "user:demo-approver" });

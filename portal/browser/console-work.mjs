@@ -1,4 +1,4 @@
-// The console: runs, reviews, use cases, connections, notifications, access, audit, and what the first view costs.
+// Browser tests of the console: runs, reviews, use cases, connections, notifications, access, audit, and transfer size.
 import { api, check, equal, look, newPage, script, SERVER, until, workload } from "./harness.mjs";
 import { act, confirm, refused } from "./console.mjs";
 import { desk, inReview, people, PEOPLE, settled, visit, WORKSPACE } from "./console-stage.mjs";
@@ -10,7 +10,7 @@ const execute = async (slug, message) => {
 };
 const ended = (id) => until(async () => !["queued", "running"].includes((await api("GET", `/v1/executions/${id}`)).status), "the run ends");
 
-/** Filters lie in the address, a colleague sees the same rows, and one run is read as a timeline. */
+/** The address contains the filters, so a colleague sees the same rows. A run is shown as a timeline. */
 export async function console_runs() {
   await desk("console-desk");
   script("console-run", "An answer.");
@@ -44,7 +44,7 @@ export async function console_runs() {
   await close(page);
 }
 
-/** The evidence graph is walked by keyboard and kept as a file. */
+/** The evidence graph can be navigated by keyboard and downloaded as a file. */
 export async function console_evidence() {
   await desk("console-desk");
   script("console-evidence", "An answer.");
@@ -66,7 +66,7 @@ export async function console_evidence() {
   await close(page);
 }
 
-/** An operator cancels a run that hangs; a viewer is told why it may not. */
+/** An operator cancels a hanging run. A viewer sees the missing permission. */
 export async function console_cancel() {
   await desk("console-desk");
   const { holdAnswers } = await import("./harness.mjs");
@@ -85,7 +85,7 @@ export async function console_cancel() {
   await close(page);
 }
 
-/** A reviewer reads the waiting answer and releases one and rejects one; a viewer may not. */
+/** A reviewer reads the waiting answers, approves one and rejects one. A viewer may not. */
 export async function console_review() {
   const rules = [{ id: "all", condition: "always", outcome: "allow_with_obligations", obligations: ["human_review"], reason_code: "look_first" }];
   await workload("console-review", { presentation_mode: "form", input_fields: [{ name: "message", label: "Message", type: "text", required: true }] }, { rules });
@@ -116,7 +116,7 @@ export async function console_review() {
   await close(page);
 }
 
-/** Home names what waits, what is wrong and what changed, for the person who looks. */
+/** Home lists waiting tasks, failures and recent changes for the current person. */
 export async function console_home() {
   const release = await inReview("console-desk");
   const page = await visit("", PEOPLE.approver);
@@ -130,7 +130,7 @@ export async function console_home() {
   await settled(author);
   equal(await author.getByRole("listitem").filter({ hasText: "Approve or refuse" }).count(), 0, "nothing waits for a person who cannot approve");
   await close(author);
-  // A change arrives without a reload.
+  // A change appears without a reload of the page.
   const live = await visit("", PEOPLE.operator);
   const id = await desk("console-live");
   await api("PATCH", `/v1/workloads/${id}`, { status: "suspended" }, { as: "user:local" });
@@ -140,7 +140,7 @@ export async function console_home() {
   await close(live);
 }
 
-/** The matrix stores one choice at a scope, and the explainer says which scope decides. */
+/** The preference matrix stores one choice at a scope, and the explanation shows which scope decides. */
 export async function console_preferences() {
   const id = await desk("console-desk");
   const as = PEOPLE.operator;
@@ -156,7 +156,7 @@ export async function console_preferences() {
   await page.getByLabel("Scope").selectOption("workspace");
   const narrow = page.getByLabel("Incidents, E-mail");
   const other = wanted === "on" ? "off" : "on";
-  // The address changes first, so the matrix of the last scope is still there for a moment.
+  // Waits for the caption, because the matrix of the previous scope stays briefly after the address has changed.
   await page.getByText(/^Choices for: Workspace /).waitFor();
   await narrow.selectOption(other);
   await until(async () => (await effective.textContent()) === `${other}, by the workspace`, "the narrower scope decides");
@@ -167,7 +167,7 @@ export async function console_preferences() {
   await close(page);
 }
 
-/** The inbox is read and archived. */
+/** Notifications in the inbox can be marked as read and archived. */
 export async function console_inbox() {
   await inReview("console-desk");
   const as = "user:local";
@@ -185,7 +185,7 @@ export async function console_inbox() {
   await close(page);
 }
 
-/** A destination is added, turned off and deleted; a viewer is told why it may not. */
+/** A destination is added, turned off and deleted. A viewer sees the missing permission. */
 export async function console_destinations() {
   const weak = await visit("/notifications?tab=destinations", PEOPLE.viewer);
   await refused(weak, "Add a destination", "You need the permission notification.destination.manage.");
@@ -209,7 +209,7 @@ export async function console_destinations() {
   await close(page);
 }
 
-/** An administrator gives and takes a role, and explains what a person may do. */
+/** An administrator grants and revokes a role, and queries the permissions of a person. */
 export async function console_access() {
   await desk("console-desk");
   const weak = await visit("/access", PEOPLE.operator);
@@ -238,7 +238,7 @@ export async function console_access() {
   await close(page);
 }
 
-/** An auditor finds a change and checks its proof in the page; a viewer may not read the log. */
+/** An auditor finds a change, and the page checks its proof. A viewer may not read the log. */
 export async function console_audit() {
   await inReview("console-desk");
   const weak = await visit("/audit", PEOPLE.viewer);
@@ -256,7 +256,7 @@ export async function console_audit() {
   await close(page);
 }
 
-/** An author describes a use case, answers the question, and publishes the plan; an operator grants the access that it lacks. */
+/** An author describes a use case, answers a question and publishes the plan. An operator grants the missing access. */
 export async function console_use_case() {
   await desk("console-desk");
   const weak = await visit("/use-cases", PEOPLE.viewer);
@@ -301,7 +301,7 @@ export async function console_use_case() {
   await close(operator);
 }
 
-/** An administrator adds a connection and checks it; a viewer may not see connections. */
+/** An administrator adds a connection and checks its endpoint. A viewer may not see connections. */
 export async function console_connection() {
   await people();
   const weak = await visit("/connections", PEOPLE.viewer);
@@ -327,7 +327,7 @@ export async function console_connection() {
   await close(page);
 }
 
-/** By keyboard alone: from the address to the note of an approval. */
+/** A person can approve a release with a note by keyboard alone. */
 export async function console_keyboard() {
   const release = await inReview("console-desk");
   const page = await visit(`/releases/${release.id}`, PEOPLE.approver);
@@ -358,7 +358,10 @@ export async function console_keyboard() {
   await close(page);
 }
 
-/** A list of 20,000 rows (100,000 in the long form), page by page, and a run with 20,000 events: few rows are in the page. Times are only printed. */
+/**
+ * The document contains few rows of a list of 20,000 rows (100,000 in the long form) and of a run with 20,000 events.
+ * Durations are only printed.
+ */
 export async function console_long_lists() {
   const PAGES = process.env.PORTAL_LONG ? 500 : 100;
   const id = (number) => `00000000-0000-7000-8000-${number.toString(16).padStart(12, "0")}`;
@@ -408,7 +411,7 @@ export async function console_long_lists() {
   await close(page);
 }
 
-/** At 320 px no view scrolls sideways. */
+/** No view scrolls horizontally at a width of 320 px. */
 export async function console_narrow() {
   const id = await desk("console-desk");
   for (const path of ["", "/lanes", "/runs", "/assets", `/workloads/${id}`, `/workloads/${id}?tab=interface`, "/notifications?tab=preferences", "/audit", "/access?tab=erasures"]) {
@@ -421,7 +424,7 @@ export async function console_narrow() {
   }
 }
 
-/** With an identity provider the console leads to the sign-in with its address, once; then it offers a link. */
+/** With an identity provider the console redirects once to the sign-in with its address. After that it shows a link. */
 export async function console_sign_in() {
   const page = await newPage();
   await page.route("**/console/**", async (route) => {
@@ -441,7 +444,7 @@ export async function console_sign_in() {
   await close(page);
 }
 
-/** What somebody's settings keep away is listed for auditors. */
+/** Auditors see a list of the notifications that settings of recipients have suppressed. */
 export async function console_suppressed() {
   await people();
   const as = PEOPLE.approver;
@@ -460,7 +463,7 @@ export async function console_suppressed() {
   await close(weak);
 }
 
-/** The bytes that the first view of the console transfers. */
+/** Limits the bytes that the first view of the console transfers. */
 export async function console_first_view() {
   const page = await newPage();
   const session = await page.context().newCDPSession(page);

@@ -1,10 +1,11 @@
-// The console: releases, lanes, runs, reviews, notifications, access and audit, each job by its role and by the next weaker one.
+// Browser tests of the console: releases, lanes, workloads and share links. A permitted role performs each job, and
+// the next weaker role is refused.
 import { api, check, equal, look, SERVER, until } from "./harness.mjs";
 import { approved, desk, inReview, PEOPLE, settled, visit } from "./console-stage.mjs";
 
 const close = (page) => page.context().close();
 const reasonOf = (page, name) => page.getByRole("button", { name, exact: true }).locator("xpath=following-sibling::*[contains(@class,'reason')]");
-/** The button says why it is refused, and does nothing. */
+/** Checks that a button shows this reason for its refusal, and that pressing it has no effect. */
 export async function refused(page, name, reason) {
   const button = page.getByRole("button", { name, exact: true });
   await button.waitFor();
@@ -20,7 +21,7 @@ export async function refused(page, name, reason) {
   await button.click({ force: true });
   equal(await page.getByRole("dialog").count(), 0, `${name} opens nothing`);
 }
-/** Opens an action once the server allowed it. */
+/** Presses the button of an action as soon as the server permits the action. */
 export async function act(page, name) {
   const button = page.getByRole("button", { name, exact: true });
   await until(async () => (await button.getAttribute("aria-disabled")) === "false", `${name} is allowed`);
@@ -35,7 +36,7 @@ export const confirm = async (page, dialog, name) => {
 };
 const stateOf = async (id) => (await api("GET", `/v1/releases/${id}`)).state;
 
-/** Every view in both colour schemes, without violations. */
+/** Every view passes the accessibility check in both colour schemes. */
 export async function console_views() {
   const id = await desk("console-desk");
   const release = await inReview("console-desk");
@@ -49,7 +50,7 @@ export async function console_views() {
     bindings: "/access", can: "/access?tab=can", roles: "/access?tab=roles", me: "/access?tab=me", audit: "/audit",
   };
   const page = await visit("", "user:local");
-  // Every other view opens in the dark scheme, so that both ways of switching are seen.
+  // The order of the schemes alternates between views, so that both directions of the switch are tested.
   let schemes = ["light", "dark"];
   for (const [name, path] of Object.entries(views)) {
     await page.goto(`${SERVER}/console${path}`);
@@ -65,7 +66,9 @@ export async function console_views() {
   await close(page);
 }
 
-/** Navigation, workspace and language in the address, the palette and errors with their request. */
+/**
+ * The shell: navigation, workspace and language in the address, the command palette, and errors with their request id.
+ */
 export async function console_shell() {
   const id = await desk("console-desk");
   const page = await visit("/runs?status=failed&workspace=default", "user:local");
@@ -102,7 +105,9 @@ export async function console_shell() {
   await close(german);
 }
 
-/** An approver reads the words that change and the digest, and approves exactly that; a viewer is told why it may not. */
+/**
+ * An approver sees the changed words and the digest, and approves this digest. A viewer sees the missing permission.
+ */
 export async function console_approve() {
   const release = await inReview("console-desk");
   const weak = await visit(`/releases/${release.id}`, PEOPLE.viewer);
@@ -142,7 +147,7 @@ export async function console_approve() {
   await close(operator);
 }
 
-/** A comment is part of the request for changes, and the release is a draft again. */
+/** A request for changes includes a comment, and returns the release to draft. */
 export async function console_changes() {
   const release = await inReview("console-desk");
   const page = await visit(`/releases/${release.id}`, PEOPLE.approver);
@@ -164,7 +169,7 @@ export async function console_changes() {
   await close(other);
 }
 
-/** What changed under the eyes is announced, and nothing can be approved until the reader looked. */
+/** The page announces a concurrent change, and blocks the approval until the approver has opened the current state. */
 export async function console_stale() {
   const release = await inReview("console-desk");
   const page = await visit(`/releases/${release.id}`, PEOPLE.approver);
@@ -172,7 +177,7 @@ export async function console_stale() {
   await until(async () => (await approve.getAttribute("aria-disabled")) === "false", "approving is allowed");
   const shown = await page.getByTestId("digest").textContent();
   const dialog = await act(page, "Approve");
-  // The author exchanges the prompt while the approver reads.
+  // The author replaces the prompt while the approver views the release.
   await api("POST", `${release.path}/transition`, { to_state: "draft" }, { as: PEOPLE.author });
   const { bindings } = await api("GET", release.path);
   const old = bindings.find(({ role }) => role === "prompt_template");
@@ -193,7 +198,7 @@ export async function console_stale() {
   await close(page);
 }
 
-/** An edit after an approval voids it visibly. */
+/** After an edit the page shows that the earlier approval no longer applies. */
 export async function console_voided() {
   const release = await inReview("console-desk");
   await api("POST", `${release.path}/approvals`, { outcome: "approved", subject_kind: "release", subject_ref: release.id }, { as: PEOPLE.approver });
@@ -206,7 +211,7 @@ export async function console_voided() {
   await close(page);
 }
 
-/** An author drafts a release, binds versions, is told by the gates what is missing, and submits. */
+/** An author drafts a release, binds versions, sees the open gates, and submits the release. */
 export async function console_author() {
   const id = await desk("console-desk");
   const weak = await visit(`/workloads/${id}`, PEOPLE.viewer);
@@ -240,7 +245,7 @@ export async function console_author() {
   await close(page);
 }
 
-/** The switch shows what it stops, then stops it; a person without the permission is told so. */
+/** The suspension of a workload shows its consequences first. A person without the permission sees the reason. */
 export async function console_suspend() {
   const id = await desk("console-halt");
   await api("POST", `/v1/workloads/${id}/share-links`, { label: "halt", ttl_hours: 1 });
@@ -260,7 +265,7 @@ export async function console_suspend() {
   await close(page);
 }
 
-/** A share link is made, its address shown once, and taken back. */
+/** A share link is created, shown once with its address, and revoked. */
 export async function console_links() {
   const id = await desk("console-desk");
   const page = await visit(`/workloads/${id}?tab=links`, "user:local");
@@ -281,7 +286,7 @@ export async function console_links() {
   await close(weak);
 }
 
-/** A release is activated lane by lane, takes its next lane, and a rollback returns the lanes with a reason. */
+/** A release is activated lane by lane and advanced to its next lane. A rollback with a reason restores the lanes. */
 export async function console_lanes() {
   const release = await approved("console-lanes");
   const first = await visit(`/releases/${release.id}`, PEOPLE.operator);

@@ -1,11 +1,11 @@
-// Pages in frames of other sites.
+// Browser tests of runtime pages that are embedded in frames of other sites.
 import { api, check, equal, HOST, hostPage, look, newPage, script, SERVER, STRANGER, until, workload } from "./harness.mjs";
 import { readFileSync } from "node:fs";
 import { FIELDS } from "./forms.mjs";
 
 const GUIDE = new URL("../../docs/guide/runtime-pages.md", import.meta.url);
 
-/** The snippet of the guide, for this server and slug. */
+/** The embedding snippet of the guide, adapted to this server and slug. */
 function snippet(slug, query = "") {
   const text = readFileSync(GUIDE, "utf8").match(/```html\n([\s\S]*?)```/)?.[1];
   check(text, "the guide has no snippet");
@@ -23,7 +23,7 @@ export async function embed_handshake() {
   await host.evaluate(() => {
     globalThis.received = [];
     addEventListener("message", (event) => globalThis.received.push({ origin: event.origin, ...event.data }));
-    // Before the handshake: the snippet keeps the messages and their order.
+    // Sends messages before the handshake: the snippet must queue them in order.
     globalThis.fairway.reset();
     globalThis.fairway.setInputs({ message: "early" });
   });
@@ -44,7 +44,7 @@ export async function embed_handshake() {
   await look(host, "embed", { frame: inner });
   await host.evaluate(() => globalThis.fairway.reset());
   await until(async () => (await frame.getByLabel("Message").inputValue()) === "", "reset clears the form");
-  // Messages carry no inputs and no outputs.
+  // Messages to the embedding page must not contain inputs or outputs.
   const all = JSON.stringify(await host.evaluate(() => globalThis.received));
   check(!all.includes("Shown in the frame"), "no output leaves the frame");
   await host.context().close();

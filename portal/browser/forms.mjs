@@ -1,7 +1,7 @@
-// The gallery, the form and the block.
+// Browser tests of the gallery, and of the presentation modes form and block.
 import { check, equal, look, newPage, script, SERVER, until, workload } from "./harness.mjs";
 
-/** All input types. */
+/** Input fields of all types. */
 export const FIELDS = [
   { name: "message", label: "Message", type: "text", required: true },
   { name: "amount", label: "Amount", type: "number", min: 1, max: 10 },
@@ -98,7 +98,7 @@ export async function server_errors() {
   await visit(page, "browser-form");
   await page.getByLabel("Message").fill("x");
   await page.getByLabel("Due").fill("2026-01-02");
-  // Longer than the server accepts, which the page does not check.
+  // The text exceeds the server's limit, which the page itself does not check.
   await page.getByLabel("Details").fill("y".repeat(33_000));
   await page.getByRole("button", { name: "Run" }).click();
   await page.locator("[data-code=validation_error]").waitFor();

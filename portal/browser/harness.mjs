@@ -1,4 +1,5 @@
-// The stage of the browser tests: the browser, a stand-in for a model, an embedding page, and a canary that no page may call.
+// Test fixture of the browser tests: the browser, a stub of a model provider, an embedding page, and a canary server
+// that no page may call.
 import { createRequire } from "node:module";
 import { createServer } from "node:http";
 import { connect, createServer as createTcpServer } from "node:net";
@@ -21,27 +22,27 @@ const AXE = readFileSync(modules.resolve("axe-core/axe.min.js"), "utf8");
 
 /** Scripted answers of the model by the marker in the question: `[[name]]`. */
 const answers = new Map();
-/** Holds the second half of each answer back until it is resolved. */
+/** The stub sends the second half of each answer after this promise is resolved. */
 let gate = Promise.resolve();
 let openGate = () => undefined;
 export const script = (name, text) => answers.set(name, text);
-/** Holds all answers back until the returned function is called. */
+/** Delays the second half of all answers until the returned function is called. */
 export function holdAnswers() {
   gate = new Promise((resolve) => (openGate = resolve));
   return openGate;
 }
 
-/** Answers at once again, whatever an earlier test held back. */
+/** Ends the delay of answers that an earlier test may have started. */
 export function releaseAnswers() {
   openGate();
   gate = Promise.resolve();
 }
 
-/** Answers that tests send themselves, by the marker in the question. */
+/** Answers that tests send piece by piece, by the marker in the question. */
 const streams = new Map();
 /**
- * An answer whose pieces the test sends. `asked` resolves when the model is asked, and `left` when the server closes the
- * connection before the end.
+ * Creates an answer whose pieces the test sends. `asked` resolves when the stub receives the request, and `left`
+ * when the server closes the connection before the end of the answer.
  */
 export function streamOf(name) {
   const stream = { requests: 0, write: () => undefined };
@@ -60,7 +61,7 @@ const body = async (request) => {
   return text;
 };
 
-/** A stand-in for a model with OpenAI's protocol. It streams the first half of an answer, then waits for the gate. */
+/** A stub of a model provider with OpenAI's protocol. It streams the first half of an answer, then waits for `gate`. */
 const provider = createServer(async (request, response) => {
   const asked = JSON.parse(await body(request));
   const question = asked.messages.map((message) => message.content).join("\n");
@@ -96,7 +97,7 @@ const provider = createServer(async (request, response) => {
   response.end("data: [DONE]\n\n");
 });
 
-/** Pages of another origin. Its other paths are the canary: every request to them is a failure. */
+/** Pages of another origin. Every request to another path of this origin (the canary) is recorded as a failure. */
 export const canary = [];
 const pages = new Map();
 export const hostPage = (path, html) => pages.set(path, html);
@@ -112,13 +113,13 @@ const host = createServer((request, response) => {
   response.statusCode = 404;
   response.end();
 });
-/** A third origin, which may not frame anything. */
+/** A third origin, which is not permitted to frame pages of Fairway. */
 const stranger = createServer((request, response) => {
   response.setHeader("content-type", "text/html; charset=utf-8");
   response.end(pages.get(new URL(request.url, HOST).pathname) ?? "");
 });
 
-/** A second address of the server, whose connections the tests can cut. */
+/** A TCP proxy with a second address of the server, whose connections the tests can cut. */
 const sockets = new Set();
 const line = createTcpServer((client) => {
   const upstream = connect(new URL(SERVER).port, "127.0.0.1");
@@ -147,7 +148,7 @@ export async function open() {
   await new Promise((resolve) => line.listen(0, "127.0.0.1", resolve));
   LINE = `http://127.0.0.1:${line.address().port}`;
   STRANGER = `http://127.0.0.1:${stranger.address().port}`;
-  // The library starts it on a fresh user-data folder.
+  // Playwright starts Chromium with a new, empty profile.
   browser = await chromium.launch({
     executablePath: required("PORTAL_CHROMIUM"),
     headless: true,
@@ -168,10 +169,13 @@ export async function close() {
   line.close();
 }
 
-/** Messages of the console that mean a defect, and requests that left the server. */
+/**
+ * Defects that pages reported: console messages about errors or policy violations, script errors, requests to unknown
+ * origins, and share tokens in `Referer`.
+ */
 export const violations = [];
 
-/** A page in a profile of its own. */
+/** Opens a page in a separate browser profile. */
 export async function newPage(options = {}) {
   const { expectsViolations = false, ...rest } = options;
   const context = await browser.newContext({ locale: "en-GB", viewport: { width: 1000, height: 800 }, acceptDownloads: true, ...rest });
@@ -192,9 +196,9 @@ export async function newPage(options = {}) {
 }
 
 let asserted = 0;
-/** The number of assertions so far. A state without one fails. */
+/** The number of assertions so far, because a test without an assertion fails. */
 export const assertionCount = () => asserted;
-/** Asserts with a message. */
+/** Asserts that a condition holds. */
 export function check(condition, message) {
   asserted += 1;
   if (!condition) throw new Error(message);
@@ -205,7 +209,7 @@ export function equal(actual, expected, message = "") {
   if (left !== right) throw new Error(`${message}: ${left} instead of ${right}`);
 }
 
-/** Waits until a condition holds. */
+/** Waits until a condition holds; fails after the timeout. */
 export async function until(condition, message, timeout = 20_000) {
   asserted += 1;
   const end = Date.now() + timeout;
@@ -215,18 +219,18 @@ export async function until(condition, message, timeout = 20_000) {
   }
 }
 
-/** Takes a picture, and checks the state with axe-core: no violations. */
+/** Takes a screenshot, and checks that axe-core finds no accessibility violations. */
 export async function look(page, name, { axe = true, frame = page } = {}) {
   await page.screenshot({ path: join(PICTURES, `${name}.png`), fullPage: true });
   if (!axe) return;
-  // Playwright evaluates in the page without a script element, so the policy stays in force.
+  // Playwright evaluates code without a script element, so the content security policy can stay in force.
   await frame.evaluate(AXE);
   const { violations: found } = await frame.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
   const text = found.map((rule) => `${rule.id}: ${rule.help}\n  ${rule.nodes.map((node) => `${node.target} ${node.failureSummary}`).join("\n  ")}`);
   check(found.length === 0, `axe-core in ${name}:\n${text.join("\n")}`);
 }
 
-/** A request to the API as an actor. */
+/** Sends a request to the API as an actor. */
 export async function api(method, path, sent, { as = "user:demo-author", status, headers = {} } = {}) {
   const response = await fetch(SERVER + path, {
     method,
@@ -242,11 +246,13 @@ export async function api(method, path, sent, { as = "user:demo-author", status,
 
 const RULES = [{ id: "all", condition: "always", outcome: "allow", reason_code: "fine" }];
 
-/** A workload with an active release in `dev`, whose model is the stand-in. A server that was tested before has it. */
+/**
+ * Creates a workload with an active release and the model stub, unless an earlier test run on this server created it.
+ */
 export async function workload(slug, config, { rules = RULES, name = slug, environment = "dev", bindings = [] } = {}) {
   const known = await fetch(`${SERVER}/v1/workloads/by-slug/${slug}`);
   if (known.ok) return (await known.json()).workload_id;
-  // It exists, and needs a link.
+  // Status 401 means that the workload exists and requires a share link.
   if (known.status === 401) return (await api("GET", "/v1/workloads?limit=200")).find((one) => one.slug === slug).workload_id;
   const version = async (suffix, kind, content) => {
     const asset = await api("POST", "/v1/assets", { slug: `${slug}-${suffix}`, asset_kind: kind, owner_ref: "team:browser" });

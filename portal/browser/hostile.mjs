@@ -1,4 +1,4 @@
-// T32, T33: outputs and themes that try to run code, to leave the page or to stop it.
+// Browser tests of threats T32 and T33: outputs and themes that try to run code, send requests or block the page.
 import { api, canary, check, equal, HOST, look, newPage, pause, script, workload } from "./harness.mjs";
 import { run, simple } from "./runs.mjs";
 
@@ -14,7 +14,7 @@ const MARKUP = [
   `&lt;script&gt;fetch("${BAIT}/entity")&lt;/script&gt;`,
 ].join("\n\n");
 
-/** Nothing of an output may become an active element, and no request may leave. */
+/** Checks that an output has created no active element and sent no request. */
 async function inert(page) {
   await pause(300);
   const active = await page.evaluate(() => document.querySelectorAll("main script, main img, main svg, main iframe, main object, main embed, main link, main style, main meta, main form form, main [onerror], main [onload]").length);
@@ -83,7 +83,7 @@ export async function hostile_theme() {
     const config = { presentation_mode: "form", theme: { [name]: value } };
     await api("PATCH", `/v1/workloads/${id}`, { interface_config: config }, { status: value.length > 100_000 ? 422 : 422 });
   }
-  // A value that reached the page by another way: it stays one value of one property.
+  // A theme value that bypassed the server's validation must not affect more than its own CSS property.
   script("theme", "Themed.");
   const page = await newPage();
   await page.route("**/v1/workloads/by-slug/browser-theme", async (route) => {
@@ -116,7 +116,7 @@ export async function hostile_sizes() {
   for (const [slug, marker] of [["browser-markdown", "deep-markdown"], ["browser-markdown", "long-markdown"], ["browser-json", "deep-json"], ["browser-json", "wide-json"], ["browser-table", "long-table"]]) {
     const page = await run(slug, marker);
     await page.getByRole("heading", { name: "Result" }).waitFor();
-    // The page still answers, and its document stays small.
+    // The page must still respond, and its document must stay small.
     const nodes = await page.evaluate(() => document.querySelectorAll("*").length);
     check(nodes < 30_000, `${marker}: ${nodes} elements`);
     await page.getByRole("button", { name: "Clear" }).click();

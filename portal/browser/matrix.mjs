@@ -1,13 +1,16 @@
-// Every presentation mode with every display of the result and every access mode. Each run tests a part; `PORTAL_LONG=1` tests all.
+// Browser tests of the combinations (cells) of presentation mode, output display and access mode. A normal run tests
+// a subset; `PORTAL_LONG=1` tests all.
 import { readFileSync } from "node:fs";
 import { api, check, equal, holdAnswers, look, newPage, script, SERVER, until, workload } from "./harness.mjs";
 
 const schemas = JSON.parse(readFileSync(new URL("../../docs/openapi.json", import.meta.url), "utf8")).components.schemas;
-// The values of the API: a new one has no cells here, and so fails the run.
+// The values from the OpenAPI document. A new value makes the run fail, because its cells have no tests.
 const [modes, displays, accesses] = ["PresentationMode", "OutputDisplay", "AccessMode"].map((name) => schemas[name].enum);
 const MESSAGE = [{ name: "message", label: "Message", type: "text", required: true }];
 
-/** How a mode is used, where it shows what arrives, and what is particular to it. */
+/**
+ * For each presentation mode: how a run is submitted, where streamed text and result appear, and checks for this mode.
+ */
 const MODES = {
   form: {
     send: (page) => page.getByRole("button", { name: "Run" }).click(),
@@ -43,7 +46,7 @@ const MODES = {
 };
 
 const ROWS = [{ name: "beta", count: 10 }, { name: "alpha", count: 9 }];
-/** An answer, and what a display makes of it. */
+/** For each output display: an answer of the model, and the check of its rendering. */
 const DISPLAYS = {
   text: {
     answer: "<b>As it is</b>\n  and **not** rendered",
@@ -90,7 +93,7 @@ const DISPLAYS = {
   },
 };
 
-/** A page whose profile acts as this actor. */
+/** Opens a page in a browser profile that acts as this actor. */
 async function pageOf(actor) {
   const page = await newPage();
   await page.goto(`${SERVER}/workload-runtime`);
@@ -99,7 +102,9 @@ async function pageOf(actor) {
 }
 const address = (slug, query = "") => `${SERVER}/workload-runtime/${slug}${query}`;
 
-/** How a caller comes in, who is refused, and what its requests say of it. */
+/**
+ * For each access mode: how a permitted caller opens the page, which callers are refused, and the expected credentials.
+ */
 const ACCESSES = {
   authenticated: {
     isGuest: false,
@@ -146,7 +151,7 @@ const ACCESSES = {
 
 const cellName = (mode, display, access) => `${mode}-${display}-${access}`;
 
-/** One cell: the page is opened, used, watched while the answer arrives, and found again after a reload. */
+/** Tests one cell: opens the page, submits a run, checks the streamed text and the result, and reloads the page. */
 async function cell(mode, display, access) {
   const name = cellName(mode, display, access);
   const [how, shows, who] = [MODES[mode], DISPLAYS[display], ACCESSES[access]];
@@ -179,11 +184,11 @@ async function cell(mode, display, access) {
   await page.context().close();
 }
 
-/** The names of all cells: those of the API's values, whether they have a test or not. */
+/** The names of all cells according to the OpenAPI document, including cells without a test. */
 export const ALL_CELLS = modes.flatMap((mode) => displays.flatMap((display) => accesses.map((access) => cellName(mode, display, access))));
-/** A part in which every pair of mode, display and access mode occurs. */
+/** A subset in which every pair of mode and display, mode and access mode, and display and access mode occurs. */
 export const SUBSET = modes.flatMap((mode, row) => displays.map((display, column) => cellName(mode, display, accesses[(row + column) % accesses.length])));
-/** The tests by name. */
+/** The tests of cells by name. */
 export const CELLS = Object.fromEntries(
   Object.keys(MODES).flatMap((mode) =>
     Object.keys(DISPLAYS).flatMap((display) => Object.keys(ACCESSES).map((access) => [cellName(mode, display, access), () => cell(mode, display, access)])),

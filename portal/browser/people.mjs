@@ -1,4 +1,4 @@
-// Languages, colours, sizes, keyboards, and what the first view costs.
+// Browser tests of languages, colour schemes, window sizes, keyboard use, and the transfer size of the first view.
 import { check, equal, look, newPage, script, SERVER, until } from "./harness.mjs";
 import { visit } from "./forms.mjs";
 import { run, simple } from "./runs.mjs";
@@ -32,7 +32,7 @@ export async function dark() {
   await page.context().close();
 }
 
-/** The colours of the page's text, its background, and of a button with its text. */
+/** The computed colours of the page's text and background, and of a button and its text. */
 const colorsOf = (page) =>
   page.evaluate(() => {
     const root = getComputedStyle(document.getElementById("root"));
@@ -42,7 +42,7 @@ const colorsOf = (page) =>
 const LIGHT = ["rgb(26, 29, 33)", "rgb(251, 251, 253)", "rgb(255, 255, 255)", "rgb(26, 86, 176)"];
 const DARK = ["rgb(232, 234, 237)", "rgb(20, 23, 28)", "rgb(0, 0, 0)", "rgb(138, 180, 248)"];
 
-/** The browser changes between light and dark while the page is open. */
+/** The page follows a change between light and dark scheme while it is open. */
 export async function scheme_change() {
   await simple("text");
   const page = await newPage({ reducedMotion: "reduce" });
@@ -54,7 +54,7 @@ export async function scheme_change() {
     await look(page, `scheme-${colorScheme}`);
   }
   equal(await page.getByLabel("Message").inputValue(), "kept", "the page was not loaded again");
-  // A theme's background keeps its scheme, and its unset accent that of the background.
+  // A theme with a background has a fixed scheme, which also determines an accent colour that the theme does not set.
   await simple("text", { slug: "browser-light", config: { theme: { background_color: "#fff8e1" } } });
   await visit(page, "browser-light");
   for (const colorScheme of ["dark", "light"]) {
@@ -67,7 +67,7 @@ export async function scheme_change() {
 
 export async function narrow() {
   for (const [slug, name] of [["browser-form", "narrow-form"], ["browser-chat", "narrow-chat"], [null, "narrow-gallery"]]) {
-    // 320 px is also 1280 px at 400 % zoom.
+    // A width of 320 px equals a width of 1280 px at a zoom of 400 %.
     const page = await newPage({ viewport: { width: 320, height: 256 } });
     await page.goto(`${SERVER}/workload-runtime${slug ? `/${slug}` : ""}`);
     await page.getByRole("heading", { level: 1 }).waitFor();
@@ -142,14 +142,14 @@ export async function keyboard_only() {
 export async function no_script() {
   const page = await newPage({ javaScriptEnabled: false });
   await page.goto(`${SERVER}/workload-runtime/browser-text`);
-  // Text selectors skip this element.
+  // Reads the element directly, because Playwright's text selectors ignore `noscript`.
   const message = await page.evaluate(() => document.querySelector("noscript")?.innerText ?? "");
   check(message.includes("This page needs JavaScript.") && message.includes("benötigt JavaScript"), `no message: ${message}`);
   await look(page, "no-script", { axe: false });
   await page.context().close();
 }
 
-/** The bytes of the first view, and its times on a slow machine. Bytes are checked, times are only printed. */
+/** Limits the transferred bytes of the first view. Its load times on a slow machine are only printed. */
 export async function first_view() {
   const page = await newPage();
   const session = await page.context().newCDPSession(page);

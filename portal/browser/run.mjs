@@ -1,4 +1,5 @@
-// Tests the runtime pages and the console in Chromium. Each state is a function here, and takes its pictures; `cargo xtask browser` runs all.
+// Runs the tests of the runtime pages and the console in Chromium, for `cargo xtask browser`. Each test (state) is
+// an exported function of a module, and takes screenshots.
 import { writeFileSync } from "node:fs";
 import { assertionCount, close, canary, open, releaseAnswers, violations } from "./harness.mjs";
 import * as access from "./access.mjs";
@@ -19,7 +20,9 @@ import * as people from "./people.mjs";
 import * as runs from "./runs.mjs";
 import * as streams from "./streams.mjs";
 
-/** States that must have a test with an assertion. A module without one of them fails the run. */
+/**
+ * Names of the required tests by module. The run fails if a module lacks a listed test, or a test makes no assertion.
+ */
 const STATES = {
   forms: ["gallery", "gallery_filters", "fields", "missing_fields", "server_errors", "defaults", "block"],
   runs: ["streaming", "text_output", "json_output", "markdown_output", "table_output", "reconnect", "left_and_found", "stopped", "review", "failed", "why", "why_hidden"],
@@ -50,7 +53,7 @@ const MODULES = {
   matrix: CELLS,
 };
 
-/** Modules that one server and one browser test one after another. `cargo xtask browser` runs the lanes side by side. */
+/** Modules by lane. A lane has its own server and browser, and runs its modules sequentially; lanes run in parallel. */
 const LANES = {
   pages: ["forms", "runs", "streams", "citations", "access", "chat", "embeds", "hostile", "people", "contents", "matrix"],
   console: ["operator", "work", "assets", "settings", "jobs", "reading"],
@@ -59,9 +62,9 @@ const LANES = {
 const only = process.argv.slice(2);
 const failures = [];
 
-/** The modules and states of this run. */
+/** The tests of this run by module. */
 function selected() {
-  // The long form: every cell of the matrix, and the states that test more with `PORTAL_LONG`.
+  // The long form runs every cell of the matrix, and the tests that check more data with `PORTAL_LONG`.
   if (process.env.PORTAL_LONG) return Object.entries({ matrix: ALL_CELLS, work: ["console_long_lists"], contents: ["console_form_kinds"] });
   const lane = process.env.PORTAL_LANE;
   if (!lane) return Object.entries(STATES);
@@ -73,7 +76,7 @@ function selected() {
   return LANES[lane].map((name) => [name, STATES[name]]);
 }
 
-/** Runs the test of a state; returns the first line of its error, or null. */
+/** Runs a test; returns the first line of its error, or null if it passed. */
 async function attempt(state, test) {
   const start = Date.now();
   try {
@@ -112,7 +115,7 @@ try {
 } finally {
   await close();
 }
-// The command that runs this program repeats them at the end of its output.
+// `cargo xtask browser` reads this file, and repeats the failures at the end of its output.
 writeFileSync(process.env.PORTAL_FAILURES, failures.join("\n"));
 if (failures.length > 0) {
   console.log(`\n${failures.length} failures:\n  ${failures.join("\n  ")}`);

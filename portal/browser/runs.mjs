@@ -1,10 +1,10 @@
-// Runs: progress, outputs, lost connections, reviews and evidence.
+// Browser tests of runs: progress, outputs, lost connections, reviews and evidence.
 import { api, check, cutConnections, equal, holdAnswers, LINE, look, newPage, script, SERVER, until, workload } from "./harness.mjs";
 import { visit } from "./forms.mjs";
 
 const MESSAGE = [{ name: "message", label: "Message", type: "text", required: true }];
 const made = new Map();
-/** A form of one field with this display. */
+/** Creates a workload with a form of one field and this output display. */
 export function simple(display, options = {}) {
   const slug = options.slug ?? `browser-${display}`;
   if (!made.has(slug)) {
@@ -14,7 +14,7 @@ export function simple(display, options = {}) {
   return made.get(slug);
 }
 
-/** Opens a workload and runs it with a marker. */
+/** Opens a workload and runs it. The marker in the question selects the answer of the model stub. */
 export async function run(slug, marker, options = {}) {
   const page = options.page ?? (await newPage(options));
   await visit(page, slug);
@@ -74,7 +74,7 @@ export async function markdown_output() {
   const link = page.getByRole("link", { name: "link" });
   equal(await link.getAttribute("rel"), "noreferrer noopener nofollow");
   await page.getByText("(example.org)").waitFor();
-  // Only the server knows which documents the run retrieved.
+  // The server lists no citation, because the run did not retrieve the named document.
   equal((await (await cited).json()).citations, []);
   equal(await page.locator(".sources").count(), 0, "a name that was not retrieved is no source");
   await look(page, "markdown-output");
@@ -110,7 +110,7 @@ export async function reconnect() {
   await page.getByLabel("Message").fill("[[reconnect]]");
   await page.getByRole("button", { name: "Run" }).click();
   await page.getByText("It went on").waitFor();
-  // Nothing answers while the page is offline, and the open stream ends as if a proxy had cut it.
+  // The page is offline for new requests, and the open stream ends as if a proxy had closed it.
   await page.context().setOffline(true);
   cutConnections();
   await page.getByText("The connection was lost.").waitFor();

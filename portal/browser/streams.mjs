@@ -1,16 +1,16 @@
-// Answers that stream: what is seen and read aloud of them, and what happens when someone stops or the connection is lost.
+// Browser tests of streamed answers: visible text, text for screen readers, cancellation and lost connections.
 import { check, cutConnections, equal, LINE, look, newPage, SERVER, streamOf, until, workload } from "./harness.mjs";
 import { FIELDS } from "./forms.mjs";
 
 const PIECES = ["The first sentence. ", "The second ", "sentence. The end"];
-/** Where a mode shows the text that arrives, and its result. */
+/** For each presentation mode: where streamed text and result appear, and how a run is submitted. */
 const MODES = {
   form: { streamed: "main pre.output", result: "main [data-state=completed] pre.output", send: (page) => page.getByRole("button", { name: "Run" }).click() },
   chat: { streamed: "article.turn .streamed", result: "article.turn pre.output", send: (page) => page.keyboard.press("Enter") },
   block: { streamed: "main .card pre.output", result: "main .card [data-state=completed] pre.output", send: (page) => page.keyboard.press("Enter") },
 };
 
-/** A page that has asked the model, in a mode. */
+/** Opens a page in a presentation mode, and submits a run whose answer the test sends. */
 async function asked(mode, name, origin = SERVER) {
   const stream = streamOf(`${name}-${mode}`);
   await workload(`stream-${mode}`, { presentation_mode: mode, input_fields: [FIELDS[0]] }, { name: `A ${mode} that streams` });
@@ -27,7 +27,7 @@ const shown = async (page, selector, text, message) => {
   await until(async () => (await page.locator(selector).textContent().catch(() => null)) === text, message);
 };
 
-/** The text appears as the model sends it, and a screen reader hears it by sentences. */
+/** Text appears as the model sends it, and is announced to screen readers in whole sentences. */
 async function streams(mode) {
   const { page, stream } = await asked(mode, "pieces");
   const { streamed, result } = MODES[mode];
@@ -68,7 +68,7 @@ export async function stream_stopped() {
     await shown(page, MODES[mode].streamed, PIECES[0], `${mode}: the first piece`);
     await page.getByRole("button", { name: "Stop" }).click();
     await page.getByText("The run was stopped.").waitFor();
-    // The server has left the model, which would otherwise cost more.
+    // The server must close the connection to the model, because further tokens would cost money.
     await stream.left;
     equal(await page.locator(MODES[mode].result).count(), 0, `${mode}: a stopped run has no result`);
     check(await page.getByRole("button", { name: mode === "chat" ? "Send" : "Run" }).isEnabled(), `${mode}: the next run can start`);
@@ -77,7 +77,7 @@ export async function stream_stopped() {
   }
 }
 
-/** A run can be stopped before the server has accepted it. */
+/** A run can be cancelled before the server has accepted it. */
 export async function stream_stopped_early() {
   const stream = streamOf("early-chat");
   await workload("stream-chat", { presentation_mode: "chat", input_fields: [FIELDS[0]] }, { name: "A chat that streams" });
@@ -104,7 +104,7 @@ export async function stream_reconnected() {
     const { streamed, result } = MODES[mode];
     stream.send(PIECES[0]);
     await shown(page, streamed, PIECES[0], `${mode}: the first piece`);
-    // Nothing answers while the page is offline, and the open stream ends as if a proxy had cut it.
+    // The page is offline for new requests, and the open stream ends as if a proxy had closed it.
     await page.context().setOffline(true);
     cutConnections();
     await page.getByText("The connection was lost.").first().waitFor();

@@ -1,4 +1,4 @@
-// Compresses the built files, and checks the sizes that first views transfer.
+// Merges the manifests of both builds, compresses the built files, and limits the transfer sizes of first views.
 import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
@@ -10,7 +10,7 @@ const LIMITS = {
   "src/console/main.tsx": { js: 250_000, css: 40_000 },
 };
 
-// The entries are built one by one. Names of chunks are not unique between the builds, so those of the console get a mark.
+// The entries are built separately, so their chunks may have equal names. The names of the console's chunks are marked.
 const manifest = JSON.parse(readFileSync(join(FOLDER, "manifest.json"), "utf8"));
 const added = JSON.parse(readFileSync(join(FOLDER, "manifest-console.json"), "utf8"));
 const ENTRIES = Object.keys(LIMITS);

@@ -1,12 +1,13 @@
-"""Decides who may do what, from the tables of docs/permissions.md alone. It shares nothing with the server.
+"""Decides access requests from the tables of docs/permissions.md, as a model that is independent of the server's code.
 
-Argument: the document. Standard input: one JSON object a line; output: one verdict a line.
+Argument: the path of the document. Standard input: one JSON object on each line. Output: one line for each object.
 
-- `{"parents": {"workspace:1": "namespace:1"}}`: the scopes and what contains them, up to `platform`. Answer: `known`.
-- `{"role", "scope_kind"}`: may the role be bound at this kind of scope? `bindable` or `too narrow`.
-- `{"tenant", "grants": [[role, scope]], "operation", "at": scope}`: the decision at a position. `allowed`, `not found`, or
-  `forbidden` with the missing permission. With `"request": true` it is the answer to a request for something at that
-  position, which counts the permissions that it needs besides, and then names each missing one.
+- `{"parents": {"workspace:1": "namespace:1"}}` sets the parent of each scope, up to `platform`. The output is `known`.
+- `{"role", "scope_kind"}` asks whether the role may be bound at this kind of scope. The output is `bindable` or
+  `too narrow`.
+- `{"tenant", "grants": [[role, scope]], "operation", "at": scope}` asks for the decision at a scope. The output is
+  `allowed`, `not found`, or `forbidden` with the missing permission. With `"request": true` the decision also requires
+  the operation's additional permissions, and the output lists every missing permission.
 
 An empty line flushes the output.
 """
@@ -16,7 +17,7 @@ import re
 import sys
 from typing import NamedTuple
 
-# From the widest to the narrowest.
+# Kinds of scopes from the widest to the narrowest.
 SCOPE_KINDS = ["platform", "tenant", "namespace", "workspace", "workload"]
 
 
@@ -55,7 +56,7 @@ class Caller:
         self.permissions, self.parents, self.grants = permissions, parents, grants
 
     def holds(self, permission: str, at: str) -> bool:
-        """Whether a role with the permission is bound at the position or at something that contains it."""
+        """Whether a role with the permission is bound at the scope or at a scope that contains it."""
         around = {at}
         while at != "platform":
             at = self.parents[at]
@@ -63,7 +64,7 @@ class Caller:
         return any(permission in self.permissions[role] and scope in around for role, scope in self.grants)
 
     def holds_in_namespace(self, permission: str, at: str) -> bool:
-        """Whether it holds the permission in a workspace of the namespace around the position."""
+        """Whether the caller has the permission in a workspace of the namespace that contains the scope."""
         namespace = self.parents[at] if at.startswith("workspace:") else at
         return any(
             self.holds(permission, workspace) for workspace, parent in self.parents.items() if parent == namespace
@@ -73,7 +74,7 @@ class Caller:
         return any(permission in self.permissions[role] for role, _ in self.grants)
 
     def decide(self, operation: Operation, tenant: str, at: str) -> str:
-        """The decision at a position."""
+        """The decision on an operation at a scope, without the operation's additional permissions."""
         rule, shown_by, permission, _ = operation
         if rule == "anyone":
             return "allowed"
@@ -95,7 +96,7 @@ class Caller:
         return "allowed" if self.holds(permission, at) else f"forbidden {permission}"
 
     def answer(self, operation: Operation, tenant: str, at: str) -> str:
-        """The answer to a request for something at a position."""
+        """The decision on a request for a resource at a scope, including the operation's additional permissions."""
         permission = operation.permission
         if operation.rule in ("list", "asset_list", "own"):
             if not self.holds_anywhere(permission):

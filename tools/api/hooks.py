@@ -1,7 +1,8 @@
-"""A codec for the property-based tests: all of Unicode except invisible characters beyond the Basic Multilingual Plane.
+"""Defines the text codec of the property-based tests: Unicode without the invisible characters above U+FFFF.
 
-The server refuses invisible characters in names and notes (`crates/domain/src/text.rs`). Patterns in the OpenAPI document
-exclude them only inside that plane, because patterns for others are not portable. A test of `crates/domain` covers them.
+The server refuses invisible characters in names and notes (`crates/domain/src/text.rs`). Patterns in the OpenAPI
+document exclude only those up to U+FFFF, because patterns for higher characters are not portable. The codec prevents
+generated requests from containing the higher ones, which a test of `crates/domain` covers instead.
 """
 
 import codecs

@@ -25,7 +25,7 @@ NAME = "python-" + uuid.uuid4().hex[:12]
 
 
 def acting(actor):
-    # The client raises an error for a status that the document does not list.
+    # With this option the client raises an error for a status that the OpenAPI document does not list.
     return Client(base_url=sys.argv[1], headers={"X-Actor-Ref": actor}, raise_on_unexpected_status=True)
 
 

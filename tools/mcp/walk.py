@@ -1,6 +1,7 @@
 """Lists and calls the tools of a server with the official client of the Model Context Protocol.
 
-Arguments: the URL of `/mcp`, the mode (`legacy` or a protocol revision), the name of a workload's tool, and an execution id.
+Arguments: the URL of `/mcp`, the mode (`legacy` or a protocol revision), the tool name of a workload, and the identifier
+of a run.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-// The stage of the sign-in tests: a browser, the command line, and requests without either.
+// Test fixture of the sign-in tests: a browser, terminals that run the command line, and direct HTTP requests.
 import { spawn } from "node:child_process";
 import { createRequire } from "node:module";
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
@@ -10,7 +10,7 @@ import { FAIRWAY, ISSUER, required, SERVER, WORKSPACE } from "./settings.mjs";
 const { chromium } = createRequire(join(required("PORTAL_MODULES"), "x.js"))("playwright-core");
 const PICTURES = required("OIDC_PICTURES");
 export const COOKIE = "__Host-fairway-session";
-/** Each wait ends at its event; this is only the bound of a run that hangs. */
+/** Timeout of each wait for an event, in milliseconds. It is long, because only a hanging test reaches it. */
 const PATIENCE = 60_000;
 
 export function check(condition, message) {
@@ -30,7 +30,9 @@ export async function until(condition, message) {
 
 let browser;
 const homes = [];
-/** Messages of the console that mean a defect, and requests to strangers. */
+/**
+ * Defects that pages reported: violations of the content security policy, script errors, and requests to other sites.
+ */
 export const violations = [];
 
 export async function open() {
@@ -47,7 +49,7 @@ export async function close() {
   for (const home of homes) rmSync(home, { recursive: true, force: true });
 }
 
-/** A page in a profile of its own. */
+/** A page in a separate browser profile, which shares no cookies with other pages. */
 export async function newPage() {
   const context = await browser.newContext({ locale: "en-GB" });
   const page = await context.newPage();
@@ -56,7 +58,7 @@ export async function newPage() {
     if (isOurs() && /Content Security Policy|Trusted|Uncaught/.test(message.text())) violations.push(`${page.url()}: ${message.text()}`);
   });
   page.on("pageerror", (error) => isOurs() && violations.push(`${page.url()}: ${error}`));
-  // The provider's own pages load a font from elsewhere; ours load nothing.
+  // The provider's pages load a font from another site; Fairway's pages must load nothing from other sites.
   const isElsewhere = (url) => ![SERVER, ISSUER].includes(url.origin) && !["data:", "blob:"].includes(url.protocol);
   await context.route(isElsewhere, (route) => {
     if (isOurs()) violations.push(`request to ${route.request().url()}`);
@@ -68,7 +70,9 @@ export async function newPage() {
 
 export const look = (page, name) => page.screenshot({ path: join(PICTURES, `sign-in-${name}.png`), fullPage: true });
 
-/** Enters a name at the provider, and allows the client what it asks for, unless the name's session has allowed it. */
+/**
+ * Signs in at the provider with a name, and consents to the client's request unless the person has consented before.
+ */
 export async function confirmAtProvider(page, name, { hasConsented = false } = {}) {
   await page.getByPlaceholder("Enter any login").fill(name);
   await page.getByPlaceholder("and password").fill("not checked");
@@ -76,7 +80,7 @@ export async function confirmAtProvider(page, name, { hasConsented = false } = {
   if (!hasConsented) await page.getByRole("button", { name: "Continue" }).click();
 }
 
-/** Opens a page of Fairway, and signs in as a person; ends on the page. */
+/** Opens a page of Fairway, signs in as a person, and returns the page. */
 export async function signIn(name, path = "/workload-runtime") {
   const page = await newPage();
   await page.goto(SERVER + path);
@@ -111,12 +115,12 @@ export async function request(method, path, { token, cookie, csrf, body, headers
   try {
     json = JSON.parse(text);
   } catch {
-    // A page.
+    // The response is an HTML page.
   }
   return { status: response.status, headers: response.headers, text, json };
 }
 
-/** The rights of a client at the provider: an access token for this audience, or for the provider's choice. */
+/** An access token by client credentials for this audience, or for the provider's default audience. */
 export async function clientToken(client, secret, audience) {
   const encode = (text) => encodeURIComponent(text);
   const response = await fetch(`${ISSUER}/token`, {
@@ -129,7 +133,7 @@ export async function clientToken(client, secret, audience) {
   return answer.access_token;
 }
 
-/** A terminal of a person with a configuration of its own. */
+/** A person's terminal with a separate home directory and configuration. */
 export class Terminal {
   constructor() {
     this.home = mkdtempSync(join(tmpdir(), "fairway-sign-in-"));
@@ -137,7 +141,7 @@ export class Terminal {
     this.config = join(this.home, "fairway", "config.toml");
   }
 
-  /** Starts a program; `onCode` gets the address of a device authorization. */
+  /** Starts a program; calls `onCode` with the address of each device authorization that the program prints. */
   start(program, words, { environment = {}, onCode } = {}) {
     const path = `${dirname(FAIRWAY)}:${process.env.PATH}`;
     const child = spawn(program, words, {
@@ -182,7 +186,7 @@ export class Terminal {
 export const confirmDevice = (name) => async (address) => {
   const page = await newPage();
   await page.goto(address);
-  // The address carries the code; the person compares it with the terminal's.
+  // The address contains the user code, which the person compares with the code on the terminal.
   await page.getByRole("button", { name: "Continue" }).click();
   await confirmAtProvider(page, name);
   await page.getByText("Sign-in Success").waitFor();
@@ -200,7 +204,7 @@ export async function asAdministrator() {
   return administrator;
 }
 
-/** Gives a role in the default workspace, unless the principal has it. */
+/** Grants a role in the default workspace, unless the principal already has the role. */
 export async function grant(principal, role) {
   const terminal = await asAdministrator();
   const known = await terminal.json(["role-bindings", "list", "--principal", principal]);

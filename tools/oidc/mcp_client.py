@@ -1,5 +1,7 @@
-"""Calls a tool of a server with the official client of the Model Context Protocol, which finds out by itself where to get a
-token: from the 401 of the server to its metadata, to the metadata of the provider, to the token for this audience.
+"""Calls a tool of a server with the official MCP client, which obtains its token by discovery.
+
+The client reads the address of the server's metadata from the 401 response, then the metadata of the server and of the
+identity provider, and requests a token for the server's audience.
 
 Arguments: the URL of `/mcp`, the issuer, and the identifier and the secret of a client.
 """
@@ -14,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 
 class Storage:
-    """Tokens of this process."""
+    """Stores the client's tokens in memory."""
 
     tokens = None
     client = None

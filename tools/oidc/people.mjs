@@ -1,4 +1,4 @@
-// What people do in browsers.
+// Sign-in tests of people in browsers. Each exported function is one test.
 import { check, cookieOf, equal, grant, look, request, signIn, until, newPage, confirmAtProvider } from "./harness.mjs";
 import { ISSUER, SERVER } from "./settings.mjs";
 import * as provider from "./provider.mjs";
@@ -7,7 +7,7 @@ const FORM = "/workload-runtime/ticket-classifier?environment=dev";
 const EXECUTE = "/v1/workloads/by-slug/ticket-classifier/execute";
 const session = (page) => page.evaluate(async () => (await fetch("/v1/session")).json());
 
-/** Two people with different groups have different roles, and see and run what those allow. */
+/** Two people in different groups have different roles, which determine what they can see and run. */
 export async function two_people() {
   await grant("group:support", "runtime_user");
   const bob = await signIn("bob");
@@ -22,7 +22,8 @@ export async function two_people() {
 
   const ada = await signIn("ada");
   const hers = await session(ada);
-  // She is a bootstrap administrator, and the chapter may have given her group the same role.
+  // Ada is a bootstrap administrator. The test `chapter` may also have granted the same role to her group, so that the
+  // role can occur twice.
   equal([hers.actor, hers.groups, [...new Set(hers.roles.map(({ role }) => role))]], ["user:ada", ["group:platform"], ["platform_admin"]]);
 
   await bob.goto(SERVER + FORM);
@@ -36,7 +37,7 @@ export async function two_people() {
   await ada.context().close();
 }
 
-/** A sign-out ends the session here and at the provider; the cookie is worth nothing from then on. */
+/** A sign-out ends the session at Fairway and at the provider. The old session cookie is refused from then on. */
 export async function sign_out() {
   await grant("group:support", "runtime_user");
   for (const path of [FORM, "/console"]) await signOutFrom(path);
@@ -48,20 +49,20 @@ async function signOutFrom(path) {
   const cookie = (await cookieOf(page)).value;
   equal((await request("GET", "/v1/session", { cookie })).json.actor, "user:bob");
   await page.getByRole("button", { name: "Sign out" }).click();
-  // The provider asks whether its own session ends too.
+  // The provider asks whether the sign-out should end the provider's session too.
   await page.getByRole("button", { name: "Yes, sign me out" }).click();
   await page.getByRole("heading", { name: "You are signed out" }).waitFor();
   await look(page, "signed-out");
   equal(await cookieOf(page), undefined);
   const reused = await request("GET", "/v1/session", { cookie });
   equal([reused.status, reused.json.detail.error], [401, "unauthenticated"]);
-  // The provider's session is over: the next sign-in asks for the name again.
+  // The provider's session has ended, so the next sign-in asks for the name again.
   await page.getByRole("link").first().click();
   await page.getByPlaceholder("Enter any login").waitFor();
   await page.context().close();
 }
 
-/** A sign-out at the provider ends the session here, with nothing but the provider's request. */
+/** A sign-out at the provider ends the session at Fairway by the provider's back-channel request alone. */
 export async function backchannel_logout() {
   await grant("group:support", "runtime_user");
   const page = await signIn("bob");
@@ -77,12 +78,12 @@ export async function backchannel_logout() {
   await page.getByRole("link", { name: "Sign in" }).waitFor();
   await page.context().close();
   await other.context().close();
-  // A token that the provider did not sign ends nothing.
+  // A logout token without the provider's signature is refused and ends no session.
   const forged = await fetch(`${SERVER}/sign-out/backchannel`, { method: "POST", body: new URLSearchParams({ logout_token: "e30.e30.AA" }) });
   equal(forged.status, 400);
 }
 
-/** A cookie alone changes nothing, and no other site can use it. */
+/** A session cookie without the CSRF token permits no change, and other sites cannot use the cookie. */
 export async function stolen_cookie() {
   await grant("group:support", "runtime_user");
   const page = await signIn("bob");
@@ -101,7 +102,7 @@ export async function stolen_cookie() {
   await page.context().close();
 }
 
-/** Someone who only knows the callback, or repeats it, gets no session. */
+/** A caller that only knows the URL of a sign-in callback, or repeats the callback, receives no session. */
 export async function foreign_callback() {
   const page = await newPage();
   let callback;
@@ -123,7 +124,7 @@ export async function foreign_callback() {
   await page.context().close();
 }
 
-/** Without the provider, sessions continue and end; with it, people sign in again. */
+/** While the provider is down, sessions stay valid and sign-outs work. After its restart people can sign in again. */
 export async function provider_down() {
   await grant("group:support", "runtime_user");
   const page = await signIn("bob");
@@ -133,7 +134,7 @@ export async function provider_down() {
     await page.getByLabel("Ticket").fill("refund");
     await page.getByRole("button", { name: "Run" }).click();
     await page.getByRole("heading", { name: "Result" }).waitFor();
-    // The sign-out here does not wait for the provider.
+    // The sign-out at Fairway does not wait for the provider.
     await page.getByRole("button", { name: "Sign out" }).click();
     await until(async () => (await cookieOf(page)) === undefined, "the end of the session");
     const callback = `${SERVER}/sign-in/callback?code=x&state=y`;
@@ -145,7 +146,7 @@ export async function provider_down() {
   await (await signIn("bob")).context().close();
 }
 
-/** An administrator tests the sign-in of another account, and stays signed in. */
+/** An administrator uses the page `/sign-in/test`, and stays signed in. */
 export async function test_sign_in() {
   await grant("group:support", "runtime_user");
   const visitor = await newPage();
@@ -169,10 +170,11 @@ export async function test_sign_in() {
   }
   await look(page, "test");
   equal((await cookieOf(page)).value, before, "the session of the administrator");
-  // The policy of the page allows no script, so the request comes from outside.
+  // The test sends the request outside the browser, because the content security policy of the page permits no script.
   const isStillAda = async () => equal((await request("GET", "/v1/session", { cookie: before })).json.actor, "user:ada");
   await isStillAda();
-  // This provider has one account for each browser: another one ends the administrator's sessions, and so shows nothing.
+  // The provider permits one account for each browser. A sign-in with another account ends the administrator's
+  // session, so the page shows no claims.
   await page.getByRole("link", { name: "Test again" }).click();
   await page.getByRole("link", { name: "localhost" }).click();
   await confirmAtProvider(page, "bob");

@@ -1,4 +1,5 @@
-// What programs do: the command line of a person, a pipeline, an MCP client, and the commands of the guide's chapter.
+// Sign-in tests of programs: the command line of a person, a pipeline, an MCP client, and the commands of
+// docs/operations/sign-in.md. Each exported function is one test.
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { asAdministrator, check, clientToken, confirmDevice, equal, grant, request, Terminal } from "./harness.mjs";
@@ -10,7 +11,7 @@ const METADATA = "/.well-known/oauth-protected-resource";
 const TICKET = { environment: "dev", inputs: { ticket: "I was charged twice, please send a refund." } };
 const EXECUTE = "/v1/workloads/by-slug/ticket-classifier/execute";
 
-/** The shell commands of the chapter run as they stand, with the addresses of this run. */
+/** The shell commands of docs/operations/sign-in.md succeed unchanged, except for the addresses of this run. */
 export async function chapter() {
   const text = readFileSync(SETTINGS_CHAPTER, "utf8");
   const blocks = [...text.matchAll(/^```sh\n(.*?)^```$/gms)].map(([, block]) => block);
@@ -25,7 +26,7 @@ export async function chapter() {
   }
 }
 
-/** A person signs in on a terminal, changes something that governance records, and signs out. */
+/** A person signs in on a terminal, makes a change that the audit log attributes to them, and signs out. */
 export async function command_line() {
   await grant("group:support", "runtime_user");
   const terminal = new Terminal();
@@ -36,7 +37,7 @@ export async function command_line() {
   check(refused.err.includes("workspace.manage"), refused.err);
   const administrator = await asAdministrator();
   const binding = await administrator.json(["role-bindings", "create", "user:bob", "author"]);
-  // The same token has the new role at the next request.
+  // The next request with the same token has the new role.
   const slug = `made-by-bob-${Date.now()}`;
   await terminal.run(["workloads", "create", slug, "--owner", "user:bob"]);
   const events = (await request("GET", "/v1/audit/events?limit=50", { token: tokenOf(administrator) })).json;
@@ -57,7 +58,7 @@ export async function command_line() {
 /** The access token that a terminal stores. */
 const tokenOf = (terminal) => readFileSync(terminal.config, "utf8").match(/^token = "(.*)"$/m)[1];
 
-/** A pipeline acts by client credentials, with the roles of its name and groups. */
+/** A pipeline signs in by client credentials, and has the roles of its service name and groups. */
 export async function service() {
   const environment = { FAIRWAY_CLIENT_ID: "ci", FAIRWAY_CLIENT_SECRET: SECRETS.ci, FAIRWAY_CLI_SERVER: SERVER };
   const terminal = new Terminal();
@@ -75,7 +76,7 @@ export async function service() {
   equal([named.status, named.json.detail.error], [403, "actor_ref_not_allowed"]);
 }
 
-/** An MCP client learns from the 401 where to get a token; a token for another audience is refused. */
+/** An MCP client discovers the token endpoint from the 401 response. A token for another audience is refused. */
 export async function mcp() {
   await grant("service:assistant", "runtime_user");
   const challenged = await request("POST", "/mcp", { body: {} });
@@ -100,7 +101,9 @@ export async function mcp() {
   }
 }
 
-/** Without the provider, tokens signed by known keys are served. An unknown key is never accepted. */
+/**
+ * While the provider is down, tokens signed by known keys are accepted, and tokens signed by unknown keys are refused.
+ */
 export async function known_keys() {
   await grant("group:pipelines", "runtime_user");
   const token = await clientToken("ci", SECRETS.ci, SERVER);
@@ -112,7 +115,8 @@ export async function known_keys() {
     const [, ...rest] = token.split(".");
     const header = Buffer.from(JSON.stringify({ alg: "ES256", typ: "at+jwt", kid: "unknown" })).toString("base64url");
     const unknown = await request("GET", "/v1/session", { token: [header, ...rest].join(".") });
-    // Shortly after the keys were read they are not read again, so the key does not exist.
+    // The server does not reread the key set within a short time, and then refuses the unknown key with 401.
+    // Otherwise it tries to read the key set, fails, and responds with 503.
     check([401, 503].includes(unknown.status), `an unknown key gets ${unknown.status}`);
     check(unknown.status === 401 || unknown.headers.has("retry-after"), "Retry-After");
     const failed = await new Terminal().run(["whoami"], {

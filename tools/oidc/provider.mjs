@@ -7,14 +7,14 @@ import { ISSUER, required, SECRETS, SERVER } from "./settings.mjs";
 
 const { Provider } = await import(pathToFileURL(join(required("OIDC_MODULES"), "oidc-provider/lib/index.js")));
 
-/** The people, by the name that they enter. */
+/** The claims of each person, by the name that the person enters at the provider. */
 export const PEOPLE = {
   ada: { preferred_username: "Ada", name: "Ada Lovelace", email: "ada@people.example", email_verified: true, groups: ["platform"] },
   bob: { preferred_username: "bob", name: "Bob <Desk>", email: "bob@people.example", email_verified: true, groups: ["support", "all-staff"] },
 };
-/** What services belong to, by client. */
+/** The claims of services, by client identifier. */
 const SERVICE_CLAIMS = { ci: { groups: ["pipelines"] } };
-/** An audience of the same provider that is not Fairway. */
+/** An audience that the provider also issues tokens for, and that Fairway must refuse. */
 export const OTHER_AUDIENCE = "https://other.example/api";
 
 const key = (type, options, extra) => ({
@@ -69,7 +69,7 @@ const configuration = {
     revocation: { enabled: true },
     resourceIndicators: {
       enabled: true,
-      // The portal needs no access token for Fairway: its tokens read userinfo.
+      // The portal receives an access token for the userinfo endpoint, because it calls Fairway with a session cookie.
       defaultResource: async (_context, client) => (client.clientId === "fairway-portal" ? undefined : SERVER),
       useGrantedResource: async () => true,
       getResourceServerInfo: async (_context, resource) => {
@@ -79,17 +79,17 @@ const configuration = {
     },
   },
   enabledJWA: { idTokenSigningAlgValues: ["RS256", "ES256"] },
-  // Without the library's limit on the time of a request, because machines differ, and without its refusal of loopback.
+  // Removes the library's request timeout, which slow machines would exceed, and its refusal of loopback addresses.
   fetch: (url, options) => fetch(url, { ...options, signal: undefined, dispatcher: undefined }),
 };
 
 const provider = new Provider(ISSUER, configuration);
-/** What the provider reports about failed requests and logouts. */
+/** Messages of the provider about failed requests and logouts. */
 export const reports = [];
 for (const event of ["server_error", "authorization.error", "grant.error", "backchannel.error", "end_session.error"]) {
   provider.on(event, (_context, error) => reports.push(`${event}: ${error?.error_detail ?? error?.error_description ?? error} ${error?.cause ?? ''}`));
 }
-/** How many back-channel logouts Fairway confirmed. */
+/** Number of back-channel logouts that Fairway confirmed. */
 export let confirmedLogouts = 0;
 provider.on("backchannel.success", () => (confirmedLogouts += 1));
 
@@ -104,7 +104,7 @@ export async function start() {
   });
 }
 
-/** Stops the provider; its keys and sign-ins remain for the next start. */
+/** Stops the provider, and retains its keys and sign-ins for the next start. */
 export async function stop() {
   if (!listener) return;
   listener.closeAllConnections();

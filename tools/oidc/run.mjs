@@ -1,10 +1,10 @@
-// Uses a server in OIDC mode as people and programs do; `cargo xtask sign-in` runs all states.
+// Runs the sign-in tests (states) of people and programs against a server in OIDC mode, for `cargo xtask sign-in`.
 import { close, open, violations } from "./harness.mjs";
 import * as people from "./people.mjs";
 import * as programs from "./programs.mjs";
 import * as provider from "./provider.mjs";
 
-/** States that must have a test. A module without one of them fails the run. */
+/** Names of the required tests by module. The run fails if a module does not export a listed test. */
 const STATES = {
   programs: ["chapter", "command_line", "service", "mcp", "known_keys"],
   people: ["two_people", "sign_out", "backchannel_logout", "stolen_cookie", "foreign_callback", "test_sign_in", "provider_down"],

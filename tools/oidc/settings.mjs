@@ -1,4 +1,4 @@
-// The settings of a run, which `cargo xtask sign-in` passes in the environment.
+// The settings of a test run, which `cargo xtask sign-in` passes as environment variables.
 export const required = (name) => {
   const value = process.env[name];
   if (!value) throw new Error(`${name} is not set; run \`cargo xtask sign-in\``);
@@ -7,11 +7,14 @@ export const required = (name) => {
 
 /** The address of Fairway, which is also the audience of its access tokens. */
 export const SERVER = required("OIDC_SERVER");
-/** The identity provider. Its host name differs from the server's, so browsers see two sites. */
+/**
+ * The address of the identity provider. Its host name differs from the server's, so that browsers
+ * treat them as two sites.
+ */
 export const ISSUER = required("OIDC_ISSUER");
-/** The program of the command line. */
+/** The path of the executable `fairway`. */
 export const FAIRWAY = required("OIDC_FAIRWAY");
-/** The secrets of the clients. Basic authentication encodes their special characters. */
+/** The secrets of the OAuth clients. Their special characters test the encoding of basic authentication. */
 export const SECRETS = { "fairway-portal": required("PORTAL_CLIENT_SECRET"), ci: "ci:secret+/%", assistant: "assistant secret=&" };
-/** The workspace that every server has. */
+/** The default workspace, which every server has. */
 export const WORKSPACE = "00000000-0000-7000-8000-000000000003";

@@ -1,7 +1,8 @@
-// Verifies a webhook as a receiver does, with the packages of Standard Webhooks and CloudEvents.
+// Verifies a webhook like a receiver, with the npm packages of Standard Webhooks and CloudEvents.
 //
-// Standard input: a JSON object with `headers` (object of texts), `body` (text) and `keys` (array of texts). The argument is
-// the folder of the installed packages. Output: for each key `verified` or `refused`, then the event as a JSON object.
+// Argument: the folder of the installed packages. Standard input: a JSON object with `headers` (object of strings),
+// `body` (string) and `keys` (array of strings). Output: for each key `verified` or `refused`, then the event as a
+// JSON object.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";

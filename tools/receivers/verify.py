@@ -1,7 +1,7 @@
-"""Verifies a webhook as a receiver does, with the packages of Standard Webhooks and CloudEvents.
+"""Verifies a webhook like a receiver, with the PyPI packages of Standard Webhooks and CloudEvents.
 
-Standard input: a JSON object with `headers` (object of texts), `body` (text) and `keys` (array of texts). Output: for each key
-`verified` or `refused`, then the event's attributes and data as a JSON object.
+Standard input: a JSON object with `headers` (object of strings), `body` (string) and `keys` (array of strings).
+Output: for each key `verified` or `refused`, then the event's attributes and data as a JSON object.
 """
 
 import json

@@ -1,7 +1,7 @@
-// Builds docs/verify.html: one file with style and script, which needs no other file and no network.
+// Builds docs/verify.html: a single file with style and script, which works without other files and without a network.
 //
-// Arguments: the folder of the installed packages, and optionally `--check`, which compares instead of writing. The
-// result is not minified, so that readers can review the page that they use.
+// Arguments: the folder of the installed packages, and optionally `--check`, which compares the file instead of
+// writing it. The result is not minified, so that readers can review the page that they use.
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -25,7 +25,7 @@ const bundled = buildSync({
   nodePaths: [modules],
   logLevel: "warning",
 });
-// Names of files depend on the machine.
+// Removes the comments with paths of source files, because the paths depend on the machine.
 const script = `\n${bundled.outputFiles[0].text.replace(/^ *\/\/ [^\n]*\.m?js$/gm, "").replace(/\n{2,}/g, "\n").trim()}\n`;
 const style = `\n${read("page.css").trim()}\n`;
 if (/<\/(script|style)|<!--/i.test(script + style)) throw new Error("the script would end its element");

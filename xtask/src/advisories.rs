@@ -11,17 +11,17 @@ use time::{Date, OffsetDateTime};
 
 use crate::paths::Paths;
 
-/// The copy: one advisory on each line, with identifier, version ranges and kind.
+/// The local copy of the advisory database: one advisory on each line, with identifier, version ranges and kind.
 const DATABASE_COPY: &str = "tools/advisories.json";
 /// Maximum age of the copy in days. An older copy is only a warning, so that time alone fails no build.
 const MAX_AGE_DAYS: i64 = 90;
-/// The reasons for accepted advisories. cargo-deny reads the same list.
+/// The file with the reasons for accepted advisories, which cargo-deny reads too.
 const ACCEPTED_LIST: &str = "deny.toml";
 /// The operating systems and processors that Fairway supports.
 const SYSTEMS: [&str; 2] = ["linux", "macos"];
 const PROCESSORS: [&str; 2] = ["x86_64", "aarch64"];
 
-/// The copy of the database.
+/// The parsed copy of the advisory database.
 #[derive(Deserialize)]
 struct Database {
     /// The date of the copy: `2026-08-21`.
@@ -34,13 +34,13 @@ struct Database {
 struct Advisory {
     id: String,
     package: String,
-    /// Version ranges with the fix.
+    /// Version ranges that contain the fix.
     patched: Vec<VersionReq>,
-    /// Version ranges without the flaw.
+    /// Version ranges that never had the flaw.
     unaffected: Vec<VersionReq>,
     /// `unmaintained`, `unsound` or `notice`; absent for a vulnerability.
     informational: Option<String>,
-    /// The withdrawal date.
+    /// The date on which the database withdrew the advisory, if it did.
     withdrawn: Option<String>,
     #[serde(default)]
     affected: Affected,
@@ -101,8 +101,9 @@ struct AdvisoryReport {
     failures: Vec<String>,
 }
 
-/// Matches `Cargo.lock` with the copy. A vulnerable package always fails the check. An unmaintained or unsound
-/// package fails it without a reason. A reason without a finding also fails it, which keeps the list current.
+/// Matches `Cargo.lock` with the copy of the advisory database. A vulnerable package always fails the check. An
+/// unmaintained or unsound package fails the check unless `deny.toml` has a reason for its advisory. A reason whose
+/// advisory matches no package also fails the check, so that the list stays current.
 ///
 /// # Errors
 /// When the check fails, or a file cannot be read or parsed.
@@ -134,7 +135,7 @@ fn parse_database(text: &str) -> Result<Database> {
     Ok(database)
 }
 
-/// The packages from a registry.
+/// The locked packages that come from a registry, without those of the workspace.
 fn locked_packages(text: &str) -> Result<Vec<LockedPackage>> {
     let lock: Lock = toml::from_str(text).context("reading the packages of Cargo.lock")?;
     Ok(lock.package.into_iter().filter(|package| package.source.is_some()).collect())
@@ -197,7 +198,7 @@ fn age_warning(as_of: &str, today: Date) -> Result<Option<String>> {
 }
 
 impl Advisory {
-    /// Whether the advisory is active and concerns a supported platform.
+    /// Whether the advisory is not withdrawn and concerns a supported platform.
     fn is_relevant(&self) -> bool {
         let concerns = |named: &[String], ours: &[&str]| {
             named.is_empty() || named.iter().any(|name| ours.contains(&name.as_str()))

@@ -8,7 +8,7 @@ use nix::unistd::geteuid;
 use crate::paths::find_on_path;
 use crate::step::run_checked;
 
-/// Installs a package as root, or with a passwordless sudo.
+/// Installs a package with `apt-get`, as root or with a passwordless sudo.
 pub(crate) fn install(package: &str) -> Result<()> {
     let apt = find_on_path("apt-get").context("apt-get is not installed")?;
     let privileged = || -> Result<Command> {

@@ -40,7 +40,7 @@ pub(crate) fn run(place: &Paths) -> Result<()> {
     Ok(())
 }
 
-/// The dependency tree of the rule's package when built alone: one line for each package, with its features.
+/// The output of `cargo tree` for the rule's package, as if built alone: one line for each package, with its features.
 fn dependency_tree(place: &Paths, rule: &DependencyRule) -> Result<String> {
     let mut command = place.cargo();
     command.args(["tree", "--package", &rule.package, "--edges", "normal", "--prefix", "none", "--format", "{p} {f}"]);

@@ -11,9 +11,9 @@ use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
 use crate::{children, litellm_gateway};
 
-/// The server executable to measure.
+/// The environment variable with the path of the server executable to measure.
 const SERVER_VARIABLE: &str = "FAIRWAY_BENCH_SERVER";
-/// The Python interpreter of the LiteLLM installation, for the scenario with a gateway.
+/// The environment variable with the Python interpreter of the LiteLLM installation, for the scenario with a gateway.
 const GATEWAY_VARIABLE: &str = "FAIRWAY_BENCH_GATEWAY_PYTHON";
 
 #[derive(Args)]
@@ -37,7 +37,7 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
         Ok(python) => {
             command.env(GATEWAY_VARIABLE, python);
         }
-        // Without an installation, the other scenarios still run; the report lists the missing one.
+        // Without LiteLLM the other scenarios still run, and the report lists the missing scenario.
         Err(error) => println!("xtask: LiteLLM gateway unavailable, skipping its comparison: {error:#}"),
     }
     Ok(children::exit_code(children::run(command, &signals)?))

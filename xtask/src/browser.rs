@@ -14,7 +14,7 @@ use crate::signals::Signals;
 use crate::step::{Steps, run_checked};
 use crate::{apt, children, portal};
 
-/// The names of the browser's program.
+/// Names of the Chromium executable in different distributions.
 const PROGRAMS: [&str; 2] = ["chromium", "chromium-browser"];
 
 #[derive(Args)]
@@ -23,16 +23,16 @@ pub(crate) struct Arguments {
     /// of 100,000 runs, and the forms of every kind of asset
     #[arg(long)]
     long: bool,
-    /// Only these states, or the states of these modules; all without any
+    /// Names of tests (states) or of their modules; without names, all tests run
     states: Vec<String>,
 }
 
-/// Which tests run.
+/// Selects the browser tests that run. A state is one test in a module of `portal/browser`.
 #[derive(Clone, Copy)]
 pub(crate) enum Selection<'a> {
-    /// Every state, and a part of the matrix.
+    /// Every state, and a subset of the combinations of runtime pages (the matrix).
     Required,
-    /// The whole matrix of the runtime pages, the largest lists and forms, and nothing else.
+    /// Only the full matrix of the runtime pages, and the largest lists and forms.
     Long,
     /// The named states.
     States(&'a [String]),
@@ -69,17 +69,17 @@ pub(crate) fn check(place: &Paths, steps: &mut Steps, selection: Selection<'_>) 
     Ok(())
 }
 
-/// The parts of the required tests that run side by side, because each waits most of its time: the names of
-/// `portal/browser/run.mjs`.
+/// The parts of the required tests, as `portal/browser/run.mjs` names them. They run in parallel, because each mostly
+/// waits for its browser and server.
 const LANES: [&str; 2] = ["pages", "console"];
 
-/// A server with the demo for one part of the tests. Parts share no server, because states compare whole lists.
+/// A part of the tests with its own demo server. Parts share no server, because tests compare complete lists.
 struct Lane {
     name: Option<&'static str>,
     server: DemoServer,
-    /// The page that embeds a workload. The server must know its address before it starts.
+    /// Address of the page that embeds a workload. It is chosen early, because it is a setting of the server.
     host: SocketAddr,
-    /// The stand-in for a model.
+    /// Address of the stub of a model provider.
     provider: SocketAddr,
 }
 
@@ -97,7 +97,7 @@ impl Lane {
     }
 }
 
-/// The program that tests in the browser.
+/// The Node program `portal/browser/run.mjs`, which runs the tests in the browser.
 struct Program<'a> {
     place: &'a Paths,
     node: &'a Path,
@@ -107,7 +107,7 @@ struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// Tests all lanes, and reports the failures of each.
+    /// Tests all lanes in parallel; the error contains the failures of all lanes.
     fn test_side_by_side(&self, lanes: &[Lane]) -> Result<()> {
         let results: Vec<Result<()>> = std::thread::scope(|scope| {
             let running: Vec<_> = lanes.iter().map(|lane| scope.spawn(|| self.test(lane))).collect();
@@ -142,19 +142,19 @@ impl Program<'_> {
         command.env("PORTAL_CHROMIUM", self.browser).env("PORTAL_HOST", format!("http://{}", lane.host));
         command.env("PORTAL_PROVIDER", format!("http://{}", lane.provider));
         command.env("PORTAL_PICTURES", &pictures).env("PORTAL_FAILURES", &failures);
-        // An earlier run's failures are not this one's.
+        // Removes the failures of an earlier run, which would otherwise appear in the error of this run.
         let _ = fs::remove_file(&failures);
         run_checked(command).with_context(|| fs::read_to_string(&failures).unwrap_or_default())
     }
 }
 
-/// An address on loopback with a port that nothing listens on.
+/// A loopback address with an unused port.
 pub(crate) fn unused_address() -> Result<SocketAddr> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").context("finding an unused port")?;
     Ok(listener.local_addr()?)
 }
 
-/// Chromium of the distribution, which is installed when missing.
+/// The path of the distribution's Chromium; installs the package when missing.
 pub(crate) fn ensure_chromium() -> Result<PathBuf> {
     let find = || PROGRAMS.iter().find_map(|program| find_on_path(program));
     if let Some(program) = find() {

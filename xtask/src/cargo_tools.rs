@@ -35,7 +35,7 @@ pub(crate) fn has_advisory_database() -> bool {
     let home = std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
-    // The folder also contains a lock file, even after a failed fetch.
+    // Only a subfolder is a copy. The folder itself also contains a lock file, even after a failed fetch.
     let copies = home.and_then(|home| home.join("advisory-dbs").read_dir().ok());
     copies.is_some_and(|entries| entries.flatten().any(|entry| entry.path().is_dir()))
 }

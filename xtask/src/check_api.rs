@@ -20,10 +20,11 @@ use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
 use crate::step::{Steps, run_checked};
 
-/// The folder of the tools' files.
+/// The folder with configuration, client scripts and lock files of the external tools.
 const TOOLS_FOLDER: &str = "tools/api";
-/// Generated requests for each operation and test phase: in CI, and in a long run.
+/// Number of generated requests for each operation and test phase in CI.
 const EXAMPLES: u32 = 24;
+/// Number of generated requests for each operation and test phase with `--long`.
 const LONG_EXAMPLES: u32 = 200;
 
 #[derive(Args)]
@@ -37,8 +38,8 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Arguments with a seed from the document: the same API gets the same requests, so that a change passes or fails
-    /// for its own reasons. `cargo xtask check-api` tries new seeds.
+    /// Arguments whose seed is derived from the OpenAPI document. The same API receives the same requests, so that the
+    /// result depends only on the change under test. `cargo xtask check-api` uses new seeds.
     pub(crate) fn for_required_checks(place: &Paths) -> Result<Self> {
         let document = fs::read(document_path(place)).context("reading the OpenAPI document")?;
         let mut hasher = DefaultHasher::new();
@@ -129,7 +130,7 @@ fn python_client(
     run_checked(walk)
 }
 
-/// Sends generated valid and invalid requests to the server, with all of the tool's checks.
+/// Sends generated valid and invalid requests to the server with Schemathesis, and applies all its checks.
 fn property_tests(
     python: &PythonEnvironment,
     files: &Path,
@@ -143,7 +144,7 @@ fn property_tests(
     let seed = arguments.seed.map_or_else(fresh_seed, Ok)?;
     println!("seed {seed}: `cargo xtask check-api --seed {seed}` sends the same requests");
     ask.args(generation_arguments(arguments.long, seed)).current_dir(work.path());
-    // The codec that the configuration names.
+    // `hooks.py` defines the codec `visible`, which schemathesis.toml names.
     ask.env("SCHEMATHESIS_HOOKS", files.join("hooks.py"));
     run_checked(ask)
 }
@@ -153,7 +154,7 @@ fn fresh_seed() -> Result<u64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())
 }
 
-/// The number of examples and the seed. Different seeds let several runs together cover more than one.
+/// The command-line arguments for the number of examples and the seed. Runs with different seeds cover more requests.
 fn generation_arguments(is_long: bool, seed: u64) -> [String; 4] {
     let examples = if is_long { LONG_EXAMPLES } else { EXAMPLES };
     ["--max-examples".to_owned(), examples.to_string(), "--seed".to_owned(), seed.to_string()]
@@ -193,7 +194,8 @@ mod tests {
         assert!(configuration["generation"].get("deterministic").is_none());
     }
 
-    /// The codec excludes exactly the characters that the server refuses and that no pattern can express.
+    /// The codec excludes exactly the characters that the server refuses and that patterns in the OpenAPI document
+    /// cannot exclude.
     #[test]
     fn codec_excludes_hidden_characters_beyond_the_bmp() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -212,7 +214,7 @@ mod tests {
         assert!(read("tools/api/hooks.py").contains(&format!("HIDDEN = [{}]", ranges.join(", "))), "{ranges:?}");
     }
 
-    /// A schema cannot express the current revision, so every operation with a precondition may refuse it.
+    /// Every operation with a precondition may respond 412, because a schema cannot express the current revision.
     #[test]
     fn operations_with_a_precondition_may_refuse_it() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -243,7 +245,7 @@ mod tests {
         text("include-name") == Some(operation) || pattern.is_some_and(|pattern| pattern.is_match(operation))
     }
 
-    /// Status classes would hide changes, so only success may be a class.
+    /// Only success may be a status class (`2xx`), because other classes would hide changed statuses.
     #[test]
     fn expected_statuses_are_specific() {
         let configuration = schemathesis_configuration();

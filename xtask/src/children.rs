@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 
 use crate::signals::Signals;
 
-/// Poll interval for signals, and the maximum delay in noticing a child's exit.
+/// Poll interval for signals and for the exit of a child.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs a command to its end and forwards signals. Ctrl-C reaches the child through the terminal, because both share
@@ -28,7 +28,7 @@ pub(crate) fn run(mut command: Command, signals: &Signals) -> Result<ExitStatus>
     }
 }
 
-/// The first event.
+/// The result of [`poll`].
 pub(crate) enum ChildEvent {
     Exited(ExitStatus),
     StopRequested,
@@ -51,7 +51,8 @@ pub(crate) fn send(child: &Child, signal: Signal) {
     }
 }
 
-/// The exit code to pass on: the child's own, or 128 plus the signal number, as in shells.
+/// The exit code of this process: that of the child, or 128 plus the number of the signal that
+/// ended the child, as in shells.
 pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     ExitCode::from(u8::try_from(code).unwrap_or(1))

@@ -1,4 +1,4 @@
-//! `cargo xtask db`: runs the managed PostgreSQL of the data directory for other clients.
+//! `cargo xtask db`: runs the managed PostgreSQL of the data directory, so that clients such as `psql` can connect.
 
 use std::process::ExitCode;
 use std::time::Duration;

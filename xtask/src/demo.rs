@@ -20,7 +20,7 @@ pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
     Ok(children::exit_code(seeded))
 }
 
-/// The server's seed command. It needs the server's environment.
+/// The command `fairway-server seed`. It must run with the environment variables of the server.
 pub(crate) fn seed(place: &Paths, profile: Profile) -> Command {
     let mut command = Command::new(place.server(profile));
     command.arg("seed").current_dir(&place.root);

@@ -1,4 +1,4 @@
-//! A server with the demo, for checks against a running server.
+//! Starts a server with the demo data, for checks that need a running server.
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
@@ -15,25 +15,25 @@ use crate::step::run_checked;
 use crate::up::{self, Server};
 use crate::{demo, install_postgres};
 
-/// A server with the demo, and its managed PostgreSQL.
+/// A running server with the demo data, and its managed PostgreSQL. Both stop on drop.
 pub(crate) struct DemoServer {
     pub(crate) address: SocketAddr,
-    // Dropped in this order: the server ends before its database.
+    // Fields are dropped in this order, so the server stops before its database.
     _server: Server,
     _database: ManagedServer,
     _home: TempDir,
 }
 
 impl DemoServer {
-    /// Starts a server with these settings in addition, and seeds the demo.
+    /// Starts a server on an unused port with additional settings, and seeds the demo.
     pub(crate) fn start(place: &Paths, signals: &Signals, settings: &[(&str, String)]) -> Result<Self> {
-        // The port may be taken before the server binds it; the server then reports the conflict.
+        // If another process binds the port before the server does, the server reports the conflict.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let settings: Vec<_> = settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         Self::start_at(address, place, signals, &settings)
     }
 
-    /// Starts a server at this address.
+    /// Starts a server at this address with additional settings, and seeds the demo.
     pub(crate) fn start_at(
         address: SocketAddr,
         place: &Paths,
@@ -51,7 +51,7 @@ impl DemoServer {
                 .env("FAIRWAY_DATABASE_URL", database.url("postgres"))
                 .env("FAIRWAY_DATA_DIR", home.path())
                 .env("FAIRWAY_LOG", "error")
-                // A property test waits for the end of each response.
+                // The property-based tests read each response to its end, so event streams must end soon.
                 .env("FAIRWAY_INBOX_STREAM_LIFETIME", "1s")
                 .env(BIN_VARIABLE, binaries.directory())
                 .envs(settings.iter().map(|(name, value)| (name, value)));

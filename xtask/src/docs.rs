@@ -1,4 +1,4 @@
-//! `cargo xtask docs`: copies tables into documents from tested snapshots.
+//! `cargo xtask docs`: copies tables from snapshots, which tests keep current, into documents.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks that the document equals the snapshot.
+/// Checks that the table in the document equals the snapshot.
 pub(crate) fn check(place: &Paths) -> Result<()> {
     if read(place, DOCUMENT)? != rendered_document(place)? {
         bail!("{DOCUMENT} differs from the snapshot: run `cargo xtask docs`");
@@ -40,7 +40,7 @@ fn table(snapshot: &str) -> Result<&str> {
     snapshot.splitn(3, "---\n").nth(2).context("the snapshot has no header")
 }
 
-/// Replaces the text between the markers.
+/// Replaces the text between the begin and end markers of the document.
 fn replace_table(document: &str, table: &str) -> Result<String> {
     let (before, rest) = document.split_once(BEGIN).with_context(|| format!("{DOCUMENT} lacks the line {BEGIN}"))?;
     let (_, after) = rest.split_once(END).with_context(|| format!("{DOCUMENT} lacks the line {END}"))?;

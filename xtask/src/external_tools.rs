@@ -1,4 +1,4 @@
-//! External tools from npm and PyPI, in separate folders next to cargo's tools.
+//! Installs external tools from npm and PyPI into separate folders next to the installed cargo tools.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::paths::{Paths, find_on_path};
 use crate::step::run_checked;
 
-/// An npm installation.
+/// Node, and a folder of installed npm packages.
 pub(crate) struct NpmInstallation {
     pub(crate) node: PathBuf,
     pub(crate) modules: PathBuf,
@@ -27,7 +27,7 @@ impl NpmInstallation {
     /// A command for a program of an installed package.
     pub(crate) fn program(&self, name: &str) -> Command {
         let mut command = Command::new(&self.node);
-        // The entry is a link to a script.
+        // The entry in `.bin` links to a script, which Node must run.
         command.arg(self.modules.join(".bin").join(name));
         command
     }
@@ -37,7 +37,8 @@ impl PythonEnvironment {
     /// A command for a program of an installed package.
     pub(crate) fn program(&self, name: &str) -> Command {
         let mut command = Command::new(&self.interpreter);
-        // The script's first line names the folder where the environment was created, before it was moved.
+        // The interpreter starts the script, because its `#!` line contains the temporary folder where the environment
+        // was created before it was moved.
         command.arg(self.interpreter.with_file_name(name));
         command
     }
@@ -58,7 +59,8 @@ pub(crate) fn ensure_installed(
         return Ok(folder);
     }
     println!("xtask: installing {name} (once)");
-    // Created in a temporary folder and moved when complete, so that an interrupted installation is repeated.
+    // Installs into a temporary folder and moves it when complete, so that the next run repeats an
+    // interrupted installation.
     let unfinished = place.tools.join(format!("{name}.{}", std::process::id()));
     if unfinished.exists() {
         fs::remove_dir_all(&unfinished).context("removing an unfinished installation")?;
@@ -66,7 +68,7 @@ pub(crate) fn ensure_installed(
     fs::create_dir_all(&place.tools).context("creating the tools folder")?;
     make(&unfinished)?;
     match fs::rename(&unfinished, &folder) {
-        // A concurrent run was faster; its installation is equivalent.
+        // A concurrent run completed the same installation first, so this one is removed.
         Err(_) if folder.is_dir() => fs::remove_dir_all(&unfinished).context("removing a second installation")?,
         moved => moved.context("moving the installation")?,
     }
@@ -99,7 +101,7 @@ pub(crate) fn install_python_packages(place: &Paths, files: &Path) -> Result<Pyt
     install_with_pip(place, "python", &content, &["--no-deps", "--requirement", requirements])
 }
 
-/// An environment with the packages that pip installs for these arguments.
+/// Returns a Python environment with the packages that `pip install` installs for these arguments.
 pub(crate) fn install_with_pip(
     place: &Paths,
     name: &str,
@@ -116,7 +118,7 @@ pub(crate) fn install_with_pip(
     Ok(PythonEnvironment { interpreter: folder.join("bin/python") })
 }
 
-/// Creates an environment; installs the distribution's venv package when missing.
+/// Creates an empty Python environment; installs the distribution's venv package when missing.
 fn create_environment(folder: &Path) -> Result<()> {
     let make = || -> Result<()> {
         let python = find_on_path("python3").context("python3 is not installed")?;

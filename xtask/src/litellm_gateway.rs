@@ -7,8 +7,8 @@ use anyhow::Result;
 use crate::external_tools;
 use crate::paths::Paths;
 
-/// The folder of its requirements. They omit a non-free package of the `proxy` extra, which the gateway does not
-/// need.
+/// The folder with `requirements.txt`. The file omits a non-free package of LiteLLM's extra `proxy`, which the gateway
+/// does not need.
 const FOLDER: &str = "tools/gateway";
 
 /// The Python interpreter that runs the gateway; installs the packages when missing.

@@ -74,7 +74,7 @@ enum Verb {
     Browser(browser::Arguments),
     /// Test sign-in in Chromium, by the command line, by a service and by an MCP client, with a certified provider
     SignIn {
-        /// Only these states
+        /// Names of tests (states); without names, all tests run
         states: Vec<String>,
     },
     /// Change evidence bundles, and compare `fairway verify`, docs/verify.html and a Python program on each

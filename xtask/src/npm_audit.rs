@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::paths::{Paths, find_on_path};
 
-/// Folders with a `package-lock.json`: the portal, and tools of the checks and tests.
+/// Folders with a `package-lock.json`: the portal, and external tools that checks and tests use.
 const FOLDERS: [&str; 6] = ["portal", "tools/api", "tools/mcp", "tools/oidc", "tools/receivers", "tools/verify"];
-/// Timeout of the registry in milliseconds, because the checks also run offline.
+/// Timeout of requests to the registry, in milliseconds. It is short, because the checks also run offline.
 const FETCH_TIMEOUT: &str = "--fetch-timeout=10000";
 
 /// The result of `npm audit` for a lock file.
@@ -17,11 +17,11 @@ const FETCH_TIMEOUT: &str = "--fetch-timeout=10000";
 enum AuditResult {
     /// The registry did not respond, or does not support audits.
     Unsupported,
-    /// Packages with advisories: high or critical ones, and others.
+    /// Number of packages with high or critical advisories, and with other advisories.
     Reported { severe: u64, mild: u64 },
 }
 
-/// Audits all lock files. An unsupported audit is only reported.
+/// Audits all lock files. If the registry supports no audit, the check only prints this.
 ///
 /// # Errors
 /// When packages have high or critical advisories.
@@ -52,7 +52,7 @@ pub(crate) fn check(place: &Paths) -> Result<()> {
     Ok(())
 }
 
-/// Parses the report; output without a report version means no answer.
+/// Parses the output of `npm audit`. Output without a report version means that the registry returned no report.
 fn parse_report(report: &[u8]) -> AuditResult {
     let Ok(report) = serde_json::from_slice::<Value>(report) else { return AuditResult::Unsupported };
     let Some(counts) = report.get("auditReportVersion").and(report.pointer("/metadata/vulnerabilities")) else {
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(parse_report(report), AuditResult::Reported { severe: 9, mild: 6 });
     }
 
-    /// An address would bind every machine to one registry.
+    /// Lock files contain no registry addresses, which would bind every machine to one registry.
     #[test]
     fn lock_files_name_no_registry() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

@@ -1,5 +1,4 @@
-//! `cargo xtask package`: builds the portal for the server, and the command line's distribution with completions and
-//! manual pages.
+//! `cargo xtask package`: builds the portal, and the distribution of `fairway` with completions and manual pages.
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -11,16 +11,16 @@ use anyhow::{Context, Result};
 pub(crate) struct Paths {
     /// The root of the checkout.
     pub(crate) root: PathBuf,
-    /// Cargo's target directory. It is outside the checkout unless `CARGO_TARGET_DIR` is set, so that fresh clones
-    /// share compiled dependencies.
+    /// Cargo's target directory: `CARGO_TARGET_DIR`, or a directory outside the checkout, so that all clones share
+    /// compiled dependencies.
     pub(crate) target: PathBuf,
-    /// Installed tools that the machine lacks; executables are in its `bin`.
+    /// The folder of tools that xtask installs; executables are in its `bin`.
     pub(crate) tools: PathBuf,
 }
 
 impl Paths {
     pub(crate) fn discover() -> Result<Paths> {
-        // Cargo sets the package's directory for a run; the compile-time value covers direct calls.
+        // `cargo run` sets this variable. The value from compile time is used when the executable is started directly.
         let package =
             env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
         let root = package.parent().context("xtask has no parent directory")?.to_owned();
@@ -72,13 +72,13 @@ impl Paths {
         command
     }
 
-    /// Fairway's data directory, by the same rules as the server's.
+    /// Fairway's data directory, which xtask determines by the same rules as the server.
     pub(crate) fn data_directory(&self) -> PathBuf {
         let set = env::var_os("FAIRWAY_DATA_DIR").filter(|value| !value.is_empty());
         self.root.join(set.unwrap_or_else(|| ".fairway".into()))
     }
 
-    /// The search path: the installed tools, then the caller's path.
+    /// The value of `PATH` for commands: the installed tools, then the caller's path.
     fn path(&self) -> OsString {
         let own = self.tools.join("bin");
         let callers = env::var_os("PATH").unwrap_or_default();

@@ -1,7 +1,7 @@
 //! `cargo xtask portal`: builds the pages that the server embeds.
 //!
-//! A build is stored among the tools under a hash of its sources, so that it is repeated only for a change. The newest one
-//! is copied to `portal/dist`, where the server's build script finds it.
+//! Each build is stored in the tools folder under a hash of its sources, so that unchanged sources are not built
+//! again. The build of the current sources is copied to `portal/dist`, where the server's build script reads it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ use crate::external_tools::{self, NpmInstallation};
 use crate::paths::Paths;
 use crate::step::run_checked;
 
-/// The folder of the sources.
+/// The folder of the portal's sources.
 const FOLDER: &str = "portal";
-/// The API document, from which the types are generated.
+/// The OpenAPI document, from which the build generates TypeScript types.
 const API_DOCUMENT: &str = "docs/openapi.json";
 /// Schemas and example contents of the asset kinds, which unit tests of the portal read.
 const TEST_INPUTS: [&str; 2] = ["crates/domain/src/asset/schemas", "examples/assets"];
 /// Entries that are not sources: build results and browser tests.
 const NO_SOURCES: [&str; 5] = ["node_modules", "dist", "build-output", "schema.d.ts", "browser"];
-/// The file in `portal/dist` that names the copied build.
+/// The file in `portal/dist` with the name of the copied build.
 const STAMP: &str = ".build";
 
 pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
@@ -49,11 +49,11 @@ fn dist(place: &Paths) -> PathBuf {
     place.root.join(FOLDER).join("dist")
 }
 
-/// The sources of a build.
+/// The source files of a build.
 struct Sources {
-    /// Their paths in the checkout, sorted.
+    /// Paths in the checkout, sorted.
     files: Vec<PathBuf>,
-    /// Paths and contents of all files.
+    /// Concatenated paths and contents of all files, which identify the build.
     content: Vec<u8>,
 }
 
@@ -101,7 +101,7 @@ fn build(place: &Paths, npm: &NpmInstallation, sources: &Sources, result: &Path)
     step("openapi-typescript", &["../docs/openapi.json", "--output", "src/api/schema.d.ts"])?;
     step("tsc", &["--noEmit"])?;
     step("vitest", &["run"])?;
-    // One build for each entry; the console's adds its files to those of the runtime pages.
+    // Vite builds each entry separately. The build of the console adds its files to those of the runtime pages.
     step("vite", &["build", "--logLevel", "warn"])?;
     step("vite", &["build", "--mode", "console", "--logLevel", "warn"])?;
     let mut finish = Command::new(&npm.node);
@@ -110,7 +110,7 @@ fn build(place: &Paths, npm: &NpmInstallation, sources: &Sources, result: &Path)
     copy_files(&folder.join("build-output"), result)
 }
 
-/// Replaces the files of `portal/dist`, unless they are those of this build.
+/// Replaces the files of `portal/dist`, unless they already are a copy of this build.
 fn publish(built: &Path, dist: &Path) -> Result<()> {
     let name = built.file_name().context("a build has a name")?.as_encoded_bytes();
     if fs::read(dist.join(STAMP)).is_ok_and(|stamp| stamp == name) {

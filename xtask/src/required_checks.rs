@@ -21,11 +21,11 @@ pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
     Ok(steps.finish())
 }
 
-/// Runs the checks, then the tests by the README's command. The tests include the check that generated documents are
+/// Runs the checks, then the tests with the command of the README. The tests also check that generated documents are
 /// current.
 pub(crate) fn ci(place: &Paths) -> Result<ExitCode> {
     let mut steps = Steps::default();
-    // First, because every later build of the server embeds it.
+    // The portal is built first, because every later build of the server embeds it.
     steps.run("portal", || portal::ensure_built(place));
     check(place, &mut steps);
     steps.run("README test command", || {
@@ -33,13 +33,13 @@ pub(crate) fn ci(place: &Paths) -> Result<ExitCode> {
         if !shows_command(&readme, TEST_COMMAND) {
             bail!("README.md does not show the line `{TEST_COMMAND}`");
         }
-        // Uses the caller's environment, so that the command runs as documented.
+        // The command runs in the caller's environment, like that of a reader of the README.
         let mut words = TEST_COMMAND.split(' ');
         let mut command = Command::new(words.next().context("the command has a program")?);
         command.args(words).current_dir(&place.root);
         run_checked(command)
     });
-    // External tools against a server of this build.
+    // The following checks use external tools against a server of this build.
     let check_api =
         |steps: &mut Steps| check_api::check(place, &check_api::Arguments::for_required_checks(place)?, steps);
     if let Err(error) = check_api(&mut steps) {
@@ -74,7 +74,8 @@ fn check(place: &Paths, steps: &mut Steps) {
     steps.run("dependencies", || {
         cargo_tools::ensure_deny(place)?;
         cargo(&["deny", "--log-level", "warn", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"])?;
-        // A database from `cargo deny fetch db` is newer than the copy in the repository.
+        // If `cargo deny fetch db` downloaded the advisory database, cargo-deny checks it too, because it is newer
+        // than the copy in the repository.
         if cargo_tools::has_advisory_database() {
             cargo(&["deny", "--log-level", "warn", "--offline", "check", "advisories"])?;
         }

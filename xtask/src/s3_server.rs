@@ -7,7 +7,8 @@ use anyhow::Result;
 use crate::external_tools;
 use crate::paths::Paths;
 
-/// The package. Pinned, because the tests rely on its implementation of put-if-absent.
+/// The PyPI package. Its version is pinned, because the tests rely on its implementation of
+/// conditional writes (put-if-absent).
 const SERVER: &str = "moto[server]==5.2.5";
 
 /// The Python interpreter that runs the server; installs the package when missing.

@@ -1,4 +1,4 @@
-//! `cargo xtask schema`: writes the tables of the typed queries from a migrated database.
+//! `cargo xtask schema`: writes the table definitions that typed queries use (`schema.rs`) from a migrated database.
 
 use std::fs;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks that the committed tables are those of a migrated database.
+/// Checks that the committed table definitions equal those of a migrated database.
 pub(crate) fn check(place: &Paths) -> Result<()> {
     let committed = fs::read_to_string(place.root.join(PATH)).with_context(|| format!("reading {PATH}"))?;
     if committed != printed_schema(place)? {
@@ -28,7 +28,7 @@ pub(crate) fn check(place: &Paths) -> Result<()> {
 }
 
 fn printed_schema(place: &Paths) -> Result<String> {
-    // Stopped and removed on drop, whatever the result.
+    // Dropping the server stops PostgreSQL and deletes its data, also after an error.
     let server =
         ManagedServer::start_temporary(install_postgres::ensure()?, Vec::new()).context("starting PostgreSQL")?;
     let mut command = place.cargo();

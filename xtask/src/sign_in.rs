@@ -1,6 +1,7 @@
-//! `cargo xtask sign-in`: people and programs use a server in OIDC mode with a certified identity provider.
+//! `cargo xtask sign-in`: tests the sign-in of people and programs at a server in OIDC mode with a
+//! certified identity provider.
 //!
-//! The server runs with the settings of the guide's chapter, so that the chapter stays true.
+//! The server runs with the settings in `docs/operations/sign-in.md`, so that the document stays correct.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,16 +16,17 @@ use crate::signals::Signals;
 use crate::step::{Steps, run_checked};
 use crate::{browser, children, external_tools, litellm_gateway, portal};
 
-/// The folder of the provider and of the tests.
+/// The folder of the identity provider and of the tests.
 const FOLDER: &str = "tools/oidc";
-/// The chapter with the settings and commands.
+/// The document with the tested settings and commands.
 const CHAPTER: &str = "docs/operations/sign-in.md";
-/// The addresses in the chapter.
+/// The addresses of server and identity provider in the document, which each run replaces.
 const CHAPTER_SERVER: &str = "https://fairway.example";
 const CHAPTER_ISSUER: &str = "https://idp.example/realms/main";
-/// The variable with the secret of the portal's client, which the chapter names.
+/// The environment variable with the secret of the portal's OAuth client, as the document names it.
 const SECRET_VARIABLE: &str = "PORTAL_CLIENT_SECRET";
-/// The secret. Its characters need the encoding of basic authentication (RFC 6749, 2.3.1).
+/// The secret of the portal's OAuth client. Its special characters test the encoding of basic authentication
+/// (RFC 6749, 2.3.1).
 const SECRET: &str = "portal secret+/%";
 
 pub(crate) fn run(place: &Paths, only: &[String]) -> Result<ExitCode> {
@@ -33,7 +35,7 @@ pub(crate) fn run(place: &Paths, only: &[String]) -> Result<ExitCode> {
     Ok(steps.finish())
 }
 
-/// Runs all states, or those with the given names. Screenshots are stored in `browser` of the target directory.
+/// Runs all tests (states), or those with the given names. Screenshots are stored in `browser` of the target directory.
 pub(crate) fn check(place: &Paths, only: &[String], steps: &mut Steps) -> Result<()> {
     let provider = external_tools::install_npm_packages(place, &place.root.join(FOLDER))?;
     let tools = portal::install_packages(place)?;
@@ -68,7 +70,7 @@ fn command_line(place: &Paths) -> PathBuf {
     place.command_line(Profile::Dev)
 }
 
-/// The addresses of a run.
+/// The addresses of the server and of the identity provider in one run.
 struct Addresses {
     bind: String,
     server: String,
@@ -76,13 +78,13 @@ struct Addresses {
 }
 
 impl Addresses {
-    /// The provider has another host name than the server, so that browsers see two sites.
+    /// The provider's host name differs from the server's, so that browsers treat them as two sites.
     fn new(server: SocketAddr, issuer: SocketAddr) -> Self {
         let issuer = format!("http://localhost:{}", issuer.port());
         Self { bind: server.to_string(), server: format!("http://{server}"), issuer }
     }
 
-    /// The settings of the chapter, with the addresses of this run.
+    /// The server's settings from the document, with the addresses of this run.
     fn settings(&self, chapter: &str) -> Result<Vec<(String, String)>> {
         let block = chapter.split_once("```ini\n").and_then(|(_, rest)| rest.split_once("```"));
         let (block, _) = block.with_context(|| format!("{CHAPTER} has no block of settings"))?;

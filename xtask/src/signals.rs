@@ -1,4 +1,4 @@
-//! Stop signals for this process.
+//! Receives stop signals of this process.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Stop signals from Ctrl-C or other processes. While this exists, they do not terminate the process.
+/// Receiver of stop signals from Ctrl-C or other processes. While the value exists, these signals do not terminate
+/// this process.
 pub(crate) struct Signals {
     received: Receiver<Signal>,
 }
@@ -27,13 +28,14 @@ impl Signals {
         Ok(Signals { received })
     }
 
-    /// The next signal within a timeout, if any.
+    /// Waits for the next signal; `None` after the timeout.
     pub(crate) fn recv_timeout(&self, time: Duration) -> Option<Signal> {
         match self.received.recv_timeout(time) {
             Ok(signal) => Some(signal),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => {
-                // The signal thread cannot end before its receiver; the sleep prevents a busy loop in any case.
+                // Unreachable, because the signal thread ends after its receiver. The sleep prevents a busy loop of
+                // the caller in any case.
                 thread::sleep(time);
                 None
             }

@@ -1,4 +1,4 @@
-//! The spelling of documents, comments and names, checked by `typos` with the dictionary in `typos.toml`.
+//! Checks the spelling of documents, comments and names with `typos` and the additional words in `typos.toml`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,7 +9,8 @@ use crate::external_tools;
 use crate::paths::Paths;
 use crate::step::run_checked;
 
-/// The package on PyPI, which contains the executable. Pinned, because a newer dictionary can reject text that passed.
+/// The PyPI package with the executable. Its version is pinned, because a newer dictionary can
+/// reject text that passed before.
 const PACKAGE: &str = "typos==1.52.0";
 
 /// Checks all files that git tracks, except those that `typos.toml` excludes.

@@ -1,4 +1,4 @@
-//! Steps of a longer command, with their durations.
+//! Runs the steps of a longer command, and reports their durations and failures.
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -23,7 +23,7 @@ impl Steps {
         self.done.push((name, since.elapsed().as_secs_f64(), failure));
     }
 
-    /// Prints all steps with their durations, then all failures; returns success if all passed.
+    /// Prints all steps with their durations, then all failures. Returns success if all steps passed.
     pub(crate) fn finish(self) -> ExitCode {
         println!();
         for (name, seconds, failure) in &self.done {
@@ -40,7 +40,7 @@ impl Steps {
     }
 }
 
-/// Runs a command to its end; a failure is an error with the command.
+/// Runs a command and waits for its end. The error of a failed command contains the command line.
 pub(crate) fn run_checked(mut command: Command) -> Result<()> {
     let shown = command_text(&command);
     let status = command.status().with_context(|| format!("starting `{shown}`"))?;
@@ -50,7 +50,7 @@ pub(crate) fn run_checked(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command to its end, and returns its standard output.
+/// Runs a command, waits for its end, and returns its standard output.
 pub(crate) fn run_for_output(mut command: Command) -> Result<String> {
     let shown = command_text(&command);
     let output =

@@ -16,23 +16,26 @@ use crate::{
     cargo_tools, children, external_tools, install_postgres, litellm_gateway, postgres_with_vectors, s3_server,
 };
 
-/// The superuser URL of the run's PostgreSQL.
+/// Environment variable with the superuser URL of the PostgreSQL that this command starts.
 const URL_VARIABLE: &str = "FAIRWAY_TEST_POSTGRES_URL";
-/// The Python interpreter that runs the S3 server.
+/// Environment variable with the Python interpreter that runs the S3 server.
 const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_S3_PYTHON";
-/// The Python interpreter that runs the LiteLLM gateway.
+/// Environment variable with the Python interpreter that runs the LiteLLM gateway.
 const GATEWAY_VARIABLE: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
-/// The executables of a PostgreSQL with pgvector.
+/// Environment variable with the folder of the executables of a PostgreSQL with pgvector.
 const VECTORS_VARIABLE: &str = "FAIRWAY_TEST_VECTORS_BIN";
-/// The Node executable and the MCP inspector.
+/// Environment variable with the Node executable.
 const NODE_VARIABLE: &str = "FAIRWAY_TEST_NODE";
+/// Environment variable with the path of the MCP inspector, an external MCP client.
 const INSPECTOR_VARIABLE: &str = "FAIRWAY_TEST_INSPECTOR";
 /// The folder of the inspector's lock file.
 const INSPECTOR_FOLDER: &str = "tools/mcp";
-/// The Python interpreter with the SMTP server and the verifiers of webhooks, and the verifiers' npm packages.
+/// Environment variable with the Python interpreter that has the packages of the SMTP server and of
+/// the webhook verifier.
 const RECEIVERS_PYTHON_VARIABLE: &str = "FAIRWAY_TEST_RECEIVERS_PYTHON";
+/// Environment variable with the folder of the npm packages of the webhook verifier in JavaScript.
 const RECEIVERS_MODULES_VARIABLE: &str = "FAIRWAY_TEST_RECEIVERS_MODULES";
-/// The folder of their lock files.
+/// The folder with the lock files of the SMTP server and the webhook verifiers.
 const RECEIVERS_FOLDER: &str = "tools/receivers";
 
 #[derive(Args)]
@@ -46,7 +49,7 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     run_selected(place, &arguments.nextest, &[])
 }
 
-/// Runs the tests that nextest's arguments select, with additional environment variables.
+/// Runs the tests that the nextest arguments select, with additional environment variables.
 pub(crate) fn run_selected(place: &Paths, arguments: &[String], variables: &[(&str, String)]) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     cargo_tools::ensure_nextest(place)?;
@@ -58,7 +61,7 @@ pub(crate) fn run_selected(place: &Paths, arguments: &[String], variables: &[(&s
     let receivers = place.root.join(RECEIVERS_FOLDER);
     let receivers_python = external_tools::install_python_packages(place, &receivers)?.interpreter;
     let receivers_modules = external_tools::install_npm_packages(place, &receivers)?.modules;
-    // Stopped and removed on drop, whatever the result.
+    // Dropping the server stops PostgreSQL and deletes its data, also after an error.
     let server =
         ManagedServer::start_temporary(binaries.clone(), Vec::new()).context("starting the tests' PostgreSQL")?;
     let with_database = |mut command: Command| {
@@ -72,7 +75,7 @@ pub(crate) fn run_selected(place: &Paths, arguments: &[String], variables: &[(&s
     };
 
     let mut nextest = place.cargo();
-    // At the workspace root, cargo selects all packages unless the arguments name some.
+    // At the workspace root, nextest tests all packages unless the arguments select some.
     nextest.args(["nextest", "run"]).args(arguments).envs(variables.iter().cloned());
     if arguments.is_empty() && !install_postgres::has_clients(&binaries) {
         let wanted = binaries.major();
@@ -98,7 +101,8 @@ pub(crate) fn run_selected(place: &Paths, arguments: &[String], variables: &[(&s
     Ok(children::exit_code(children::run(with_database(examples), &signals)?))
 }
 
-/// Whether a documentation comment below this folder contains code; other packages need no doctest run.
+/// Whether a documentation comment in a source below this folder contains code, so that the package
+/// needs a doctest run.
 fn has_example(folder: &Path) -> bool {
     let Ok(entries) = fs::read_dir(folder) else { return false };
     entries.flatten().any(|entry| {

@@ -1,7 +1,7 @@
-//! Checks that every threat and every promise names existing tests.
+//! Checks that `docs/security.md` names existing tests for every threat and every promise.
 //!
-//! `docs/security.md` has one table row for each threat (`T1` …) and each promise (`R1` …). The last cell of a row
-//! lists tests as `` `package::file::test` `` and, where evidence is missing, `open:` and what no test shows.
+//! The document has one table row for each threat (`T1` …) and each promise (`R1` …). The last cell of a row lists the
+//! evidence: tests as `` `package::file::test` ``, or `open:` and a description of the missing test.
 
 mod test_names;
 
@@ -14,7 +14,7 @@ use crate::paths::Paths;
 use crate::workspace_packages::packages;
 
 const DOCUMENT: &str = "docs/security.md";
-/// The files that list the states that tests with Chromium cover.
+/// Files with the list of browser tests (states).
 const BROWSER_TESTS: [&str; 2] = ["portal/browser/run.mjs", "tools/oidc/run.mjs"];
 const THREATS: u32 = 52;
 const PROMISES: u32 = 26;
@@ -36,7 +36,7 @@ pub(crate) fn check(place: &Paths) -> Result<()> {
     Ok(())
 }
 
-/// The identifiers of all rows in document order.
+/// The identifiers of all required rows, in document order.
 fn expected_rows() -> Vec<String> {
     let threats = (1..=THREATS).map(|number| format!("T{number}"));
     threats.chain((1..=PROMISES).map(|number| format!("R{number}"))).collect()
@@ -80,12 +80,12 @@ fn parse_row(line: &str) -> Option<(&str, &str)> {
     Some((id, last.trim()))
 }
 
-/// The error of one piece of evidence, if any.
+/// The error of one entry of the evidence cell, if any.
 fn evidence_error(evidence: &str, tests: &BTreeSet<String>) -> Option<String> {
     if let Some(name) = evidence.strip_prefix('`').and_then(|rest| rest.strip_suffix('`')) {
         return (!tests.contains(name)).then(|| format!("there is no test `{name}`"));
     }
-    // A number of a work part says nothing to a reader.
+    // `open: part N` is refused, because readers do not know the parts of the project plan.
     let is_open = evidence.strip_prefix("open: ").is_some_and(|missing| !missing.starts_with("part "));
     (!is_open).then(|| format!("`{evidence}` is neither a test nor `open:` with what is missing"))
 }
@@ -98,7 +98,7 @@ mod tests {
         ["fairway-api::body::refuses", "fairway-domain::json::bounds"].map(str::to_owned).into()
     }
 
-    /// A document with a valid row for every identifier, except those replaced by `instead`.
+    /// A document with a valid row for every identifier, where `instead` replaces some rows.
     fn document(instead: &[(&str, &str)]) -> String {
         let line = |id: String| match instead.iter().find(|(replaced, _)| *replaced == id) {
             Some((_, row)) => (*row).to_owned(),

@@ -18,7 +18,7 @@ use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
 use crate::{demo, install_postgres, portal};
 
-/// Timeout of the start, which includes the first `initdb` and the migrations.
+/// Timeout for the start of the server, including `initdb` at the first start and all migrations.
 const READY_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The address that the command line uses without `--server`.
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     let profile = if arguments.release { Profile::Release } else { Profile::Dev };
-    // The server starts in the checkout, and the file is relative to this process.
+    // The server's working directory is the checkout, so a path relative to this process is made absolute.
     let config = arguments
         .config
         .as_deref()
@@ -52,7 +52,8 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let settings = ServerSettings::check(configured(check_command(place, profile)))?;
     let address = settings.address()?;
     let command = settings.with_database(configured(serve_command(place, profile)))?;
-    // Checked after the build, which may take minutes. The server would also fail, but later and within its log.
+    // Checks the address after the build, which may take minutes. The server would also report a used address, but
+    // later and among its log lines.
     if TcpListener::bind(address).is_err() {
         bail!("{address} is in use: stop what listens there, or set `bind` (FAIRWAY_BIND) to another address");
     }
@@ -89,12 +90,12 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     }
 }
 
-/// Links the command line into a directory that the message names, and returns the link. The build directory is long and
-/// differs between machines.
+/// Creates a link to `fairway` in this directory, and returns the link's path. The message to the user shows the link,
+/// because the path of the build directory is long and differs between machines.
 fn link_command_line(directory: &Path, program: &Path) -> Result<PathBuf> {
     std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
     let link = directory.join("fairway");
-    // Renamed into its place, because another terminal may start it at this moment.
+    // The new link replaces an old one atomically, because another terminal may start `fairway` at this moment.
     let fresh = directory.join(format!("fairway.{}", std::process::id()));
     symlink(program, &fresh)
         .and_then(|()| std::fs::rename(&fresh, &link))
@@ -102,7 +103,7 @@ fn link_command_line(directory: &Path, program: &Path) -> Result<PathBuf> {
     Ok(link)
 }
 
-/// What a person needs once the server is ready: the address, the command to try, and how to stop.
+/// The message to the user when the server is ready: its address, a command to try, and how to stop.
 fn ready_message(address: SocketAddr, program: &Path, data: &Path) -> String {
     let current = std::env::current_dir().unwrap_or_default();
     let shown = |path: &Path| path.strip_prefix(&current).unwrap_or(path).display().to_string();
@@ -116,7 +117,7 @@ fn ready_message(address: SocketAddr, program: &Path, data: &Path) -> String {
     )
 }
 
-/// Names the settings file to a command of the server.
+/// Adds the option `--config` to a command of the server, if a settings file is given.
 fn with_config(mut command: Command, config: Option<&Path>) -> Command {
     if let Some(file) = config {
         command.arg("--config").arg(file);
@@ -131,14 +132,14 @@ pub(crate) fn check_command(place: &Paths, profile: Profile) -> Command {
     command
 }
 
-/// The settings of the server, as it reads them from file and environment.
+/// The effective settings of the server, as `fairway-server` prints them.
 pub(crate) struct ServerSettings {
-    /// The lines `key = value (origin)`.
+    /// Lines of the form `key = value (origin)`.
     text: String,
 }
 
 impl ServerSettings {
-    /// Runs the check of the settings; the server reports an invalid one itself.
+    /// Runs the command that validates and prints the settings. The command reports invalid settings on standard error.
     pub(crate) fn check(mut command: Command) -> Result<Self> {
         let output = command.stderr(Stdio::inherit()).output().context("starting fairway-server")?;
         if !output.status.success() {
@@ -147,7 +148,7 @@ impl ServerSettings {
         Ok(Self { text: String::from_utf8(output.stdout).context("the settings are not UTF-8")? })
     }
 
-    /// The value of a setting, and its origin.
+    /// The value of a setting, and its origin such as `default`.
     fn value(&self, key: &str) -> Result<(&str, &str)> {
         let line = self.text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
         let value = line.and_then(|line| line.strip_suffix(')')?.rsplit_once(" ("));
@@ -172,7 +173,8 @@ impl ServerSettings {
         Ok(command)
     }
 
-    /// Limits the log to warnings, because request logs would hide the demo's messages.
+    /// Limits the server's log to warnings, because a log of requests would hide the demo's messages. A log filter
+    /// in the settings stays unchanged.
     fn with_quiet_log(&self, mut command: Command) -> Command {
         if self.value("log.filter").is_ok_and(|(_, origin)| origin == "default") {
             command.env("FAIRWAY_LOG", "warn");
@@ -181,7 +183,8 @@ impl ServerSettings {
     }
 }
 
-/// The server command in a separate process group, so that Ctrl-C reaches only this process, which forwards it once.
+/// The command that starts the server in a separate process group. Ctrl-C then reaches only this process, which
+/// forwards it once.
 pub(crate) fn serve_command(place: &Paths, profile: Profile) -> Command {
     let mut command = parent_death::command(place.server(profile), DeathSignal::Terminate);
     command.arg("serve").current_dir(&place.root).process_group(0);
@@ -206,7 +209,8 @@ impl Server {
         bail!("fairway-server did not get ready within {} s", READY_TIMEOUT.as_secs())
     }
 
-    /// Sends SIGTERM and waits for the server, however long active work takes; a second request kills it.
+    /// Sends SIGTERM to the server, and waits without a timeout while it completes active work. A second stop signal
+    /// kills the server.
     fn drain(mut self, signals: &Signals) -> Result<ExitCode> {
         println!("xtask: shutting down; press Ctrl-C again to kill the server");
         children::send(&self.child, Signal::SIGTERM);
@@ -232,19 +236,19 @@ impl Drop for Server {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
             children::send(&self.child, Signal::SIGTERM);
-            // The original error is the one to report.
+            // Ignores an error of `wait`, because `drop` cannot return it.
             let _ = self.child.wait();
         }
     }
 }
 
-/// Requests the readiness route; anything except 200 means not ready.
+/// Requests `/readyz`; any result except status 200 means that the server is not ready.
 fn is_ready(address: SocketAddr) -> bool {
     let patience = Duration::from_secs(2);
     let answer = || -> std::io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_read_timeout(Some(patience))?;
-        // Sent in one write, because a server that responds early and closes would fail a second write.
+        // One write sends the whole request, because a second write would fail if the server responds and closes early.
         let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes())?;
         let mut start = vec![0; b"HTTP/1.1 200".len()];
@@ -258,7 +262,7 @@ fn is_ready(address: SocketAddr) -> bool {
 mod tests {
     use super::*;
 
-    /// A server that sends this response to one connection.
+    /// The address of a server that sends this response to its first connection, then stops.
     fn server_with_response(answer: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -292,7 +296,7 @@ mod tests {
         let program = root.path().join("built");
         std::fs::write(&program, "").unwrap();
         let data = root.path().join("data");
-        // A second start replaces the link.
+        // The second iteration replaces the link of the first.
         for _ in 0..2 {
             let link = link_command_line(&data.join("bin"), &program).unwrap();
             assert_eq!(std::fs::read_link(&link).unwrap(), program);

@@ -1,4 +1,5 @@
-//! `cargo xtask upgrade`: upgrades from the server of an earlier commit to that of the checkout, under load.
+//! `cargo xtask upgrade`: tests the upgrade from the server of an earlier commit to the server of
+//! the checkout, under load.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +29,7 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let binaries = install_postgres::ensure()?;
     let commit = match &arguments.from {
         Some(name) => git(&place.root, &["rev-parse", "--verify", &format!("{name}^{{commit}}")])?,
-        // The parent of the last commit that changed a migration.
+        // The default is the parent of the last commit that changed a migration.
         None => git(&place.root, &["rev-list", "--max-count=1", "HEAD", "--", "migrations"])
             .and_then(|last| git(&place.root, &["rev-parse", &format!("{last}^")]))?,
     };
@@ -60,7 +61,7 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     Ok(children::exit_code(children::run(command, &signals)?))
 }
 
-/// Runs git in the checkout, and returns its output without the line end.
+/// Runs git in the checkout, and returns its output without the final line feed.
 fn git(root: &Path, arguments: &[&str]) -> Result<String> {
     let output = Command::new("git").current_dir(root).args(arguments).output().context("starting git")?;
     ensure!(output.status.success(), "git {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());

@@ -1,5 +1,5 @@
-//! `cargo xtask verify-page` and `cargo xtask verifiers`: the page that verifies evidence bundles, and its comparison with
-//! `fairway verify` and with a Python program over the libraries of in-toto and DSSE.
+//! `cargo xtask verify-page` writes the page that verifies evidence bundles. `cargo xtask verifiers` compares it with
+//! `fairway verify` and with a Python program that uses the libraries of in-toto and DSSE.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -15,9 +15,9 @@ use crate::{browser, children};
 
 /// The folder of the page's sources and tests.
 const FOLDER: &str = "tools/verify";
-/// The private key of the tested log, which the tests sign changed bundles with. It is no secret.
+/// The private key of the log under test, with which the tests sign changed bundles. The key is public test data.
 const TEST_KEY: &str = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
-/// The variable that holds it.
+/// The environment variable that passes [`TEST_KEY`] to the tests.
 const KEY_VARIABLE: &str = "VERIFY_KEY";
 
 /// Writes docs/verify.html.
@@ -34,7 +34,7 @@ pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
     Ok(steps.finish())
 }
 
-/// Checks that the page is that of its sources, then changes bundles of a server and asks all verifiers.
+/// Checks that docs/verify.html matches its sources, then compares the verdicts of all verifiers on changed bundles.
 pub(crate) fn check(place: &Paths, steps: &mut Steps) -> Result<()> {
     let tools = Tools {
         npm: install(place)?,
@@ -61,14 +61,14 @@ pub(crate) fn check(place: &Paths, steps: &mut Steps) -> Result<()> {
     let mut export = script(place, &tools.npm, "export.mjs");
     export.arg(format!("http://{}", running.address)).arg(tools.bundles.path());
     run_checked(export).context("exporting bundles")?;
-    // Nothing behind this needs a server.
+    // The server stops here, because the following steps use only the exported bundles.
     drop(running);
     steps.run("verifiers agree on changed bundles", || run_checked(tools.command(place, "agree.mjs")));
     steps.run("docs/verify.html in Chromium", || run_checked(tools.command(place, "browser.mjs")));
     Ok(())
 }
 
-/// What the tests need.
+/// Executables, packages and exported bundles that the tests of the verifiers use.
 struct Tools {
     npm: NpmInstallation,
     python: PythonEnvironment,
@@ -77,7 +77,7 @@ struct Tools {
 }
 
 impl Tools {
-    /// A test with its environment.
+    /// A command that runs a test script with its environment variables.
     fn command(&self, place: &Paths, name: &str) -> Command {
         let mut command = script(place, &self.npm, name);
         command.env("VERIFY_MODULES", &self.npm.modules).env("VERIFY_PYTHON", &self.python.interpreter);

@@ -1,4 +1,4 @@
-//! The workspace's packages.
+//! Lists the packages of the workspace.
 
 use std::path::{Path, PathBuf};
 

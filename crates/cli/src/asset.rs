@@ -214,7 +214,8 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
 /// Reads the content of a version.
 ///
 /// # Errors
-/// When the file is a manifest: `assets check` and `sync` read those, and its texts may be in files beside it.
+/// When the file is a manifest, because parts of its content may be in sidecar files. `assets
+/// check` and `sync` read manifests.
 fn read_content(path: &Path) -> Result<LocatedValue, Failure> {
     let located = Source::open(path)?.value()?;
     let is_manifest = ["kind", "content"].iter().all(|member| located.value.get(member).is_some());

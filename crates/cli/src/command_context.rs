@@ -1,4 +1,4 @@
-//! The context of a command: server and output format.
+//! The context of a command: its global options, server, environment and output format.
 
 use crate::{
     command_line::Global,
@@ -12,10 +12,10 @@ use std::env;
 
 /// The default address of a server.
 pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
-/// Selects the environment of commands without `--env`.
+/// The environment variable with the Fairway environment of commands without `--env`.
 const ENVIRONMENT_VARIABLE: &str = "FAIRWAY_CLI_ENVIRONMENT";
 
-/// The options of one command line.
+/// The global options of one command line, from which the server and the output format follow.
 pub(crate) struct Session {
     global: Global,
 }
@@ -25,7 +25,7 @@ impl Session {
         Self { global }
     }
 
-    /// The options as given.
+    /// The global options as the caller gave them.
     pub(crate) const fn global(&self) -> &Global {
         &self.global
     }
@@ -35,16 +35,17 @@ impl Session {
         Output::new(self.global.output.unwrap_or(Format::Table))
     }
 
-    /// The output format and the server.
+    /// The output format, and a client for the server. Completes the options from the profile.
     ///
     /// # Errors
     /// When the configuration cannot be read, or the address is invalid.
     pub(crate) fn open(&self) -> Result<(Output, Server), Failure> {
         let profile = Configuration::read()?.profile(self.global.profile.as_deref())?;
         let given = &self.global;
-        // A token belongs to its profile's server. Another address does not receive it.
+        // The token of a profile is sent only to the profile's server.
         let elsewhere = given.server.is_some() && given.server != profile.server;
-        // The variables of a pipeline are more explicit than a token that somebody stored on the machine.
+        // Client credentials in environment variables take precedence over the profile's token: they are set for this
+        // pipeline, while the stored token may be left from another use of the machine.
         let is_pipeline = given.token.is_none() && sign_in::has_pipeline_variables();
         let uses_profile_token = given.token.is_none() && !elsewhere && !is_pipeline;
         let profile =
@@ -96,8 +97,8 @@ impl Session {
     }
 }
 
-/// Refuses a workspace that the caller named and does not see, also for commands that use none. A caller that may not
-/// list workspaces learns nothing here.
+/// Refuses a selected workspace that is not visible to the caller, also for commands that use no workspace. Ignores
+/// the refusal of a caller that may not list workspaces.
 pub(crate) fn refuse_unknown_workspace(server: &Server) -> Result<(), Failure> {
     match server.workspace_id() {
         Err(failure @ (Failure::Usage(_) | Failure::Unreachable { .. } | Failure::NotFairway { .. })) => Err(failure),

@@ -29,7 +29,7 @@ pub(crate) struct CommandLine {
     command: Command,
 }
 
-/// The variable with the server's address.
+/// The environment variable with the server's address.
 pub(crate) const SERVER_VARIABLE: &str = "FAIRWAY_CLI_SERVER";
 
 /// Options of every command.
@@ -64,7 +64,7 @@ enum Command {
     Login(login::Arguments),
     /// Sign out, and delete the tokens of a profile
     Logout(login::LogoutArguments),
-    /// Show who the server takes you for, with your roles and permissions
+    /// Show your identity at the server, with your roles and permissions
     Whoami(whoami::Arguments),
     /// Write the files of a new workload to a directory
     Init(init::Arguments),
@@ -149,7 +149,7 @@ impl CommandLine {
     /// # Errors
     /// On invalid arguments, and on a request for help or the version.
     pub(crate) fn from_process() -> Result<Self, clap::Error> {
-        // CI systems set the variable of a missing secret to an empty value. An empty variable counts as unset.
+        // An empty variable counts as unset, because CI systems set the variable of a missing secret to an empty value.
         let mut command = Self::command().mut_args(|argument| {
             let is_empty = argument.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
             if is_empty { argument.env(None::<&str>) } else { argument }
@@ -159,7 +159,7 @@ impl CommandLine {
     }
 }
 
-/// Reports invalid arguments: text for people with clap's exit code, JSON if the arguments ask for it.
+/// Reports invalid arguments as text with clap's exit code, or as JSON if the arguments request it.
 pub(crate) fn report_misuse(misread: clap::Error) -> Result<(), Failure> {
     let words: Vec<String> = env::args().collect();
     let format = requested_format(&words);
@@ -170,7 +170,7 @@ pub(crate) fn report_misuse(misread: clap::Error) -> Result<(), Failure> {
     Err(Failure::Usage(misread.render().to_string().trim().trim_start_matches("error: ").to_owned()))
 }
 
-/// The format that arguments ask for, whether they are valid or not.
+/// The output format that the arguments request. The other arguments may be invalid.
 fn requested_format(words: &[String]) -> Format {
     let mut asked = None;
     for (place, word) in words.iter().enumerate() {
@@ -237,7 +237,7 @@ mod tests {
         CommandLine::command().debug_assert();
     }
 
-    /// Collects each leaf command with the text after its help.
+    /// Collects each command without subcommands, with the text after its help.
     fn collect_commands(of: &clap::Command, words: &str, found: &mut Vec<(String, String)>) {
         let mut is_one = true;
         for command in of.get_subcommands().filter(|command| command.get_name() != "help") {

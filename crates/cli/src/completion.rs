@@ -1,8 +1,8 @@
 //! Completion of names and identifiers from the server, for the scripts of `fairway completions`.
 //!
-//! The shell's script calls this program with `COMPLETE` set. The values come from the server of the command line that is
-//! being completed, with its profile, within a second. Completion has no error output, because it would appear in the middle
-//! of the command line: without an answer there are no values.
+//! The shell's script calls this program with the environment variable `COMPLETE`. The program requests the values
+//! from the server that the incomplete command line selects, within a second. Errors yield no values and no message,
+//! because a message would appear in the middle of the command line.
 
 use crate::{
     command_context::Session,
@@ -24,19 +24,19 @@ use std::{
     time::Duration,
 };
 
-/// The variable by which a shell's script asks for completions.
+/// The environment variable by which a shell's script requests completions.
 pub(crate) const VARIABLE: &str = "COMPLETE";
-/// The maximum number of values of one kind, the newest first.
+/// Maximum number of values for one argument. The newest values are included.
 const MAX_VALUES: usize = 200;
-/// The maximum time for an answer. A person waits for it.
+/// Maximum time for the server's response. It is short, because a person waits for the completion.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 type Candidates = Result<Vec<CompletionCandidate>, Failure>;
 
-/// Answers a request of a shell's script; false if the process was not started for one.
+/// Writes the completions if a shell's script started this process; returns `false` for every other start.
 ///
 /// # Errors
-/// When the shell is not supported, or the answer cannot be written.
+/// When the shell is not supported, or the completions cannot be written.
 pub(crate) fn answer() -> io::Result<bool> {
     let directory = env::current_dir().ok();
     let completion = CompleteEnv::with_factory(CommandLine::command).var(VARIABLE);
@@ -55,7 +55,7 @@ pub(crate) fn flows() -> ArgValueCandidates {
     candidates(|server| named(server, &["assets"], &[("kind", "flow")], "/slug", "/name"))
 }
 
-/// The environments of releases. An environment exists as soon as something names it.
+/// Completes environments with those of the existing releases, because the server has no list of environments.
 pub(crate) fn environments() -> ArgValueCandidates {
     candidates(|server| {
         let releases = server.list_first(&["releases"], &[("workspace_id", server.workspace_id()?)], MAX_VALUES)?;
@@ -89,7 +89,7 @@ pub(crate) fn erasures() -> ArgValueCandidates {
     })
 }
 
-/// The forms of a reference to a release: `latest`, `WORKLOAD@ENVIRONMENT`, and identifiers.
+/// Completes references to releases: `latest`, `WORKLOAD@ENVIRONMENT`, and identifiers.
 pub(crate) fn releases() -> ArgValueCandidates {
     candidates(|server| {
         let workspace = server.workspace_id()?;
@@ -109,7 +109,7 @@ pub(crate) fn releases() -> ArgValueCandidates {
     })
 }
 
-/// The values of one column of a list of the workspace, explained by another.
+/// The members `value` of a list of the workspace, with the members `help` as descriptions.
 fn named(server: &Server, path: &[&str], filters: &[(&str, &str)], value: &str, help: &str) -> Candidates {
     let mut query = vec![("workspace_id", server.workspace_id()?)];
     query.extend(filters);
@@ -129,7 +129,7 @@ fn text<'v>(item: &'v Value, pointer: &str) -> Option<&'v str> {
 fn candidates(read: impl Fn(&Server) -> Candidates + Copy + Send + Sync + 'static) -> ArgValueCandidates {
     ArgValueCandidates::new(move || {
         let (sender, receiver) = mpsc::channel();
-        // The process ends after the answer, and the thread with it.
+        // The thread needs no cancellation, because the process exits after it has written the completions.
         thread::spawn(move || {
             let found = Session::of(options()).open().and_then(|(_, server)| read(&server));
             sender.send(found.unwrap_or_default())
@@ -143,7 +143,7 @@ fn options() -> Global {
     let words = env::args_os().skip_while(|word| word != "--").skip(1);
     let parsed = CommandLine::command().ignore_errors(true).try_get_matches_from(words);
     let given = parsed.and_then(|matches| {
-        // Global options that follow a command belong to its matches.
+        // clap stores global options that follow a subcommand in the matches of the subcommand.
         let mut innermost = &matches;
         while let Some((_, inner)) = innermost.subcommand() {
             innermost = inner;

@@ -88,7 +88,7 @@ pub(crate) struct Settings {
     /// The expiry of its credentials, such as 2027-01-31T00:00:00Z
     #[arg(long, value_name = "TIME")]
     expires_at: Option<String>,
-    /// Whether use cases may use it
+    /// Whether use cases may use the connection
     #[arg(long, value_parser = PossibleValuesParser::new(ConnectionStatus::ALL.iter().map(|status| status.as_str())))]
     status: Option<String>,
 }
@@ -100,7 +100,7 @@ pub(crate) fn kinds() -> PossibleValuesParser {
 /// Parses secret references of the form `NAME=REFERENCE`.
 ///
 /// # Errors
-/// When one has another form. The message does not repeat it, because it may be a secret.
+/// When a text has another form. The message does not repeat the text, because it may be a secret value.
 pub(crate) fn parse_secrets(secrets: &[String]) -> Result<Map<String, Value>, Failure> {
     let parse = |text: &String| {
         let (name, reference) = text.split_once('=')?;

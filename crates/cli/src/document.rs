@@ -51,7 +51,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Whether no later document replaced it.
+/// Whether the document has not been replaced by a later document.
 fn is_current(document: &Value) -> bool {
     document.get("current").and_then(Value::as_bool).unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! Commands for the settings of environments. An environment exists from its first use.
+//! Commands for the settings of environments. An environment needs no creation: it exists once a release or settings
+//! name it.
 
 use crate::{
     command_context::Session,
@@ -37,7 +38,7 @@ pub(crate) enum Command {
         /// The environment; else the profile's
         #[arg(add = completion::environments())]
         environment: Option<String>,
-        /// The environment, as other commands take it
+        /// The environment, as an option like in other commands
         #[arg(long, short, value_name = "ENVIRONMENT", conflicts_with = "environment", add = completion::environments())]
         env: Option<String>,
     },
@@ -102,7 +103,7 @@ fn with_releases(server: &Server) -> Result<BTreeMap<String, usize>, Failure> {
     Ok(counts)
 }
 
-/// The environments with releases. The settings are missing for a caller that may not read them.
+/// The environments with releases, and their settings. A caller that may not read settings receives none.
 fn list(server: &Server) -> Result<Vec<Value>, Failure> {
     let row = |(environment, releases): (String, usize)| {
         let settings = server.get(&path(server, &environment)?, &[]);
@@ -120,8 +121,8 @@ fn list(server: &Server) -> Result<Vec<Value>, Failure> {
     with_releases(server)?.into_iter().map(row).collect()
 }
 
-/// Tells a person that nothing names this environment yet, because environments come into being by their first use and
-/// a misspelt name would be one. Does not fail a command: the caller may be unable to read releases or settings.
+/// Prints a notice if no release or settings name this environment, because a misspelt name would create an
+/// environment. Never fails the command: without permission to read releases or settings, it prints nothing.
 pub(crate) fn report_if_new(server: &Server, output: Output, environment: &str) {
     let is_configured = || {
         let found = path(server, environment).and_then(|path| server.get_with_etag(&path));
@@ -142,7 +143,7 @@ fn report_new(server: &Server, output: Output, environment: &str, consequence: &
     }
 }
 
-/// The notice for an environment that is not among the known ones.
+/// The notice for an environment that is not one of the known environments.
 fn new_environment<'n>(
     environment: &str,
     known: impl Iterator<Item = &'n str> + Clone,
@@ -163,7 +164,7 @@ fn new_environment<'n>(
 }
 
 impl Settings {
-    /// Replaces the settings by themselves with the changes. The entity tag detects a concurrent change.
+    /// Reads the settings, changes them and writes them back. The entity tag detects a concurrent change.
     fn apply(&self, server: &Server) -> Result<Value, Failure> {
         if self.min_approvals.is_none() && self.allow_self_approval.is_none() && self.pin_documents.is_none() {
             let message = "nothing to change: pass --min-approvals, --allow-self-approval or --pin-documents";

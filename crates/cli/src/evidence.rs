@@ -1,4 +1,4 @@
-//! The evidence for an answer as sections, a graph, a diagram or an HTML page.
+//! Shows the evidence for a run's answer as sections, a graph, a diagram or an HTML page.
 
 mod documents;
 mod html_page;
@@ -71,7 +71,7 @@ pub(crate) enum GraphFormat {
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
-        // The file is canonical JSON, which a plain serialization of the parsed response reproduces.
+        // A bundle must be canonical JSON. The server sends canonical JSON, and this serialization reproduces it.
         Command::Bundle { id } => print(&server.get_when_covered(&["executions", id, "evidence-bundle"])?.to_string()),
         Command::Documents { id } => documents::show(&server, output, id),
         Command::Lineage { id } => output
@@ -128,7 +128,7 @@ pub(crate) struct Graph {
     edges: Vec<Edge>,
 }
 
-/// An edge between two nodes, given by their indexes.
+/// An edge between two nodes, which are given by their indexes in the graph.
 #[derive(Debug)]
 struct Edge {
     from: usize,
@@ -142,7 +142,8 @@ struct Edge {
 enum EdgeStyle {
     /// The relationship is part of the server's graph.
     Solid,
-    /// The relationship is derived from node fields: a binding has no edge in the graph, but names its asset.
+    /// The relationship is derived from node fields, because the server's graph has no edges
+    /// between bindings and assets.
     Dashed,
 }
 
@@ -156,7 +157,7 @@ struct Node {
 }
 
 impl Graph {
-    /// Reads the server's response. Skips malformed nodes, and edges with an unknown end.
+    /// Reads the server's response. Skips malformed nodes, and edges to unknown nodes.
     fn parse(answer: &Value) -> Self {
         let list = |name: &str| answer.get(name).and_then(Value::as_array).into_iter().flatten();
         let ids: Vec<&str> = list("nodes").map(|node| string_or_empty(node, "id")).collect();
@@ -176,7 +177,8 @@ impl Graph {
         graph
     }
 
-    /// Replaces the identifiers of versions by `SLUG LABEL`, in labels, and adds the label beside each identifier.
+    /// Replaces identifiers of versions in node labels by `SLUG LABEL`, and adds the version label
+    /// to the node's fields.
     fn add_version_labels(&mut self, labels: &VersionLabels) {
         for node in &mut self.nodes {
             let Some(slug) = node.field("asset_slug").map(str::to_owned) else { continue };
@@ -198,7 +200,7 @@ impl Graph {
         }
     }
 
-    /// Derives an edge from each asset to its bindings, which name the bound version and the role.
+    /// Derives an edge from each asset to each of its bindings.
     fn binding_edges(&self) -> Vec<Edge> {
         let all = |kind: &'static str| self.nodes.iter().enumerate().filter(move |(_, node)| node.kind == kind);
         let asset_of = |binding: &Node| {
@@ -230,7 +232,7 @@ impl Node {
     fn parse(node: &Value) -> Self {
         let data = node.get("data").unwrap_or(&Value::Null);
         let kind = string_or_empty(node, "type").to_owned();
-        // Bindings of one asset differ by their role.
+        // The label of a binding is its role, because bindings of one asset differ only in the role.
         let names = if kind == "binding" { &["role"] } else { LABEL_FIELDS.as_slice() };
         let named = names.iter().find_map(|name| data.get(*name)?.as_str());
         let one = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);

@@ -74,7 +74,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Names the status of a run that cannot be cancelled.
+/// Adds the status of the run to the server's refusal to cancel it.
 fn explain_cancellation(server: &Server, id: &str, failure: Failure) -> Failure {
     let Failure::Refused(mut refusal) = failure else { return failure };
     if refusal.code != "execution_not_cancellable" {

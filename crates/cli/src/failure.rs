@@ -13,7 +13,7 @@ pub(crate) enum Failure {
     /// The server refused the request.
     #[error("{0}")]
     Refused(Box<Refusal>),
-    /// The server did not respond, or responded with something that Fairway never sends.
+    /// The server did not respond, or its response is not one that Fairway sends.
     #[error("{server} cannot be reached: {cause}")]
     Unreachable {
         /// The server's address.
@@ -35,7 +35,7 @@ pub(crate) enum Failure {
     /// No resource has the name that the caller gave.
     #[error("{message}{}", candidate_hint(.candidates))]
     Unknown {
-        /// The message, which may repeat that name.
+        /// The message, which may repeat the given name.
         message: String,
         /// Similar or matching resources.
         candidates: Vec<Candidate>,
@@ -51,10 +51,10 @@ pub(crate) enum Failure {
     /// Files contain errors.
     #[error("{}", join_lines(.0))]
     Files(Vec<Finding>),
-    /// The command failed; standard output already holds the details.
+    /// The command failed, and has already printed the details on standard output.
     #[error("{0}")]
     Failed(String),
-    /// The wait for a run ended, and the run continues.
+    /// The wait for a run timed out or was interrupted, and the run continues.
     #[error("run {execution_id} is still running; `fairway executions wait {execution_id}` resumes waiting")]
     StillRunning {
         /// The execution id of the run.
@@ -80,7 +80,8 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// The exit code: 1 refused or failed, 2 usage, 3 unreachable, 5 still running (contract: command line).
+    /// The exit code: 1 refused or failed, 2 usage error, 3 unreachable, 5 run still running.
+    /// Scripts rely on the codes.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.exit_status())
     }
@@ -95,7 +96,7 @@ impl Failure {
         }
     }
 
-    /// The failure for programs, in the form of the server's error responses, with the exit code.
+    /// The failure as JSON, in the form of the server's error responses, with the exit code.
     pub(crate) fn to_json(&self) -> Value {
         let mut detail = match self {
             Self::Advised { failure, next } => {
@@ -143,7 +144,7 @@ impl Failure {
         matches!(self, Self::Refused(refusal) if refusal.code == code)
     }
 
-    /// Whether the server found nothing with a name that the caller gave.
+    /// Whether the server found no resource with a name that the caller gave.
     pub(crate) fn is_missing_resource(&self) -> bool {
         if let Self::Advised { failure, .. } = self {
             return failure.is_missing_resource();
@@ -151,7 +152,7 @@ impl Failure {
         matches!(self, Self::Unknown { .. }) || self.is_refusal("not_found")
     }
 
-    /// Changes the refusal with this code. Other failures stay as they are.
+    /// Applies `change` to a refusal with this code. Returns other failures unchanged.
     pub(crate) fn map_refusal(self, code: &str, change: impl FnOnce(Box<Refusal>) -> Self) -> Self {
         if !self.is_refusal(code) {
             return self;
@@ -160,12 +161,12 @@ impl Failure {
         change(refusal)
     }
 
-    /// Converts a transient failure to [`Failure::Unreachable`]: no response, an overloaded or starting server, or a
-    /// proxy whose server does not respond.
+    /// Converts a transient failure to [`Failure::Unreachable`]. Transient failures are a missing response, an
+    /// overloaded or starting server, and a proxy whose server does not respond.
     ///
     /// # Errors
-    /// A failure that a retry does not change. [`Failure::NotFairway`] becomes a refusal, because the proxy is reachable
-    /// and refuses the request.
+    /// A failure that persists after a retry. [`Failure::NotFairway`] becomes a refusal, because the proxy is
+    /// reachable and refuses the request.
     pub(crate) fn into_transient(self, server: &str) -> Result<Self, Self> {
         match self {
             Self::Refused(refusal) if is_transient_status(refusal.status) => {
@@ -200,12 +201,12 @@ impl Failure {
     }
 }
 
-/// Whether a status means an overloaded or unreachable server, so that a retry can succeed.
+/// Whether an HTTP status means an overloaded or unreachable server, so that a retry can succeed.
 pub(crate) const fn is_transient_status(status: u16) -> bool {
     status == 429 || status >= 500
 }
 
-/// The candidates as the end of a message.
+/// Formats the candidates as the end of an error message.
 pub(crate) fn candidate_hint(candidates: &[Candidate]) -> String {
     match candidates {
         [] => String::new(),
@@ -227,13 +228,13 @@ fn join_lines(findings: &[Finding]) -> String {
 pub(crate) struct Candidate {
     /// The name to use instead.
     pub(crate) name: String,
-    /// What distinguishes it from the others, for people.
+    /// A note for people that distinguishes the candidate from the other candidates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
 }
 
 impl Candidate {
-    /// A candidate that its name describes.
+    /// A candidate without a note.
     pub(crate) fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), note: None }
     }
@@ -265,7 +266,7 @@ impl Refusal {
         Self { status, code: format!("http_{status}"), message, request_id: None, detail: Value::Null }
     }
 
-    /// Reads the body of an error response.
+    /// Parses the body of an error response.
     pub(crate) fn from_body(status: u16, body: &Value) -> Self {
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         Self {
@@ -278,7 +279,8 @@ impl Refusal {
     }
 }
 
-/// Lists in the details of a refusal, with the field that locates each item. Each item becomes one line.
+/// Names of lists in the details of a refusal, with the member that locates each item. The message shows each item
+/// on a line.
 const DETAIL_LISTS: [(&str, &str); 5] = [
     ("fields", "path"),
     ("errors", "line"),
@@ -334,12 +336,12 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A place in a text.
+/// The line and column of a character in a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Position {
-    /// From 1.
+    /// Line number, from 1.
     pub(crate) line: u32,
-    /// From 1, in characters.
+    /// Column number in characters, from 1.
     pub(crate) column: u32,
 }
 
@@ -351,11 +353,11 @@ impl Position {
 /// One error in a file, with the position that an editor or a pipeline can jump to.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
 pub(crate) struct Finding {
-    /// The file as it was named or found.
+    /// The path of the file, as the caller gave it or as the search of a directory found it.
     pub(crate) file: String,
-    /// From 1; absent when the finding concerns the whole file.
+    /// Line number, from 1; absent when the finding concerns the whole file.
     pub(crate) line: Option<u32>,
-    /// From 1, in characters.
+    /// Column number in characters, from 1.
     pub(crate) column: Option<u32>,
     /// A stable error code.
     pub(crate) code: String,
@@ -364,7 +366,7 @@ pub(crate) struct Finding {
     /// The path in the content as the server reports it: `content.rules[0].condition`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) path: Option<String>,
-    /// For a token in a prompt: the byte offset of the token in the prompt's text.
+    /// For a finding about a token of a prompt: the byte offset of the token in the prompt's text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) offset: Option<u32>,
 }
@@ -388,7 +390,7 @@ impl Finding {
         self
     }
 
-    /// Sets the server's path.
+    /// Sets the path in the content.
     pub(crate) fn with_path(mut self, path: impl Into<String>) -> Self {
         self.path = Some(shorten(&path.into()).into_owned());
         self
@@ -396,7 +398,7 @@ impl Finding {
 }
 
 impl fmt::Display for Finding {
-    /// Always one line, even when the file name contains line breaks.
+    /// Writes exactly one line, even when the file name contains line breaks.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (line, column) = (self.line.unwrap_or(1), self.column.unwrap_or(1));
         write!(out, "{}:{line}:{column}: {}: {}", sanitize(&self.file), self.code, sanitize(&self.message))?;

@@ -1,9 +1,9 @@
-//! Times, durations, tokens and costs for people.
+//! Parses points in time, and formats durations, token counts and costs for people.
 
 use std::{str::FromStr, time::Duration};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-/// A point in time as an RFC 3339 text.
+/// A command-line argument for a point in time, as an RFC 3339 text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PointInTime(String);
 
@@ -45,7 +45,7 @@ impl FromStr for PointInTime {
     }
 }
 
-/// A duration in its largest units.
+/// Formats a duration in its largest units.
 pub(crate) fn milliseconds(ms: u64) -> String {
     match ms {
         0..=999 => format!("{ms} ms"),
@@ -55,13 +55,13 @@ pub(crate) fn milliseconds(ms: u64) -> String {
     }
 }
 
-/// Input and output tokens, if any are known.
+/// Formats the numbers of input and output tokens; `None` if both are unknown.
 pub(crate) fn tokens(input: Option<u64>, output: Option<u64>) -> Option<String> {
     let text = |tokens: Option<u64>| tokens.map_or_else(|| "-".to_owned(), |tokens| tokens.to_string());
     (input.is_some() || output.is_some()).then(|| format!("{} in, {} out", text(input), text(output)))
 }
 
-/// A cost in the currency of the prices, from millionths of it.
+/// Formats a cost from millionths of the currency in which the model's prices are configured.
 pub(crate) fn cost(micros: u64) -> String {
     format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }

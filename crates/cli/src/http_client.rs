@@ -1,4 +1,4 @@
-//! The HTTP client: requests, paginated lists, and refusals as the server reports them.
+//! The HTTP client of a Fairway server: requests, paginated lists, and refusals.
 
 pub(crate) mod address;
 pub(crate) mod events;
@@ -29,7 +29,7 @@ use url::{Host, Url};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of one request, except streams.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum wait for a checkpoint, and the interval between requests.
+/// Maximum wait for a checkpoint of the log.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(60);
 const CHECKPOINT_POLL: Duration = Duration::from_millis(500);
 /// Page size of lists, the server's maximum.
@@ -59,15 +59,15 @@ pub(crate) struct Server {
     selected_workspace: Option<String>,
     /// The id of the workspace, once resolved.
     workspace_id: OnceLock<String>,
-    /// Where the address comes from, if messages name it.
+    /// The source of the address, if messages about failed connections should state it.
     address_source: Option<AddressSource>,
 }
 
-/// Items of a list.
+/// A part of a list.
 pub(crate) struct Page {
     /// The items.
     pub(crate) items: Vec<Value>,
-    /// The cursor of the page after them, if there is one.
+    /// The cursor of the next page, if more items exist.
     pub(crate) cursor: Option<String>,
 }
 
@@ -106,7 +106,7 @@ impl Server {
         Ok(Self { agent, base, identity, selected_workspace: chosen, workspace_id, address_source: None })
     }
 
-    /// Sets where the address comes from, for messages about failed connections.
+    /// Sets the source of the address, for messages about failed connections.
     pub(crate) fn with_address_source(self, source: AddressSource) -> Self {
         Self { address_source: Some(source), ..self }
     }
@@ -149,8 +149,8 @@ impl Server {
         self.read(self.send(&self.request(&Method::GET, &url, &[])?)?)
     }
 
-    /// Reads a resource that a checkpoint of the log must cover. Waits for the next checkpoints, which are due every two
-    /// seconds.
+    /// Reads a resource that the server returns only after a checkpoint covers its facts. Polls, because the server
+    /// writes a checkpoint every two seconds.
     pub(crate) fn get_when_covered(&self, path: &[&str]) -> Result<Value, Failure> {
         let deadline = Instant::now() + CHECKPOINT_TIMEOUT;
         loop {
@@ -163,7 +163,7 @@ impl Server {
         }
     }
 
-    /// Reads a resource with its entity tag, for [`Self::update_if_match`]. Default values have no tag.
+    /// Reads a resource with its entity tag, for [`Self::update_if_match`]. Unchanged defaults have no entity tag.
     pub(crate) fn get_with_etag(&self, path: &[&str]) -> Result<(Option<String>, Value), Failure> {
         let url = self.url(path, &[])?;
         let answer = self.send(&self.request(&Method::GET, &url, &[])?)?;
@@ -171,7 +171,7 @@ impl Server {
         Ok((tag, self.read(answer)?))
     }
 
-    /// Reads a resource; none on 404.
+    /// Reads a resource; `None` if the response is 404.
     pub(crate) fn find(&self, path: &[&str], query: Query<'_>) -> Result<Option<Value>, Failure> {
         match self.get(path, query) {
             Err(Failure::Refused(refusal)) if refusal.status == 404 => Ok(None),
@@ -192,8 +192,8 @@ impl Server {
         self.list_page(path, query, limit).map(|page| page.items)
     }
 
-    /// Reads the first items of a list, and the cursor of the page after them. Beyond the server's page size, there is
-    /// no cursor.
+    /// Reads the first items of a list, and the cursor of the following page. If `limit` exceeds the server's page
+    /// size, there is no cursor.
     ///
     /// # Errors
     /// As [`Self::list_first`].
@@ -215,7 +215,8 @@ impl Server {
                 return Ok(Page { items, cursor });
             }
             let Some(link) = link else { return Ok(Page { items, cursor: None }) };
-            // A link to another origin would receive the token. Without the linked page the list would be incomplete.
+            // A link to another origin is an error: following it would send the token to that origin, and ignoring it
+            // would truncate the list.
             let next = self.base.join(&link).ok().filter(|next| next.origin() == self.base.origin());
             url = next.ok_or_else(|| self.not_fairway())?;
         }
@@ -268,7 +269,7 @@ impl Server {
         self.read(self.send(&request)?).map(drop)
     }
 
-    /// Patches or replaces a resource, with a tag only if it still matches.
+    /// Patches or replaces a resource. With an entity tag, the server refuses the change if the resource has changed.
     pub(crate) fn update_if_match(
         &self,
         method: &Method,
@@ -282,7 +283,7 @@ impl Server {
         self.read(self.send(&request.map(|()| body.to_string()))?)
     }
 
-    /// The address of a page for people.
+    /// The address of a portal page.
     ///
     /// # Errors
     /// When the server's address has no path.
@@ -337,7 +338,7 @@ impl Server {
         self.agent.run(request.clone()).map_err(|error| self.unreachable(&error))
     }
 
-    /// The body of a successful response.
+    /// Reads the JSON body of a response; a response with an error status is a refusal.
     fn read(&self, answer: Response<Body>) -> Result<Value, Failure> {
         Ok(self.read_limited(answer, MAX_RESPONSE_BYTES)?.0)
     }
@@ -369,21 +370,21 @@ impl Server {
     fn unreachable(&self, error: &ureq::Error) -> Failure {
         let source = self.address_source.filter(|_| is_failed_connection(error));
         let mut hint = source.map(|source| format!("; {}", source.describe())).unwrap_or_default();
-        // The TLS library's name for an answer without TLS.
+        // The TLS library reports a response without TLS as `InvalidContentType`.
         if error.to_string().contains("InvalidContentType") {
             hint.push_str("; the server answers without TLS, so its address begins with http://");
         }
         Failure::Unreachable { server: self.address().to_owned(), cause: format!("{error}{hint}") }
     }
 
-    /// The response is not one that Fairway sends.
+    /// The failure for a response that Fairway never sends.
     fn not_fairway(&self) -> Failure {
         let cause = "the response is not from a Fairway server".to_owned();
         Failure::Unreachable { server: self.address().to_owned(), cause }
     }
 }
 
-/// Builds an HTTP agent. Loopback addresses bypass the environment's proxy.
+/// Builds an HTTP agent. Loopback addresses bypass the proxy of the environment variables.
 pub(crate) fn agent(base: &Url) -> Agent {
     let mut config = Agent::config_builder()
         .http_status_as_error(false)

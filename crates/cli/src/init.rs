@@ -1,4 +1,4 @@
-//! Writes the files of a new workload, as `sync` expects them.
+//! `fairway init`: writes the manifests of a new workload for `fairway sync`.
 
 mod templates;
 
@@ -23,9 +23,9 @@ use templates::Project;
 
 /// The model of the built-in provider, which needs no account.
 const LOCAL_MODEL: &str = "local";
-/// The longest name. The files' slugs add a suffix to it.
+/// Maximum length of a workload's name. The limit leaves room for the suffixes of the assets' slugs.
 const MAX_NAME_CHARS: usize = 50;
-/// Maximum number of characters of an answer that is read from the terminal.
+/// Maximum number of bytes of an answer that is read from the terminal.
 const MAX_ANSWER_BYTES: usize = 1 << 10;
 
 /// Arguments of `init`.
@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
 }
 
 impl Arguments {
-    /// The answers to all questions, checked before a file is written.
+    /// Collects the answers to all questions, and checks them before any file is written.
     fn project(&self, session: &Session) -> Result<Project, Failure> {
         let default_name = default_name(&self.directory);
         let name = answer(self.name.as_deref(), "name of the workload", &default_name)?;
@@ -119,7 +119,7 @@ impl Arguments {
     }
 }
 
-/// The directory's name as a slug; `assistant` if it has none.
+/// The directory's name as a slug, or `assistant` if the name contains no valid characters.
 fn default_name(directory: &Path) -> String {
     let full = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let name = full.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
@@ -128,7 +128,7 @@ fn default_name(directory: &Path) -> String {
     if Slug::parse(&slug).is_ok() { slug } else { "assistant".to_owned() }
 }
 
-/// The given answer; else the one typed on the terminal; else the default.
+/// The value of the option if given, else the answer typed on the terminal, else the default.
 fn answer(given: Option<&str>, question: &str, default: &str) -> Result<String, Failure> {
     if let Some(given) = given {
         return Ok(given.to_owned());
@@ -147,7 +147,7 @@ fn answer(given: Option<&str>, question: &str, default: &str) -> Result<String, 
     Ok(if typed.is_empty() { default.to_owned() } else { typed.to_owned() })
 }
 
-/// Refuses to overwrite files.
+/// Fails if one of the files exists, so that the command overwrites none.
 fn refuse_existing(root: &Path, files: &[(String, String)]) -> Result<(), Failure> {
     let existing = files.iter().map(|(name, _)| root.join(name)).filter(|path| path.symlink_metadata().is_ok());
     let found: Vec<Finding> = existing
@@ -156,7 +156,7 @@ fn refuse_existing(root: &Path, files: &[(String, String)]) -> Result<(), Failur
     if found.is_empty() { Ok(()) } else { Err(Failure::Files(found)) }
 }
 
-/// Checks the written assets by the server's rules, because the answers are part of them.
+/// Checks the written assets by the server's rules, because answers of the user are part of their content.
 fn check(root: &Path, files: &[(String, String)]) -> Result<(), Failure> {
     let mut findings = Vec::new();
     for (name, _) in files.iter().filter(|(name, _)| name.starts_with("assets/")) {

@@ -1,4 +1,5 @@
-//! Signs in at a server and stores its address and the token in a profile; and signs out.
+//! `fairway login` signs in at a server, and stores its address and the token in a profile. `fairway logout` deletes
+//! the token.
 
 use crate::{
     command_context::{DEFAULT_SERVER, Session, refuse_unknown_workspace},
@@ -16,7 +17,7 @@ use std::io::{self, Read as _};
 /// Maximum size of a token in bytes.
 const MAX_TOKEN_BYTES: u64 = 16 << 10;
 
-/// The values to store come from the options of every command.
+/// Arguments of `login`. The global options contain the further values to store.
 #[derive(Args)]
 #[command(
     after_help = "The profile stores the values of --server, --actor, --tenant, --workspace, --env and --output. It \
@@ -51,14 +52,15 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     let source = AddressSource::of(given.server.as_ref(), profile.server.as_ref());
     let address = given.server.clone().or_else(|| profile.server.clone()).unwrap_or_else(|| DEFAULT_SERVER.to_owned());
     if profile.server.as_ref() != Some(&address) {
-        // An identity belongs to one server: the token is not sent to another server, where the actor may also be
-        // unknown.
+        // A new server address discards the stored identity: the other server must not receive the token, and may not
+        // know the actor.
         profile = Profile { output: profile.output, ..Profile::default() };
     }
     let token = if arguments.token_stdin { Some(read_token()?) } else { given.token.clone() };
     match token {
         Some(token) => (profile.token, profile.sign_in) = (Some(token), None),
-        // A token that somebody stored stays until another replaces it; a sign-in begins again.
+        // Without a new token, a token that the user stored stays in the profile. A token from an earlier sign-in is
+        // replaced by a new sign-in.
         None if arguments.unchecked => {}
         None if arguments.issuer.is_none() && profile.token.is_some() && profile.sign_in.is_none() => {}
         None => {
@@ -78,7 +80,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
         Identity { token: profile.token.clone(), actor: profile.actor.clone(), tenant: profile.tenant.clone() };
     let server = Server::new(&address, identity, profile.workspace.as_deref())?.with_address_source(source);
     if !arguments.unchecked {
-        // The request needs no permission: whoever signed in for the first time has no role yet.
+        // Verifies the token with a request that needs no permission, because a new user has no role yet.
         server.get(&["session"], &[])?;
         if given.workspace.is_some() {
             refuse_unknown_workspace(&server)?;
@@ -112,12 +114,12 @@ fn read_token() -> Result<String, Failure> {
 )]
 pub(crate) struct LogoutArguments {}
 
-/// Deletes the tokens of the selected profile, and ends its sign-in at the provider.
+/// Deletes the tokens of the selected profile, and revokes them at the identity provider.
 pub(crate) fn sign_out(session: &Session) -> Result<(), Failure> {
     Configuration::read()?.profile(session.global().profile.as_deref())?;
     let configuration = Configuration::read()?;
     let name = configuration.selected_name(session.global().profile.as_deref());
-    // A missing configuration has no folder for a lock either.
+    // Without a token, returns before the lock is acquired, because the folder of the lock file may not exist.
     if configuration.stored_profile(&name).token.is_none() {
         return print(&format!("profile `{}` has no token", sanitize(&name)));
     }
@@ -130,7 +132,7 @@ pub(crate) fn sign_out(session: &Session) -> Result<(), Failure> {
         return print(&format!("profile `{}` has no token", sanitize(&name)));
     }
     configuration.replace(&name, profile);
-    // Deleted first: a provider that does not respond must not keep the tokens here.
+    // Deletes the tokens locally first, so that an unavailable provider cannot prevent it.
     configuration.write()?;
     if let Some(stored) = stored {
         stored.revoke(token.as_deref())?;

@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     }
     let ended = match CommandLine::from_process() {
         Ok(line) => command_line::run(line),
-        // Usage errors go to standard error, with clap's exit code.
+        // Usage errors are printed on standard error, with clap's exit code.
         Err(misread) if misread.use_stderr() => command_line::report_misuse(misread),
         Err(help) => output::ignore_closed_pipe(help.print().and_then(|()| io::stdout().flush())),
     };

@@ -1,4 +1,4 @@
-//! Explains refusals for lack of a permission: the actor, the roles that give the permission, and who can bind one.
+//! Explains refusals for a missing permission: the actor, the roles with the permission, and who can grant a role.
 
 use crate::{
     command_context::Session,
@@ -9,13 +9,13 @@ use crate::{
 use fairway_domain::access::{Permission, Role};
 use serde_json::Value;
 
-/// Adds the actor and the way to a role to the refusal `forbidden`. Other failures stay as they are.
+/// Adds the actor and the roles with the permission to the refusal `forbidden`. Returns other failures unchanged.
 pub(crate) fn explain(failure: Failure, session: &Session) -> Failure {
     if !failure.is_refusal("forbidden") {
         return failure;
     }
     let Failure::Refused(refusal) = failure else { return failure };
-    // Every caller may read its own session.
+    // Requires no permission, because every caller may read its own session.
     let caller = session.open().and_then(|(_, server)| server.get(&["session"], &[])).unwrap_or_default();
     with_roles(*refusal, string_or_empty(&caller, "actor"))
 }

@@ -96,10 +96,10 @@ pub(crate) enum Command {
         /// The category
         #[arg(value_parser = categories())]
         category: String,
-        /// For facts about this workload
+        /// Explain for events of this workload
         #[arg(long, value_name = "SLUG", add = completion::workloads())]
         workload: Option<String>,
-        /// For facts in this environment of the workload
+        /// Explain for events in this environment of the workload
         #[arg(long = "env", value_name = "NAME", requires = "workload")]
         environment: Option<String>,
     },
@@ -120,7 +120,7 @@ pub(crate) enum Command {
         /// Only records about this event of the audit log
         #[arg(long, value_name = "ID")]
         event: Option<String>,
-        /// Of the workspace of the session only
+        /// Only those of the selected workspace
         #[arg(long)]
         in_workspace: bool,
     },
@@ -129,7 +129,7 @@ pub(crate) enum Command {
         after_help = "Example:\n  fairway notifications announce 'Maintenance' 'Tonight from ten.' --role viewer"
     )]
     Announce {
-        /// One line
+        /// The title, which is one line
         title: String,
         /// The text
         body: String,
@@ -139,7 +139,7 @@ pub(crate) enum Command {
     },
 }
 
-/// A preference to set, or none to list them.
+/// The preference to set. Without a category, the command lists all preferences.
 #[derive(Args)]
 pub(crate) struct PreferenceArguments {
     /// The category
@@ -154,12 +154,12 @@ pub(crate) struct PreferenceArguments {
     /// Turn the channel off
     #[arg(long, requires = "category")]
     off: bool,
-    /// In the workspace of the session only
+    /// Set the preference only in the selected workspace
     #[arg(long)]
     in_workspace: bool,
 }
 
-/// Which deliveries to list, or the one to retry.
+/// Filters of the listed deliveries, or the delivery to retry.
 #[derive(Args)]
 pub(crate) struct DeliveryArguments {
     /// Only this status
@@ -168,7 +168,7 @@ pub(crate) struct DeliveryArguments {
     /// Only deliveries to this destination
     #[arg(long, value_name = "ID")]
     destination: Option<String>,
-    /// Of the workspace of the session only
+    /// Only those of the selected workspace
     #[arg(long)]
     in_workspace: bool,
     /// Attempt this failed delivery once more
@@ -208,7 +208,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         Command::Explain { category, workload, environment } => {
             let workload = workload.as_deref().map(|slug| find_workload(&server, slug)).transpose()?;
             let workload = workload.as_ref().map(|found| string_or_empty(found, "workload_id"));
-            // Preferences of the workspace come before those for everywhere.
+            // The request names the workspace, because its preferences take precedence over those for all workspaces.
             let query = present([
                 ("category", Some(category.as_str())),
                 ("workspace_id", Some(server.workspace_id()?)),
@@ -251,7 +251,7 @@ fn deliveries(server: &Server, output: Output, arguments: &DeliveryArguments) ->
     ]);
     let mut found = server.list(&["notifications", "deliveries"], &query)?;
     if output.is_for_people() {
-        // A delivery reaches a person or a destination; a table has one column for both.
+        // A delivery has either a recipient or a destination. The table shows both in one column.
         for delivery in &mut found {
             let receiver = ["recipient", "destination_id"].iter().find_map(|name| delivery.get(*name)?.as_str());
             let receiver = receiver.unwrap_or_default().to_owned();
@@ -263,12 +263,12 @@ fn deliveries(server: &Server, output: Output, arguments: &DeliveryArguments) ->
     output.list(&found, &DELIVERY_COLUMNS)
 }
 
-/// The filters that were given.
+/// The query parameters whose value is given.
 fn present<'a, const N: usize>(filters: [(&'static str, Option<&'a str>); N]) -> Vec<(&'static str, &'a str)> {
     filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// The preferences of the caller, after the one that the arguments set.
+/// Sets the preference in the arguments, if any, and returns all preferences of the caller.
 fn preferences(server: &Server, arguments: &PreferenceArguments) -> Result<Vec<Value>, Failure> {
     let PreferenceArguments { category, channel, on, off, in_workspace } = arguments;
     let mut path = vec!["notifications"];

@@ -1,4 +1,4 @@
-//! Command output: a table for people, JSON or YAML for programs.
+//! Prints the output of commands: tables for people, JSON or YAML for programs.
 
 mod record;
 mod relative_time;
@@ -23,14 +23,14 @@ pub(crate) enum Format {
     Table,
     /// JSON for programs, as the server sent it
     Json,
-    /// The same as YAML
+    /// YAML with the values of the JSON format
     Yaml,
 }
 
 /// A table column: its heading, and the JSON pointer to its value.
 pub(crate) type Column = (&'static str, &'static str);
 
-/// The destination and format of a command's output.
+/// Prints a command's output in the selected format.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     format: Format,
@@ -39,13 +39,13 @@ pub(crate) struct Output {
 /// Whether messages on standard error are JSON.
 static HAS_JSON_MESSAGES: AtomicBool = AtomicBool::new(false);
 
-/// Makes each message on standard error one line of JSON, unless the format is for people.
+/// Selects the form of messages on standard error: text with the table format, else one line of JSON for each message.
 pub(crate) fn set_message_format(format: Format) {
     HAS_JSON_MESSAGES.store(format != Format::Table, Ordering::Relaxed);
 }
 
 impl Output {
-    /// Sets the format of all output of this process.
+    /// Creates the output, and sets the format of messages on standard error.
     pub(crate) fn new(format: Format) -> Self {
         set_message_format(format);
         Self { format }
@@ -82,7 +82,7 @@ impl Output {
         Ok(())
     }
 
-    /// Prints the next command on standard error. Programs need no hints.
+    /// Prints the next command on standard error, unless the output is for programs.
     pub(crate) fn hint(self, next: &str) {
         if self.is_for_people() {
             eprint(&format!("next: {next}"));
@@ -96,7 +96,8 @@ impl Output {
             (Format::Table | Format::Json, _) => print(&to_terminal_json(value)?),
             (Format::Yaml, _) => {
                 let text = serde_yaml::to_string(value).map_err(|error| Failure::Failed(error.to_string()))?;
-                // JSON is valid YAML, and can escape every control character where the YAML writer cannot.
+                // If the YAML contains control characters, prints JSON instead: JSON is valid YAML, and its writer can
+                // escape every control character.
                 if is_printable(&text) { print(text.trim_end()) } else { print(&to_terminal_json(value)?) }
             }
         }
@@ -109,7 +110,7 @@ fn to_terminal_json(value: &Value) -> Result<String, Failure> {
     Ok(escape_json(&text))
 }
 
-/// Writes rendered lines, which are sanitized and may contain this program's own styles.
+/// Writes rendered lines unchanged. Their texts are sanitized already, and they may contain this program's styles.
 fn write_lines(lines: &[String]) -> Result<(), Failure> {
     write(&format!("{}\n", lines.join("\n")))
 }
@@ -119,13 +120,13 @@ pub(crate) fn is_stdout_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Whether standard output shows colours: a terminal that can, without NO_COLOR (<https://no-color.org>).
+/// Whether standard output is a terminal with colours, and NO_COLOR (<https://no-color.org>) is not set.
 fn has_colors() -> bool {
     let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     is_stdout_terminal() && !is_set("NO_COLOR") && env::var_os("TERM").is_none_or(|kind| kind != "dumb")
 }
 
-/// Whether the reader closed standard output.
+/// Whether the reader has closed standard output.
 static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Prints lines on standard output, without characters that a terminal would interpret.
@@ -165,7 +166,7 @@ pub(crate) fn is_stdout_open() -> bool {
     !STDOUT_CLOSED.load(Ordering::Relaxed)
 }
 
-/// Prints progress on standard error, for programs as `{"message": …}`. Ignores write errors.
+/// Prints a progress message on standard error, as `{"message": …}` for programs. Ignores write errors.
 pub(crate) fn eprint(text: &str) {
     end_stderr_line();
     if HAS_JSON_MESSAGES.load(Ordering::Relaxed) {
@@ -175,7 +176,7 @@ pub(crate) fn eprint(text: &str) {
     }
 }
 
-/// Whether the last text on standard error ended within a line.
+/// Whether the last text on standard error ended without a line feed.
 static IS_STDERR_WITHIN_LINE: AtomicBool = AtomicBool::new(false);
 
 /// Ends an unfinished line of standard error.
@@ -185,7 +186,7 @@ pub(crate) fn end_stderr_line() {
     }
 }
 
-/// Writes text to standard error unchanged, also parts of lines. Ignores write errors.
+/// Writes text to standard error unchanged. The text may be a part of a line. Ignores write errors.
 pub(crate) fn ewrite(text: &str) {
     IS_STDERR_WITHIN_LINE.store(!text.ends_with('\n'), Ordering::Relaxed);
     let mut out = io::stderr().lock();
@@ -202,7 +203,7 @@ pub(crate) fn eprint_failure(failure: &Failure) {
         io::stderr(),
         "{}",
         sanitize_lines(&match failure {
-            // These lines begin with the file, so that editors can jump to it.
+            // No prefix: each line begins with the file name, so that editors can jump to the finding.
             Failure::Files(_) => failure.to_string(),
             Failure::Refused(_)
             | Failure::Advised { .. }

@@ -1,4 +1,4 @@
-//! Tests policies offline: bundles with their own tests, and scenario files.
+//! Tests policies offline, by the tests in policy bundles and by scenario files.
 
 mod junit;
 mod suite;
@@ -33,7 +33,7 @@ pub(crate) enum Command {
         #[arg(long)]
         require_coverage: bool,
     },
-    /// Decide for one input, and show rule by rule what held and why not
+    /// Decide for one input, and show for each rule which conditions held
     Try(try_input::Arguments),
 }
 
@@ -54,9 +54,9 @@ struct TestResult {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct RuleCoverage {
     rule: String,
-    /// The number of tests that matched the rule.
+    /// The number of tests whose input matched the rule.
     met: usize,
-    /// Why the rule can never decide, if it cannot.
+    /// The reason why the rule can never decide, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     idle: Option<Unreachable>,
 }
@@ -64,14 +64,14 @@ struct RuleCoverage {
 /// The consequence of a rule without coverage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CoveragePolicy {
-    /// A failure.
+    /// The command fails (`--require-coverage`).
     Required,
-    /// A warning.
+    /// The command prints a warning.
     Reported,
 }
 
 impl RuleCoverage {
-    /// The coverage gap of the rule, if any.
+    /// A description of the rule's coverage gap, if any.
     fn gap(&self) -> Option<String> {
         match (&self.idle, self.met) {
             (Some(Unreachable::Unreachable), _) => Some("can never match".to_owned()),
@@ -92,7 +92,7 @@ struct BundleCoverage {
     rules: Vec<RuleCoverage>,
 }
 
-/// The result for a directory.
+/// The results of all tests of a directory.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     bundles: Vec<BundleCoverage>,

@@ -1,4 +1,4 @@
-//! Profiles: named servers with tokens, in a file that only its owner can read.
+//! Reads and writes profiles: named servers with tokens, in a configuration file that only its owner can read.
 
 use crate::{
     failure::{Candidate, Failure, candidate_hint},
@@ -18,16 +18,16 @@ use std::{
     path::PathBuf,
 };
 
-/// The profile that applies when none is selected.
+/// The name of the profile that applies when no profile is selected.
 pub(crate) const DEFAULT_PROFILE: &str = "default";
-/// Overrides the path of the configuration file.
+/// The environment variable that overrides the path of the configuration file.
 const FILE_VARIABLE: &str = "FAIRWAY_CLI_CONFIG";
 
-/// All profiles.
+/// The configuration file with all profiles.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Configuration {
-    /// The default profile.
+    /// The name of the default profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<String>,
     #[serde(default)]
@@ -52,7 +52,7 @@ pub(crate) struct Profile {
     pub(crate) environment: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) output: Option<Format>,
-    /// How the token came, if a person signed in.
+    /// The sign-in that issued the token, with the data for its renewal; absent for a token that the user stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sign_in: Option<StoredSignIn>,
 }
@@ -78,7 +78,7 @@ impl Configuration {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             text => text.map_err(|cause| Failure::Io { path: path.clone(), cause })?,
         };
-        // The error never quotes the file, which may contain a token.
+        // The error contains only the position, because the text of the file may contain a token.
         let wrong = |error: toml::de::Error| {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
@@ -117,7 +117,7 @@ impl Configuration {
     /// login with only a server writes `default`, so that it overwrites no other profile.
     ///
     /// # Errors
-    /// When the name is empty or contains characters that a terminal would interpret, because nobody could type it.
+    /// When the name is empty, or contains characters that a terminal would interpret.
     pub(crate) fn login_profile_name(&self, named: Option<&str>, server: Option<&str>) -> Result<String, Failure> {
         let is_name = |name: &str| !name.trim().is_empty() && sanitize(name) == name;
         if named.is_some_and(|name| !is_name(name)) {
@@ -133,7 +133,7 @@ impl Configuration {
         self.profiles.insert(name.to_owned(), profile);
     }
 
-    /// Stores a profile, and keeps the default.
+    /// Stores a profile without a change of the default profile.
     pub(crate) fn replace(&mut self, name: &str, profile: Profile) {
         self.profiles.insert(name.to_owned(), profile);
     }
@@ -143,10 +143,11 @@ impl Configuration {
         named.or(self.profile.as_deref()).unwrap_or(DEFAULT_PROFILE).to_owned()
     }
 
-    /// Waits until no other process changes the tokens of this configuration; until the file is dropped.
+    /// Acquires the lock for changes of tokens in this configuration, and waits for other processes. Dropping the
+    /// returned file releases the lock.
     ///
     /// # Errors
-    /// When the lock file cannot be made.
+    /// When the lock file cannot be created.
     pub(crate) fn lock() -> Result<File, Failure> {
         let path = Self::path()?.with_extension("lock");
         let failed = |cause| Failure::Io { path: path.clone(), cause };
@@ -170,7 +171,7 @@ impl Configuration {
             .filter(|folder| !folder.as_os_str().is_empty())
             .map_or_else(|| PathBuf::from("."), PathBuf::from);
         fs::create_dir_all(&folder).map_err(failed)?;
-        // A temporary file is created with owner-only permissions and keeps them.
+        // A temporary file has owner-only permissions, which a rename preserves.
         let mut file = tempfile::NamedTempFile::new_in(&folder).map_err(failed)?;
         file.write_all(text.as_bytes()).map_err(failed)?;
         file.as_file().sync_all().map_err(failed)?;

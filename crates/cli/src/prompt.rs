@@ -21,7 +21,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Maximum size of a file whose text is an argument, in bytes.
+/// Maximum size in bytes of a file whose text is the value of an argument.
 const MAX_ARGUMENT_BYTES: u64 = 1 << 20;
 
 /// Prompt commands.
@@ -76,8 +76,8 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     print(sanitize_lines(&rendered).trim_end_matches('\n'))
 }
 
-/// For a missing argument, the similar names among the declared variables and the given arguments. Either the template or
-/// the command line may have the misspelt name.
+/// For a missing argument, a hint with similar names. It compares with the declared variables and with the given
+/// arguments, because the misspelt name may be in the template or on the command line.
 fn misspelt_name(refusal: &PromptRefusal, declared: &BTreeSet<String>, arguments: &Map<String, Value>) -> String {
     let PromptRefusal::ArgumentMissing { name, .. } = refusal else { return String::new() };
     if let Some(given) = similar_names(name, arguments.keys().map(String::as_str)).first() {
@@ -92,7 +92,7 @@ fn prompt_finding(located: &LocatedValue, pointer: &str, refusal: PromptRefusal)
     finding.with_offset(refusal.offset()).with_path("content.system_prompt")
 }
 
-/// The body of an included asset from the template's folder, or none when the file is missing.
+/// The body of an included asset from the template's folder; `None` when the file is missing.
 fn included_body(
     template: &Path,
     reference: &IncludedAsset,

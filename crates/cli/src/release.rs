@@ -37,7 +37,8 @@ const COLUMNS: [Column; 5] = [
     ("UPDATED", "/updated_at"),
 ];
 
-/// The columns of a list of several workloads. The slug replaces the author, because a terminal has 80 columns.
+/// The columns of a list with releases of several workloads. The workload's slug replaces the author, so that a line
+/// fits into 80 characters.
 const COLUMNS_WITH_WORKLOAD: [Column; 5] = [
     ("RELEASE", "/release_id"),
     ("WORKLOAD", "/workload_slug"),
@@ -313,7 +314,7 @@ fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Runs a command that moves a release to another state, and says what usually follows.
+/// Runs a command that changes the state of a release, and prints the usual next step.
 fn change_state(server: &Server, output: Output, command: &Command) -> Result<(), Failure> {
     let done = |changed: Value, next: String| output.changed(&changed, &next);
     let move_to =
@@ -364,7 +365,7 @@ fn change_state(server: &Server, output: Output, command: &Command) -> Result<()
     }
 }
 
-/// Adds the slugs of the workloads that the caller may list, for people.
+/// Adds the slug of its workload to each release, if the caller may list the workload.
 fn with_slugs(server: &Server, mut releases: Vec<Value>) -> Vec<Value> {
     let listed = server.workspace_id().and_then(|id| server.list(&["workloads"], &[("workspace_id", id)]));
     let listed = listed.unwrap_or_default();
@@ -388,8 +389,8 @@ fn show_gates(server: &Server, output: Output, release: &str) -> Result<(), Fail
     }
 }
 
-/// Submits a draft, and says how many approvals it needs and who can give them. The release is submitted in any case, so
-/// a failure to read these rules is not reported.
+/// Submits a draft, and prints how many approvals it needs and who can approve it. A failure to read these rules is
+/// not reported, because the submission has succeeded.
 fn submit(server: &Server, output: Output, id: &str) -> Result<(), Failure> {
     let submitted = write_commands::submit(server, id).map_err(|failure| next_step::explain(server, id, failure))?;
     output.one(&submitted)?;

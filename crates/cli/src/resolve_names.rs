@@ -1,4 +1,4 @@
-//! Resolves the names that callers type: similar names for unknown ones, and short references to releases and runs.
+//! Resolves names on the command line: short references to releases and runs, and suggestions for unknown names.
 
 use crate::{
     failure::{Candidate, Failure},
@@ -9,19 +9,19 @@ use crate::{
 use fairway_domain::release::StateName;
 use serde_json::Value;
 
-/// Minimum similarity of a suggested name, of 1.
+/// Minimum similarity of a suggested name, from 0 to 1.
 const MIN_SIMILARITY: f64 = 0.75;
 /// Maximum number of suggested names.
 const MAX_CANDIDATES: usize = 5;
-/// Minimum length of the beginning of an identifier. Shorter texts are names.
+/// Minimum length of a text that is treated as the beginning of an identifier.
 const MIN_PREFIX: usize = 4;
-/// Number of the newest runs among which a short reference is resolved.
+/// Number of runs, newest first, among which a short reference is resolved.
 const MAX_RECENT_RUNS: usize = 200;
 /// The forms of a release reference, for messages.
 const RELEASE_FORMS: &str =
     "a release is given as WORKLOAD@ENVIRONMENT, its id, the unique beginning of its id, or `latest`";
 
-/// The known names that are similar to a name, most similar first.
+/// The known names that are similar to `name`, most similar first.
 pub(crate) fn similar_names<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
     let wanted = name.to_lowercase();
     let similarity = |known: &str| {
@@ -31,7 +31,7 @@ pub(crate) fn similar_names<'n>(name: &str, known: impl Iterator<Item = &'n str>
     let mut found: Vec<(f64, &str)> = known.map(|known| (similarity(known), known)).collect();
     found.retain(|(similarity, _)| *similarity >= MIN_SIMILARITY);
     found.sort_by(|(one, _), (other, _)| other.total_cmp(one));
-    // A clearly best name stands alone.
+    // If one name is clearly the most similar, returns only this name.
     let best = found.first().map_or(0.0, |(similarity, _)| *similarity);
     found
         .into_iter()
@@ -41,7 +41,7 @@ pub(crate) fn similar_names<'n>(name: &str, known: impl Iterator<Item = &'n str>
         .collect()
 }
 
-/// The failure for a name that no visible resource of the workspace has.
+/// The failure for a name without a visible resource in the workspace, with similar names as candidates.
 pub(crate) fn unknown_name<'n>(noun: &str, name: &str, known: impl Iterator<Item = &'n str>) -> Failure {
     let candidates = similar_names(name, known).into_iter().map(Candidate::named).collect();
     let name = shorten(&sanitize(name)).into_owned();
@@ -55,7 +55,7 @@ pub(crate) fn unknown_name<'n>(noun: &str, name: &str, known: impl Iterator<Item
 /// retired. `latest` is the newest release of the workspace.
 ///
 /// # Errors
-/// When no release or more than one fits, with the candidates.
+/// When no release or more than one release matches; the failure lists the candidates.
 pub(crate) fn find_release(server: &Server, reference: &str) -> Result<String, Failure> {
     if uuid::Uuid::parse_str(reference).is_ok() {
         return Ok(reference.to_owned());
@@ -79,7 +79,7 @@ pub(crate) fn find_release(server: &Server, reference: &str) -> Result<String, F
     }
 }
 
-/// The items whose identifier begins with a reference, if the reference can be the beginning of one.
+/// The items whose identifier begins with a reference; empty if the reference is too short or not hexadecimal.
 fn with_prefix<'v>(items: &'v [Value], member: &str, reference: &str) -> Vec<&'v Value> {
     let is_prefix =
         reference.len() >= MIN_PREFIX && reference.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
@@ -91,7 +91,7 @@ fn with_prefix<'v>(items: &'v [Value], member: &str, reference: &str) -> Vec<&'v
 /// the newest runs that the caller may see.
 ///
 /// # Errors
-/// When no run or more than one fits, with the candidates.
+/// When no run or more than one run matches; the failure lists the candidates.
 pub(crate) fn find_execution(server: &Server, reference: &str) -> Result<String, Failure> {
     if uuid::Uuid::parse_str(reference).is_ok() {
         return Ok(reference.to_owned());
@@ -101,7 +101,7 @@ pub(crate) fn find_execution(server: &Server, reference: &str) -> Result<String,
     choose_execution(&runs, reference)
 }
 
-/// The id of the run that a reference means, among the newest runs.
+/// The id of the run that matches a reference among `runs`.
 fn choose_execution(runs: &[Value], reference: &str) -> Result<String, Failure> {
     if reference == "latest" {
         let newest = runs.first().ok_or_else(|| not_found("you can see no run".to_owned()))?;
@@ -148,7 +148,8 @@ fn newest_release(server: &Server, slug: &str, environment: &str) -> Result<Stri
     Err(Failure::Unknown { message, candidates: candidates.collect() })
 }
 
-/// A reference without an environment is often the name of a workload.
+/// The failure for an unknown release. It suggests `WORKLOAD@ENVIRONMENT`, because the reference is often a
+/// workload's slug.
 fn unknown_release(server: &Server, reference: &str) -> Failure {
     let slugs = server
         .workspace_id()

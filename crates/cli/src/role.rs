@@ -1,4 +1,4 @@
-//! Commands for roles and for role bindings, which give roles to principals.
+//! Commands for roles and for role bindings, which grant roles to principals.
 
 use crate::{
     command_context::Session,
@@ -40,12 +40,12 @@ pub(crate) enum BindingCommand {
         #[arg(long, value_name = "PRINCIPAL")]
         principal: Option<String>,
     },
-    /// Give a role to a user, a group or a service
+    /// Grant a role to a user, a group or a service
     #[command(after_help = "Without --scope, the scope is the workspace.\n\nExamples:\n  \
         fairway role-bindings create user:grace approver\n  \
         fairway role-bindings create group:desk runtime_user --workload ticket-classifier")]
     Create(NewBinding),
-    /// Take a role back
+    /// Delete a role binding, which revokes its role
     #[command(after_help = "Example:\n  fairway role-bindings delete 019a...")]
     Delete {
         /// The binding's id
@@ -75,7 +75,7 @@ pub(crate) struct NewBinding {
 pub(crate) fn run_roles(command: &RoleCommand, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     let RoleCommand::List = command;
-    // The list has no pages.
+    // Uses `get`, because the list of roles is not paginated.
     match server.get(&["roles"], &[])? {
         Value::Array(roles) => output.list(&roles, &ROLE_COLUMNS),
         other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {

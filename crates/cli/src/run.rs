@@ -1,4 +1,4 @@
-//! Runs a workload: inputs, wait and answer.
+//! `fairway run`: submits a run of a workload, waits for its end, and prints the answer.
 
 mod input;
 mod refusal;
@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
     wait_options: WaitOptions,
 }
 
-/// How long to wait, and what to print meanwhile.
+/// Options for the wait and for the output during the wait.
 #[derive(Args)]
 pub(crate) struct WaitOptions {
     /// How long to wait for the run to end, such as 90s, 10m or 1h, and to retry an unreachable server; without it

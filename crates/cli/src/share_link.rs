@@ -127,7 +127,7 @@ fn find_link(server: &Server, workload: &Value, reference: &str) -> Result<Value
     choose_link(&server.list(&path(workload)?, &[])?, reference)
 }
 
-/// The link that a reference means. The label of a revoked link counts only if no other link fits.
+/// The link that matches a reference. The label of a revoked link matches only if no other link does.
 fn choose_link(links: &[Value], reference: &str) -> Result<Value, Failure> {
     let has_label = |link: &Value| string_or_empty(link, "label") == reference;
     let fits = |link: &&Value| {

@@ -1,5 +1,5 @@
-//! Sign-in at the identity provider of a server: by device authorization (RFC 8628) for people, by client credentials
-//! for pipelines; renewal and revocation of the tokens.
+//! Signs in at the identity provider of a server, and renews and revokes tokens. People sign in by device
+//! authorization (RFC 8628), pipelines by client credentials.
 
 mod provider;
 
@@ -22,40 +22,41 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Names the client of a pipeline; with [`SECRET_VARIABLE`] each command gets a token for itself.
+/// The environment variable with the OAuth client identifier of a pipeline. With it and [`SECRET_VARIABLE`], each
+/// command requests its own token.
 const CLIENT_VARIABLE: &str = "FAIRWAY_CLIENT_ID";
-/// The secret of the client of a pipeline.
+/// The environment variable with the secret of the pipeline's OAuth client.
 const SECRET_VARIABLE: &str = "FAIRWAY_CLIENT_SECRET";
-/// The issuer of the client of a pipeline, if the server accepts several.
+/// The environment variable with the issuer of the pipeline's OAuth client, if the server accepts several issuers.
 const ISSUER_VARIABLE: &str = "FAIRWAY_CLIENT_ISSUER";
-/// A token is renewed this long before its end, so that it outlives the request.
+/// Seconds before its expiry at which a token is renewed, so that it does not expire during a request.
 const RENEWAL_SECONDS: u64 = 60;
-/// Maximum time in which a person confirms a sign-in.
+/// Maximum time that a command waits for a person to confirm a sign-in.
 const MAX_WAIT: Duration = Duration::from_mins(15);
 
-/// A sign-in as stored in a profile, beside its access token.
+/// A sign-in as stored in a profile, next to its access token.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StoredSignIn {
-    /// The identity provider.
+    /// The issuer URL of the identity provider.
     issuer: String,
-    /// The client of the command line there.
+    /// The identifier of the OAuth client at the provider that represents `fairway`.
     client_id: String,
-    /// Where tokens are renewed.
+    /// The provider's endpoint that renews tokens.
     token_endpoint: Endpoint,
-    /// Where tokens are revoked, if the provider can.
+    /// The provider's endpoint that revokes tokens, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     revocation_endpoint: Option<Endpoint>,
-    /// Renews the access token.
+    /// The token with which the access token is renewed, if the provider issued one.
     #[serde(skip_serializing_if = "Option::is_none")]
     refresh_token: Option<String>,
-    /// The end of the access token, in seconds since 1970, if the provider says it.
+    /// The expiry of the access token, in seconds since 1970, if the provider reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<u64>,
 }
 
-/// Signs a person in, if the server asks for it: prints where to confirm, and waits. `None` in local mode. `issuer` is
-/// the address or the name of one that the server accepts.
+/// Signs a person in: prints the address at which the person confirms the sign-in, and waits. Returns `None` if the
+/// server is in local mode, which needs no sign-in. `issuer` is the address or the name of an accepted issuer.
 ///
 /// # Errors
 /// When the server does not accept the issuer, server or provider cannot be reached, the provider lacks device
@@ -75,7 +76,7 @@ pub(crate) fn sign_in_person(server: &Server, issuer: Option<&str>) -> Result<Op
     let scopes = provider.scopes().map(|scope| Scope::new(scope.to_owned()));
     let started = client.exchange_device_code().add_scopes(scopes).request(&request);
     let started: StandardDeviceAuthorizationResponse = started.map_err(|error| refused(&provider.issuer, error))?;
-    // The address comes from the provider, so it reaches the terminal without control characters.
+    // The addresses come from the provider, so control characters are removed before they are printed.
     let complete = started.verification_uri_complete().map(|address| sanitize(address.secret()));
     let plain = sanitize(started.verification_uri().as_str());
     eprint(&format!("open {} in a browser", complete.unwrap_or(plain)));
@@ -93,15 +94,15 @@ pub(crate) fn sign_in_person(server: &Server, issuer: Option<&str>) -> Result<Op
     Ok(Some(stored.with_tokens(&tokens)))
 }
 
-/// Whether the environment has a variable of a pipeline.
+/// Whether an environment variable for client credentials is set.
 pub(crate) fn has_pipeline_variables() -> bool {
     [CLIENT_VARIABLE, SECRET_VARIABLE].into_iter().any(|name| env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
 
-/// The token of a pipeline, if the environment names its client.
+/// Requests a token by client credentials, if the environment variables contain them.
 ///
 /// # Errors
-/// When one of both variables is missing, the server has no sign-in, or the provider refuses.
+/// When only one of the two variables is set, the server has no sign-in, or the provider refuses.
 pub(crate) fn pipeline_token(server: &Server) -> Result<Option<String>, Failure> {
     let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
     let (client, secret) = match (variable(CLIENT_VARIABLE), variable(SECRET_VARIABLE)) {
@@ -121,14 +122,14 @@ pub(crate) fn pipeline_token(server: &Server) -> Result<Option<String>, Failure>
     let client = BasicClient::new(ClientId::new(client))
         .set_client_secret(ClientSecret::new(secret))
         .set_token_uri(TokenUrl::from_url(provider.token_endpoint()?.url()));
-    // Scopes of people, such as `openid`, have no meaning for a client that acts for itself.
+    // Requests no scopes: those for people, such as `openid`, have no meaning for a client that acts on its own behalf.
     let tokens = client.exchange_client_credentials().request(&request);
     let tokens: BasicTokenResponse = tokens.map_err(|error| refused(&provider.issuer, error))?;
     Ok(Some(tokens.access_token().secret().clone()))
 }
 
-/// The profile with a token that is still valid: renews it when it ends soon. One process renews at a time, because a
-/// provider accepts a refresh token once.
+/// Returns the profile with a valid token; renews a token that expires soon. A lock ensures that only one process
+/// renews at a time, because a provider may accept a refresh token only once.
 ///
 /// # Errors
 /// When the provider cannot be reached or refuses the renewal, or the configuration cannot be written.
@@ -141,7 +142,7 @@ pub(crate) fn renew_profile(profile: Profile, named: Option<&str>) -> Result<Pro
     let mut configuration = Configuration::read()?;
     let name = configuration.selected_name(named);
     let mut profile = configuration.stored_profile(&name);
-    // Another process may have renewed it meanwhile.
+    // Checks again under the lock, because another process may have renewed the token meanwhile.
     if let Some(sign_in) = profile.sign_in.as_ref().filter(|sign_in| sign_in.is_due()) {
         let (token, renewed) = sign_in.renew()?;
         profile.token = Some(token);
@@ -155,7 +156,7 @@ pub(crate) fn renew_profile(profile: Profile, named: Option<&str>) -> Result<Pro
 impl StoredSignIn {
     fn with_tokens(mut self, tokens: &BasicTokenResponse) -> (String, Self) {
         self.expires_at = tokens.expires_in().map(|lifetime| seconds_now().saturating_add(lifetime.as_secs()));
-        // A provider that does not rotate refresh tokens sends none.
+        // Retains the old refresh token if the response contains none, because not all providers rotate refresh tokens.
         if let Some(refresh) = tokens.refresh_token() {
             self.refresh_token = Some(refresh.secret().clone());
         }
@@ -174,16 +175,16 @@ impl StoredSignIn {
         let tokens = client.exchange_refresh_token(&RefreshToken::new(refresh.clone())).request(&request);
         match tokens {
             Ok(tokens) => Ok(self.clone().with_tokens(&tokens)),
-            // The provider ended the sign-in, or the token was used before.
+            // The provider has ended the sign-in, or the refresh token was already used.
             Err(RequestTokenError::ServerResponse(_)) => Err(signed_out()),
             Err(error) => Err(refused(&self.issuer, error)),
         }
     }
 
-    /// Ends the sign-in at the provider, as far as it has an endpoint for that.
+    /// Revokes the tokens at the provider. Does nothing if the provider has no revocation endpoint.
     ///
     /// # Errors
-    /// When the provider does not confirm it.
+    /// When the provider does not confirm the revocation.
     pub(crate) fn revoke(&self, token: Option<&str>) -> Result<(), Failure> {
         let Some(endpoint) = &self.revocation_endpoint else { return Ok(()) };
         let (token, kind) = match (&self.refresh_token, token) {
@@ -191,7 +192,8 @@ impl StoredSignIn {
             (None, Some(access)) => (access, "access_token"),
             (None, None) => return Ok(()),
         };
-        // The library revokes over HTTPS only, and a provider on loopback has none.
+        // Sends the request without the OAuth library, which revokes only over HTTPS: a provider on
+        // loopback may use HTTP.
         let form = [("token", token), ("token_type_hint", kind), ("client_id", self.client_id.as_str())];
         endpoint
             .post_form(&form)
@@ -210,7 +212,7 @@ fn signed_out() -> Failure {
     }
 }
 
-/// The failure of a token request. Error codes of providers are shown, their descriptions are not.
+/// The failure of a token request. The message contains the provider's error code, but not its description.
 fn refused<T>(issuer: &str, error: RequestTokenError<ProviderError, StandardErrorResponse<T>>) -> Failure
 where
     T: ErrorResponseType + AsRef<str> + fmt::Display + 'static,

@@ -1,6 +1,6 @@
 //! Synchronizes a server with a directory of manifests.
 //!
-//! `apply` does exactly what the plan lists. All checks precede the first write.
+//! `apply` performs exactly the steps of the plan. All checks precede the first write.
 
 mod apply;
 mod directory;
@@ -30,7 +30,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Maximum size of a plan file in bytes; a plan contains the diff of every changed content.
+/// Maximum size of a plan file in bytes. It is large, because a plan contains the diff of every changed content.
 const MAX_PLAN_BYTES: u64 = 256 << 20;
 
 /// Directory commands.
@@ -118,10 +118,10 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Plans and applies a directory with its releases of one environment only, and returns these.
+/// Plans and applies a directory, but only the releases of one environment. Returns these releases.
 ///
 /// # Errors
-/// When the directory has no release of the environment, and those of `sync plan` and `sync apply`.
+/// When the directory has no release for the environment, or when planning or applying fails.
 pub(crate) fn apply_environment(
     server: &Server,
     output: Output,
@@ -178,7 +178,7 @@ struct PlannedSync {
 }
 
 fn make_plan(server: &Server, directory: &std::path::Path, rest: UnmanagedPolicy) -> Result<PlannedSync, Failure> {
-    // Files are validated before the first request.
+    // Reads and validates all files before the first request.
     let desired = Directory::read(directory)?;
     let remote_state = RemoteState::read(server, &desired)?;
     let plan = plan::build_plan(server, &desired, &remote_state, rest)?;

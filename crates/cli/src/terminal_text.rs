@@ -10,7 +10,7 @@ pub(crate) fn sanitize(text: &str) -> String {
 /// Maximum number of characters of a message.
 const MAX_MESSAGE_CHARS: usize = 400;
 
-/// Shortens a text to its start and end. Messages quote names from files, which can be as long as the file.
+/// Shortens a long text to its start and its end, because messages quote names from files, which can have any length.
 pub(crate) fn shorten(text: &str) -> Cow<'_, str> {
     let letter = |number: usize| text.char_indices().nth(number).map_or(text.len(), |(offset, _)| offset);
     if letter(MAX_MESSAGE_CHARS) == text.len() {
@@ -21,20 +21,20 @@ pub(crate) fn shorten(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{} … {}", first.unwrap_or_default(), last.unwrap_or_default()))
 }
 
-/// Like [`plain`], but keeps line breaks and tabs.
+/// Like [`sanitize`], but preserves line breaks and tabs.
 pub(crate) fn sanitize_lines(text: &str) -> String {
     text.chars()
         .map(|letter| if is_terminal_control(letter) && letter != '\n' && letter != '\t' { ' ' } else { letter })
         .collect()
 }
 
-/// Escapes characters of a JSON document that a terminal would interpret; the value stays the same. Outside strings,
-/// JSON has no such characters except line breaks.
+/// Escapes characters of a JSON document that a terminal would interpret, without a change of its value. Such
+/// characters occur only in strings, except for line breaks, which stay.
 pub(crate) fn escape_json(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for letter in json.chars() {
         if is_terminal_control(letter) && letter != '\n' {
-            // All such characters are below U+10000. Writing to a string cannot fail.
+            // Four digits suffice, because all such characters are below U+10000. Writing to a string cannot fail.
             let _ = write!(escaped, "\\u{:04x}", u32::from(letter));
         } else {
             escaped.push(letter);
@@ -48,7 +48,7 @@ pub(crate) fn is_printable(text: &str) -> bool {
     !text.chars().any(|letter| is_terminal_control(letter) && letter != '\n')
 }
 
-/// Control characters, and bidirectional controls, which could disguise a name.
+/// Whether a character is a control character, or a bidirectional control, which could disguise a name.
 fn is_terminal_control(letter: char) -> bool {
     letter.is_control()
         || matches!(

@@ -1,5 +1,5 @@
-//! Names what a file refers to and does not declare. The server's messages repeat no content; the command line may,
-//! because the file is the caller's own.
+//! Adds the undeclared names in flows and prompts to error messages. The server's messages never repeat content, but
+//! the command line may, because the file belongs to the caller.
 
 use crate::{
     failure::{Candidate, candidate_hint},
@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Maximum number of known names that a message lists.
 const MAX_LISTED: usize = 10;
 
-/// For a problem of a flow: the unknown step or input, with the similar or all known ones.
+/// For an error in a flow: the unknown step or input, and the similar known names, or all known names.
 pub(crate) fn in_flow(flow: &Value, pointer: &str, code: &str) -> Option<String> {
     let text = flow.pointer(pointer)?.as_str()?;
     let (noun, prefix, known): (_, _, Vec<&str>) = match code {
@@ -30,8 +30,7 @@ pub(crate) fn in_flow(flow: &Value, pointer: &str, code: &str) -> Option<String>
     Some(describe(noun, name, &known))
 }
 
-/// For a refused token of a prompt: the variable that the template does not declare, with the similar or all declared
-/// ones.
+/// For a refused token of a prompt: the undeclared variable, and the similar declared variables, or all of them.
 pub(crate) fn in_prompt(content: &Value, offset: usize) -> Option<String> {
     let token = content.get("system_prompt")?.as_str()?.get(offset..)?;
     let name = leading_name(token.strip_prefix("$arg:")?);

@@ -1,5 +1,5 @@
-//! Explains that a selected tenant does not exist or is not visible. The server answers every request in it with
-//! `not_found`, which otherwise means the resource that the command names.
+//! Explains that a selected tenant does not exist or is not visible. The server then refuses every request with
+//! `not_found`, which users would otherwise attribute to the resource of the command.
 
 use crate::{
     command_context::Session,
@@ -7,14 +7,14 @@ use crate::{
     terminal_text::{sanitize, shorten},
 };
 
-/// Names the selected tenant if it is the reason of the refusal `not_found`. Other failures stay as they are.
+/// Adds the selected tenant if it is the reason of the refusal `not_found`. Returns other failures unchanged.
 pub(crate) fn explain(failure: Failure, session: &Session) -> Failure {
     if !failure.is_missing_resource() {
         return failure;
     }
     let Ok((_, server)) = session.open() else { return failure };
     let Some(tenant) = server.tenant() else { return failure };
-    // Every caller may read its own session, unless the tenant is missing.
+    // Every caller may read its own session, so a refusal means that the tenant is unknown.
     match server.get(&["session"], &[]) {
         Err(refused) if refused.is_refusal("not_found") => Failure::Usage(format!(
             "no tenant `{}` is visible to you; `--tenant`, FAIRWAY_CLI_TENANT or the profile selects it",

@@ -1,4 +1,4 @@
-//! Reads untrusted files: bounded size, UTF-8 text, and the position of every value.
+//! Reads untrusted files with a size limit as UTF-8 text, and records the position of every value.
 
 pub(crate) mod sidecar;
 mod source_span;
@@ -14,9 +14,9 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// Maximum size of a file: content of 4 MiB and its envelope.
+/// Maximum size of a file in bytes: content of 4 MiB and the manifest around it.
 pub(crate) const MAX_FILE_BYTES: u64 = 5 << 20;
-/// Maximum size of a YAML file. YAML parses much slower than JSON.
+/// Maximum size of a YAML file in bytes. It is lower than for JSON, because YAML is much slower to parse.
 const MAX_YAML_BYTES: usize = 1 << 20;
 
 /// The name of standard input on the command line and in messages.
@@ -25,16 +25,16 @@ const STANDARD_INPUT: &str = "-";
 /// A file as text.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// The file as it was named or found.
+    /// The path of the file, as the caller gave it or as the search of a directory found it.
     pub(crate) name: String,
-    /// The text.
+    /// The text of the file.
     pub(crate) text: String,
 }
 
 /// The value of a file, with the position of each part.
 #[derive(Debug, Default)]
 pub(crate) struct LocatedValue {
-    /// The file.
+    /// The path of the file.
     pub(crate) name: String,
     /// The parsed value.
     pub(crate) value: Value,
@@ -55,7 +55,7 @@ impl Source {
         Self::try_open(path, longest).map_err(Failure::file)
     }
 
-    /// Like [`Self::open_limited`], with the finding as the error.
+    /// Like [`Self::open_limited`], but returns the finding instead of a [`Failure`].
     pub(crate) fn try_open(path: &Path, longest: u64) -> Result<Self, Finding> {
         if path == Path::new(STANDARD_INPUT) { read_standard_input(longest) } else { read(path, longest) }
     }
@@ -68,7 +68,8 @@ impl Source {
         read(path, MAX_FILE_BYTES)
     }
 
-    /// Whether the file is JSON: by its extension, or by its content for standard input. Every other file is YAML.
+    /// Whether the text is JSON, according to the file's extension, or to the content of standard input. All other
+    /// texts are YAML.
     fn is_json(&self) -> bool {
         if self.name == STANDARD_INPUT {
             return serde_json::from_str::<serde::de::IgnoredAny>(&self.text).is_ok();
@@ -76,7 +77,7 @@ impl Source {
         Path::new(&self.name).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
     }
 
-    /// Parses the text as JSON, whatever the file name.
+    /// Parses the text as JSON, regardless of the file name.
     pub(crate) fn json(&self) -> Result<Value, Failure> {
         strict::json(&self.text).map_err(|fault| Failure::file(fault.in_file(&self.name)))
     }
@@ -86,12 +87,12 @@ impl Source {
         self.try_value().map_err(Failure::file)
     }
 
-    /// Like [`Self::value`], with the finding as the error.
+    /// Like [`Self::value`], but returns the finding instead of a [`Failure`].
     pub(crate) fn try_value(&self) -> Result<LocatedValue, Finding> {
         let name = self.name.clone();
         if self.is_json() {
             let value = strict::json(&self.text).map_err(|fault| fault.in_file(&name))?;
-            // JSON that is not valid YAML has no positions. Its findings still have paths.
+            // The YAML parser finds the positions. Findings in JSON that is not valid YAML have only paths.
             let small = self.text.len() <= MAX_YAML_BYTES;
             let places =
                 if small { SourceSpans::parse(&self.text).unwrap_or_default() } else { SourceSpans::default() };
@@ -100,7 +101,7 @@ impl Source {
         if self.text.len() > MAX_YAML_BYTES {
             return Err(Finding::whole(name, "file_too_large", "a YAML file has at most 1 MiB"));
         }
-        // This check bounds alias expansion before the YAML reader expands anything.
+        // Limits the expansion of aliases before the YAML library expands them.
         let places = SourceSpans::parse(&self.text).map_err(|fault| fault.in_file(&name))?;
         let value = strict::yaml(&self.text).map_err(|fault| fault.in_file(&name))?;
         Ok(LocatedValue { name, value, spans: places })
@@ -127,24 +128,25 @@ impl LocatedValue {
     }
 }
 
-/// Maximum number of files and folders in a directory, so that a mistaken argument such as `/` is not traversed.
+/// Maximum number of files and folders in a directory. The limit stops the traversal of a mistaken
+/// argument such as `/`.
 const MAX_DIRECTORY_ENTRIES: usize = 20_000;
-/// Maximum total size of a directory's files. All files are in memory before the first request, and parsed values
-/// take several times their size.
+/// Maximum total size of a directory's files in bytes. All files are in memory before the first request, and parsed
+/// values need several times the size of their files.
 pub(crate) const MAX_DIRECTORY_BYTES: u64 = 64 << 20;
 
 /// The YAML and JSON files below a directory, sorted by path. Skips hidden files.
 ///
 /// # Errors
-/// When it is not a directory, exceeds the limits, or contains a link that leads out of it.
+/// When the path is not a directory, exceeds the limits, or contains a link to a target outside it.
 pub(crate) fn manifest_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     files_below(directory, MAX_DIRECTORY_BYTES, is_manifest_file)
 }
 
-/// The wanted files below a directory, sorted by path. Skips hidden files.
+/// The files below a directory that satisfy a condition, sorted by path. Skips hidden files.
 ///
 /// # Errors
-/// When it is not a directory, exceeds the limits, or contains a link that leads out of it.
+/// When the path is not a directory, exceeds the limits, or contains a link to a target outside it.
 pub(crate) fn files_below(
     directory: &Path,
     max_bytes: u64,
@@ -175,7 +177,7 @@ pub(crate) fn files_below(
             }
             let found = fs::symlink_metadata(&path).map_err(unreadable)?;
             if found.is_symlink() {
-                // A link to a folder could create a cycle. A link to a file must stay inside the directory.
+                // Refuses links to folders, which could form a cycle, and links to files outside the directory.
                 let target = path.canonicalize().ok().filter(|target| target.starts_with(&root) && target.is_file());
                 if target.is_none() {
                     return Err(wrong(&path, "link_leads_out", "a link must lead to a file inside the directory"));
@@ -208,7 +210,7 @@ fn read(path: &Path, longest: u64) -> Result<Source, Finding> {
     let name = path.display().to_string();
     let wrong = |code: &str, message: &str| Finding::whole(name.clone(), code, message);
     let unreadable = |_| wrong("file_unreadable", "the file does not exist or cannot be read");
-    // The type is checked before the file is opened, because opening a pipe blocks until a writer appears.
+    // Checks the type before opening the file, because opening a named pipe blocks until a writer opens it.
     let found = fs::metadata(path).map_err(unreadable)?;
     if !found.is_file() {
         return Err(wrong("file_not_regular", "not a regular file; pass `-` for standard input"));
@@ -216,7 +218,7 @@ fn read(path: &Path, longest: u64) -> Result<Source, Finding> {
     decode_text(&name, File::open(path).map_err(unreadable)?, longest)
 }
 
-/// Reads standard input. A second read would return nothing, so it is refused.
+/// Reads standard input. Refuses a second read, which would return an empty text.
 fn read_standard_input(longest: u64) -> Result<Source, Finding> {
     static IS_READ: AtomicBool = AtomicBool::new(false);
     if IS_READ.swap(true, Ordering::Relaxed) {

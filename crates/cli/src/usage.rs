@@ -1,4 +1,4 @@
-//! The usage of ended runs.
+//! `fairway usage`: reports totals of ended runs.
 
 use crate::{
     command_context::Session,
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     /// Only runs that started before this time, or this long ago
     #[arg(long, value_name = "TIME")]
     until: Option<PointInTime>,
-    /// The properties that the rows differ in: workload, model, day, or several
+    /// The properties by which runs are grouped: workload, model, day, or several
     #[arg(long, value_name = "PROPERTIES", default_value = "workload", value_parser = parse_grouping)]
     by: String,
 }

@@ -1,4 +1,4 @@
-//! Commands for use cases: from a sentence to a governed workload.
+//! Commands for use cases, which generate a governed workload from a description.
 
 mod changes;
 
@@ -28,7 +28,7 @@ const COLUMNS: [Column; 5] = [
     ("CREATED", "/created_at"),
 ];
 
-/// The maximum number of questions that a person answers in a row.
+/// Maximum number of the generator's questions that the command asks a person for one plan.
 const MAX_QUESTIONS: usize = 5;
 
 /// Use case commands.
@@ -119,7 +119,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
-        // A program reads the question from the output.
+        // For programs, the output is the server's response, which may contain a question of the generator.
         Command::Generate { description } if !output.is_for_people() => {
             output.value(&post(&server, &["use-cases", "generate"], &json!({ "description": description }))?)
         }
@@ -185,8 +185,8 @@ fn post(server: &Server, path: &[&str], body: &Value) -> Result<Value, Failure> 
     server.post_with_query(path, &[("workspace_id", server.workspace_id()?)], body)
 }
 
-/// Generates a plan, and returns it with the description that it was generated from. At a terminal, a person answers the
-/// generator's questions.
+/// Generates a plan, and returns the final description and the plan. On a terminal, a person answers the generator's
+/// questions, which become part of the description.
 fn generate(output: Output, server: &Server, description: &str) -> Result<(String, Value), Failure> {
     let path = ["use-cases", "generate"];
     converse(
@@ -196,7 +196,7 @@ fn generate(output: Output, server: &Server, description: &str) -> Result<(Strin
     )
 }
 
-/// Generates until there is a plan. Each answer becomes part of the description.
+/// Requests a plan until the generator asks no further question. Each answer becomes part of the description.
 fn converse(
     description: &str,
     generate: impl Fn(&str) -> Result<Value, Failure>,
@@ -238,7 +238,8 @@ fn refine(output: Output, server: &Server, id: &str, notes: &[String]) -> Result
     Err(Failure::Failed("the generator still has questions; describe the change in more detail".to_owned()))
 }
 
-/// Asks a person the generator's question; an empty answer accepts the proposed one. `None` without a terminal.
+/// Asks a person the generator's question. An empty answer accepts the proposed answer. Returns
+/// `None` without a terminal.
 fn ask(output: Output, answer: &Value) -> Result<Option<String>, Failure> {
     if !output.is_for_people() || !io::stdin().is_terminal() || !is_stderr_terminal() {
         return Ok(None);
@@ -260,7 +261,7 @@ fn clarification(answer: &Value) -> Failure {
     Failure::Failed(format!("the generator asks: {question} (for example: {proposed})"))
 }
 
-/// Prints a plan as a difference to what exists.
+/// Prints a plan as a difference from the existing resources.
 fn show_plan(generated: &Value) -> Result<(), Failure> {
     let bundle = generated.get("bundle").cloned().unwrap_or_default();
     let text = |name: &str| sanitize(string_or_empty(&bundle, name));
@@ -289,7 +290,8 @@ fn show_plan(generated: &Value) -> Result<(), Failure> {
     gap("model policy", gaps.get("model_policy").unwrap_or(&Value::Null))?;
     gap("policy bundle", gaps.get("policy_bundle").unwrap_or(&Value::Null))?;
     for connection in gaps.get("connections").and_then(Value::as_array).into_iter().flatten() {
-        // Publication makes no connection: it refuses a caller that may create the missing one.
+        // Publication creates no connections. It refuses a caller that has the permission to create
+        // the missing connection.
         match (string_or_empty(connection, "kind"), connection.get("ref").and_then(Value::as_str)) {
             ("mint_fresh", Some(name)) => {
                 let name = sanitize(name);

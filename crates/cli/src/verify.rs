@@ -1,4 +1,4 @@
-//! `fairway verify`: checks an evidence bundle offline, with keys that did not come with it.
+//! `fairway verify`: checks an evidence bundle offline, with keys from another source than the bundle.
 
 use crate::{
     command_context::Session,
@@ -20,7 +20,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What to verify, and with which keys.
+/// The bundle to verify, and the trusted inputs.
 #[derive(Args)]
 #[command(
     after_help = "The command opens no connection. Take the key from another source than the bundle and the server \
@@ -34,13 +34,13 @@ pub(crate) struct Arguments {
     /// A public key of the log, in the form `<name>+<key id>+<base64>`; repeatable
     #[arg(long, value_name = "KEY")]
     key: Vec<String>,
-    /// A file with a public key a line
+    /// A file with one public key on each line
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// The public key of a witness that must have cosigned the checkpoint, in the same form; repeatable
     #[arg(long, value_name = "KEY")]
     witness: Vec<String>,
-    /// The number of these witnesses that is enough; all by default
+    /// The number of given witnesses that must have cosigned; all by default
     #[arg(long, value_name = "NUMBER", requires = "witness")]
     witnesses_required: Option<usize>,
     /// A checkpoint of the log that somebody else kept, from `GET /v1/audit/checkpoint`
@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     Err(Failure::Failed(format!("{failed} of {} checks failed{hint}", report.checks.len())))
 }
 
-/// The keys of the witnesses.
+/// Parses the keys of the required witnesses.
 fn witness_keys(arguments: &Arguments) -> Result<Vec<WitnessKey>, Failure> {
     if arguments.witnesses_required.is_some_and(|required| !(1..=arguments.witness.len()).contains(&required)) {
         let usage = "`--witnesses-required` must be at least 1 and at most the number of `--witness`";
@@ -108,7 +108,7 @@ fn witness_keys(arguments: &Arguments) -> Result<Vec<WitnessKey>, Failure> {
     arguments.witness.iter().map(parse).collect()
 }
 
-/// Reads at most that many bytes.
+/// Reads at most `limit` bytes of a file.
 fn read(path: &Path, limit: usize) -> Result<Vec<u8>, Failure> {
     let failure = |cause: io::Error| Failure::Io { path: path.to_owned(), cause };
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Says who the server takes the caller for.
+//! `fairway whoami`: prints the identity of the caller at the server, with its roles and permissions.
 
 use crate::{command_context::Session, failure::Failure, output::print, terminal_text::sanitize};
 use clap::Args;
@@ -20,7 +20,7 @@ pub(crate) fn run(session: &Session) -> Result<(), Failure> {
         ))?;
         if let Some(members) = caller.as_object_mut() {
             members.remove("display_name");
-            // A caller with a token has no browser session.
+            // Removes the members about a browser session, which are null for a caller with a token.
             members.retain(|_, value| !value.is_null());
         }
         output.one(&caller)?;

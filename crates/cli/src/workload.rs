@@ -49,7 +49,7 @@ pub(crate) enum Command {
         /// The owner, such as team:support
         #[arg(long)]
         owner: String,
-        /// How callers use it
+        /// How callers use the workload
         #[arg(long, default_value = InvocationMode::Form.as_str(), value_parser = PossibleValuesParser::new(InvocationMode::ALL.map(InvocationMode::as_str)))]
         mode: String,
         #[command(flatten)]
@@ -81,7 +81,7 @@ pub(crate) struct Description {
     /// The name for people
     #[arg(long)]
     name: Option<String>,
-    /// What it does
+    /// What the workload does
     #[arg(long)]
     description: Option<String>,
     /// A JSON or YAML file with its runtime interface (`interface_config`)
@@ -98,7 +98,7 @@ pub(crate) struct Edit {
     /// The new owner, such as team:support
     #[arg(long)]
     owner: Option<String>,
-    /// How callers use it
+    /// How callers use the workload
     #[arg(long, value_parser = PossibleValuesParser::new(InvocationMode::ALL.map(InvocationMode::as_str)))]
     mode: Option<String>,
     #[command(flatten)]
@@ -141,7 +141,7 @@ fn create(
     mode: &str,
     description: &Description,
 ) -> Result<(), Failure> {
-    // The file is read before the first request.
+    // Reads the file before the first request, so that an invalid file creates no workload.
     let interface = description.interface()?;
     let mut body = description.fields();
     body.insert("slug".to_owned(), json!(slug));
@@ -161,7 +161,7 @@ fn create(
 }
 
 impl Description {
-    /// The given texts.
+    /// The given texts as fields of a request body.
     fn fields(&self) -> Map<String, Value> {
         let texts = [("name", &self.name), ("description", &self.description)];
         texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), json!(text.as_ref()?)))).collect()
@@ -172,7 +172,7 @@ impl Description {
     }
 }
 
-/// Reads an interface: plain, or a manifest with `interface_config`.
+/// Reads an interface from a file, which is the plain interface or a workload manifest with `interface_config`.
 fn read_interface(file: &Path) -> Result<Value, Failure> {
     let mut value = Source::open(file)?.value()?.value;
     Ok(value.get_mut("interface_config").map(Value::take).unwrap_or(value))
@@ -207,7 +207,7 @@ fn set_status(server: &Server, slug: &str, status: Status) -> Result<Value, Fail
 /// Finds a workload by its slug or id.
 ///
 /// # Errors
-/// When the workspace has no visible workload with that name; the failure suggests similar names.
+/// When the workspace has no visible workload with this slug or id; the failure suggests similar slugs.
 pub(crate) fn find_workload(server: &Server, slug: &str) -> Result<Value, Failure> {
     if uuid::Uuid::parse_str(slug).is_ok() {
         let found = server.find(&["workloads", slug], &[])?;

@@ -1,12 +1,12 @@
 import { Problem, problemOf, unreachable } from "./problem";
 
-/** Who the page acts as. A share token is used alone, and never beside another identity. */
+/** The identity with which the page sends requests. A share token is never combined with another identity. */
 export type Identity =
   | { kind: "local"; actor: string | null }
   | { kind: "session"; csrf: string | null }
   | { kind: "link"; token: string };
 
-/** The parts of a request that its identity does not determine. */
+/** The parts of a request other than path and identity. */
 export interface RequestOptions {
   method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   body?: unknown;
@@ -39,7 +39,7 @@ export class Client {
     return headers;
   }
 
-  /** Sends a request; a refusal or a lost connection is a `Problem`. */
+  /** Sends a request; throws a `Problem` for an error status or a lost connection. */
   async send(path: string, options: RequestOptions = {}): Promise<Response> {
     const init: RequestInit = {
       method: options.method ?? "GET",
@@ -47,7 +47,7 @@ export class Client {
       referrerPolicy: "no-referrer",
       cache: "no-store",
       redirect: "error",
-      // Embeds are used without cookies: a framed page acts by its link or as a public visitor.
+      // Only sessions send cookies: an embedded page acts by its share link or as a public visitor.
       credentials: this.identity.kind === "session" ? "same-origin" : "omit",
     };
     if (options.body !== undefined) init.body = JSON.stringify(options.body);
@@ -63,7 +63,7 @@ export class Client {
     return response;
   }
 
-  /** Ends the session here. Returns the address where the browser ends the one of the identity provider too. */
+  /** Ends the session at Fairway. Returns the address at which the browser ends the identity provider's session too. */
   async signOut(): Promise<string> {
     const csrf = this.identity.kind === "session" ? this.identity.csrf : null;
     const response = await fetch("/sign-out", {
@@ -90,7 +90,7 @@ export class Client {
   }
 }
 
-/** A random identifier of 128 bits. `crypto.randomUUID` needs a secure context. */
+/** A random identifier of 128 bits. `crypto.randomUUID` is not used, because it requires a secure context (HTTPS). */
 export function randomId(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");

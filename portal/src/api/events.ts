@@ -5,14 +5,14 @@ export interface StreamEvent {
   data: string;
 }
 
-/** Parses server-sent events from arbitrarily cut text (WHATWG HTML, 9.2.6). */
+/** Parses server-sent events (WHATWG HTML, 9.2.6) from text that arrives in arbitrary pieces. */
 export class EventParser {
   #rest = "";
   #id = "";
   #event = "";
   #data: string[] = [];
 
-  /** The events that end in this piece of text. */
+  /** Adds a piece of text, and returns the events that it completes. */
   push(text: string): StreamEvent[] {
     const events: StreamEvent[] = [];
     const lines = (this.#rest + text).split(/\r\n|\n|\r(?!$)/);

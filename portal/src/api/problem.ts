@@ -8,7 +8,7 @@ export interface FieldProblem {
 /** A refusal or failure of a request. */
 export class Problem extends Error {
   constructor(
-    /** The HTTP status; 0 without a response. */
+    /** The HTTP status; 0 if no response arrived. */
     readonly status: number,
     /** The stable code, such as `policy_denied`. */
     readonly code: string,
@@ -27,17 +27,17 @@ export class Problem extends Error {
     return this.status === 0 || this.status === 429 || this.status >= 500;
   }
 
-  /** The run that the refusal belongs to. */
+  /** The identifier of the refused run; null if the refusal concerns no run. */
   get executionId(): string | null {
     const id = this.detail["execution_id"];
     return typeof id === "string" ? id : null;
   }
 }
 
-/** The problem of a connection without a response. */
+/** The problem for a request without a response. */
 export const unreachable = (): Problem => new Problem(0, "unreachable", "the server cannot be reached");
 
-/** Reads the error body of a response. Anything unexpected becomes a problem with the status alone. */
+/** Reads the error body of a response. An unexpected body becomes a problem with only the status. */
 export async function problemOf(response: Response): Promise<Problem> {
   const header = response.headers.get("x-request-id");
   const seconds = Number.parseInt(response.headers.get("retry-after") ?? "", 10);

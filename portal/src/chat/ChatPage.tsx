@@ -23,14 +23,14 @@ interface Turn {
   ticket: RunTicket | null;
 }
 
-/** Turns that a tab finds again after a reload. */
+/** Maximum number of turns that a tab restores after a reload. */
 const MAX_STORED_TURNS = 50;
 
-/** A conversation. Its session id lives in the tab; the server keeps the memory. */
+/** The page of a conversation. The tab stores the session id, and the server stores the memory of the conversation. */
 export default function ChatPage({ client, workload, environment, isGuest, channel, host }: ModeProps) {
   const text = useText();
   const { slug, workload_id: workloadId, interface_config: config } = workload;
-  // Names the conversations of this caller with this workload in the storage of the tab.
+  // The storage key of this caller's conversations with this workload in the tab.
   const place = `${client.cacheKey} ${slug}`;
   const fields = useMemo(() => config.input_fields ?? [], [config]);
   const messageField = useMemo(
@@ -80,9 +80,9 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
     };
   }, [client, place, update]);
 
-  // The newest turn stays above the composer.
+  // Scrolls to the newest turn, so that it is visible above the composer.
   useEffect(() => {
-    // Returns a promise in some browsers, which must not become the effect's cleanup.
+    // `void`, because some browsers return a promise, which React would use as the effect's cleanup function.
     void list.current?.lastElementChild?.scrollIntoView({ block: "nearest" });
   }, [turns.length, last?.state.phase]);
 
@@ -227,7 +227,7 @@ export default function ChatPage({ client, workload, environment, isGuest, chann
   );
 }
 
-/** Reads the newest answer aloud: as it streams, and its end. An answer that was found again stays silent. */
+/** Announces the newest answer to screen readers while it streams, and its end. A restored answer is not announced. */
 function Spoken({ state }: { state: RunState }) {
   const [streams, setStreams] = useState(false);
   useEffect(() => setStreams((before) => before || state.phase === "running"), [state.phase]);
@@ -281,7 +281,7 @@ function TurnView({ turn, client, display, onRetry }: TurnProps) {
   );
 }
 
-/** An answer that is an object with one text is that text. */
+/** Unwraps an answer that is an object with a single string: the result is the string. */
 function answerOf<T extends { output: Json }>(outcome: T): T {
   const { output } = outcome;
   if (output === null || typeof output !== "object" || Array.isArray(output)) return outcome;
@@ -293,7 +293,7 @@ function answerOf<T extends { output: Json }>(outcome: T): T {
 const memoryPath = (workload: string, session: string) =>
   apiPath("/v1/workloads/{workload_id}/sessions/{session_id}/memory", { workload_id: workload, session_id: session });
 
-/** The accepted turns of this tab. */
+/** The accepted turns that this tab has stored. */
 function storedTurns(place: string): Omit<Turn, "state">[] {
   try {
     const stored = JSON.parse(sessionStorage.getItem(`fairway.turns ${place}`) ?? "[]") as unknown;

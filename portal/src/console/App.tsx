@@ -6,7 +6,7 @@ import { useIdentity } from "../session/useIdentity";
 import { useConsoleText } from "./i18n";
 import { makeRouter } from "./router";
 
-/** The console for one identity. In a server with an identity provider it asks for a sign-in first. */
+/** The console for one identity. If the server has an identity provider, the console first requires a sign-in. */
 export function App({ page }: { page: PageInfo }) {
   const text = useText();
   const say = useConsoleText();
@@ -17,7 +17,7 @@ export function App({ page }: { page: PageInfo }) {
   useEffect(() => {
     if (!needsSignIn) return;
     try {
-      // Once for a tab: a sign-in that fails must not lead here again without end.
+      // Redirects to the sign-in only once for each tab, because a failing sign-in would cause an endless loop.
       if (sessionStorage.getItem("fairway.signing-in")) return;
       sessionStorage.setItem("fairway.signing-in", "1");
     } catch {

@@ -18,9 +18,10 @@ if (root) {
   void Promise.all([loadCatalogue(language), loadConsoleCatalogue(language)]).then(([shared, own]) => {
     document.documentElement.lang = language;
     createRoot(root).render(
-      // The provider's own style elements would be refused by the page's policy; the files have the same values.
+      // The content security policy forbids the style elements of MantineProvider; the CSS files
+      // contain the same values.
       <MantineProvider defaultColorScheme="auto" withCssVariables={false} withGlobalClasses={false} theme={{ fontFamily: "system-ui, sans-serif", focusRing: "never" }}>
-        {/* The runtime pages know only workloads. */}
+        {/* Overrides the shared "not found" text, which mentions only workloads. */}
         <TextContext value={translator({ ...shared, p_not_found: own.resource_not_found })}>
           <ConsoleTextContext value={consoleTranslator(own)}>
             <QueryClientProvider client={queries}>

@@ -7,7 +7,7 @@ import type { FlatEvidence } from "../api/types";
 import { useText } from "../i18n";
 import { ProblemNotice } from "../ui/ProblemNotice";
 
-/** What stands in the evidence of a run, as far as the caller may see it. */
+/** The evidence of a run, as far as it is visible to the caller. */
 export default function WhyPanel({ client, executionId }: { client: Client; executionId: string }) {
   const text = useText();
   const path = apiPath("/v1/executions/{execution_id}/evidence-graph", { execution_id: executionId }, { format: "flat" });

@@ -12,7 +12,7 @@ interface Props {
   onChange: (value: string | boolean) => void;
 }
 
-/** One input with its label and its message. */
+/** One input field with its label and its error message. */
 export function Field({ field, id, value, message, onChange }: Props) {
   const text = useText();
   const messageId = useId();

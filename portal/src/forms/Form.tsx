@@ -8,14 +8,14 @@ interface Props {
   fields: readonly InputField[];
   values: FormValues;
   onChange: (values: FormValues) => void;
-  /** Messages of the server's last answer. */
+  /** Messages of the server's last response, by field. */
   serverMessages: FieldMessages;
   onSubmit: (inputs: Record<string, Json>) => void;
-  /** The buttons. */
+  /** The buttons of the form. */
   children: ReactNode;
 }
 
-/** The inputs of a workload. Problems are listed above the fields, and the list takes the focus. */
+/** The form with the inputs of a workload. Errors are listed above the fields, and the list receives the focus. */
 export function Form({ fields, values, onChange, serverMessages, onSubmit, children }: Props) {
   const text = useText();
   const prefix = useId();

@@ -2,16 +2,16 @@ import type { FieldProblem } from "../api/problem";
 import type { InputField, Json } from "../api/types";
 import type { TextKey, Translate } from "../i18n";
 
-/** The values of a form as its controls hold them. */
+/** The values of a form's controls, by field name. */
 export type FormValues = Record<string, string | boolean>;
 
-/** A message for each field with a problem. */
+/** Error messages by field name. */
 export type FieldMessages = Record<string, string>;
 
 /** The label of a field. */
 export const labelOf = (field: InputField): string => field.label ?? field.name;
 
-/** The bounds of a number in words; empty without any. */
+/** A text with the bounds of a number field; empty if the field has no bounds. */
 export function boundsOf(field: InputField, text: Translate): string {
   const { type, min, max } = field;
   const [has, ends] = [typeof min === "number", typeof max === "number"];
@@ -20,7 +20,7 @@ export function boundsOf(field: InputField, text: Translate): string {
   return text(has && ends ? "bounds_both" : has ? "bounds_min" : "bounds_max", values);
 }
 
-/** The values that a form starts with. */
+/** The initial values of a form. */
 export function initialValues(fields: readonly InputField[]): FormValues {
   return Object.fromEntries(
     fields.map((field) => {
@@ -31,7 +31,7 @@ export function initialValues(fields: readonly InputField[]): FormValues {
   );
 }
 
-/** The inputs of a run, or a message for each field that is wrong. The server checks the same rules again. */
+/** The inputs of a run, or a message for each invalid field. The server checks the same rules again. */
 export function inputsOf(
   fields: readonly InputField[],
   values: FormValues,
@@ -63,13 +63,13 @@ export function inputsOf(
   return { inputs, messages };
 }
 
-/** Whether a text is an existing day as `YYYY-MM-DD`. */
+/** Whether a text is a valid date in the form `YYYY-MM-DD`. */
 function isDate(text: string): boolean {
   const day = new Date(`${text}T00:00:00Z`);
   return /^\d{4}-\d{2}-\d{2}$/.test(text) && !Number.isNaN(day.getTime()) && day.toISOString().startsWith(text);
 }
 
-/** The texts of the server's codes for inputs. */
+/** Text keys by the server's error codes for inputs. */
 const SERVER_CODES: ReadonlyMap<string, TextKey> = new Map([
   ["missing", "invalid_missing"],
   ["not_an_option", "invalid_option"],
@@ -79,7 +79,7 @@ const SERVER_CODES: ReadonlyMap<string, TextKey> = new Map([
   ["invalid", "invalid_other"],
 ]);
 
-/** The server's problems as messages at their fields. */
+/** Converts the server's field problems to messages by field. */
 export function serverMessages(problems: readonly FieldProblem[], text: Translate): FieldMessages {
   const messages: FieldMessages = {};
   for (const problem of problems) {

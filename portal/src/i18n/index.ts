@@ -21,7 +21,7 @@ export function preferredLanguage(search: string, offered: readonly string[]): L
   return "en";
 }
 
-/** Loads a catalogue. English is part of the first view; others are separate files. */
+/** Loads the catalogue of a language. English is part of the first view; other languages are separate files. */
 export async function loadCatalogue(language: Language): Promise<Catalogue> {
   return language === "de" ? (await import("./de")).de : en;
 }
@@ -34,7 +34,7 @@ export function translator(catalogue: Catalogue): Translate {
 export const TextContext = createContext<Translate>(translator(en));
 export const useText = (): Translate => useContext(TextContext);
 
-/** A known key with this prefix; null for other texts. */
+/** Converts a string to a text key; null if no text with this key exists. */
 export function knownKey(key: string): TextKey | null {
   return Object.hasOwn(en, key) ? (key as TextKey) : null;
 }

@@ -2,12 +2,14 @@ import { useState } from "react";
 import type { Json } from "../api/types";
 import { useText } from "../i18n";
 
-/** Children that a node shows at once. */
+/** Number of children that a node shows at first and with each further click. */
 const PAGE = 100;
-/** Levels that are open at first. */
+/** Number of levels that are initially open. */
 const OPEN_LEVELS = 2;
 
-/** A collapsible tree. Closed nodes have no children in the document, so a large value costs only what is open. */
+/**
+ * A collapsible tree of a JSON value. The document contains only the children of open nodes, so large values are cheap.
+ */
 export default function JsonTree({ value }: { value: Json }) {
   return (
     <div className="json" dir="ltr">

@@ -3,7 +3,9 @@ import remarkGfm from "remark-gfm";
 import { useText } from "../i18n";
 import { linkTarget, nestHeadings } from "./markdown";
 
-/** A link with its target shown, so that its text cannot lie about it. Other addresses are shown as text. */
+/**
+ * A link that shows its target, so that its text cannot hide the target. Links with other schemes are shown as text.
+ */
 const Link: Components["a"] = ({ href, children }) => {
   const target = linkTarget(href ?? "");
   if (!target) return <span>{children}</span>;
@@ -19,7 +21,10 @@ const Link: Components["a"] = ({ href, children }) => {
   );
 };
 
-/** Images are never loaded: their request would tell another server about the reader. */
+/**
+ * Shows the description of an image. Images are not loaded, because the request would reveal the
+ * reader to another server.
+ */
 const Image: Components["img"] = ({ alt }) => {
   const text = useText();
   return <span className="hint">[{text("image", { text: alt ?? "" })}]</span>;
@@ -36,7 +41,7 @@ const COMPONENTS: Components = {
   ),
 };
 
-/** Markdown as React elements. HTML in it is shown as text. */
+/** Renders Markdown as React elements. Embedded HTML is shown as text. */
 export default function MarkdownOutput({ value }: { value: string }) {
   return (
     <Markdown remarkPlugins={[remarkGfm, () => nestHeadings]} components={COMPONENTS} urlTransform={(address) => address}>

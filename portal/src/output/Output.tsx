@@ -10,7 +10,7 @@ const JsonTree = lazy(() => import("./JsonTree"));
 const MarkdownOutput = lazy(() => import("./MarkdownOutput"));
 const TableOutput = lazy(() => import("./TableOutput"));
 
-/** A result in the display that the workload chose. */
+/** A result in the output display of the workload. */
 export function Output({ value, display }: { value: Json; display: OutputDisplay | undefined }) {
   const text = useText();
   if (value === null || value === "") return <p className="hint">{text("no_output")}</p>;
@@ -46,7 +46,7 @@ function rendered(value: Json, display: OutputDisplay | undefined) {
   }
 }
 
-/** Text in a panel that scrolls, also by keyboard. */
+/** Plain text in a panel that can be scrolled by keyboard too. */
 export function PlainOutput({ value }: { value: Json }) {
   const text = useText();
   return (

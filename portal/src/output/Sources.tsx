@@ -6,7 +6,7 @@ import { useText } from "../i18n";
 import type { RunOutcome } from "../runtime/run";
 import { mayCite } from "./plain";
 
-/** The retrieved documents that a result cites: titles, and the passages as far as the caller may read them. */
+/** The retrieved documents that a result cites: their titles, and the passages that the caller may read. */
 export function Sources({ client, outcome }: { client: Client; outcome: RunOutcome }) {
   const text = useText();
   const { executionId, resultToken, output } = outcome;

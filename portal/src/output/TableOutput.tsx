@@ -2,9 +2,9 @@ import { useMemo, useState } from "react";
 import { useText } from "../i18n";
 import { cellText, columnsOf, sorted, toCsv, type Row } from "./csv";
 
-/** Rows that are shown at once. */
+/** Number of rows that are shown at first and with each further click. */
 const PAGE = 200;
-/** Columns that are shown; the CSV file has all. */
+/** Maximum number of columns that are shown. The CSV file contains all columns. */
 const MAX_COLUMNS = 50;
 
 /** A sortable table with a CSV download. */

@@ -1,9 +1,9 @@
 import type { Json } from "../api/types";
 
-/** A row of a table. A map has no inherited members, whatever the columns are called. */
+/** A row of a table. It is a `Map`, because an object would have inherited members such as `constructor`. */
 export type Row = Map<string, Json>;
 
-/** The rows of an array of objects; null for anything else. */
+/** The rows of an array of objects; null for any other value. */
 export function rowsOf(value: Json): Row[] | null {
   if (!Array.isArray(value) || value.length === 0) return null;
   const rows: Row[] = [];
@@ -14,18 +14,18 @@ export function rowsOf(value: Json): Row[] | null {
   return rows;
 }
 
-/** The columns of all rows, in the order of their first use. */
+/** The columns of all rows, in the order of their first occurrence. */
 export function columnsOf(rows: readonly Row[]): string[] {
   return [...new Set(rows.flatMap((row) => [...row.keys()]))];
 }
 
-/** A cell as text. */
+/** The text of a cell. */
 export function cellText(value: Json | undefined): string {
   if (value === undefined || value === null) return "";
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
-/** Rows in the order of a column: numbers by value, other cells by their text; empty cells last. */
+/** Sorts rows by a column: numbers by value, other cells by text, empty cells last. */
 export function sorted(rows: readonly Row[], column: string, descending: boolean): Row[] {
   const collator = new Intl.Collator(undefined, { numeric: true });
   const compare = (one: Row, other: Row) => {
@@ -38,7 +38,7 @@ export function sorted(rows: readonly Row[], column: string, descending: boolean
   return [...rows].sort(compare);
 }
 
-/** The table as CSV (RFC 4180). A text that a spreadsheet would run as a formula gets a leading apostrophe. */
+/** The table as CSV (RFC 4180). An apostrophe precedes texts that a spreadsheet would evaluate as a formula. */
 export function toCsv(columns: readonly string[], rows: readonly Row[]): string {
   const quote = (value: Json | undefined) => {
     const text = cellText(value);

@@ -1,9 +1,9 @@
-/** Maximum length of markdown that is rendered, in characters; longer texts are shown as plain text. */
+/** Maximum length of rendered Markdown in characters. Longer texts are shown as plain text. */
 export const MAX_MARKDOWN = 200_000;
-/** Maximum length of the markers and spaces before the text of a line, which bounds the nesting. */
+/** Maximum length of the markers and spaces before the text of a line. The limit bounds the nesting depth. */
 const MAX_LINE_PREFIX = 100;
 
-/** Whether a text nests so deep, or has so long a chain of markers, that rendering it could take very long. */
+/** Whether a text has so deep a nesting or so many consecutive markers that its rendering could be slow. */
 export function isTooDeep(text: string): boolean {
   return text.split("\n").some((line) => {
     const start = line.search(/[^\s>*+\-0-9.)[\]!_~`#|]/);
@@ -11,7 +11,7 @@ export function isTooDeep(text: string): boolean {
   });
 }
 
-/** A link that a page may show, and the target that it names; null for any other address. */
+/** The address of a permitted link, and the target to show for it; null for any other address. */
 export function linkTarget(address: string): { href: string; shown: string } | null {
   if (!/^(https?:\/\/|mailto:)/i.test(address) || /[\s\u0000-\u001f]/.test(address)) return null;
   let url: URL;
@@ -21,18 +21,18 @@ export function linkTarget(address: string): { href: string; shown: string } | n
     return null;
   }
   if (url.protocol === "mailto:") return { href: url.href, shown: url.pathname };
-  // A user name before the host hides where the link leads.
+  // Refuses addresses with a user name, which could be mistaken for the host.
   return url.username || url.password ? null : { href: url.href, shown: url.host };
 }
 
-/** A node of a parsed text. */
+/** A node of a parsed Markdown text. */
 interface Node {
   type: string;
   depth?: number;
   children?: Node[];
 }
 
-/** Puts headings below those of the page, and lets none skip a level, whichever levels the text uses. */
+/** Changes heading levels so that they are below the headings of the page and skip no level. */
 export function nestHeadings(tree: Node): void {
   const open: number[] = [];
   const visit = (node: Node) => {

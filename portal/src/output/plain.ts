@@ -1,6 +1,6 @@
 import type { Json } from "../api/types";
 
-/** A value as plain text: texts as they are, flat objects as lines, everything else as JSON. */
+/** Converts a value to plain text: strings unchanged, flat objects as lines, other values as JSON. */
 export function plainText(value: Json): string {
   if (value === null) return "";
   if (typeof value !== "object") return String(value);
@@ -14,7 +14,7 @@ export function plainText(value: Json): string {
   return JSON.stringify(value, null, 2);
 }
 
-/** A value that may be JSON in a text, as models write it. */
+/** Parses a string that contains JSON, which models often return. Returns other values unchanged. */
 export function parsed(value: Json): Json {
   if (typeof value !== "string") return value;
   try {
@@ -24,7 +24,10 @@ export function parsed(value: Json): Json {
   }
 }
 
-/** Whether a result may cite documents: it has a name in brackets. Only the server knows which documents the run retrieved. */
+/**
+ * Whether a result contains a name in brackets, which may be a citation. Only the server can tell whether the run
+ * retrieved a document with this name.
+ */
 export function mayCite(value: Json): boolean {
   return /\[[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}\]/.test(typeof value === "string" ? value : JSON.stringify(value));
 }

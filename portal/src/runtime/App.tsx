@@ -10,7 +10,7 @@ import { WorkloadPage } from "./WorkloadPage";
 
 const Gallery = lazy(() => import("./Gallery"));
 
-/** The runtime pages. */
+/** The root component of the runtime pages. */
 export function App({ page, root, token }: { page: PageInfo; root: HTMLElement; token: string | null }) {
   const text = useText();
   const { client, session, isGuest, actAs } = useIdentity(page, token);
@@ -21,10 +21,10 @@ export function App({ page, root, token }: { page: PageInfo; root: HTMLElement; 
     if (kind !== "embed" || !slug) return;
     let close: (() => void) | null = null;
     let left = false;
-    // Only embedded pages load the channel.
+    // The module is loaded only in embedded pages.
     void import("./embed").then((embed) => {
       if (left) return;
-      // Rendered at once, because a batch would keep only the last of two messages.
+      // Renders each message synchronously, because a batched update would lose all but the last message.
       const opened = new embed.EmbedChannel(slug, ancestors, (message) => flushSync(() => setHost(message)));
       close = opened.open();
       setChannel(opened);

@@ -7,11 +7,11 @@ import type { ModeProps } from "./WorkloadPage";
 import type { RunState } from "./run";
 import { useRun } from "./useRun";
 
-// Loaded after the form is shown; the announcement below is in the page from the start.
+// The module is loaded after the form is shown. The announcement for screen readers below does not depend on it.
 const loadRunView = () => import("./RunView");
 const RunView = lazy(loadRunView);
 
-/** The form of a workload with its result below. A block is the same on one compact card. */
+/** The form of a workload with its result below. The presentation mode `block` shows both on one compact card. */
 export function FormPage({ client, workload, environment, isGuest, channel, host }: ModeProps) {
   const text = useText();
   const fields = useMemo(() => workload.interface_config.input_fields ?? [], [workload]);
@@ -99,7 +99,7 @@ export function FormPage({ client, workload, environment, isGuest, channel, host
   );
 }
 
-/** What a screen reader says about a run; each change once. */
+/** The announcement of a run's state for screen readers. */
 function announcement(state: RunState, text: Translate): string {
   switch (state.phase) {
     case "sending":

@@ -9,7 +9,7 @@ import { ProblemNotice } from "../ui/ProblemNotice";
 
 const MODES = ["form", "chat", "block"] as const;
 
-/** The workloads that the caller may run, with filters. */
+/** The list of workloads that the caller may run, with filters. */
 export default function Gallery({ client }: { client: Client }) {
   const text = useText();
   const [search, setSearch] = useState("");

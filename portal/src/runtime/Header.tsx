@@ -11,7 +11,7 @@ interface Props {
   onActAs: (actor: string) => void;
 }
 
-/** The bar above a page: the way to the gallery, and who the page acts as. A share link has neither. */
+/** The bar above a page: a link to the gallery, and the caller's identity. Pages of share links show neither. */
 export function Header({ page, client, session, onActAs }: Props) {
   const text = useText();
   const [actor, setActor] = useState(storedActor() ?? "");
@@ -21,7 +21,7 @@ export function Header({ page, client, session, onActAs }: Props) {
     try {
       location.assign(await client.signOut());
     } catch {
-      // The page then shows whether the session has ended.
+      // After a failed sign-out, the reload shows whether the session has ended.
       location.reload();
     }
   };

@@ -21,7 +21,7 @@ interface Props {
   onRetry?: (() => void) | undefined;
 }
 
-/** A run: its progress, then its result or its refusal. */
+/** Shows a run: its progress, then its result or its refusal. */
 export default function RunView({ state, client, display, onCancel, onRetry }: Props) {
   const text = useText();
   const result = useRef<HTMLHeadingElement>(null);
@@ -78,7 +78,7 @@ function Progress({ state, onCancel }: { state: RunState; onCancel: () => void }
   );
 }
 
-/** The result of an ended run, or why it has none. */
+/** Shows the result of an ended run, or the reason why it has none. */
 export function OutcomeView({ client, outcome, display }: { client: Client; outcome: RunOutcome; display: OutputDisplay | undefined }) {
   const text = useText();
   const problem = problemOfOutcome(outcome, text);
@@ -94,7 +94,7 @@ export function OutcomeView({ client, outcome, display }: { client: Client; outc
   );
 }
 
-/** An end without a result as a problem. */
+/** Converts an outcome without a result to a problem; null for an outcome with a result. */
 function problemOfOutcome(outcome: RunOutcome, text: Translate): Problem | null {
   const detail = { execution_id: outcome.executionId };
   const make = (code: string, message = "") => new Problem(200, code, message, null, [], null, detail);
@@ -111,7 +111,7 @@ function problemOfOutcome(outcome: RunOutcome, text: Translate): Problem | null 
     : make("failed", message || code || text("p_internal"));
 }
 
-/** The evidence of an answer, read when it is opened. */
+/** The evidence of an answer, which is loaded when the reader opens it. */
 export function Why({ client, executionId }: { client: Client; executionId: string }) {
   const text = useText();
   const [isOpen, setIsOpen] = useState(false);

@@ -12,7 +12,7 @@ import { applyTheme } from "./theme";
 
 const ChatPage = lazy(() => import("../chat/ChatPage"));
 
-/** What every presentation mode gets. */
+/** The properties of the component of every presentation mode. */
 export interface ModeProps {
   client: Client;
   workload: RuntimeWorkload;
@@ -32,14 +32,14 @@ interface Props {
   host: HostMessage | null;
 }
 
-/** One workload in its presentation mode. */
+/** The page of a workload in its presentation mode. */
 export function WorkloadPage({ client, slug, isGuest, root, channel, host }: Props) {
   const text = useText();
   const workload = useQuery({
     queryKey: ["workload", client.cacheKey, slug],
     queryFn: ({ signal }) => client.get<RuntimeWorkload>(apiPath("/v1/workloads/by-slug/{slug}", { slug }), signal),
     retry: (count, error) => error instanceof Problem && error.status === 0 && count < 3,
-    // A change of the interface shows on the next load of the page.
+    // Never reloads the interface: a change takes effect on the next load of the page.
     staleTime: Number.POSITIVE_INFINITY,
   });
   const [asked] = useState(() => new URLSearchParams(location.search).get("environment"));
@@ -90,7 +90,10 @@ export function WorkloadPage({ client, slug, isGuest, root, channel, host }: Pro
   );
 }
 
-/** The environment to run in: the chosen one, else `production`, else the only one; null if a person must choose. */
+/**
+ * The environment of runs: the chosen environment, else `production`, else the only environment. Null if a person
+ * must choose.
+ */
 export function environmentOf(names: readonly string[], chosen: string | null): string | null {
   if (chosen !== null && chosen !== "") return chosen;
   if (names.includes("production")) return "production";

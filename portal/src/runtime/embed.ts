@@ -1,19 +1,19 @@
 import type { Json } from "../api/types";
 
-/** Messages of the embedding page. */
+/** Messages from the embedding page. */
 export type HostMessage =
   | { type: "fairway:hello"; version: 1 }
   | { type: "fairway:setInputs"; inputs: Record<string, Json> }
   | { type: "fairway:reset" };
 
-/** Messages to the embedding page. Outputs and inputs are never among them. */
+/** Messages to the embedding page. They never contain outputs or inputs. */
 export type FrameMessage =
   | { type: "fairway:ready"; version: 1; slug: string }
   | { type: "fairway:height"; height: number }
   | { type: "fairway:ended"; executionId: string; status: string }
   | { type: "fairway:error"; code: string; requestId: string | null };
 
-/** Whether an origin is one of the sources that may frame the page. */
+/** Whether an origin matches one of the `frame-ancestors` sources that may frame the page. */
 export function isAllowedOrigin(origin: string, ancestors: readonly string[], own: string): boolean {
   return ancestors.some((source) => {
     if (source === "'self'") return origin === own;
@@ -37,7 +37,7 @@ export function isAllowedOrigin(origin: string, ancestors: readonly string[], ow
 /** Space below the content, in CSS pixels. */
 const MARGIN = 16;
 
-/** The channel to the page that frames this one. It opens when an allowed ancestor greets. */
+/** The message channel to the embedding page. It opens when a permitted ancestor sends `fairway:hello`. */
 export class EmbedChannel {
   #host: string | null = null;
   readonly #waiting = new Map<string, FrameMessage>();
@@ -48,13 +48,13 @@ export class EmbedChannel {
     private readonly onMessage: (message: HostMessage) => void,
   ) {}
 
-  /** Listens, and returns the function that stops it. */
+  /** Starts to listen for messages; returns the function that stops it. */
   open(): () => void {
     const listen = (event: MessageEvent) => this.#receive(event);
     window.addEventListener("message", listen);
     const main = document.querySelector("main");
     const observer = new ResizeObserver(() => {
-      // The root fills the frame, so only its content says how high the frame should be.
+      // Measures `main`, because the root element always fills the frame.
       const bottom = main?.getBoundingClientRect().bottom ?? 0;
       this.send({ type: "fairway:height", height: Math.ceil(bottom + scrollY) + MARGIN });
     });
@@ -65,7 +65,7 @@ export class EmbedChannel {
     };
   }
 
-  /** Sends a message to the greeted origin alone; before the greeting the newest of each type waits. */
+  /** Sends a message to the origin that opened the channel. Before that, the newest message of each type is queued. */
   send(message: FrameMessage): void {
     if (window.parent === window) return;
     if (this.#host === null) this.#waiting.set(message.type, message);

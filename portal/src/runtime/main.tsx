@@ -9,7 +9,7 @@ import { App } from "./App";
 const root = document.getElementById("root");
 if (root) {
   const page = readPage(root);
-  // Before anything else: the token must not stay in the address.
+  // Removes the share token from the address first, so that no other code sees it there.
   const token = takeShareToken(page);
   const language = preferredLanguage(location.search, navigator.languages);
   const queries = new QueryClient({ defaultOptions: { queries: { refetchOnWindowFocus: false } } });

@@ -14,7 +14,7 @@ const request = { slug: "a", environment: "dev", inputs: {} };
 
 afterEach(() => vi.unstubAllGlobals());
 
-/** Follows a run over these responses; a string is a lost connection. */
+/** Follows a run with these responses of the server. A string instead of a response simulates a lost connection. */
 async function follow(responses: (Response | string)[], resumed?: RunTicket) {
   const states: RunState[] = [];
   const tickets: RunTicket[] = [];

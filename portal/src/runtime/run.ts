@@ -4,23 +4,23 @@ import { apiPath } from "../api/paths";
 import { Problem } from "../api/problem";
 import type { Execution, ExecutionResult, Json, QueuedExecution } from "../api/types";
 
-/** A step of a run, as its events report it. */
+/** A step of a run according to its events. */
 export interface Step {
   id: string;
   state: "running" | "done" | "failed";
 }
 
-/** A result for display. */
+/** The end of a run for display. */
 export interface RunOutcome {
   executionId: string;
-  /** Reads the run of a visitor; null for other callers. */
+  /** The token with which an anonymous visitor reads the run; null for other callers. */
   resultToken: string | null;
   status: string;
   output: Json;
   error: { code: string; message: string } | null;
 }
 
-/** What the page knows about a run. */
+/** The state of a run in the page. */
 export type RunState =
   | { phase: "idle" }
   | { phase: "sending" }
@@ -29,7 +29,7 @@ export type RunState =
   | { phase: "ended"; outcome: RunOutcome }
   | { phase: "refused"; problem: Problem };
 
-/** A run that was accepted: enough to find it again. */
+/** The data with which the page finds an accepted run again. */
 export interface RunTicket {
   executionId: string;
   resultToken: string | null;
@@ -43,12 +43,12 @@ export interface RunRequest {
   sessionId?: string;
 }
 
-/** Delays between attempts to reconnect, in milliseconds; the last one repeats. */
+/** Delays between attempts to reconnect, in milliseconds. The last delay repeats. */
 const RECONNECT_DELAYS = [500, 1_000, 2_000, 5_000];
-/** Delays between reads of a run that awaits review, in milliseconds; the last one repeats. */
+/** Delays between reads of a run that awaits review, in milliseconds. The last delay repeats. */
 const REVIEW_DELAYS = [1_000, 1_000, 2_000, 5_000];
 
-/** Starts and follows one run, and reports each new state. */
+/** Starts or resumes one run, follows it, and reports each new state. */
 export class RunFollower {
   #state: RunState = { phase: "idle" };
   #ticket: RunTicket | null = null;
@@ -63,7 +63,9 @@ export class RunFollower {
     private readonly wait: (milliseconds: number, signal: AbortSignal) => Promise<void> = pause,
   ) {}
 
-  /** Starts a run. A request without a response is repeated once with the same key, so the run starts only once. */
+  /**
+   * Starts a run. A request without a response is repeated once with the same idempotency key, so only one run starts.
+   */
   async start(request: RunRequest): Promise<void> {
     this.#set({ phase: "sending" });
     const body = {
@@ -98,7 +100,7 @@ export class RunFollower {
     await this.#guard(() => this.#readExecution());
   }
 
-  /** Asks the server to cancel the run; as soon as it is accepted, if it is not yet. */
+  /** Requests the cancellation of the run. If the server has not accepted the run yet, sends the request afterwards. */
   async cancel(): Promise<void> {
     const ticket = this.#ticket;
     this.#isCancelRequested = true;
@@ -107,14 +109,14 @@ export class RunFollower {
       const path = apiPath("/v1/executions/{execution_id}/cancel", { execution_id: ticket.executionId });
       await this.client.send(path, { method: "POST", body: {}, headers: this.#tokenHeader() });
     } catch (problem) {
-      // The run has ended meanwhile; its events say how.
+      // The refusal `execution_not_cancellable` is ignored: the run has ended meanwhile, and its events report the end.
       if (problem instanceof Problem && problem.code !== "execution_not_cancellable") {
         this.#set({ phase: "refused", problem });
       }
     }
   }
 
-  /** Stops following; the run itself goes on. */
+  /** Stops following the run, which continues on the server. */
   leave(): void {
     this.#abort.abort();
   }
@@ -158,7 +160,7 @@ export class RunFollower {
     else await this.#readExecution();
   }
 
-  /** Reads the stream, and opens it again after the last received event until the run has ended. */
+  /** Reads the stream until the run has ended. Resumes a lost stream after the last received event. */
   async #follow(first: Response): Promise<void> {
     let response: Response | null = first;
     let attempt = 0;
@@ -170,7 +172,7 @@ export class RunFollower {
             this.#apply(event);
           });
         } catch {
-          // The connection was lost.
+          // Ignores the error of a lost connection, because the loop reconnects.
         }
       }
       if (this.#state.phase !== "running" || this.#abort.signal.aborted) break;
@@ -183,7 +185,7 @@ export class RunFollower {
     if (this.#state.phase === "review") await this.#awaitReview();
   }
 
-  /** The stream after the last received event; null if the server cannot be reached now. */
+  /** Opens the stream after the last received event; null if the server cannot be reached now. */
   async #reconnect(): Promise<Response | null> {
     if (this.#state.phase !== "running") return null;
     const path = apiPath("/v1/executions/{execution_id}/events", { execution_id: this.#state.executionId });
@@ -212,7 +214,7 @@ export class RunFollower {
         this.#set({ ...state, started: true, connected: true });
         break;
       case "step.started": {
-        // A fallback route starts the step again, and its text from the beginning.
+        // Discards the step's earlier text, because a fallback to another route restarts the step.
         const id = String(data["step_id"]);
         const steps = [...state.steps.filter((step) => step.id !== id), { id, state: "running" as const }];
         this.#set({ ...state, started: true, connected: true, steps, text: "" });
@@ -248,7 +250,7 @@ export class RunFollower {
     }
   }
 
-  /** Reads the stored run, and goes on from there. */
+  /** Reads the stored run, and continues according to its status. */
   async #readExecution(): Promise<void> {
     await this.#readOnce();
     if (this.#state.phase === "running") await this.#follow(await this.#reconnectOrEmpty());

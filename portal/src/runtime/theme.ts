@@ -1,9 +1,9 @@
 import type { RuntimeWorkload } from "../api/types";
 
-/** A colour in sRGB, each part from 0 to 255. */
+/** A colour in sRGB, with components from 0 to 255. */
 export type Rgb = readonly [number, number, number];
 
-/** Sets the theme's variables on the root. `setProperty` takes one value, which cannot end its declaration. */
+/** Sets the theme's CSS variables on the root. `setProperty` prevents a value from adding further declarations. */
 export function applyTheme(root: HTMLElement, workload: RuntimeWorkload | undefined): void {
   const theme = workload?.interface_config.theme;
   const variables = {
@@ -24,12 +24,12 @@ export function applyContrast(root: HTMLElement): void {
   if (root.style.getPropertyValue("--svc-bg") || getComputedStyle(root).getPropertyValue("--svc-bg")) {
     if (background) root.dataset["scheme"] = luminance(background) > 0.18 ? "light" : "dark";
   }
-  // After the scheme, which decides an accent that the theme leaves out.
+  // Reads the accent after the scheme is set, because the scheme determines an accent that the theme does not set.
   const [accent] = resolveColors(root, ["var(--accent)"]);
   if (accent) root.style.setProperty("--accent-text", luminance(accent) > 0.18 ? "#000" : "#fff");
 }
 
-/** Keeps the text colours readable when the browser changes between light and dark. Returns the function that stops it. */
+/** Updates the text colours when the browser switches between light and dark. Returns the function that stops this. */
 export function followScheme(root: HTMLElement): () => void {
   const scheme = matchMedia("(prefers-color-scheme: dark)");
   const apply = () => applyContrast(root);
@@ -38,7 +38,7 @@ export function followScheme(root: HTMLElement): () => void {
   return () => scheme.removeEventListener("change", apply);
 }
 
-/** What CSS colours are inside of the root. */
+/** Resolves CSS colour values, which may use variables, in the context of the root element. */
 export function resolveColors(root: HTMLElement, values: readonly string[]): (Rgb | null)[] {
   const probe = document.createElement("span");
   root.append(probe);
@@ -50,7 +50,7 @@ export function resolveColors(root: HTMLElement, values: readonly string[]): (Rg
   return found;
 }
 
-/** Any CSS colour in sRGB, over white. */
+/** Converts any CSS colour to sRGB. A transparent colour is blended with white. */
 function toRgb(color: string): Rgb | null {
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = 1;
@@ -64,7 +64,7 @@ function toRgb(color: string): Rgb | null {
   return [red, green, blue];
 }
 
-/** The relative luminance of a colour (WCAG 2). At 0.18, black and white contrast equally with it. */
+/** The relative luminance of a colour (WCAG 2). At 0.18, black and white text have equal contrast with the colour. */
 export function luminance(color: Rgb): number {
   const [red, green, blue] = color.map((part) => {
     const share = part / 255;

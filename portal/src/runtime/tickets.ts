@@ -1,7 +1,9 @@
 import type { Client } from "../api/client";
 import type { RunTicket } from "./run";
 
-/** Stores the last run of each workload, so that a reload or a return finds it again. Tokens stay in the tab. */
+/**
+ * Stores the last run of each workload, so that the page restores it after a reload. Tokens are stored only in the tab.
+ */
 export class TicketStore {
   readonly #key: string;
 
@@ -15,7 +17,7 @@ export class TicketStore {
         const ticket = JSON.parse(store.getItem(this.#key) ?? "null") as RunTicket | null;
         if (ticket && typeof ticket.executionId === "string") return ticket;
       } catch {
-        // Storage is unavailable or was written by something else.
+        // Ignores unavailable storage and malformed entries.
       }
     }
     return null;
@@ -30,7 +32,7 @@ export class TicketStore {
     try {
       store.setItem(this.#key, JSON.stringify(ticket));
     } catch {
-      // Without storage the run is only lost on reload.
+      // Ignores unavailable storage, because it only means that the run is not restored after a reload.
     }
   }
 
@@ -39,7 +41,7 @@ export class TicketStore {
       try {
         store.removeItem(this.#key);
       } catch {
-        // Nothing was stored.
+        // Ignores unavailable storage, which then contains no entry to delete.
       }
     }
   }

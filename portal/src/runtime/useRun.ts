@@ -10,7 +10,7 @@ export interface RunControl {
   reset: () => void;
 }
 
-/** The run of a page: starts one, follows it, and finds the last one again after a reload. */
+/** The run of a page. Starts and follows a run, and restores the last run after a reload. */
 export function useRun(client: Client, slug: string, isGuest: boolean): RunControl {
   const [state, setState] = useState<RunState>({ phase: "idle" });
   const follower = useRef<RunFollower | null>(null);

@@ -1,4 +1,4 @@
-/** What the server says about the page, from the root element. */
+/** The server's data about the page, from the attributes of the root element. */
 export interface PageInfo {
   kind: "gallery" | "runtime" | "embed";
   slug: string | null;
@@ -17,12 +17,12 @@ export function readPage(root: HTMLElement): PageInfo {
   };
 }
 
-/** Takes the share token out of the address, so that neither history nor `Referer` carries it. It stays in the tab. */
+/** Moves the share token from the address to the tab's storage, so that history and `Referer` do not contain it. */
 export function takeShareToken(page: PageInfo): string | null {
   const key = `fairway.link ${page.slug ?? ""}`;
   const address = new URL(location.href);
   let token = address.searchParams.get("token");
-  // A text that no header can carry is no token; the server refuses the shorter one in the same way.
+  // Replaces a text that is invalid in a header. The server refuses the replacement like any invalid token.
   if (token !== null && !/^[\x21-\x7e]{1,200}$/.test(token)) token = "malformed";
   if (token !== null) {
     address.searchParams.delete("token");
@@ -36,10 +36,10 @@ export function takeShareToken(page: PageInfo): string | null {
   }
 }
 
-/** The actors that a page in local mode may act as. */
+/** The form of actors that a page in local mode may act as. */
 export const ACTOR_PATTERN = "(user|service):[a-z0-9][a-z0-9._@+\\-]{0,126}|anonymous";
 
-/** The actor that a page in local mode acts as; null for the local user. */
+/** The stored actor that a page in local mode acts as; null for the default local user. */
 export function storedActor(): string | null {
   try {
     const actor = localStorage.getItem("fairway.actor");
@@ -54,6 +54,6 @@ export function storeActor(actor: string): void {
     if (actor) localStorage.setItem("fairway.actor", actor);
     else localStorage.removeItem("fairway.actor");
   } catch {
-    // Without storage the choice lasts until the next page.
+    // Ignores unavailable storage: the choice then applies only until the next page load.
   }
 }

@@ -10,18 +10,18 @@ export interface PageIdentity {
   /** Null until the session is known. */
   client: Client | null;
   session: Session | null;
-  /** Whether the caller has an identity of its own, and so keeps conversations. */
+  /** Whether the caller has no identity of its own, so that the server stores no conversations for it. */
   isGuest: boolean;
   /** Whether the session is being read. */
   isPending: boolean;
   actAs: (actor: string) => void;
 }
 
-/** Who the page acts as: the holder of a share link, else the local actor, else the session of the browser. */
+/** The identity of the page: a share link, else (in local mode) the local actor, else the session of the browser. */
 export function useIdentity(page: PageInfo, token: string | null): PageIdentity {
   const [actor, setActor] = useState(storedActor);
   const isLocal = page.authMode === "local";
-  // A frame gets no cookies, so an embedded page has no session.
+  // Reads no session in an embedded page, because browsers send no cookies for it.
   const asks = token === null && page.kind !== "embed";
   const reader = useMemo(() => new Client(isLocal ? { kind: "local", actor } : { kind: "session", csrf: null }), [isLocal, actor]);
   const session = useQuery({
@@ -32,7 +32,7 @@ export function useIdentity(page: PageInfo, token: string | null): PageIdentity 
       try {
         return await reader.get<Session>(apiPath("/v1/session", {}), signal);
       } catch (problem) {
-        // Without an identity the page is that of a visitor.
+        // A caller without an identity uses the page as an anonymous visitor.
         if (problem instanceof Problem && (problem.status === 401 || problem.status === 403)) return null;
         throw problem;
       }

@@ -11,7 +11,7 @@ export function CopyButton({ value }: { value: string }) {
       setCopied(true);
       setTimeout(() => setCopied(false), 2_000);
     } catch {
-      // A frame without clipboard permission: the text can be selected instead.
+      // Ignores a missing clipboard permission in frames, because the reader can select the text instead.
     }
   };
   return (

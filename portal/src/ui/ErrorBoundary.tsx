@@ -1,6 +1,6 @@
 import { Component, type ReactNode } from "react";
 
-/** Shows a fallback where a part of the page fails to render or to load. */
+/** Shows a fallback if a part of the page fails to render or to load. */
 export class ErrorBoundary extends Component<{ fallback: ReactNode; children: ReactNode }, { failed: boolean }> {
   override state = { failed: false };
 

@@ -2,7 +2,7 @@ import { useEffect, useState } from "react";
 import type { Problem } from "../api/problem";
 import { knownKey, useText, type Translate } from "../i18n";
 
-/** A refusal in plain words. */
+/** Explains a problem in a sentence for the user. */
 export function explain(problem: Problem, text: Translate): string {
   const reason = String(problem.detail["reason_code"] ?? "–");
   const permission = String(problem.detail["permission"] ?? "–");
@@ -18,7 +18,7 @@ interface Props {
   onRetry?: (() => void) | undefined;
 }
 
-/** A refusal with its request number, and a countdown where the server names a time. */
+/** Shows a problem with its request id, and a countdown if the server sent `Retry-After`. */
 export function ProblemNotice({ problem, onRetry }: Props) {
   const text = useText();
   const [left, setLeft] = useState(problem.retryAfter ?? 0);
@@ -30,7 +30,7 @@ export function ProblemNotice({ problem, onRetry }: Props) {
     return () => clearInterval(timer);
   }, [problem]);
   return (
-    // A run that its user stopped is not an error.
+    // A run that the user cancelled is not styled as an error.
     <div className={problem.code === "cancelled" ? "notice" : "notice notice-error"} data-code={problem.code}>
       <p role="alert">{explain(problem, text)}</p>
       {problem.retryAfter !== null && (

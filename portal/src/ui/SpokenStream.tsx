@@ -1,24 +1,24 @@
 import { useEffect, useState } from "react";
 import { completeSentences } from "./sentences";
 
-/** How long a finished text stays for screen readers that speak late, in milliseconds. */
+/** Time that a complete text stays in the document for slow screen readers, in milliseconds. */
 const LINGER = 5_000;
 
 interface Props {
-  /** The text that has arrived. */
+  /** The text that has arrived so far. */
   value: string;
-  /** Whether no more text follows. */
+  /** Whether the text is complete. */
   isComplete?: boolean;
 }
 
-/** Reads a text aloud as it arrives: each addition is whole sentences, so that a screen reader speaks every word once. */
+/** Announces streamed text to screen readers in whole sentences, so that each word is spoken exactly once. */
 export function SpokenStream({ value, isComplete = false }: Props) {
   const [spoken, setSpoken] = useState<string[]>([]);
   const [isSilent, setIsSilent] = useState(false);
   useEffect(() => {
     setSpoken((before) => {
       const said = before.join("");
-      // A fallback route starts the text again.
+      // The text restarts from the beginning after a fallback to another route.
       if (!value.startsWith(said)) return isComplete ? [value] : [];
       const rest = value.slice(said.length);
       const ready = isComplete ? rest : completeSentences(rest);
@@ -28,7 +28,7 @@ export function SpokenStream({ value, isComplete = false }: Props) {
   useEffect(() => {
     setIsSilent(false);
     if (!isComplete) return;
-    // The page shows the same text, which should be read once.
+    // Removes the announced text, because the page also shows it and a screen reader should read it only once.
     const timer = setTimeout(() => setIsSilent(true), LINGER);
     return () => clearTimeout(timer);
   }, [isComplete]);

@@ -1,4 +1,4 @@
-// Bytes, their encodings, and hashes.
+// Functions on bytes: encodings and hashes.
 import { blake3 } from "@noble/hashes/blake3.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 
@@ -8,7 +8,7 @@ const encoder = new TextEncoder();
 
 export const utf8 = (text) => encoder.encode(text);
 
-/** The text of UTF-8 bytes; null for other bytes. A byte order mark is part of the text. */
+/** Decodes UTF-8; null for invalid UTF-8. A byte order mark stays part of the text. */
 export function textOf(bytes) {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
@@ -31,11 +31,13 @@ export function concat(...parts) {
 
 export const areEqual = (left, right) => left.length === right.length && left.every((byte, at) => byte === right[at]);
 
-/** The bytes of a hash in lower-case hex; null for every other text. */
+/** Decodes 32 bytes in lower-case hex; null for any other text. */
 export const hashOfHex = (text) =>
   /^[0-9a-f]{64}$/.test(text) ? Uint8Array.from(text.match(/../g), (pair) => Number.parseInt(pair, 16)) : null;
 
-/** The bytes behind base64 in its only spelling, with padding and without spare bits; null for every other text. */
+/**
+ * Decodes canonical base64: with padding, and with zero as the unused bits of the last digit; null for any other text.
+ */
 export function bytesOfBase64(text) {
   const digits = text.replace(/={1,2}$/, "");
   if (text.length % 4 !== 0 || /[^A-Za-z0-9+/]/.test(digits)) return null;
@@ -48,7 +50,7 @@ export function bytesOfBase64(text) {
   return bytes;
 }
 
-/** The checksum that Fairway gives to the bytes of a text. */
+/** The checksum of a text in Fairway's form: `blake3:` and the hash of the UTF-8 bytes. */
 export const checksumOf = (text) => `blake3:${hex(blake3(utf8(text)))}`;
 
 /** The hash of an entry of a log (RFC 6962, 2.1). */

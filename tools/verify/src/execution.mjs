@@ -1,4 +1,4 @@
-// Statements about runs.
+// Verifies statements about runs.
 import { checksumOf } from "./bytes.mjs";
 import { canonical, listAt, member, textAt } from "./json.mjs";
 import { checkCheckpoint, checkFacts } from "./log.mjs";
@@ -7,14 +7,14 @@ import { checkHead, checkVersions } from "./versions.mjs";
 
 /** The kinds of facts that end a run. */
 const ENDS = ["execution.ended", "execution.denied", "execution.reviewed", "execution.settled"];
-/** The states that a release reaches by its approvals alone. */
+/** The states that a release can reach only after enough approvals. */
 const APPROVED_STATES = ["approved", "active"];
-/** The members of the evidence that the fact of a run's end names too, if it has them. */
+/** The members of the evidence that the fact of a run's end repeats, as far as they exist. */
 const NAMED_BY_END = ["outcome", "error_code", "input_digest", "output_digest", "release_id", "workload_id", "environment"];
 
 const shown = (value) => (typeof value === "string" ? value : canonical(value ?? null));
 
-/** The subjects of the run that the evidence describes. */
+/** The in-toto subjects that a statement about this run must have. */
 export function subjectsOf({ evidence }) {
   const run = member(evidence, "execution");
   const id = member(run, "execution_id");
@@ -62,7 +62,7 @@ function checkEnd(report, evidence, facts) {
   return end;
 }
 
-/** Checks that the log has the approval of the erasure that the evidence states, for the submitter of the run. */
+/** If the evidence states an erasure, checks that the log contains its approval for the submitter of the run. */
 function checkErasure(report, evidence, facts) {
   const run = member(evidence, "execution");
   const isErased = ["erased_at", "erasure_id"].some((name) => (member(run, name) ?? null) !== null);
@@ -77,13 +77,16 @@ function checkErasure(report, evidence, facts) {
   report.compare("erasure in the log", id, `approved for ${textAt(run, "submitted_by")}`, actual);
 }
 
-/** Checks that the release was approved with these bindings before the run ended, and returns the facts about the release. */
+/**
+ * Checks that the release was approved with this bindings digest before the run ended. Returns the
+ * facts about the release.
+ */
 function checkApproved(report, digest, facts, end) {
   const release = textAt(end?.content, "detail", "release_id");
   const own = facts.filter(
     ({ content }) => textAt(content, "subject", "kind") === "release" && textAt(content, "subject", "id") === release,
   );
-  // Submissions, rejections and later transitions name a digest too.
+  // The filter is needed, because facts about submissions, rejections and later transitions contain a digest too.
   const isApproval = ({ index, content }) =>
     textAt(content, "kind") === "release.transitioned" && APPROVED_STATES.includes(textAt(content, "detail", "to")) && index < end.index;
   const approval = end && own.findLast(isApproval);
@@ -105,7 +108,7 @@ function checkApprovals(report, evidence, own, digest) {
   }
 }
 
-/** Checks the bindings of the evidence against those of the release. */
+/** Checks that the evidence lists exactly the bindings of the release. */
 function checkListedBindings(report, { evidence, release }) {
   const listed = listAt(evidence, "bindings");
   report.compare("number of bindings in the evidence", "", String(release.bindings.length), String(listed.length));

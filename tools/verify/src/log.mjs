@@ -1,4 +1,4 @@
-// The part of a bundle that leads to the audit log: the checkpoint, its cosignatures, and the facts with their proofs.
+// Verifies the parts of a bundle that come from the audit log: the checkpoint, its cosignatures, and facts with proofs.
 import { hashOfHex, hex, leafHash, utf8 } from "./bytes.mjs";
 import { readJson, textAt } from "./json.mjs";
 import { isConsistent, rootByInclusion } from "./proof.mjs";
@@ -6,7 +6,7 @@ import { cosignedAt, haveEqualRoots, isSignedBy, readCheckpoint, readNote } from
 
 const SIGNATURE = "a valid signature by a given key";
 
-/** Checks the checkpoint of a bundle, and returns it; null if it has no form. */
+/** Checks the checkpoint of a bundle, and returns the parsed checkpoint; null if it cannot be parsed. */
 export function checkCheckpoint(report, log, { keys, witnesses }) {
   const note = readNote(log.checkpoint);
   const signer = note && keys.find((key) => isSignedBy(note, key));
@@ -28,7 +28,7 @@ export function checkCheckpoint(report, log, { keys, witnesses }) {
   return checkpoint;
 }
 
-/** Checks each fact against the checkpoint, and returns those that hold. */
+/** Checks that the checkpoint covers each fact, and returns the facts that passed all checks. */
 export function checkFacts(report, log, checkpoint) {
   const held = [];
   let previous = -1;
@@ -50,7 +50,9 @@ export function checkFacts(report, log, checkpoint) {
   return held;
 }
 
-/** Compares the checkpoint of a bundle with one from another source, by a consistency proof if their sizes differ. */
+/**
+ * Compares the checkpoint of a bundle with a checkpoint from another source. Different sizes need a consistency proof.
+ */
 export function checkOtherCheckpoint(report, checkpoint, { keys, otherCheckpoint, consistencyProof }) {
   const note = readNote(otherCheckpoint);
   const other = note && readCheckpoint(note.text);

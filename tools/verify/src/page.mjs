@@ -1,4 +1,5 @@
-// The page: reads the fields, verifies, and shows the report. Texts of a bundle become text nodes, never markup.
+// The script of the page: reads the form, verifies the bundle, and shows the report. Texts of a bundle become text
+// nodes, never markup.
 import { MAX_BUNDLE_BYTES, readLogKeys, readWitnessKeys, verifyBundle } from "./verify.mjs";
 
 const MAX_SHOWN = 2_000;
@@ -6,7 +7,9 @@ const VERDICTS = { passed: "passed", failed: "failed", not_included: "not checke
 
 const at = (id) => document.getElementById(id);
 
-/** A text as it can be read: characters without a picture, and those that reorder others, by their number. */
+/**
+ * Shortens a text, and escapes its control and formatting characters (such as those that reorder text) as `\u{...}`.
+ */
 function visible(text) {
   const cut = text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)} (and ${text.length - MAX_SHOWN} more characters)` : text;
   return cut.toWellFormed().replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (sign) => `\\u{${sign.codePointAt(0).toString(16)}}`);
@@ -35,7 +38,7 @@ function itemOf({ name, part, expected, actual, verdict }) {
 
 const fill = (id, sentences) => at(id).replaceChildren(...sentences.map((sentence) => element("li", sentence)));
 
-/** Shows a verdict, and moves the focus to it, so that screen readers read it. */
+/** Shows a verdict, and moves the focus to it, so that screen readers announce it. */
 function show(verdict, summary, isGood) {
   at("verdict").className = isGood ? "good" : "bad";
   at("verdict").textContent = verdict;
@@ -74,7 +77,7 @@ async function verifyFields() {
     given = {
       keys: readLogKeys(at("keys").value),
       witnesses: readWitnessKeys(at("witnesses").value),
-      // A field of a form ends lines with one line feed, and people forget the last one.
+      // A checkpoint ends with a line feed, which people often omit when they paste it.
       otherCheckpoint: at("checkpoint").value.trim() === "" ? "" : `${at("checkpoint").value.trim()}\n`,
       consistencyProof: at("consistency").value,
     };
@@ -89,6 +92,6 @@ at("form").addEventListener("submit", (event) => {
   event.preventDefault();
   verifyFields().catch(() => showProblem("The file cannot be read. Choose it again."));
 });
-// A verdict must not stand beside other fields than those that it is about.
+// Hides the verdict when a field changes, because the verdict applies to the previous values.
 at("form").addEventListener("input", () => (at("result").hidden = true));
 at("only-failed").addEventListener("change", (event) => at("checks").classList.toggle("only-failed", event.target.checked));

@@ -1,10 +1,12 @@
-// Proofs about a tree (RFC 6962), by the recursive definitions of its sections 2.1.1 and 2.1.2.
+// Verifies proofs about Merkle trees by the recursive definitions of RFC 6962, sections 2.1.1 and 2.1.2.
 import { areEqual, nodeHash, sha256 } from "./bytes.mjs";
 
-/** The largest power of two below a size of at least two. */
+/** The largest power of two that is less than `size`, which must be at least two. */
 const split = (size) => 1n << BigInt((size - 1n).toString(2).length - 1);
 
-/** The root that a leaf and its proof yield; null if the proof has another length than index and size require. */
+/**
+ * The root that follows from a leaf and its inclusion proof; null if the proof has a wrong length for index and size.
+ */
 export function rootByInclusion(index, size, leaf, proof) {
   if (index >= size) return null;
   const rest = [...proof];
@@ -20,13 +22,14 @@ export function rootByInclusion(index, size, leaf, proof) {
   return rest.length === 0 ? root : null;
 }
 
-/** Whether a proof shows that a tree is a prefix of a later one. Both are `{size, root}`. */
+/** Whether a proof shows that the earlier tree is a prefix of the later tree. Trees are `{size, root}`. */
 export function isConsistent(earlier, later, proof) {
   if (earlier.size > later.size) return false;
   if (earlier.size === later.size) return proof.length === 0 && areEqual(earlier.root, later.root);
   if (earlier.size === 0n) return proof.length === 0 && areEqual(earlier.root, sha256(new Uint8Array()));
   const rest = [...proof];
-  // The roots of the part of each tree below a node; the proof leaves out the root that the verifier knows.
+  // Returns the roots of the earlier and the later tree, each restricted to one node's subtree. The proof omits the
+  // root of a subtree that is the whole earlier tree, because the verifier already has that root.
   const climb = (old, width, isWhole) => {
     if (old === width) {
       const known = isWhole ? earlier.root : rest.shift();

@@ -1,9 +1,10 @@
-// The records of a run: the log names their digest, and the evidence shows what they say.
+// Verifies the records of a run. Facts in the log contain the digests of the records, and the
+// evidence shows their content.
 import { checksumOf } from "./bytes.mjs";
 import { canonical, hasExactly, isCount, isListOf, isText, isUuid, listAt, member, readJson, textAt } from "./json.mjs";
 
 const RETRIEVAL_EVENT = "retrieval_event";
-/** The outcomes of decisions, the strictest last. */
+/** The outcomes of policy decisions, from the mildest to the strictest. */
 const STRICTNESS = ["allow", "allow_with_obligations", "deny"];
 
 const isChecksum = (value) => isText(value) && /^blake3:[0-9a-f]{64}$/.test(value);
@@ -25,10 +26,16 @@ const isRecords = hasExactly({
   ),
 });
 
-/** The fact that asks for the review of an answer. It closes a run as far as its process is concerned. */
+/**
+ * The kind of the fact that requests a review of a run's output. The run's process stops there, and a person ends
+ * the run.
+ */
 const REVIEW_REQUEST = "execution.review_asked";
 
-/** Compares the records with the facts about the run, and the evidence with the records. `ends` are the kinds that end a run. */
+/**
+ * Compares the records with the facts about the run, and the evidence with the records. `ends` are kinds of facts
+ * that end runs.
+ */
 export function checkRecords(report, { evidence, records: texts, documents }, facts, ends) {
   const execution = textAt(evidence, "execution", "execution_id");
   const isOfRun = (content) => textAt(content, "subject", "kind") === "execution" && textAt(content, "subject", "id") === execution;
@@ -58,13 +65,16 @@ export function checkRecords(report, { evidence, records: texts, documents }, fa
     checkDecisions(report, evidence, records);
     checkArtifacts(report, evidence, records);
   } else {
-    // The process that executed the run ended before it stored any record.
+    // The process that executed the run stopped before it stored any record, so the log contains no digest.
     report.skip("records of the run in the log", "", "a fact that names them");
   }
   checkDocuments(report, evidence, records, documents);
 }
 
-/** Requires the fact that closed the run before a person decided on it. It names the records. */
+/**
+ * If a person ended the run, requires the earlier fact about the run's process, which contains the
+ * digest of the records.
+ */
 function checkEarlierFact(report, closing) {
   const end = closing.at(-1);
   const kind = textAt(end?.content, "kind");
@@ -81,7 +91,7 @@ const decisionText = (decision) => {
   return `${textAt(decision, "decision_id")}: ${textAt(decision, "outcome")} ${textAt(decision, "reason_code")} by ${rules}`;
 };
 
-/** Checks that the evidence shows the strictest decision of the run, and every obligation that a decision imposed. */
+/** Checks that the evidence shows the run's strictest policy decision, and every obligation that a decision imposed. */
 function checkDecisions(report, evidence, { decisions }) {
   const rank = ({ outcome }) => STRICTNESS.indexOf(outcome);
   const strictest = decisions.reduce((found, one) => (found && rank(found) > rank(one) ? found : one), undefined);
@@ -95,7 +105,7 @@ function checkDecisions(report, evidence, { decisions }) {
   }
 }
 
-/** Checks that the evidence shows the documents of the records, and the retrievals among them. */
+/** Checks that the evidence shows every document in the records, including the documents of retrievals. */
 function checkArtifacts(report, evidence, { artifacts }) {
   const shown = listAt(evidence, "evidence_artifacts");
   report.compare("number of documents", "", String(artifacts.length), String(shown.length));
@@ -107,7 +117,7 @@ function checkArtifacts(report, evidence, { artifacts }) {
   report.compare("number of retrievals", "", String(recorded), String(listAt(evidence, "retrieval_events").length));
 }
 
-/** Checks the included documents against their digests. */
+/** Checks the bundle's documents against the digests in the records. */
 function checkDocuments(report, evidence, { artifacts }, documents) {
   report.compare("number of included documents", "", String(artifacts.length), String(documents.length));
   for (const { artifact_id: id, artifact_kind: kind, digest } of artifacts) {

@@ -1,21 +1,21 @@
-// Statements about releases: verification summaries.
+// Verifies statements about releases, which are verification summaries (SLSA).
 import { checksumOf } from "./bytes.mjs";
 import { member, textAt } from "./json.mjs";
 import { checkCheckpoint, checkFacts } from "./log.mjs";
 import { checkHead, checkVersions } from "./versions.mjs";
 
-/** The member of the predicate that holds the chain behind the result. */
+/** The member of the predicate that contains the evidence for the result: release, facts and checkpoint. */
 export const CHAIN = "https://fairway.invalid/evidence/release/v1";
 const VERIFIER = "https://fairway.invalid/verifiers/release/v1";
 
-/** The subject of a summary: the digest that reviewers approve. */
+/** The in-toto subject that a summary must have: the release with the digest that reviewers approve. */
 export function releaseSubjects(predicate) {
   const { release, release_id } = predicate[CHAIN];
   const digest = checksumOf(release.digest_text).slice("blake3:".length);
   return [{ digest: { blake3: digest }, name: `releases/${release_id}` }];
 }
 
-/** What the proven facts say about a release. */
+/** The last state, time and digest of a release according to the proven facts. */
 function historyOf(facts, release) {
   const history = { state: "", occurredAt: "", digest: "", isRolledBack: false };
   for (const { content } of facts) {
@@ -24,7 +24,7 @@ function historyOf(facts, release) {
     const isOrigin =
       kind === "use_case.published" && textAt(detail, "release_id") === release && member(detail, "made") === true;
     if (isOrigin) {
-      // The publication of a use case drafts its release.
+      // The publication of a use case creates its release as a draft.
       Object.assign(history, { state: "draft", digest: "", isRolledBack: false, occurredAt: textAt(content, "occurred_at") });
       continue;
     }
@@ -40,7 +40,7 @@ function historyOf(facts, release) {
   return history;
 }
 
-/** Checks a summary: its result follows from the proven facts. Returns its checkpoint. */
+/** Checks that the result of a summary follows from the proven facts. Returns the checkpoint of the summary. */
 export function checkRelease(report, predicate, given) {
   const chain = predicate[CHAIN];
   report.compare("verifier", "", VERIFIER, predicate.verifier.id);

@@ -1,4 +1,4 @@
-// The report of a verification. Names of checks and sentences are those of `fairway verify`.
+// The report of a verification. The names of checks and the sentences equal those of `fairway verify`.
 
 const PROVEN = {
   execution: [
@@ -57,7 +57,7 @@ export class Report {
     return this.require(name, part, expected, actual, expected === actual);
   }
 
-  /** Adds a check that the given files and keys give no means for. */
+  /** Adds a check as not performed, because the bundle or the other inputs lack the required data. */
   skip(name, part, expected, actual = "not included") {
     this.checks.push({ name, part, expected, actual, verdict: "not_included" });
   }
@@ -70,7 +70,7 @@ export class Report {
     return this.checks.length > 0 && this.failed.length === 0;
   }
 
-  /** What the bundle shows; nothing if a check failed. */
+  /** The sentences about what the bundle proves; none if a check failed. */
   get proven() {
     if (!this.hasPassed) return [];
     const further = [

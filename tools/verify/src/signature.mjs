@@ -1,11 +1,11 @@
-// Ed25519 keys, signed notes (C2SP `signed-note`, `tlog-cosignature`) and checkpoints (C2SP `tlog-checkpoint`).
+// Reads Ed25519 keys, signed notes (C2SP `signed-note`, `tlog-cosignature`) and checkpoints (C2SP `tlog-checkpoint`).
 import { Point, hashes, verify } from "@noble/ed25519";
 import { sha512 } from "@noble/hashes/sha2.js";
 import { areEqual, bytesOfBase64, concat, hex, sha256, utf8 } from "./bytes.mjs";
 
 hashes.sha512 = sha512;
 
-/** Signature types, which encoded keys begin with. */
+/** Signature types: the first byte of an encoded key. */
 const ED25519 = 1;
 const COSIGNATURE = 4;
 const MAX_NOTE_BYTES = 64 << 10;
@@ -14,7 +14,10 @@ const MAX_SIGNATURES = 64;
 const isKeyName = (name) => name !== "" && utf8(name).length <= 255 && !/[+\p{White_Space}]/u.test(name);
 const idOf = (name, encodedKey) => sha256(concat(utf8(`${name}\n`), encodedKey)).slice(0, 4);
 
-/** A signature by a torsion-free key. Points with a torsion part are refused, so that there is one opinion on each signature. */
+/**
+ * Whether a signature is valid. Points that are not torsion-free are refused, because verifiers
+ * disagree on such signatures.
+ */
 function isValid(signature, message, publicKey) {
   if (signature.length !== 64) return false;
   try {
@@ -34,7 +37,7 @@ function isPublicKey(bytes) {
   }
 }
 
-/** A named public key from `<name>+<key id>+<base64>`. Throws a sentence about what is wrong. */
+/** Parses a named public key `<name>+<key id>+<base64>`. The message of a thrown error is a sentence for the user. */
 function readKey(text, type, kind) {
   const [name, id, ...rest] = text.split("+");
   const encoded = rest.length > 0 ? bytesOfBase64(rest.join("+")) : null;
@@ -50,15 +53,15 @@ function readKey(text, type, kind) {
 const readLines = (text, type, kind) =>
   text.split("\n").map((line) => line.trim()).filter((line) => line !== "").map((line) => readKey(line, type, kind));
 
-/** The public keys of a log, one a line. */
+/** Parses public keys of a log, one on each line. */
 export const readLogKeys = (text) => readLines(text, ED25519, "a public key of the log");
 
-/** The public keys of witnesses, one a line. */
+/** Parses public keys of witnesses, one on each line. */
 export const readWitnessKeys = (text) => readLines(text, COSIGNATURE, "a public key of a witness");
 
 const isNoteText = (text) => text.endsWith("\n") && !/\p{Cc}/u.test(text.replaceAll("\n", ""));
 
-/** The text and the signature lines of a signed note; null for every other text. */
+/** Splits a signed note into its text and its signature lines; null if the note is malformed. */
 export function readNote(note) {
   const at = note.lastIndexOf("\n\n");
   const text = note.slice(0, at + 1);
@@ -74,13 +77,16 @@ export function readNote(note) {
 
 const linesOf = (note, key) => note.signatures.filter((line) => line.name === key.name && line.id === key.id);
 
-/** Whether a note has a valid signature by this key and no invalid one that names it. */
+/** Whether a note has a valid signature by this key, and no invalid signature that names this key. */
 export function isSignedBy(note, key) {
   const own = linesOf(note, key);
   return own.length > 0 && own.every((line) => isValid(line.signature, utf8(note.text), key.publicKey));
 }
 
-/** When a witness cosigned a note, in seconds since 1970; null if it did not, or if a signature that names it is invalid. */
+/**
+ * The time of a witness's cosignature in seconds since 1970; null if it is missing, or if a
+ * signature of its key is invalid.
+ */
 export function cosignedAt(note, witness) {
   const moments = linesOf(note, witness).map(({ signature }) => {
     if (signature.length !== 72) return null;
@@ -91,7 +97,7 @@ export function cosignedAt(note, witness) {
   return moments.length === 0 || moments.includes(null) ? null : moments[0];
 }
 
-/** Whether a DSSE envelope has a valid signature by this key and no invalid one that names it. */
+/** Whether a DSSE envelope has a valid signature by this key, and no invalid signature that names this key. */
 export function isSealedBy(envelope, key) {
   const type = utf8(envelope.payloadType);
   const head = utf8(`DSSEv1 ${type.length} ${envelope.payloadType} ${envelope.payload.length} `);
@@ -99,7 +105,7 @@ export function isSealedBy(envelope, key) {
   return own.length > 0 && own.every((signature) => isValid(signature.sig, concat(head, envelope.payload), key.publicKey));
 }
 
-/** The origin, the size and the root in the text of a note; null for every other text. */
+/** Parses the text of a note as a checkpoint (origin, size and root); null if the text is malformed. */
 export function readCheckpoint(text) {
   const [origin, size, encoded, ...extensions] = text.slice(0, -1).split("\n");
   const root = bytesOfBase64(encoded ?? "");

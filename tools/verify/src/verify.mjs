@@ -1,4 +1,4 @@
-// The verification of an evidence bundle: a function of the file and of what did not come with it.
+// Verifies an evidence bundle. The result depends only on the file and on the trusted inputs from other sources.
 import { bytesOfBase64, textOf } from "./bytes.mjs";
 import { checkExecution, subjectsOf } from "./execution.mjs";
 import { canonical, hasExactly, isCount, isListOf, isMapOf, isObject, isOneOf, isText, isTextOrNull, isUuid, readJson } from "./json.mjs";
@@ -52,13 +52,13 @@ const isReleaseStatement = isStatementOf(
   }),
 );
 
-/** What each kind of statement requires. */
+/** The kinds of statements, each with its predicate type and its checks. */
 const KINDS = [
   { kind: "release", type: "https://slsa.dev/verification_summary/v1", isStatement: isReleaseStatement, subjects: releaseSubjects, check: checkRelease },
   { kind: "execution", type: "https://fairway.invalid/evidence/execution/v1", isStatement: isExecutionStatement, subjects: subjectsOf, check: checkExecution },
 ];
 
-/** The envelope of a file in its canonical form, with or without a final line feed; null for every other file. */
+/** Parses the envelope of a file in canonical form, with or without a final line feed; null for any other file. */
 function readEnvelope(file) {
   const bytes = file.at(-1) === 0x0a ? file.subarray(0, -1) : file;
   const text = bytes.length > MAX_BUNDLE_BYTES ? null : textOf(bytes);
@@ -75,8 +75,9 @@ const namesOf = (subjects) =>
   subjects.flatMap(({ name, digest }) => Object.keys(digest).sort().map((algorithm) => `${name} ${digest[algorithm]}`)).join(", ");
 
 /**
- * Verifies a bundle. `given` has the keys of the log, and optionally the keys of witnesses, a second checkpoint and a
- * consistency proof, all from another source than the bundle. Without a key no bundle passes.
+ * Verifies a bundle. The second parameter has the keys of the log, and optionally keys of witnesses, a second
+ * checkpoint and a consistency proof. All of them must come from another source than the bundle. Without a key no
+ * bundle passes.
  */
 export function verifyBundle(file, { keys, witnesses = [], otherCheckpoint = "", consistencyProof = "" }) {
   const report = new Report();
@@ -100,7 +101,7 @@ export function verifyBundle(file, { keys, witnesses = [], otherCheckpoint = "",
   return report;
 }
 
-/** Checks the statement, and returns its checkpoint. */
+/** Checks the statement in the payload, and returns the statement's checkpoint. */
 function checkPayload(report, payload, given) {
   const text = textOf(payload);
   const statement = text === null ? undefined : readJson(text);

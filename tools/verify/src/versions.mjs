@@ -1,14 +1,16 @@
-// The approved text of a release, and the versions that it names.
+// Verifies the approved text of a release (whose digest reviewers approve), and the versions that it names.
 import { checksumOf } from "./bytes.mjs";
 
-/** The lines of a text, as `fairway verify` counts them: a final line feed ends the last one. */
+/**
+ * The lines of a text, split like in `fairway verify`: a final line feed ends the last line and begins no further line.
+ */
 export function linesOf(text) {
   const lines = text.split("\n");
   if (lines.at(-1) === "") lines.pop();
   return lines.map((line) => (line.endsWith("\r") ? line.slice(0, -1) : line));
 }
 
-/** Checks the head of the approved text against what the log says. */
+/** Compares the first lines of the approved text with the workload and the environment. */
 export function checkHead(report, digestText, workload, environment) {
   const [form, ofWorkload, ofEnvironment] = linesOf(digestText);
   report.compare("form of the approved text", "", "fairway.release.v1", form ?? "");
@@ -16,9 +18,10 @@ export function checkHead(report, digestText, workload, environment) {
   report.compare("environment of the release", "", environment, ofEnvironment ?? "");
 }
 
-/** Checks the versions against the approved text, in both directions. */
+/** Checks that the approved text and the release name the same versions. */
 export function checkVersions(report, release) {
-  // A line of two words names the policy bundle that the release requires; bindings and references have more words.
+  // Skips the line with the policy bundle that the release requires, which has two words. The lines of bindings and
+  // references have more words.
   const lines = linesOf(release.digest_text).slice(4).filter((line) => line.split(" ").length > 2);
   const references = lines.filter((line) => line.startsWith("reference "));
   report.compare("number of bindings", "", String(lines.length - references.length), String(release.bindings.length));

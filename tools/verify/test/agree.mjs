@@ -1,9 +1,9 @@
-// Changes evidence bundles in many ways. Each change must be found, and all verifiers must agree on each: `fairway verify`,
-// the page, and the Python program over the libraries of in-toto and DSSE.
+// Compares three verifiers on changed evidence bundles: `fairway verify`, the page, and the Python program
+// `verify.py`. All must reach the same verdict, and the page and `fairway verify` must report the same failed checks.
 //
-// Environment: VERIFY_MODULES (folder of the npm packages), VERIFY_COMMAND (`fairway`), VERIFY_PYTHON (an interpreter with the
-// PyPI packages), VERIFY_BUNDLES (a folder with `execution.json`, `retrieval.json`
-// and `release.json`), VERIFY_KEY (the private key in base64).
+// Environment: VERIFY_MODULES (folder of the npm packages), VERIFY_COMMAND (path of `fairway`), VERIFY_PYTHON (an
+// interpreter with the PyPI packages), VERIFY_BUNDLES (a folder with `execution.json`, `retrieval.json` and
+// `release.json`), VERIFY_KEY (the private key of the log in base64).
 import { execFile, spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -15,14 +15,14 @@ import { checkSecondCheckpoints } from "./second_checkpoint.mjs";
 
 const { VERIFY_MODULES, VERIFY_COMMAND, VERIFY_PYTHON, VERIFY_BUNDLES, VERIFY_KEY } = process.env;
 const KINDS = ["execution", "retrieval", "release"];
-/** The least number of changes of a bundle. */
+/** The minimum number of changes for each bundle. */
 const LEAST = 100;
 const PARALLEL = 2;
 
 const failures = [];
 const expect = (holds, sentence) => holds || failures.push(sentence);
 
-/** What `fairway verify` says about a file. */
+/** Runs `fairway verify` on a file; returns its exit code and report. */
 function askCommand({ path, keys }) {
   const given = keys.flatMap((key) => ["--key", key]);
   return new Promise((resolve) => {
@@ -43,7 +43,7 @@ async function askAll(cases) {
   return answers;
 }
 
-/** What the Python program says about all files: a list of names of failed checks for each. */
+/** Runs the Python program on all files; returns the names of the failed checks for each file. */
 function askPython(cases) {
   const program = fileURLToPath(new URL("verify.py", import.meta.url));
   const input = JSON.stringify(cases.map(({ path, keys }) => ({ path, keys })));
@@ -55,7 +55,7 @@ function askPython(cases) {
 const failedOf = (checks) => checks.filter(({ verdict }) => verdict === "failed").map(({ name }) => name);
 
 async function compare(lib, kind, folder) {
-  // The command line ends its output with a line feed.
+  // Removes the final line feed, which is not part of the canonical form.
   const file = Buffer.from(readFileSync(join(VERIFY_BUNDLES, `${kind}.json`), "utf8").trimEnd());
   const { log, statement, cases } = mutationsOf(lib, file, Buffer.from(VERIFY_KEY, "base64"));
   cases.forEach((one, index) => {

@@ -1,6 +1,8 @@
-// Opens docs/verify.html from the disk in Chromium, without a network: verdicts, hostile texts, accessibility, narrow windows.
+// Tests docs/verify.html in Chromium as a local file without a network: verdicts, hostile texts, accessibility and
+// narrow windows.
 //
-// Environment: as for `agree.mjs`, and VERIFY_CHROMIUM (the browser), VERIFY_PICTURES (a folder for screenshots).
+// Environment: the variables of `agree.mjs`, VERIFY_CHROMIUM (the browser) and VERIFY_PICTURES (a
+// folder for screenshots).
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -35,7 +37,9 @@ const hostile = write("hostile.json", log.seal(statement));
 const { chromium } = modules("playwright-core");
 const browser = await chromium.launch({ executablePath: VERIFY_CHROMIUM, headless: true, args: ["--no-sandbox", "--disable-gpu", "--disable-background-networking"] });
 
-/** A page from the disk that has no network; requests and messages of the console are failures. */
+/**
+ * Opens the local page in an offline browser context. Network requests and console messages are recorded as failures.
+ */
 async function openPage(options = {}) {
   const context = await browser.newContext({ viewport: { width: 1000, height: 800 }, ...options });
   await context.setOffline(true);
@@ -63,7 +67,7 @@ async function verify(page, path, { keys = log.key, other = "", proof = "" } = {
   return { verdict: await page.textContent("#verdict"), summary: await page.textContent("#summary"), failed: await page.locator("#checks .failed .name").allTextContents() };
 }
 
-/** Runs axe in a copy without the content policy, which the tool cannot run under. */
+/** Runs the accessibility checker axe with the content security policy disabled, because the policy blocks axe. */
 async function checkAccessibility(options, prepare) {
   const context = await browser.newContext({ bypassCSP: true, ...options });
   const page = await context.newPage();
@@ -102,7 +106,7 @@ try {
   const forged = await verify(page, whole, { other: checkpoint.replace(/\n\d+\n/, "\n1\n") });
   assert.ok(forged.failed.some((name) => name.startsWith("signature of the second checkpoint")), forged.summary);
   assert.deepEqual(complaints, []);
-  // The policy of the page stops markup, code and requests even if a defect let them in.
+  // The content security policy must block markup, code and requests even if a defect of the script permits them.
   const escaped = await page.evaluate(async () => {
     const refused = (attempt) => { try { attempt(); return false; } catch { return true; } };
     const fetched = await fetch("https://attacker.invalid/").then(() => false, () => true);

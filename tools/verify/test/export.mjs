@@ -1,5 +1,5 @@
-// Exports the bundles that the tests change from a running server with the demo: those of a run, of one that reads documents,
-// and of a release.
+// Exports the bundles that the tests change from a running demo server: the bundle of a run without documents, of a
+// run that retrieves documents, and of a release.
 //
 // Arguments: the address of the server, and the folder for `execution.json`, `retrieval.json` and `release.json`.
 import { writeFileSync } from "node:fs";
@@ -9,7 +9,7 @@ import { setTimeout as pause } from "node:timers/promises";
 const [server, folder] = process.argv.slice(2);
 const DEADLINE = Date.now() + 60_000;
 
-/** The bundle at a path, once a checkpoint covers its facts. */
+/** Downloads the bundle at a path; waits until a checkpoint covers its facts. */
 async function bundleAt(path) {
   for (;;) {
     const response = await fetch(`${server}/v1/${path}/evidence-bundle`);
@@ -20,7 +20,7 @@ async function bundleAt(path) {
   }
 }
 
-/** The bundle of a new run of a workload. */
+/** Starts a run of a workload, and returns its bundle. */
 async function bundleOfRun(workload, inputs) {
   const started = await fetch(`${server}/v1/workloads/by-slug/${workload}/execute`, {
     method: "POST",

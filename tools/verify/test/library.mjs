@@ -1,4 +1,5 @@
-// The modules of the page for tests in Node, bundled like the page, because the packages are installed elsewhere.
+// Loads the modules of the page for tests in Node. They are bundled like the page, because the npm packages are
+// installed in another folder.
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
@@ -7,7 +8,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 
 const sources = fileURLToPath(new URL("../src", import.meta.url));
 
-/** Loads the verifier and what the mutations need of it; `modules` is the folder of the installed packages. */
+/** Loads the verifier and the functions that the mutations use; `modules` is the folder of the installed packages. */
 export async function loadLibrary(modules) {
   const { buildSync } = createRequire(join(modules, "x.js"))("esbuild");
   const exported = `

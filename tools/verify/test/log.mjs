@@ -1,13 +1,13 @@
-// A log that tests build and sign: trees over facts, their proofs, checkpoints and envelopes.
+// A transparency log that tests build and sign: Merkle trees of facts, proofs, checkpoints and envelopes.
 
 const PAYLOAD_TYPE = "application/vnd.in-toto+json";
 const base64 = (bytes) => Buffer.from(bytes).toString("base64");
 
-/** The largest power of two below a number of at least two. */
+/** The largest power of two that is less than `count`, which must be at least two. */
 const split = (count) => 2 ** Math.floor(Math.log2(count - 1));
 
 export class Log {
-  /** `lib` has the modules of the page, `seed` is the private key, `name` the origin of the log. */
+  /** `lib` has the functions of the page's modules, `seed` is the private key, `name` is the origin of the log. */
   constructor(lib, seed, name) {
     Object.assign(this, { lib, seed, name });
     const encoded = lib.concat(Uint8Array.of(1), lib.getPublicKey(seed));
@@ -22,7 +22,7 @@ export class Log {
     return this.lib.nodeHash(this.root(leaves.slice(0, left)), this.root(leaves.slice(left)));
   }
 
-  /** The proof that a leaf is in the tree (RFC 6962, 2.1.1). */
+  /** The inclusion proof of a leaf (RFC 6962, 2.1.1). */
   inclusion(index, leaves) {
     if (leaves.length === 1) return [];
     const left = split(leaves.length);
@@ -31,7 +31,7 @@ export class Log {
       : [...this.inclusion(index - left, leaves.slice(left)), this.root(leaves.slice(0, left))];
   }
 
-  /** The proof that the first `size` leaves are a prefix (RFC 6962, 2.1.2). */
+  /** The consistency proof between the tree of the first `size` leaves and the tree of all leaves (RFC 6962, 2.1.2). */
   consistency(size, leaves, isWhole = true) {
     if (size === leaves.length) return isWhole ? [] : [this.root(leaves)];
     const left = split(leaves.length);
@@ -52,7 +52,9 @@ export class Log {
     return this.note(`${this.name}\n${size}\n${base64(root)}\n`);
   }
 
-  /** A log of these facts in this order: the facts with their proofs, and the checkpoint. */
+  /**
+   * Builds a log of these facts in this order. Returns the facts at `indexes` with their proofs, and the checkpoint.
+   */
   prove(bodies, indexes) {
     const leaves = bodies.map((body) => this.lib.leafHash(this.lib.utf8(body)));
     const proofOf = (index) => this.inclusion(index, leaves).map(this.lib.hex);
@@ -65,7 +67,7 @@ export class Log {
     return { keyid: this.label, sig: base64(this.lib.sign(this.lib.concat(head, payload), this.seed)) };
   }
 
-  /** The file of a payload, which may be a value, a text or bytes. */
+  /** Signs a payload (a value, a string or bytes), and returns the file of the envelope. */
   seal(content, { type = PAYLOAD_TYPE, others = [] } = {}) {
     const text = typeof content === "string" ? content : this.lib.canonical(content);
     const payload = content instanceof Uint8Array ? content : this.lib.utf8(text);

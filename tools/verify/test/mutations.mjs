@@ -1,16 +1,19 @@
-// Changes of a bundle. Each has a name, a file, the given keys, and what a verifier must say:
-// `refused`, `holds`, or `either` where the log does not name what was changed, so that only all verifiers must agree.
+// Creates changed variants of a bundle. Each has a name, a file, keys, and the expected verdict: `refused`, `holds`,
+// or `either`. `either` applies to changes that the log cannot reveal; there the verifiers must only agree.
 import { Log } from "./log.mjs";
 
 const POSITIONS = 12;
 const clone = (value) => structuredClone(value);
 const text = (bytes) => Buffer.from(bytes).toString("utf8");
 
-/** What the log does not name, and the reports say so: a server with a changed database could sign other values. */
+/**
+ * Paths of values that the log does not prove: a server with a changed database could sign other values. The reports
+ * of the verifiers list them as not proven.
+ */
 const UNPROVEN = [
   /^predicate\.evidence\.(references|release|workload)\b/,
   /^predicate\.evidence\.policy_decision\.(evaluated_at|failed_rules\b.*)$/,
-  // A list without items and no list are equal.
+  // An empty list and a missing list are equivalent.
   /^predicate\.evidence\.(obligations|retrieval_events)$/,
   /^predicate\.evidence\.obligations\.\d+\.fulfilled_at$/,
   /^predicate\.evidence\.evidence_artifacts\.\d+\.(created_at|storage_ref)$/,
@@ -18,19 +21,19 @@ const UNPROVEN = [
   /^predicate\.evidence\.execution\.(delegated_by|finished_at|lane|started_at|status|submitted_by)$/,
   /^predicate\.evidence\.approvals(\.\d+(\.(note|note_withheld))?)?$/,
   /^predicate\.evidence\.bindings\.\d+\.asset_slug$/,
-  // A missing code and null are equal.
+  // A missing code and null are equivalent.
   /^predicate\.evidence\.execution\.error_code$/,
-  // A fact less, or a version without its bytes, can be another true statement.
+  // A statement without one of its facts, or with a version whose content is null, can still be true.
   /^predicate\.facts(\.\d+)?$/,
   /^predicate\.https:\/\/fairway\.invalid\/evidence\/release\/v1\.facts(\.\d+)?$/,
   /\.release\.(bindings|references)\.\d+\.(content)$/,
-  // The middle of the address says where an operator keeps settings.
+  // The middle of the URI is the operator's location of the settings, which the log does not contain.
   /^predicate\.policy\.uri$/,
 ];
 
 const isUnproven = (path) => UNPROVEN.some((pattern) => pattern.test(path));
 
-/** Changes of the bytes of a file, which nobody signs. */
+/** Changes of the bytes of a file, without a new signature. */
 function fileMutations(file) {
   const made = [];
   const add = (name, bytes) => Buffer.compare(bytes, file) !== 0 && made.push({ name: `file: ${name}`, file: bytes });
@@ -59,7 +62,7 @@ function fileMutations(file) {
   return made;
 }
 
-/** All places of a value, with the path and what contains them. */
+/** Yields every member and item within a value, with its path and the path of its container. */
 function* placesOf(value, path = []) {
   if (typeof value !== "object" || value === null) return;
   for (const name of Object.keys(value)) {
@@ -76,7 +79,9 @@ function changed(value) {
   return typeof value === "boolean" ? !value : "x";
 }
 
-/** Changes of every member of a statement, signed by the key of the log as a server with a changed database would sign. */
+/**
+ * Changes of every member of a statement, with valid signatures as a server with a changed database would create them.
+ */
 function memberMutations(statement) {
   const made = [];
   for (const place of placesOf(statement)) {
@@ -98,14 +103,15 @@ function memberMutations(statement) {
     }
     if (!isLeaf && !Array.isArray(place.value)) add("insertion", (holder) => (holder[place.name].zz = 1));
   }
-  // Order, repetition and further members mean nothing where the reports list what the log says anyway.
+  // In these lists the verifiers ignore order, repetition and additional members, because the reports list the proven
+  // values from the log.
   const isList = ({ name }) =>
     /^signed: (repetition|swap) of .*\.(bindings|references|approvals)\.\d+$/.test(name) ||
     /^signed: swap of predicate\.(records|documents|evidence\.(evidence_artifacts|obligations|retrieval_events))\.\d+$/.test(name) || /^signed: insertion of predicate\.evidence\b/.test(name);
   return made.map((one) => (isList(one) ? { ...one, expected: "either" } : one));
 }
 
-/** Forged checkpoints, other origins, and proofs of other logs, all signed. */
+/** Changes with forged checkpoints, other origins and proofs of other logs, all with valid envelope signatures. */
 function logMutations(lib, statement, log) {
   const chainOf = (whole) => whole.predicate[lib.CHAIN] ?? whole.predicate;
   const { facts, checkpoint, tenant_id: tenant } = chainOf(statement);
@@ -130,7 +136,8 @@ function logMutations(lib, statement, log) {
     "empty extension line": log.note(`${note}\n`), "control character": log.note(`${note}\u0007\n`), "short root": log.checkpoint(size, root.slice(1)),
     "a second, false signature": `${checkpoint}${other.key.signature(note).replace(/ \S+\n$/, ` ${Buffer.concat([log.id, Buffer.alloc(64)]).toString("base64")}\n`)}`,
   };
-  // Some proofs fit two sizes. Only a second checkpoint shows that the log signed both.
+  // Some inclusion proofs are valid for two tree sizes. Only a second checkpoint reveals that the
+  // log signed both sizes.
   add("larger size", (chain) => (chain.checkpoint = log.checkpoint(size + 1n, root)), "either");
   for (const [name, forged] of Object.entries(notes)) add(name, (chain) => (chain.checkpoint = forged));
   const holds = { "a signature by another key too": `${checkpoint}${other.key.signature(note)}`, "an extension line": log.note(`${note}extension\n`) };
@@ -154,7 +161,7 @@ function logMutations(lib, statement, log) {
   return made;
 }
 
-/** Envelopes and payloads of other forms, which are signed. */
+/** Signed envelopes and payloads of other forms. */
 function envelopeMutations(lib, statement, log) {
   const payload = lib.canonical(statement);
   const other = new Log(lib, Buffer.alloc(32, 9), log.name);

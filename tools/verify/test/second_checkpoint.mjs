@@ -1,4 +1,4 @@
-// A second checkpoint, consistency proofs, and cosignatures of witnesses: `fairway verify` and the page must agree on each.
+// Compares `fairway verify` and the page on second checkpoints, consistency proofs and cosignatures of witnesses.
 import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -6,7 +6,7 @@ import { Log } from "./log.mjs";
 
 const failedOf = ({ failed }) => failed.map(({ name }) => name).join();
 
-/** What `fairway verify` says about a file, with the same keys, witnesses, checkpoint and proof as the page. */
+/** The report of `fairway verify` on a file, with the same keys, witnesses, checkpoint and proof as the page. */
 function askCommand({ command, folder }, file, { keys, witnesses = [], otherCheckpoint = "", consistencyProof = "" }) {
   const written = (name, content) => {
     const path = join(folder, name);
@@ -23,7 +23,9 @@ function askCommand({ command, folder }, file, { keys, witnesses = [], otherChec
   return JSON.parse(stdout);
 }
 
-/** The report of the page, after the comparison with that of `fairway verify`. */
+/**
+ * Verifies a file with the page's code and with `fairway verify`, compares the reports, and returns the page's report.
+ */
 function verifyBoth(lib, file, given, { run, expect, say }) {
   const page = lib.verifyBundle(file, {
     ...given,
@@ -31,7 +33,8 @@ function verifyBoth(lib, file, given, { run, expect, say }) {
     witnesses: lib.readWitnessKeys((given.witnesses ?? []).join("\n")),
   });
   const command = askCommand(run, file, given);
-  // The page counts no cosignatures, because each of its witnesses is required.
+  // Ignores the check of `fairway verify` for a minimum number of cosignatures. The page has no such check, because it
+  // requires a cosignature of each given witness.
   const named = command.checks.filter(({ verdict, name }) => verdict === "failed" && name !== "number of cosignatures");
   const byCommand = named.map(({ name }) => name).join();
   expect(byCommand === failedOf(page), `${say}: fairway names ${byCommand}, the page ${failedOf(page)}`);
@@ -52,11 +55,11 @@ function witnessOf(lib, seed, name) {
   return { key: `${name}+${lib.hex(id)}+${Buffer.from(encoded).toString("base64")}`, cosign };
 }
 
-/** Compares the checkpoint of a bundle with others of the same log, of forks, and of other logs. */
+/** Tests bundles against second checkpoints of the same log, of forks of the log, and of other logs. */
 export function checkSecondCheckpoints(lib, { statement, log, kind, expect, run }) {
   const chain = statement.predicate[lib.CHAIN] ?? statement.predicate;
   const bodies = Array.from({ length: 300 }, (_, index) => `{"fact":${index}}`);
-  // The facts of the bundle at the end of another log of 300 facts, and what follows there.
+  // A new log that consists of 300 other facts, followed by the facts of the bundle.
   const whole = [...bodies, ...chain.facts.map(({ body }) => body)];
   const places = chain.facts.map((_, index) => bodies.length + index);
   const { facts, checkpoint, leaves } = log.prove(whole, places);

@@ -1,7 +1,7 @@
-"""Verifies evidence bundles with the official libraries of in-toto and DSSE, as a third opinion.
+"""Verifies evidence bundles with the official libraries of in-toto and DSSE, independently of the other two verifiers.
 
 Standard input: a JSON list of objects with `path` (a bundle) and `keys` (public keys of the log as signed notes encode them).
-Output: a JSON list with the names of the failed checks for each. An empty list means that the bundle holds.
+Output: a JSON list with the names of the failed checks for each bundle. An empty list means that the bundle is valid.
 """
 
 import base64
@@ -25,7 +25,7 @@ CHAIN = "https://fairway.invalid/evidence/release/v1"
 VERIFIER = "https://fairway.invalid/verifiers/release/v1"
 ENDS = {"execution.ended", "execution.denied", "execution.reviewed", "execution.settled"}
 REVIEW_REQUEST = "execution.review_asked"
-# The states that a release reaches by its approvals alone.
+# The states that a release can reach only after enough approvals.
 APPROVED_STATES = {"approved", "active"}
 NAMED_BY_END = ["outcome", "error_code", "input_digest", "output_digest", "release_id", "workload_id", "environment"]
 MAX_DEPTH = 127
@@ -33,7 +33,7 @@ ABSENT = object()
 
 
 class Refused(Exception):
-    """Nothing behind this check can be checked."""
+    """A check failed that all later checks depend on."""
 
 
 def refuse_constant(name):
@@ -51,14 +51,14 @@ def check_depth(value, depth=1):
 
 
 def read(data: bytes):
-    """The value of a JSON text."""
+    """Parses a JSON text within the depth limit."""
     value = json.loads(data.decode("utf-8"), parse_constant=refuse_constant)
     check_depth(value)
     return value
 
 
 def read_canonical(data: bytes):
-    """The value of a canonical JSON text."""
+    """Parses a JSON text; raises unless the text is canonical (RFC 8785)."""
     value = read(data)
     if rfc8785.dumps(value) != data:
         raise ValueError("not canonical")
@@ -66,14 +66,14 @@ def read_canonical(data: bytes):
 
 
 def at(value, *path):
-    """The text at a path of members; the empty text without one."""
+    """The string at a path of member names; the empty string if the path does not lead to a string."""
     for name in path:
         value = value.get(name, ABSENT) if isinstance(value, dict) else ABSENT
     return value if isinstance(value, str) else ""
 
 
 def listed(value: dict, name: str) -> list:
-    """The list that is a member of an object; the empty list without one."""
+    """The member of an object that is a list; an empty list if the member is missing or has another type."""
     found = value.get(name)
     return found if isinstance(found, list) else []
 
@@ -93,7 +93,7 @@ def checksum_of(text: str) -> str:
 
 
 def key_of(text: str):
-    """The name of a key of a log, and the key."""
+    """Parses an encoded public key of a log into its name and the key."""
     name, key_id, encoded = text.split("+", 2)
     raw = base64.b64decode(encoded, validate=True)
     if hashlib.sha256(f"{name}\n".encode() + raw).digest()[:4].hex() != key_id or raw[0] != 1:
@@ -114,7 +114,7 @@ def node(left: bytes, right: bytes) -> bytes:
 
 
 def root_by(index: int, size: int, leaf: bytes, proof: list) -> bytes:
-    """The root of the tree by the definition of audit paths (RFC 6962, 2.1.1), whose last hash is that of the root's child."""
+    """The root of the tree by an audit path (RFC 6962, 2.1.1). The last hash of the path is a child of the root."""
     if size == 1:
         if proof:
             raise ValueError("the proof is too long")
@@ -127,7 +127,7 @@ def root_by(index: int, size: int, leaf: bytes, proof: list) -> bytes:
 
 
 def decode(text: str) -> bytes:
-    """The bytes of base64 in its only spelling."""
+    """Decodes base64; raises unless the text is the canonical encoding."""
     raw = base64.b64decode(text, validate=True)
     if base64.b64encode(raw).decode() != text:
         raise ValueError("another spelling of base64")
@@ -140,7 +140,7 @@ class Verifier:
     def __init__(self, keys):
         self.keys = [key_of(text) for text in keys]
         self.failed = []
-        # The index of each fact that holds, by the identity of its object.
+        # The log index of each verified fact, by the `id()` of the fact's object.
         self.indexes = {}
 
     def check(self, name: str, holds: bool) -> bool:
@@ -149,7 +149,7 @@ class Verifier:
         return holds
 
     def attempt(self, name: str, make):
-        """The result of a function, whose failure is that of a check."""
+        """Calls a function and returns its result. If it raises, the named check fails and the verification ends."""
         try:
             return make()
         except Exception as failure:
@@ -188,7 +188,7 @@ class Verifier:
     def statement(payload: bytes) -> dict:
         statement = read_canonical(payload)
         has_exactly(statement, "_type", "predicateType", "subject", "predicate")
-        # The official library reads the statement, and checks its form and its subjects.
+        # The official library parses the statement, and checks its form and its subjects.
         official = Statement.copy_from_pb(json_format.Parse(payload, statement_pb2.Statement()))
         official.validate()
         predicate = statement["predicate"]
@@ -268,7 +268,7 @@ class Verifier:
         self.listed_bindings(evidence.get("bindings"), release)
 
     def is_approval(self, fact: dict, end) -> bool:
-        """Whether a release reached its approval by this fact, before the run ended."""
+        """Whether this fact records the approval of a release, at a position before the end of the run."""
         is_transition = at(fact, "kind") == "release.transitioned" and at(fact, "detail", "to") in APPROVED_STATES
         return is_transition and end is not None and self.indexes[id(fact)] < self.indexes[id(end)]
 
@@ -283,7 +283,7 @@ class Verifier:
         self.check("erasure in the log", holds)
 
     def records(self, predicate: dict, closing: list):
-        """Compares the records with the digests that facts name, and the evidence with the records."""
+        """Compares the records with the digests in the facts, and the evidence with the records."""
         self.earlier_fact(closing)
         named = [at(fact, "detail", "evidence_digest") for fact in closing]
         evidence, texts = predicate["evidence"], predicate["records"]
@@ -312,7 +312,7 @@ class Verifier:
                 self.check("retrieval in its document", is_stated)
 
     def earlier_fact(self, closing: list):
-        """Requires the fact that closed the run before a person decided on it."""
+        """If a person ended the run, requires the earlier fact about the run's process."""
         kinds = [at(fact, "kind") for fact in closing]
         needed = {"execution.reviewed": REVIEW_REQUEST, "execution.settled": "execution.ended"}.get(kinds[-1] if kinds else "")
         if needed is None and closing and closing[-1].get("detail", {}).get("review_asked") is True:
@@ -401,7 +401,7 @@ class Verifier:
         return state, digest, moment, is_rolled_back
 
     def facts(self, chain: dict) -> list:
-        """The facts that the checkpoint covers."""
+        """Returns the facts whose inclusion in the checkpoint is proven."""
         origin, size, root = self.checkpoint(chain)
         self.check("tenant of the log", origin.rpartition("/")[2] == chain["tenant_id"])
         held, previous = [], -1
@@ -419,7 +419,7 @@ class Verifier:
 
     @staticmethod
     def fact(body: str):
-        """The members of a fact; none for a body that is no JSON object."""
+        """Parses the body of a fact; returns an empty object if the body is not a JSON object."""
         try:
             value = read(body.encode())
         except ValueError:
@@ -437,7 +437,7 @@ class Verifier:
             return False
 
     def checkpoint(self, chain: dict):
-        """Origin, size and root of the checkpoint; its signature must be by a given key."""
+        """Checks that a given key signed the checkpoint, and returns its origin, size and root."""
         text, _, lines = chain["checkpoint"].rpartition("\n\n")
         text += "\n"
         is_note = lines.endswith("\n") and not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)

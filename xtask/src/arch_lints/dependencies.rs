@@ -14,25 +14,27 @@ pub(crate) struct DependencyRule {
     forbidden_features: &'static [(&'static str, &'static [&'static str])],
 }
 
-/// Forbidden in the domain: runtimes, networks, databases.
+/// Packages that the domain must not depend on: async runtimes, network and database clients.
 const FORBIDDEN_IN_DOMAIN: &[&str] =
     &["tokio", "tokio-*", "deadpool*", "diesel*", "actix*", "reqwest", "hyper", "hyper-*", "object_store"];
 
-/// Forbidden in operations, which use ports.
+/// Packages that `crates/operations` must not depend on, because it calls technologies through ports.
 const FORBIDDEN_IN_OPERATIONS: &[&str] =
     &["tokio-postgres*", "deadpool*", "diesel*", "actix*", "reqwest", "hyper", "object_store"];
 
-/// Sources of time and randomness, which the domain takes as arguments. (No feature disables the clock that `std`
-/// gives to `time`; `crates/domain/clippy.toml` forbids it.)
+/// Package features that add a clock or randomness, which the domain receives as arguments instead. The clock of
+/// `time` comes with its feature `std`, which the domain needs, so `crates/domain/clippy.toml`
+/// forbids the clock's functions.
 const FORBIDDEN_FEATURES: &[(&str, &[&str])] = &[
     ("uuid", &["v1", "v4", "v6", "v7", "rng", "rng-getrandom", "rng-rand", "fast-rng", "js"]),
     ("time", &["local-offset", "rand", "rand08", "rand09", "wasm-bindgen"]),
 ];
 
-/// Packages that operations, adapters and the API use. They depend on no other workspace package, to prevent cycles.
+/// Packages that operations, adapters and the API use. They must depend on no other workspace package, to prevent
+/// cyclic dependencies.
 const LEAF_PACKAGES: [&str; 2] = ["crates/fair_queue", "crates/memory_limit"];
 
-/// The rules for these packages: for the core packages, each adapter, and existing leaf packages.
+/// The dependency rules of the domain, of operations, of each adapter and of the leaf packages among `packages`.
 pub(crate) fn rules(packages: &[Package]) -> Result<Vec<DependencyRule>> {
     let adapters: Vec<&str> =
         packages.iter().filter(|package| package.is_adapter()).map(|package| package.name.as_str()).collect();
@@ -79,7 +81,7 @@ pub(crate) fn rules(packages: &[Package]) -> Result<Vec<DependencyRule>> {
     Ok(rules)
 }
 
-/// The violations of a rule in the output of `cargo tree` (`name vVERSION … features`).
+/// The violations of a rule in the output of `cargo tree`, whose lines are `name vVERSION … features`.
 pub(crate) fn violations(rule: &DependencyRule, tree: &str) -> Vec<String> {
     let mut found: Vec<String> = tree.lines().flat_map(|line| violations_in_line(rule, line)).collect();
     found.sort();

@@ -1,38 +1,38 @@
-//! Limits the modules of the PostgreSQL adapter that name the driver or its pool. All others send statements through
-//! `database.rs` and read rows through `row.rs`, so that time-outs, retries and errors have one implementation.
+//! Limits the modules of the PostgreSQL adapter that name the driver or its pool. All other modules send statements
+//! through `database.rs` and read rows through `row.rs`, so that timeouts, retries and errors have one implementation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// The adapter's sources.
+/// The source folder of the PostgreSQL adapter.
 const ADAPTER: &str = "adapters/postgres/src";
 
 /// The crates of the driver, its pool and its TLS.
 const DRIVER_CRATES: [&str; 3] = ["tokio_postgres", "deadpool_postgres", "tokio_postgres_rustls"];
 
-/// The modules that name the driver, each for one purpose.
+/// The modules that may name the driver, with their purposes.
 const DRIVER_MODULES: [&str; 11] = [
-    // The rows and the parameters that the other modules use.
+    // Wrappers for the driver's rows and parameters, which all other modules use.
     "row.rs",
     "param.rs",
-    // The pools, and how a statement is sent.
+    // Connection pools, and the sending of statements.
     "database/pool.rs",
     "database/statement.rs",
     "database/typed.rs",
-    // Errors without the values that the driver quotes, and their mapping to errors of the domain.
+    // Removal of the values that the driver quotes in errors, and the mapping of errors to those of the domain.
     "driver_error.rs",
     "store_error.rs",
-    // Migrations and partitions, over a connection of the owner.
+    // Migrations and partitions, over a connection of the role that owns the schema.
     "migration.rs",
     "migration/runner.rs",
     "partition.rs",
-    // `LISTEN` and `NOTIFY`, each on a connection of its own.
+    // `LISTEN` and `NOTIFY`, each on a dedicated connection.
     "wakeups.rs",
 ];
 
-/// The other modules of the adapter that name the driver.
+/// The unlisted modules of the adapter that name the driver.
 ///
 /// # Errors
 /// When a source cannot be read, or a listed module is missing or does not name the driver.
@@ -59,7 +59,7 @@ pub(crate) fn violations(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>
     Ok(found)
 }
 
-/// The first of the driver's crates that the code names. Comments are ignored.
+/// The first of [`DRIVER_CRATES`] that the code of a source names, outside of comments.
 fn driver_crate(text: &str) -> Option<&'static str> {
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
     text.lines()
@@ -72,7 +72,7 @@ fn driver_crate(text: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// The violations of an adapter whose listed modules name the driver, with another module.
+    /// The violations of an adapter that consists of the listed modules, which name the driver, and one further module.
     fn violations_with(module: &str, text: &str) -> Result<Vec<String>> {
         let root = tempfile::tempdir()?;
         let listed = DRIVER_MODULES.map(|module| (module, "use tokio_postgres::Client;\n"));

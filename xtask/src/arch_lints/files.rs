@@ -10,12 +10,13 @@ const MAX_LINES: usize = 500;
 /// Maximum number of lines of a test file.
 const MAX_TEST_LINES: usize = 800;
 
-/// Uninformative names. `mod` would be the alternative to `noun.rs` next to `noun/`.
+/// Forbidden file names that say nothing about the content. `mod` is forbidden because modules with parts are
+/// `noun.rs` next to `noun/`.
 const FORBIDDEN_NAMES: &[&str] =
     &["util", "utils", "helper", "helpers", "common", "type", "types", "manager", "managers", "misc", "stuff", "mod"];
 
-/// Names that say how something looked from one place and not what it is: adverbs, participles and metaphors. Use the
-/// noun or the activity of the glossary (`docs/glossary.md`).
+/// Forbidden file names that do not state the purpose of the module: adverbs, participles and metaphors. Use the term
+/// of the glossary (`docs/glossary.md`) instead.
 const RIDDLES: &[&str] = &[
     "apart",
     "aside",
@@ -52,10 +53,10 @@ pub(crate) fn violations(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// All source files.
+/// All source files of the repository.
 ///
 /// # Errors
-/// When there are none, or a folder cannot be read.
+/// When no source file exists, or a folder cannot be read.
 pub(crate) fn sources(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for folder in ["crates", "adapters", "xtask"] {
@@ -70,10 +71,10 @@ pub(crate) fn sources(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// All Markdown documents of the root and below `docs`, without the changelog.
+/// All Markdown documents in the root and below `docs`, except the changelog.
 ///
 /// # Errors
-/// When there are none, or a folder cannot be read.
+/// When no document exists, or a folder cannot be read.
 pub(crate) fn documents(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root).with_context(|| format!("reading {}", root.display()))? {
@@ -110,7 +111,7 @@ fn walk_for(extension: &str, folder: &Path, visit: &mut impl FnMut(&Path) -> Res
 }
 
 fn name_violation(path: &Path) -> Option<String> {
-    // Folders count as well.
+    // Names of folders are checked too.
     let name = path.with_extension("");
     let forbidden = |list: &[&str]| name.iter().find(|part| list.iter().any(|word| *part == *word));
     if let Some(part) = forbidden(FORBIDDEN_NAMES) {

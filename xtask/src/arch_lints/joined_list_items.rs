@@ -1,4 +1,5 @@
-//! Markdown list items that a rewrap has joined to the line before them: `A sentence. - **The next item.**`.
+//! Finds Markdown list items that a rewrap of the text has joined to the previous line:
+//! `A sentence. - **The next item.**`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

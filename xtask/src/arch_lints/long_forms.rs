@@ -1,4 +1,5 @@
-//! Checks that the list of tests with a long form is complete and current.
+//! Checks that the list of tests with a long form is complete and current. A long form is an extended variant of a
+//! test, which only `cargo xtask model` requests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use anyhow::{Context, Result};
 
 /// The list of tests with a long form, one name on each line, which `cargo xtask model` runs.
 pub(crate) const LIST: &str = "crates/testkit/src/long_forms.txt";
-/// The variable that requests long forms. Split so that this file does not contain it.
+/// The environment variable that requests long forms. Its name is split, so that this file passes its own check.
 const VARIABLE: &str = concat!("FAIRWAY_TEST_", "LONG");
 /// Files that may name the variable: the command that sets it, and the function that reads it.
 const ALLOWED: [&str; 2] = ["xtask/src/model.rs", "crates/testkit/src/long_form.rs"];
@@ -40,7 +41,7 @@ pub(crate) fn violations(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>
     Ok(found)
 }
 
-/// Whether a file contains a test with this name (`module::submodule::function`), judged by its path and functions.
+/// Whether a file contains the test `module::submodule::function`, according to the file's path and function names.
 fn contains_test(path: &Path, text: &str, test: &str) -> bool {
     let Some((module, function)) = test.rsplit_once("::") else { return false };
     let is_module = path.with_extension("").ends_with(module.replace("::", "/"));

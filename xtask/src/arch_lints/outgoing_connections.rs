@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// Names that open connections: HTTP, bucket and collector clients, and sockets.
+/// Names of types and crates that open connections: sockets, and clients of HTTP, buckets and trace collectors.
 const CLIENT_NAMES: &[&str] = &[
     "reqwest",
     "hyper::client",
@@ -31,7 +31,7 @@ const EXEMPT_PATHS: &[&str] = &[
     // `fairway` connects to the server that the user names.
     "crates/cli/src/http_client.rs",
     "crates/cli/src/http_client",
-    // It signs in at the identity provider that this server names, over its HTTP agent.
+    // `fairway login` connects to the identity provider that the server names.
     "crates/cli/src/sign_in/provider.rs",
     // Spans go to the collector of `OTEL_EXPORTER_OTLP_ENDPOINT`.
     "crates/api/src/telemetry.rs",

@@ -1,19 +1,19 @@
-//! Restricts what bypasses a rule: only authorization and background tasks choose a tenant, only a store restores an
-//! aggregate without a decision, only the builder of commits writes facts, and only `main` functions return untyped
-//! errors.
+//! Restricts calls that bypass an architecture rule to listed callers. Only authorization and background tasks choose
+//! a tenant. Only a store restores an aggregate without a decision. Only the builder of commits writes facts. Only
+//! `main` functions and development tools return untyped errors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// A call that bypasses a rule.
+/// A call that bypasses an architecture rule, and its permitted callers.
 struct Restriction {
-    /// The start of its call.
+    /// The text with which a call starts.
     call: &'static str,
-    /// What is wrong with a call elsewhere.
+    /// The error message for a call from another file.
     problem: &'static str,
-    /// The files and folders that may call it.
+    /// The files and folders that may contain the call.
     callers: &'static [&'static str],
 }
 
@@ -52,7 +52,8 @@ const RESTRICTIONS: &[Restriction] = &[
         callers: &["crates/api/src/main.rs", "crates/bench/src", "adapters/postgres/examples"],
     },
     Restriction {
-        // The cancellation of a run claims its key with the lease; the end of the run writes the fact.
+        // `queue.rs` claims the idempotency key of a cancellation together with the lease of the run. The cancellation
+        // writes no fact, because the end of the run does.
         call: "INTO idempotency_key",
         problem: "claims an idempotency key beside `Guarded`, which claims it with its change",
         callers: &["adapters/postgres/src/guarded_commit.rs", "adapters/postgres/src/execution/queue.rs"],
@@ -61,7 +62,7 @@ const RESTRICTIONS: &[Restriction] = &[
         call: "TenantScope::for_background_task(",
         problem: CHOOSES_TENANT,
         callers: &[
-            // Rows of all tenants that a background task claims.
+            // Background tasks that process rows of all tenants.
             "adapters/postgres/src/erasure.rs",
             "adapters/postgres/src/execution/lease.rs",
             "adapters/postgres/src/execution/queue.rs",
@@ -82,7 +83,7 @@ const RESTRICTIONS: &[Restriction] = &[
         callers: &["crates/operations/src/access/authorize.rs"],
     },
     Restriction {
-        // The tenant of a token is used for the lookup of its link only.
+        // The tenant in an unverified share token may only be used to look up the token's link.
         call: "TenantScope::for_share_token(",
         problem: CHOOSES_TENANT,
         callers: &["crates/operations/src/share_link.rs"],
@@ -93,13 +94,14 @@ const RESTRICTIONS: &[Restriction] = &[
         callers: &["crates/operations/src/share_link.rs"],
     },
     Restriction {
-        // The tenant of a session token is used for its own session only.
+        // The tenant in a session token may only be used for the session of that token.
         call: "TenantScope::for_session(",
         problem: CHOOSES_TENANT,
         callers: &["crates/operations/src/access/sessions.rs", "crates/operations/src/access/sessions/renewal.rs"],
     },
     Restriction {
-        // A verified identity chooses the tenant of its pin, and a logout of the provider that of the ended sessions.
+        // A verified identity selects the tenant in which its name is pinned. A logout notification of the identity
+        // provider selects the tenant of the sessions that it ends.
         call: "TenantScope::for_identity(",
         problem: CHOOSES_TENANT,
         callers: &[
@@ -142,7 +144,7 @@ fn called_in(path: &Path, text: &str) -> impl Iterator<Item = &'static Restricti
     let is_product = path.starts_with("crates") || path.starts_with("adapters");
     let is_test =
         path.iter().any(|part| part == "tests" || part == "tests.rs" || part == "benches" || part == "testkit");
-    // Unit tests are the last item of a file.
+    // Unit tests are the last item of a source file, so the product's code is the text before them.
     let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
     let product = if is_product && !is_test { product } else { "" };
     RESTRICTIONS.iter().filter(|restriction| {

@@ -1,5 +1,5 @@
-//! Checks that statements of the adapters number no parameters by hand, and that the list of statements that are text is
-//! complete and current.
+//! Checks that SQL statements of the adapters contain no hand-numbered parameters (`$1`), and that the list of untyped
+//! statements is complete and current.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The statements that are text and not typed queries, one on each line: file and name. A new line is a decision: a typed
-/// query is checked by the compiler.
+/// The list of statements that are SQL texts instead of typed queries, one on each line: file and name. Every new
+/// entry needs a deliberate decision, because the compiler checks only typed queries.
 const LIST: &str = "adapters/postgres/text_statements.txt";
-/// The tests of the builders compare texts with numbers.
+/// Tests of the statement builders, which are exempt because they compare generated texts with numbered parameters.
 const BUILDER_TESTS: [&str; 2] =
     ["adapters/postgres/src/guarded_commit/tests.rs", "adapters/postgres/src/pagination/tests.rs"];
-/// The types of statements that are text.
+/// The Rust types of statements that are SQL texts.
 const TYPES: [&str; 3] = ["Query", "Guarded", "GuardedBatch"];
 
-/// Sources with numbered parameters, and differences between the list and the statements.
+/// Sources with hand-numbered parameters, and differences between the list and the defined statements.
 ///
 /// # Errors
 /// When a source or the list cannot be read.

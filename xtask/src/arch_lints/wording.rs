@@ -1,5 +1,5 @@
-//! Phrases that documents and comments must not contain, because they hide the component or the condition that a sentence
-//! is about. CONTRIBUTING.md has the rules; this list is only what a search can find.
+//! Finds phrases that documents and comments must not contain, because they hide the subject or the condition of a
+//! sentence. CONTRIBUTING.md contains all rules of wording; this list covers only those that a text search can check.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -31,7 +31,8 @@ pub(super) fn collect(folder: &Path, package: &str, into: &mut BTreeSet<String>)
     Ok(())
 }
 
-/// Adds every state of the browser tests as `browser::state`. The run fails for a listed state without a test.
+/// Adds the name of every browser test (state) as `browser::state`. The browser tests themselves fail if a listed
+/// state has no test.
 ///
 /// # Errors
 /// When the file cannot be read or lists no states.
@@ -43,14 +44,14 @@ pub(super) fn collect_browser_states(file: &Path, into: &mut BTreeSet<String>) -
     Ok(())
 }
 
-/// The quoted names in the table `STATES`.
+/// The quoted names in the constant `STATES` of a JavaScript source.
 fn listed_states(source: &str) -> Option<impl Iterator<Item = &str>> {
     let (_, table) = source.split_once("const STATES = {")?;
     let (table, _) = table.split_once("};")?;
     Some(table.split('"').skip(1).step_by(2))
 }
 
-/// Visits every source file below a folder, with its module path.
+/// Calls `visit` with the module path and the text of every source file below a folder.
 fn walk(folder: &Path, modules: &mut Vec<String>, visit: &mut impl FnMut(&[String], &str)) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         let path = entry?.path();
@@ -66,8 +67,8 @@ fn walk(folder: &Path, modules: &mut Vec<String>, visit: &mut impl FnMut(&[Strin
     Ok(())
 }
 
-/// The file part of a test's name: the module path without common parts. Unit tests in `tests.rs` belong to the
-/// parent module. Integration tests omit their target, unless the file is at its root.
+/// The file part of `package::file::test`, which is the shortened module path. Unit tests in `tests.rs` belong to the
+/// parent module. Integration tests omit the name of their test target, unless the file is the target's root.
 fn file_part(part: &str, modules: &[String]) -> String {
     let mut names: Vec<&str> = modules.iter().map(String::as_str).collect();
     if names.last().is_some_and(|name| ["lib", "main", "tests"].contains(name)) {

@@ -1,4 +1,4 @@
-//! Offline content checks: the server's findings, with positions in the file.
+//! Checks content offline by the server's rules, and reports findings with positions in the file.
 
 use crate::{
     command_context::Session,
@@ -56,7 +56,7 @@ fn known_kinds() -> String {
     known.join(", ")
 }
 
-/// The message for an unknown kind: the similar kinds, or all.
+/// The error message for an unknown kind, which lists the similar kinds, or all kinds if none is similar.
 fn unknown_kind(text: &str) -> String {
     let similar = similar_names(text, AssetKind::ALL.iter().map(|kind| kind.as_str()));
     if similar.is_empty() {
@@ -115,14 +115,14 @@ fn is_manifest(located: &LocatedValue) -> bool {
     kind_field(located).is_some() && located.value.get("content").is_some()
 }
 
-/// Derives the kind from the file name: `policy_bundle.json`, `policy_bundle-unknown-field.json`.
+/// Derives the kind from a file name such as `policy_bundle.json` or `policy_bundle-unknown-field.json`.
 fn kind_from_file_name(path: &Path) -> Option<AssetKind> {
     let stem = path.file_stem()?.to_str()?;
     AssetKind::parse(stem.split('-').next()?)
 }
 
-/// Checks the content at a JSON pointer of a file. The findings carry the server's codes and paths, and file
-/// positions.
+/// Checks the content at a JSON pointer of a file. The findings have the server's codes and paths, and the positions
+/// in the file.
 pub(crate) fn content_problems(kind: AssetKind, located: &LocatedValue, pointer: &str) -> Vec<Finding> {
     let content = located.value.pointer(pointer).unwrap_or(&Value::Null);
     let at = |inner: &str, code: &str, message: String| {

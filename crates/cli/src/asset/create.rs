@@ -1,4 +1,4 @@
-//! Creates an asset with its first version: two requests, of which the server may refuse the second.
+//! Creates an asset with its first version by two requests. The server may accept the first and refuse the second.
 
 use super::{VersionOptions, add_version, content_problems, find_asset, list_versions};
 use crate::{
@@ -41,7 +41,7 @@ pub(super) fn create(
     })
 }
 
-/// Names the slug that another asset has.
+/// Adds to the server's refusal of a duplicate slug which slug is in use, and the command that adds a version instead.
 fn taken_slug(failure: Failure, slug: &str) -> Failure {
     failure.map_refusal("duplicate_slug", |mut refusal| {
         refusal.message = format!("`{}`: {}", sanitize(slug), refusal.message);
@@ -55,7 +55,7 @@ fn post_asset(server: &Server, slug: &str, kind: &str, owner: &str) -> Result<Va
     server.post(&["assets"], &body)
 }
 
-/// Checks label, note and content locally before the asset is created.
+/// Checks label, note and content locally, so that no asset is created for an invalid version.
 fn check_version(kind: &str, content: &LocatedValue, options: &VersionOptions) -> Result<(), Failure> {
     if options.label.as_deref().is_some_and(|label| VersionLabel::parse(label).is_none()) {
         return Err(Failure::Usage("a label has 1 to 64 characters from A-Z, a-z, 0-9 and ._-".to_owned()));
@@ -63,12 +63,12 @@ fn check_version(kind: &str, content: &LocatedValue, options: &VersionOptions) -
     if options.note.as_deref().is_some_and(|note| Note::parse(note).is_none()) {
         return Err(Failure::Usage("a note has at most 2000 printable characters".to_owned()));
     }
-    // The server validates a kind that this client does not know, before it creates anything.
+    // An unknown kind is not checked here: the server validates it before it creates anything.
     let problems = AssetKind::parse(kind).map_or_else(Vec::new, |kind| content_problems(kind, content, ""));
     if problems.is_empty() { Ok(()) } else { Err(Failure::Files(problems)) }
 }
 
-/// Finds the asset that an earlier attempt created: same kind, owner and workspace, and no version.
+/// Finds the asset that an earlier attempt created: with the same kind, owner and workspace, and without a version.
 fn find_unversioned(server: &Server, slug: &str, kind: &str, owner: &str) -> Result<Option<Value>, Failure> {
     let asset = match find_asset(server, slug) {
         // The slug belongs to another workspace.

@@ -1,4 +1,4 @@
-//! `fairway connections check`: checks an endpoint, and says in a sentence what is wrong and what to do.
+//! `fairway connections check`: checks an endpoint, and explains the cause of a failure and the next step.
 
 use crate::{
     failure::Failure,
@@ -31,7 +31,7 @@ pub(super) fn check(server: &Server, output: Output, id: &str) -> Result<(), Fai
     }
 }
 
-/// Why an endpoint is not healthy, and what to do.
+/// The cause of an unhealthy endpoint, and the next step, as sentences.
 struct Explanation {
     cause: &'static str,
     next: String,

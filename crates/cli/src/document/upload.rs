@@ -1,7 +1,7 @@
 //! Uploads text files to a knowledge base in batches.
 //!
-//! An interrupted upload is resumed by the same command: documents with the same text are skipped, and a batch whose
-//! response was lost has the same idempotency key.
+//! The same command resumes an interrupted upload. It skips documents whose text is already stored, and sends a batch
+//! whose response was lost under the same idempotency key.
 
 use super::{find_knowledge_base, is_current};
 use crate::{
@@ -25,11 +25,11 @@ use std::{
 
 /// Extensions of the files that an upload of a directory includes.
 const TEXT_EXTENSIONS: [&str; 7] = ["md", "markdown", "txt", "rst", "adoc", "html", "csv"];
-/// Maximum number of documents of a batch. Small batches show progress and stay below the limit of chunks.
+/// Maximum number of documents in a batch. Small batches show progress and stay below the server's limit of chunks.
 const MAX_BATCH: usize = 20;
-/// Maximum size of a batch's texts in bytes, unless one document is larger.
+/// Maximum size of a batch's texts in bytes. A larger document is a batch of its own.
 const MAX_BATCH_BYTES: usize = 256 << 10;
-/// Maximum total size of the files of an upload.
+/// Maximum total size of the files of an upload, in bytes.
 const MAX_UPLOAD_BYTES: u64 = 1 << 30;
 
 /// Arguments of `documents upload`.
@@ -59,7 +59,7 @@ struct LocalDocument {
 }
 
 pub(super) fn upload(server: &Server, output: Output, arguments: &Arguments) -> Result<(), Failure> {
-    // Files are checked before the first request.
+    // All files are read and checked before the first request.
     let documents = read_documents(&arguments.path)?;
     let base = find_knowledge_base(server, &arguments.to)?;
     let path = ["assets", required_string(&base, "asset_id")?, "documents"];
@@ -155,14 +155,14 @@ impl LocalDocument {
     }
 }
 
-/// The path with slashes. Other characters that an identifier cannot have become hyphens.
+/// The document's identifier: the path with slashes, in which hyphens replace the characters that identifiers forbid.
 fn document_id(path: &Path) -> String {
     let parts: Vec<String> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
     let allowed = |letter: char| if letter.is_ascii_alphanumeric() || "._:/-".contains(letter) { letter } else { '-' };
     parts.join("/").chars().map(allowed).collect()
 }
 
-/// The first Markdown heading.
+/// The title of a document: its first Markdown heading.
 fn title(text: &str) -> Option<String> {
     let heading = text.lines().find_map(|line| line.strip_prefix("# "))?;
     let title: String = sanitize(heading.trim()).chars().take(MAX_TITLE_CHARS).collect();
@@ -185,8 +185,8 @@ fn batches(documents: &[LocalDocument]) -> Vec<&[LocalDocument]> {
     batches
 }
 
-/// The idempotency key of a batch: the same for the same texts over the same stored texts. Uploading an earlier text
-/// again is another change.
+/// The idempotency key of a batch, derived from its texts and from the stored texts that they replace. The stored
+/// texts are part of the key, so that a document can return to an earlier text.
 fn key(batch: &[LocalDocument], digests: &BTreeMap<String, String>) -> String {
     let part = |document: &LocalDocument| {
         let before = digests.get(&document.id);

@@ -1,4 +1,4 @@
-//! The documents that a run retrieved, from the evidence of its retrievals.
+//! Lists the documents that a run retrieved, according to the evidence of its retrievals.
 
 use crate::{
     failure::Failure,
@@ -20,7 +20,7 @@ pub(super) fn show(server: &Server, output: Output, run: &str) -> Result<(), Fai
     let retrievals = evidence.get("retrieval_events").and_then(Value::as_array).into_iter().flatten();
     let mut documents = Vec::new();
     for retrieval in retrievals {
-        // The evidence artifact of a retrieval has the same identifier.
+        // The evidence artifact of a retrieval has the identifier of the retrieval event.
         let artifact = required_string(retrieval, "retrieval_event_id")?;
         let artifact = server.get(&["executions", run, "evidence-artifacts", artifact], &[])?;
         documents.extend(retrieved_documents(retrieval, &artifact));
@@ -56,7 +56,7 @@ fn retrieved_documents(retrieval: &Value, artifact: &Value) -> Vec<Value> {
     documents.into_iter().map(document).collect()
 }
 
-/// Adds the slug of each knowledge base; its id if the caller cannot see it.
+/// Adds the slug of each knowledge base, or its id if the knowledge base is not visible to the caller.
 fn name_knowledge_bases(server: &Server, documents: &mut [Value]) -> Result<(), Failure> {
     if documents.is_empty() {
         return Ok(());

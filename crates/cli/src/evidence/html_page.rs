@@ -1,5 +1,5 @@
-//! Renders evidence as one HTML page with a diagram. The page loads and executes nothing, which its
-//! Content-Security-Policy enforces. maud escapes every text.
+//! Renders evidence as one HTML page with a diagram. The page loads no resources and executes no scripts, which its
+//! Content-Security-Policy enforces. The template library maud escapes every text.
 
 use super::{EdgeStyle, Graph, Node};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -87,7 +87,7 @@ fn diagram(title: &str, graph: &Graph) -> Markup {
     }
 }
 
-/// A name of the API as words.
+/// Converts a name of the API such as `policy_decision` to words.
 fn in_words(name: &str) -> String {
     name.replace('_', " ")
 }
@@ -100,7 +100,8 @@ fn shorten(label: &str) -> String {
 /// Column and row of each node. The column is the longest distance from a node without incoming edges.
 fn layout(graph: &Graph) -> Vec<(usize, usize)> {
     let mut columns = vec![0_usize; graph.nodes.len()];
-    // An acyclic path has fewer edges than there are nodes. The bound also terminates the loop on a cycle.
+    // Each iteration extends the paths by one edge, and an acyclic path has fewer edges than the graph has nodes. The
+    // bound terminates the loop if the graph has a cycle.
     for _ in 0..graph.nodes.len().min(16) {
         for edge in &graph.edges {
             let behind = columns.get(edge.from).map_or(0, |column| column + 1);

@@ -3,7 +3,7 @@
 use super::{EdgeStyle, Graph};
 use std::fmt::Write as _;
 
-/// The source of a diagram. Writing to a string cannot fail.
+/// Renders the Mermaid source of a graph.
 pub(super) fn render(graph: &Graph) -> String {
     let mut text = "flowchart LR\n".to_owned();
     for (place, node) in graph.nodes.iter().enumerate() {
@@ -19,7 +19,7 @@ pub(super) fn render(graph: &Graph) -> String {
     text
 }
 
-/// Encodes every character outside a safe set as a numeric entity, so that no text ends a label or starts an element.
+/// Encodes every character outside a safe set as a numeric entity, so that a text cannot end its label or begin markup.
 fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {

@@ -1,4 +1,4 @@
-//! The labels of the versions that a run used, such as `v2`. Evidence names versions by identifier only.
+//! Reads the labels (such as `v2`) of the versions that a run used, because evidence contains only their identifiers.
 
 use crate::{
     asset,
@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 /// Labels by version identifier.
 pub(super) type VersionLabels = BTreeMap<String, String>;
 
-/// Maximum number of versions that are looked up, each by one request.
+/// Maximum number of versions whose labels are requested, because each needs a request.
 const MAX_LOOKUPS: usize = 100;
 
-/// Reads the labels of the bound and referenced versions of flat evidence. A version that the caller cannot see has no
-/// label.
+/// Reads the labels of the bound and referenced versions in evidence of format `flat`. The result omits versions that
+/// are not visible to the caller.
 pub(super) fn read(server: &Server, flat: &Value) -> Result<VersionLabels, Failure> {
     let named = ["bindings", "references"].into_iter().filter_map(|list| flat.get(list)?.as_array()).flatten();
     let mut wanted: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -27,7 +27,7 @@ pub(super) fn read(server: &Server, flat: &Value) -> Result<VersionLabels, Failu
     for (slug, ids) in wanted {
         let asset = match asset::find_asset(server, slug) {
             Err(Failure::Refused(refusal)) if matches!(refusal.status, 403 | 404) => continue,
-            // The caller's workspace does not show the asset, or the caller has no workspace.
+            // The asset is not visible from the caller's workspace, or the caller has no workspace.
             Err(Failure::Unknown { .. } | Failure::Usage(_)) => continue,
             asset => asset?,
         };

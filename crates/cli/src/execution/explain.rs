@@ -1,5 +1,5 @@
-//! Explains an execution on one page: its end, the decision of the policy, its models, documents, tokens and cost, and
-//! what to do next.
+//! Explains an execution on one page: its end, the policy decision, its models, documents, tokens and cost, and the
+//! next steps.
 
 mod next_step;
 
@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 
 /// Kinds of artifacts that the page shows.
 const SHOWN_KINDS: [&str; 4] = ["provider_call", "retrieval_event", "guardrail", "hook"];
-/// Maximum number of artifacts that are read.
+/// Maximum number of artifacts that are requested for the page.
 const MAX_ARTIFACTS: usize = 40;
-/// Width of the first column.
+/// Width of the page's first column, which contains the labels.
 const LABEL_WIDTH: usize = 11;
 
 pub(super) fn run(id: &str, server: &Server, output: Output) -> Result<(), Failure> {
     let execution = server.get(&["executions", id], &[])?;
-    // A submitter without permission to view executions sees its run, and not the evidence.
+    // A submitter without permission to view executions can read its run, but not the evidence.
     let evidence = match server.get(&["executions", id, "evidence-graph"], &[]) {
         Err(Failure::Refused(refusal)) if matches!(refusal.status, 403 | 404) => Value::Null,
         evidence => evidence?,
@@ -58,7 +58,7 @@ pub(crate) fn summarize(
     Ok(sections)
 }
 
-/// Reads the artifacts that the page shows, and counts those beyond the maximum.
+/// Reads the artifacts that the page shows, and counts the artifacts beyond [`MAX_ARTIFACTS`].
 fn read_artifacts(id: &str, evidence: &Value, server: &Server) -> Result<(Vec<Value>, usize), Failure> {
     let listed = evidence.get("evidence_artifacts").and_then(Value::as_array).into_iter().flatten();
     let shown: Vec<&Value> =
@@ -70,7 +70,7 @@ fn read_artifacts(id: &str, evidence: &Value, server: &Server) -> Result<(Vec<Va
     Ok((artifacts, shown.len().saturating_sub(MAX_ARTIFACTS)))
 }
 
-/// The page of an execution.
+/// The data of an execution from which the page is rendered.
 struct Page<'v> {
     execution: &'v Value,
     evidence: &'v Value,
@@ -108,7 +108,7 @@ impl Page<'_> {
         ]
     }
 
-    /// The workload, the environment and the lane.
+    /// Describes the workload, the environment and the lane of the run.
     fn place(&self) -> String {
         let text = |name: &str| string_or_empty(self.execution, name);
         let workload = match text("workload_slug") {
@@ -118,7 +118,7 @@ impl Page<'_> {
         format!("{workload} in {}, lane {}", text("environment"), text("lane"))
     }
 
-    /// The erasure of the texts of the run; nothing without one.
+    /// Describes the erasure of the run's texts; empty if the texts are not erased.
     fn erasure(&self) -> Vec<String> {
         let run = self.evidence.get("execution").unwrap_or(&Value::Null);
         match (string_or_empty(run, "erased_at"), string_or_empty(run, "erasure_id")) {
@@ -217,7 +217,7 @@ impl Page<'_> {
         std::iter::once(id).chain(by).collect()
     }
 
-    /// The contents of the artifacts of a kind.
+    /// The contents of the artifacts of one kind.
     fn contents<'p>(&'p self, kind: &'p str) -> impl Iterator<Item = &'p Value> {
         let of_kind = move |artifact: &&Value| string_or_empty(artifact, "artifact_kind") == kind;
         self.artifacts.iter().filter(of_kind).filter_map(|artifact| artifact.get("content"))
@@ -269,7 +269,7 @@ impl Page<'_> {
         or_none(texts.collect())
     }
 
-    /// The guardrails and hooks that changed or stopped the run.
+    /// Describes the guardrails and hooks that changed or stopped the run.
     fn checks(&self) -> Vec<String> {
         let texts = ["guardrail", "hook"].into_iter().flat_map(|kind| {
             self.contents(kind).map(move |check| {
@@ -295,7 +295,8 @@ impl Page<'_> {
     }
 }
 
-/// A failed attempt of a model call, with the status of the provider's response if there was one, else with the cause.
+/// Describes a failed attempt of a model call, with the status of the provider's response, or the
+/// cause if no response arrived.
 fn failed_attempt(attempt: &Value) -> String {
     let text = |name| string_or_empty(attempt, name);
     let failure = format!("route {} failed: {}", text("route_id"), text("result"));

@@ -23,7 +23,7 @@ const COLUMNS: [Column; 8] = [
     ("STARTED", "/started_at"),
 ];
 
-/// Filters of the list, and its page.
+/// Filters of the list, and the requested page.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Only executions of this workload
@@ -105,7 +105,7 @@ fn to_row(execution: &Value) -> Value {
     })
 }
 
-/// The command for the next page. Times are absolute: the cursor belongs to exactly these filters.
+/// The command line for the next page. Its times are absolute, because a cursor is valid only for the same filters.
 fn next_command(arguments: &Arguments, cursor: &str) -> String {
     let options = [
         ("workload", arguments.workload.as_deref()),

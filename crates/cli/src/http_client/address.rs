@@ -1,21 +1,21 @@
-//! The origin of a server's address, for messages about failed connections.
+//! The source of a server's address (option, profile or default), for messages about failed connections.
 
 use crate::{command_context::DEFAULT_SERVER, command_line::SERVER_VARIABLE};
 use std::io::ErrorKind;
 
-/// Where the address of a server comes from.
+/// The source of a server's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AddressSource {
-    /// Nothing names an address.
+    /// The default address, because neither an option nor the profile contains an address.
     Default,
-    /// The profile.
+    /// The profile of the command.
     Profile,
-    /// The option `--server` or its variable.
+    /// The option `--server` or its environment variable.
     Option,
 }
 
 impl AddressSource {
-    /// The source of the address that the command line and the profile give.
+    /// Determines the source from the address of the command line and the address of the profile.
     pub(crate) const fn of(given: Option<&String>, profile: Option<&String>) -> Self {
         match (given, profile) {
             (Some(_), _) => Self::Option,
@@ -24,7 +24,7 @@ impl AddressSource {
         }
     }
 
-    /// The end of a message about a failed connection: the source of the address, and what to do.
+    /// The end of a message about a failed connection: the source of the address, and the next step.
     pub(super) fn describe(self) -> String {
         match self {
             Self::Default => format!(
@@ -43,7 +43,7 @@ impl AddressSource {
     }
 }
 
-/// Whether no connection was made, so that the server is not running or the address is wrong.
+/// Whether the connection failed, which means that the server is not running or the address is wrong.
 pub(super) fn is_failed_connection(error: &ureq::Error) -> bool {
     if let ureq::Error::Io(cause) = error {
         return cause.kind() == ErrorKind::ConnectionRefused;

@@ -1,4 +1,4 @@
-//! Run events: server-sent events, read one by one.
+//! Reads the events of runs and of the inbox as server-sent events.
 
 use super::{REQUEST_TIMEOUT, Server};
 use crate::failure::Failure;
@@ -21,10 +21,10 @@ const RESULT_TOKEN_HEADER: &str = "X-Result-Token";
 /// event; a queued run has no events yet.
 const CONTENT_LOCATION_HEADER: &str = "Content-Location";
 
-/// Silence after which a connection is dead. The server sends a keep-alive every 3 s.
+/// Time without data after which a connection counts as dead. The server sends a keep-alive every 3 s.
 const DEAD_CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum size of an event in bytes: a result of 4 MiB with every byte escaped, and overhead.
+/// Maximum size of an event in bytes. A result has up to 4 MiB, and escaping makes each byte up to 6 bytes long.
 const MAX_EVENT_BYTES: u64 = 32 << 20;
 
 /// One event.
@@ -52,9 +52,9 @@ pub(crate) struct EventReceiver(Receiver<Result<Event, Failure>>);
 pub(crate) enum StreamItem {
     /// The next event.
     Event(Event),
-    /// No event within the timeout.
+    /// No event arrived within the timeout.
     Silence,
-    /// The stream ended or was dropped.
+    /// The stream ended or the connection was lost.
     End,
 }
 
@@ -96,8 +96,8 @@ impl Server {
         self.post_with_headers((path, &[]), body, key, &[("Prefer", "respond-async")])
     }
 
-    /// Reads the events of a run after the last one received. `patience` limits the silence on the connection; the
-    /// keep-alive limit applies as well.
+    /// Reads the events of a run that follow the last received event. The connection times out without data for
+    /// `patience`, or for [`DEAD_CONNECTION_TIMEOUT`] if that is shorter.
     pub(crate) fn follow_events(
         &self,
         run: &str,
@@ -112,7 +112,7 @@ impl Server {
         self.open_stream(self.request(&Method::GET, &url, &headers)?, patience)
     }
 
-    /// Reads the caller's notifications after the last event received.
+    /// Reads the caller's notifications that follow the last received event.
     pub(crate) fn follow_inbox(&self, seen: Option<&str>) -> Result<EventResponse, Failure> {
         let url = self.url(&["notifications", "inbox", "stream"], &[])?;
         let mut headers = vec![("Accept", "text/event-stream")];
@@ -127,8 +127,8 @@ impl Server {
         self.read_with_timeout(self.request(&Method::GET, &url, &headers)?, patience)
     }
 
-    /// Reads a workload, whose form determines the types of inputs; none on 404. The timeout is that of a dead
-    /// connection, because a run is about to start.
+    /// Reads a workload, whose form determines the types of inputs; `None` if the response is 404. The timeout is
+    /// short, because the request delays the start of a run.
     pub(crate) fn workload_form(&self, slug: &str) -> Result<Option<Value>, Failure> {
         let url = self.url(&["workloads", "by-slug", slug], &[])?;
         match self.read_with_timeout(self.request(&Method::GET, &url, &[])?, DEAD_CONNECTION_TIMEOUT) {
@@ -137,7 +137,7 @@ impl Server {
         }
     }
 
-    /// Reads a response within a total timeout and a silence timeout.
+    /// Reads a response within a total timeout, and with [`DEAD_CONNECTION_TIMEOUT`] for pauses in the data.
     fn read_with_timeout(&self, request: Request<()>, patience: Duration) -> Result<Value, Failure> {
         let silence = Some(patience.min(DEAD_CONNECTION_TIMEOUT));
         let request = self.agent.configure_request(request).timeout_global(Some(patience.min(REQUEST_TIMEOUT)));
@@ -145,7 +145,7 @@ impl Server {
         self.read(self.agent.run(request).map_err(|error| self.unreachable(&error))?)
     }
 
-    /// Opens an event stream without a total timeout; the consumer bounds the wait.
+    /// Opens an event stream without a total timeout, because the consumer limits the wait.
     fn open_stream<B: ureq::AsSendBody>(
         &self,
         request: Request<B>,
@@ -178,14 +178,15 @@ impl Server {
     }
 }
 
-/// The run id in the URL of an event stream, whatever precedes the path.
+/// The run's id in the URL of an event stream. The URL may have any prefix, such as the path of a proxy.
 fn run_id(address: &str) -> Option<&str> {
     let (_, run) = address.strip_suffix("/events")?.rsplit_once("/executions/")?;
     uuid::Uuid::parse_str(run).is_ok().then_some(run)
 }
 
 impl Events {
-    /// Reads a line of the current event within the remaining bytes; none when the stream ended or was dropped.
+    /// Reads a line of the current event within the remaining bytes. Returns `None` when the stream ended or the
+    /// connection was lost.
     fn read_line(&mut self, room: &mut u64) -> Result<Option<String>, Failure> {
         let mut line = Vec::new();
         let read = (&mut self.lines).take(*room).read_until(b'\n', &mut line);
@@ -219,7 +220,7 @@ impl Events {
                 "id" => event.id = Some(value.to_owned()),
                 "event" => value.clone_into(&mut event.name),
                 "data" => data.push_str(value),
-                // Comments, which keep the connection alive, and retry times.
+                // Ignores comments, which keep the connection alive, and retry times.
                 _ => {}
             }
         }
@@ -258,7 +259,8 @@ impl EventReceiver {
 impl Iterator for Events {
     type Item = Result<Event, Failure>;
 
-    /// The next event; none when the stream ended or was dropped. Only the final event distinguishes the two.
+    /// The next event; `None` when the stream ended or the connection was lost. Only the run's final event shows
+    /// that the stream is complete.
     ///
     /// # Errors
     /// When an event exceeds the size limit.

@@ -1,4 +1,4 @@
-//! Links to further pages of a list.
+//! Parses the `Link` header of list responses.
 
 /// The URL of the next page in a `Link` header.
 pub(super) fn next_link(link: &str) -> Option<String> {
@@ -7,7 +7,7 @@ pub(super) fn next_link(link: &str) -> Option<String> {
     Some(rest.split_once('>')?.0.to_owned())
 }
 
-/// The cursor in the URL of a page.
+/// The cursor in the query of a page's URL.
 pub(super) fn cursor_of(link: &str) -> Option<String> {
     let (_, query) = link.split_once('?')?;
     let found = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "cursor");

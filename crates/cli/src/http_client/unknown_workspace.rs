@@ -1,4 +1,4 @@
-//! The failure for a workspace that is not among the visible ones.
+//! Builds the failure for a selected workspace that is not visible to the caller.
 
 use super::string_or_empty;
 use crate::{
@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Maximum number of workspaces that a message lists.
 const MAX_SHOWN: usize = 5;
 
-/// Names the selected workspace with similar ones, else with all visible ones up to a limit.
+/// Lists similar workspaces, or else the visible workspaces up to [`MAX_SHOWN`].
 pub(super) fn failure(selected: Option<&str>, visible: &[Value]) -> Failure {
     let slugs = || visible.iter().map(|workspace| string_or_empty(workspace, "slug"));
     let message = match selected {

@@ -1,8 +1,8 @@
-//! The files of a new workload.
+//! Templates for the files of a new workload.
 
 use serde_json::json;
 
-/// The answers that the files depend on.
+/// The answers of the user that fill in the templates.
 pub(super) struct Project {
     pub(super) name: String,
     pub(super) provider: String,
@@ -146,7 +146,7 @@ example_inputs:
 ";
 
 impl Project {
-    /// The files by their paths.
+    /// The paths and contents of all files.
     pub(super) fn files(&self) -> Vec<(String, String)> {
         let Self { name, environment, .. } = self;
         let file = |path: String, template: &str| (path, self.fill(template));
@@ -161,7 +161,7 @@ impl Project {
         ]
     }
 
-    /// Fills in the answers. The texts that are not slugs are quoted; a JSON text is a YAML text.
+    /// Fills the answers into a template. Texts that are not slugs are quoted as JSON strings, which are valid YAML.
     fn fill(&self, template: &str) -> String {
         let quoted = |text: &str| json!(text).to_string();
         template

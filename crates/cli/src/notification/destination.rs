@@ -59,10 +59,10 @@ pub(crate) enum Command {
     Set {
         /// The destination's id
         destination: String,
-        /// Deliver to it
+        /// Deliver notifications to the destination
         #[arg(long, required_unless_present = "off", conflicts_with = "off")]
         on: bool,
-        /// Deliver nothing to it
+        /// Deliver no notifications to the destination
         #[arg(long)]
         off: bool,
         #[command(flatten)]
@@ -78,16 +78,16 @@ pub(crate) enum Command {
     },
 }
 
-/// The scope of a destination.
+/// The scope of destinations: the workspace or the organization.
 #[derive(Args, Clone, Copy)]
 pub(crate) struct Scope {
-    /// Of the organization instead of the workspace
+    /// Use the destinations of the organization instead of the workspace
     #[arg(long)]
     organization: bool,
 }
 
 impl Scope {
-    /// The path of the scope's destinations, followed by `rest`.
+    /// The API path of the scope's destinations, followed by `rest`.
     fn path<'s>(self, server: &'s Server, rest: &[&'s str]) -> Result<Vec<&'s str>, Failure> {
         let mut path = vec!["notifications"];
         if self.organization {

@@ -10,17 +10,18 @@ use crate::{
 };
 use std::{thread, time::Duration};
 
-/// Delay before a new connection, as the server asks for.
+/// Delay before a new connection: the retry time that the server sends in its streams.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// Prints notifications until `count` of them arrived, or forever. A connection that ends is opened again after the last
-/// event, so nothing is printed twice or lost.
+/// Prints notifications until `count` notifications arrived, or without an end. After a lost connection, the command
+/// reconnects and continues after the last event, so that each notification is printed exactly once.
 pub(super) fn run(server: &Server, output: Output, count: Option<usize>) -> Result<(), Failure> {
     let mut seen: Option<String> = None;
     let mut printed = 0_usize;
     loop {
         let opened = match server.follow_inbox(seen.as_deref()) {
-            // The server ends streams from time to time, and may be down for a while.
+            // An outage after the first event is not an error: the command tries to reconnect until
+            // the server responds.
             Err(Failure::Unreachable { .. }) if seen.is_some() => None,
             opened => Some(opened?),
         };

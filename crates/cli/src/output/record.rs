@@ -1,4 +1,5 @@
-//! Records: the members of one object, nested objects by dotted names, lists of objects as tables.
+//! Renders an object as a record: one row for each member, dotted names for nested members, tables
+//! for lists of objects.
 
 use super::{
     relative_time,
@@ -33,7 +34,7 @@ fn render_for(display: Display, members: &Map<String, Value>, now: OffsetDateTim
     lines
 }
 
-/// The rows of an object, and its lists of objects.
+/// The parts of a record: the rows of an object, and its lists of objects.
 struct Parts<'v> {
     rows: Vec<Vec<String>>,
     lists: Vec<(String, &'v [Value])>,
@@ -59,7 +60,7 @@ impl<'v> Parts<'v> {
         }
     }
 
-    /// A record shows a time exactly, with its distance.
+    /// The text of a value. A time is shown exactly, followed by the time relative to now.
     fn text(&self, value: &Value) -> String {
         match value {
             Value::String(text) => match relative_time::parse(text) {
@@ -73,7 +74,8 @@ impl<'v> Parts<'v> {
     }
 }
 
-/// The columns of a list: the members that some item has a value for, the shortest names first if there are too many.
+/// The columns of a table: the members for which at least one item has a value. If there are more than
+/// [`MAX_COLUMNS`], identifiers are omitted first, then the last members.
 fn columns(items: &[Value]) -> Vec<(String, String)> {
     let mut names: Vec<&str> = Vec::new();
     for (name, value) in items.iter().filter_map(Value::as_object).flatten() {
@@ -81,7 +83,7 @@ fn columns(items: &[Value]) -> Vec<(String, String)> {
             names.push(name);
         }
     }
-    // Identifiers are long, and the record's JSON form has them all.
+    // Identifiers are omitted because they are long. The JSON format shows all members.
     if names.len() > MAX_COLUMNS {
         let mut kept: Vec<&str> = names.iter().copied().filter(|name| !name.ends_with("_id")).collect();
         kept.truncate(MAX_COLUMNS);

@@ -1,4 +1,4 @@
-//! Times relative to now, as people read them.
+//! Formats times relative to now, such as `5 min ago`.
 
 use time::{Date, Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 
@@ -7,7 +7,7 @@ const MAX_DAYS: i64 = 30;
 
 /// Parses a time as the server writes it.
 pub(super) fn parse(text: &str) -> Option<OffsetDateTime> {
-    // Other texts are rejected early, because each cell is tried.
+    // Rejects most other texts before parsing, because the function is called for every cell.
     let is_likely = text.len() >= 20 && text.as_bytes().get(10) == Some(&b'T');
     if is_likely { OffsetDateTime::parse(text, &Rfc3339).ok() } else { None }
 }
@@ -23,7 +23,7 @@ pub(super) fn describe(moment: OffsetDateTime, now: OffsetDateTime) -> String {
     }
 }
 
-/// The largest whole unit, or none beyond [`MAX_DAYS`].
+/// The difference in its largest whole unit; `None` beyond [`MAX_DAYS`].
 fn amount(difference: Duration) -> Option<String> {
     let seconds = difference.whole_seconds();
     let (minutes, hours, days) = (difference.whole_minutes(), difference.whole_hours(), difference.whole_days());

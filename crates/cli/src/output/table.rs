@@ -1,4 +1,4 @@
-//! Tables: one line for each item. On a terminal they fit its width, and states have colours.
+//! Renders tables with one line for each item. On a terminal, tables fit the width, and states have colours.
 
 use super::{Column, has_colors, is_stdout_terminal, relative_time};
 use crate::terminal_text::sanitize;
@@ -9,23 +9,24 @@ use serde_json::Value;
 use std::io;
 use time::OffsetDateTime;
 
-/// The width of a terminal that reports none.
+/// The width that is assumed for a terminal that reports no width.
 const DEFAULT_WIDTH: u16 = 80;
 /// The minimum width for which tables are laid out.
 const MIN_WIDTH: u16 = 40;
 /// Maximum width of a first column that is never shortened: an identifier.
 const MAX_KEY_WIDTH: usize = 40;
 
-/// Zero-width markers around a styled cell, so that the layout does not count the style.
+/// Zero-width characters that mark the beginning of a styled cell. They are replaced by styles after the layout, which
+/// would count the characters of a style.
 const MARKERS: [(char, Style); 3] = [
     ('\u{2061}', AnsiColor::Green.on_default()),
     ('\u{2062}', AnsiColor::Yellow.on_default()),
     ('\u{2063}', AnsiColor::Red.on_default()),
 ];
-/// Ends a styled cell.
+/// The zero-width character that marks the end of a styled cell.
 const END_MARKER: char = '\u{2064}';
 
-/// Words of states, verdicts and outcomes by colour.
+/// States, verdicts and outcomes that are shown in green. Those of [`PENDING`] are yellow, those of [`BAD`] are red.
 const GOOD: [&str; 7] = ["active", "completed", "registered", "pass", "success", "approved", "yes"];
 const PENDING: [&str; 10] = [
     "draft",
@@ -45,7 +46,7 @@ const BAD: [&str; 9] =
 /// How a table is displayed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Display {
-    /// The maximum width of a line; none without a terminal.
+    /// The maximum width of a line; `None` if standard output is not a terminal.
     width: Option<u16>,
     has_colors: bool,
     now: OffsetDateTime,
@@ -87,7 +88,7 @@ pub(super) fn lay_out(display: Display, head: Option<Vec<String>>, rows: &[Vec<S
     table.load_style(comfy_table::presets::NOTHING);
     match display.width {
         None => table.set_content_arrangement(ContentArrangement::Disabled),
-        // The outer padding of two characters is trimmed below.
+        // Adds two characters for the outer padding, which is trimmed below.
         Some(width) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.saturating_add(2)),
     };
     table.set_truncation_indicator("…");
@@ -98,7 +99,7 @@ pub(super) fn lay_out(display: Display, head: Option<Vec<String>>, rows: &[Vec<S
     }
     for texts in rows {
         let text = |text: &String| if display.has_colors { mark(text) } else { text.clone() };
-        // A record wraps its values, because they are not shown elsewhere.
+        // A record wraps long values instead of shortening them, because a record shows values in full.
         table.add_row(row(texts.iter().map(|cell| Cell::new(text(cell))), !is_record));
     }
     if let (true, Some(key)) = (key_width <= MAX_KEY_WIDTH, table.column_mut(0)) {
@@ -116,7 +117,8 @@ fn row(cells: impl Iterator<Item = Cell>, is_one_line: bool) -> Row {
     row
 }
 
-/// The text of a value in a table. Times are relative; nested values are counted or joined, and never JSON.
+/// The text of a value in a table. Times are relative to now. Nested values are counted or joined
+/// instead of shown as JSON.
 pub(super) fn cell(value: Option<&Value>, now: OffsetDateTime) -> String {
     match value {
         None | Some(Value::Null) => "-".to_owned(),
@@ -143,7 +145,7 @@ fn join(texts: impl Iterator<Item = String>) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// Marks a cell whose text is a known word. Markers in the text are removed.
+/// Adds style markers to a cell whose text is a known state. Removes markers that the text itself contains.
 fn mark(text: &str) -> String {
     let place = [&GOOD[..], &PENDING, &BAD].iter().position(|words| words.contains(&text));
     let text = text.replace(|letter| letter == END_MARKER || MARKERS.iter().any(|(marker, _)| *marker == letter), "");
@@ -153,7 +155,7 @@ fn mark(text: &str) -> String {
     }
 }
 
-/// Replaces markers by styles. A shortened cell may have lost its end, so each line ends without a style.
+/// Replaces markers by styles. Each line ends with a reset, because the end marker of a shortened cell may be missing.
 fn paint(line: &str) -> String {
     let plain = Style::new().bold();
     let mut painted = String::with_capacity(line.len());

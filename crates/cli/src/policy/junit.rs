@@ -18,7 +18,7 @@ pub(super) fn write(report: &Report, coverage: CoveragePolicy, path: &Path) -> R
             case.set_classname(test.file.as_str());
             suite.add_test_case(case);
         }
-        // A coverage gap that fails the command is also a failed test case. Otherwise CI would show a failed step
+        // With `--require-coverage` a coverage gap is also a failed test case. Otherwise CI would show a failed step
         // without a failed test.
         let lacking = bundle.rules.iter().filter(|_| coverage == CoveragePolicy::Required);
         for (rule, lack) in lacking.filter_map(|rule| Some((&rule.rule, rule.gap()?))) {

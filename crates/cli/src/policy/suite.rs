@@ -19,7 +19,7 @@ use std::{
     thread,
 };
 
-/// Minimum similarity ratio, of 1, between an unknown kind and `policy_bundle` to report a probable misspelling.
+/// Minimum similarity (from 0 to 1) between an unknown kind and `policy_bundle` to report a probable misspelling.
 const MIN_SIMILARITY: f32 = 0.8;
 
 /// The content of a file.
@@ -29,7 +29,7 @@ enum PolicyFile {
         located: LocatedValue,
         bundle: String,
     },
-    /// An invalid file, and the slug of its bundle.
+    /// An invalid file of a policy bundle. The slug prevents a second error for scenarios of this bundle.
     Broken {
         slug: String,
         findings: Vec<Finding>,
@@ -42,10 +42,10 @@ enum PolicyFile {
 pub(super) struct CompiledBundle {
     pub(super) slug: String,
     pub(super) located: LocatedValue,
-    /// The JSON pointer to its content.
+    /// The JSON pointer to the bundle's content in the file.
     pub(super) pointer: &'static str,
     policy: CompiledPolicy,
-    /// The number of matches by rule.
+    /// The number of tests that matched each rule.
     match_counts: BTreeMap<String, usize>,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn test_directory(directory: &Path) -> Result<Report, Failure> {
     for (located, bundle) in &scenarios {
         match bundles.get_mut(bundle) {
             Some(ready) => ready.run_tests(located, "/scenarios", &mut report),
-            // The error in the bundle's file is already reported.
+            // The bundle is invalid, and its error is reported already.
             None if broken.contains(bundle) => {}
             None => {
                 let message = "the directory has no bundle with this slug";
@@ -95,7 +95,7 @@ pub(super) fn test_directory(directory: &Path) -> Result<Report, Failure> {
 /// The valid bundles below a directory.
 ///
 /// # Errors
-/// When a file that should be a bundle is invalid, or there is none.
+/// When the file of a bundle is invalid, or the directory contains no bundle.
 pub(super) fn bundles(directory: &Path) -> Result<Vec<CompiledBundle>, Failure> {
     let paths = untrusted_file::manifest_files(directory)?;
     let (mut bundles, mut errors) = (Vec::new(), Vec::new());
@@ -134,7 +134,7 @@ fn read_all<'p>(paths: &'p [PathBuf], root: &Path) -> Vec<(&'p PathBuf, PolicyFi
     })
 }
 
-/// Reads a file, with its sidecar texts within the remaining size limit.
+/// Reads a file and its sidecar texts, and subtracts the size of the texts from the remaining limit `room`.
 fn read_policy_file(path: &Path, root: &Path, room: &Mutex<u64>) -> PolicyFile {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let located = match Source::read_file(path).and_then(|source| source.try_value()) {
@@ -169,7 +169,7 @@ fn compile_bundle(
         let mut room = room.lock().unwrap_or_else(PoisonError::into_inner);
         located = located.with_texts_limited(&Sidecars { path, root }, &mut room).map_err(|finding| vec![finding])?;
     }
-    // A failing test is reported as a test result; all other findings are those of the server.
+    // Removes findings about failed tests, because the command reports these as test results.
     let mut problems = content_problems(AssetKind::PolicyBundle, &located, pointer);
     problems.retain(|problem| problem.code != "policy_test_failed");
     if !problems.is_empty() {
@@ -204,9 +204,9 @@ fn scenario_bundle(located: &LocatedValue, bundle: &Value) -> Result<String, Fin
     }
 }
 
-/// The JSON pointer to a bundle's content, or none when the file has another purpose.
+/// The JSON pointer to a bundle's content; `None` when the file is not a policy bundle.
 ///
-/// A file with a misspelled kind is an error. If it were skipped, its tests would silently never run.
+/// A file with a misspelled kind is an error, because skipping the file would silently skip its tests.
 fn bundle_pointer(located: &LocatedValue) -> Result<Option<&'static str>, Finding> {
     let kind = located.value.get("kind").and_then(Value::as_str).unwrap_or_default();
     let has_content = located.value.get("content").is_some();
@@ -242,7 +242,7 @@ impl CompiledBundle {
         self.located = located;
     }
 
-    /// Runs the tests at a JSON pointer of a file.
+    /// Runs the tests in the list at a JSON pointer of a file.
     fn run_tests(&mut self, located: &LocatedValue, pointer: &str, report: &mut Report) {
         let tests = located.value.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
         for (index, value) in tests.enumerate() {

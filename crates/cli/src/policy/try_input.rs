@@ -1,4 +1,4 @@
-//! `policy try`: decides for one input, and shows rule by rule what held.
+//! `fairway policy try`: evaluates a policy for one input, and shows the result of each rule.
 
 use super::suite;
 use crate::{
@@ -88,7 +88,8 @@ fn explain(located: &LocatedValue, pointer: &str, input: &Value) -> Result<Decis
     })
 }
 
-/// Reads a bundle, with the JSON pointer to its content. Failed tests of the bundle do not matter here.
+/// Reads a bundle, and returns it with the JSON pointer to its content. Ignores failed tests of the bundle, which do
+/// not affect the decision.
 fn read_bundle(path: &Path) -> Result<(LocatedValue, &'static str), Failure> {
     let located = Source::open(path)?.value()?;
     let is_manifest = located.value.get("content").is_some();
@@ -194,7 +195,7 @@ fn why(clause: &ClauseExplanation) -> String {
     }
 }
 
-/// The source without its line breaks.
+/// Joins the lines of a condition's source for display on one line.
 fn one_line(source: &str) -> String {
     source.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,4 +1,5 @@
-//! `fairway release DIRECTORY`: applies a directory, submits its drafts, and says who can approve them.
+//! `fairway release DIRECTORY`: applies a directory of manifests, submits the drafted releases, and prints who can
+//! approve them.
 
 use super::{approvers::Approval, next_step};
 use crate::{
@@ -24,7 +25,7 @@ const COLUMNS: [Column; 4] =
 #[group(skip)]
 pub(crate) struct Arguments {
     /// A directory of manifests to apply and submit
-    // Several words are a misspelt command with its arguments.
+    // Accepts several words, so that a misspelt command with arguments receives a helpful error.
     #[arg(value_name = "DIRECTORY")]
     words: Vec<PathBuf>,
     /// The environment to release to; else the profile's
@@ -64,7 +65,7 @@ pub(super) fn publish(arguments: &Arguments, session: &Session) -> Result<(), Fa
     Ok(())
 }
 
-/// Submits a draft for review. Releases in other states stay as they are.
+/// Submits a release for review if it is a draft; leaves releases in other states unchanged.
 fn submit(server: &Server, release: &mut Value) -> Result<(), Failure> {
     if string_or_empty(release, "state") != StateName::Draft.as_str() {
         return Ok(());
@@ -77,7 +78,7 @@ fn submit(server: &Server, release: &mut Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A missing directory may be a misspelt command.
+/// The failure for a missing directory. It suggests similar commands, because the name may be a misspelt command.
 fn no_directory(name: &str) -> Failure {
     let line = crate::command_line::CommandLine::command();
     let known = line.find_subcommand("releases").into_iter().flat_map(clap::Command::get_subcommands);

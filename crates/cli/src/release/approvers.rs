@@ -1,4 +1,4 @@
-//! Who can approve the releases of an environment.
+//! Finds the principals and roles that can approve the releases of an environment.
 
 use crate::{
     failure::Failure,
@@ -9,13 +9,13 @@ use fairway_domain::access::Permission;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The rules of an approval, and who can give it.
+/// The approval rules of an environment, and the principals and roles that can approve.
 pub(super) struct Approval {
     min_approvals: u64,
     allows_self_approval: bool,
-    /// The roles with the permission.
+    /// The roles with the permission to approve.
     roles: Vec<String>,
-    /// The principals with such a role; none if the caller may not see role bindings.
+    /// The principals with one of these roles; `None` if the caller may not list role bindings.
     principals: Option<BTreeSet<String>>,
 }
 
@@ -55,7 +55,7 @@ impl Approval {
         })
     }
 
-    /// The command that approves, and who runs it.
+    /// A sentence with the command that approves the release, and the principals that can run it.
     pub(super) fn next_step(&self, release: &str) -> String {
         let command = format!("fairway releases approve {release}");
         if self.allows_self_approval { command } else { format!("another person runs `{command}`") }
@@ -83,7 +83,7 @@ impl Approval {
     }
 }
 
-/// The response, or none if the caller may not see it.
+/// Converts a refusal for a missing permission or an invisible resource to `None`.
 fn readable<T>(answer: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match answer {
         Err(Failure::Refused(refusal)) if matches!(refusal.status, 403 | 404) => Ok(None),

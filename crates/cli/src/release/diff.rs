@@ -1,4 +1,4 @@
-//! Compares the bindings of two releases: a release and the one that serves, or two releases.
+//! Compares the bindings of a release with those of another release, by default the release that serves the lane.
 
 use super::ReleaseArgument;
 use crate::{
@@ -64,7 +64,7 @@ pub(super) fn show(server: &Server, output: Output, arguments: &Arguments) -> Re
     Ok(())
 }
 
-/// The release to compare with; null when no release serves.
+/// The release to compare with; JSON `null` when no release serves the lane.
 fn base(server: &Server, release: &Value, arguments: &Arguments) -> Result<Value, Failure> {
     if let Some(other) = &arguments.with {
         return server.get(&["releases", &find_release(server, other)?], &[]);
@@ -80,8 +80,8 @@ fn bindings(release: &Value) -> impl Iterator<Item = (&str, &str)> {
     all.map(|binding| (string_or_empty(binding, "role"), string_or_empty(binding, "asset_version_id")))
 }
 
-/// The asset and the label of each version that the releases bind. A binding names its version by id only, so the
-/// versions of the assets of its kind are searched.
+/// The asset slug and the label of each version that the releases bind, by version id. A binding contains only the id,
+/// so this function searches the versions of all assets of the kind.
 fn name_versions(server: &Server, releases: &[&Value]) -> Result<BTreeMap<String, (String, String)>, Failure> {
     let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (role, version) in releases.iter().flat_map(|release| bindings(release)) {
@@ -106,7 +106,7 @@ fn name_versions(server: &Server, releases: &[&Value]) -> Result<BTreeMap<String
     Ok(named)
 }
 
-/// The bound versions in a stable order. A version that the caller cannot see is named by its id.
+/// The bound versions in a stable order. The id replaces the name of a version that is not visible to the caller.
 fn bound(release: &Value, versions: &BTreeMap<String, (String, String)>) -> BTreeSet<BoundVersion> {
     let name = |(role, id): (&str, &str)| {
         let (asset, label) = versions.get(id).cloned().unwrap_or_else(|| (id.to_owned(), "-".to_owned()));

@@ -1,4 +1,4 @@
-//! The lane table: the current and the previous release of each lane.
+//! Builds the lane table, which shows the current and the previous release of each lane.
 
 use crate::{
     failure::Failure,
@@ -29,7 +29,7 @@ fn lane_row(lane: &Value) -> Value {
     let is_held = |holding: &&&Value| holding.get("to").is_none_or(Value::is_null);
     let now = history.iter().find(is_held);
     let mut past: Vec<&&Value> = history.iter().filter(|holding| !is_held(holding)).collect();
-    // Timestamps in one zone and format sort as text.
+    // The server's timestamps have one zone and format, so they can be compared as text.
     past.sort_by_key(|holding| holding.get("to").and_then(Value::as_str));
     json!({
         "lane": lane.get("lane"),

@@ -1,4 +1,4 @@
-//! What can follow a verdict or a refused transition of a release.
+//! Recommends the next command after a verdict or a refused transition of a release.
 
 use crate::{
     failure::{Failure, Refusal},
@@ -9,8 +9,8 @@ use crate::{
 use fairway_domain::release::{StateName, gate::GateVerdict, review::Verdict};
 use serde_json::Value;
 
-/// Says after a verdict what can follow. The verdict is recorded in any case, so a failure to read the release is not
-/// reported, and without its gates no command is named.
+/// Prints the next step after a verdict. A failure to read the release is not reported, because the verdict is
+/// recorded. If the gates cannot be read, the message contains no command.
 pub(super) fn report(server: &Server, output: Output, release: &str, verdict: Verdict) {
     if !output.is_for_people() {
         return;
@@ -27,7 +27,7 @@ pub(super) fn report(server: &Server, output: Output, release: &str, verdict: Ve
     }
 }
 
-/// Facts for a person, and the command that can follow.
+/// Sentences about the state of the release, and the next command.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct NextStep {
     notices: Vec<String>,
@@ -63,7 +63,7 @@ impl NextStep {
     }
 }
 
-/// Prints the warnings of the gates, such as an input that a rule reads and nothing declares. They block nothing, so a
+/// Prints the warnings of the gates, such as an undeclared input that a rule reads. Warnings block no transition, so a
 /// failure to read them is not reported.
 pub(super) fn report_warnings(server: &Server, release: &str) {
     let Ok(Value::Array(gates)) = server.get(&["releases", release, "gates"], &[]) else { return };
@@ -72,7 +72,7 @@ pub(super) fn report_warnings(server: &Server, release: &str) {
     }
 }
 
-/// The blocked gates of approvals, with the number of approvals and of those needed, in the server's words.
+/// The server's messages of the blocked approval gates, with the numbers of existing and of required approvals.
 fn missing_approvals(gates: &[Value]) -> impl Iterator<Item = String> {
     let is_missing = |gate: &&Value| {
         string_or_empty(gate, "gate") == "approvals"
@@ -81,7 +81,7 @@ fn missing_approvals(gates: &[Value]) -> impl Iterator<Item = String> {
     gates.iter().filter(is_missing).map(|gate| format!("approvals: {}", string_or_empty(gate, "message")))
 }
 
-/// Adds to a refusal what the caller can do: who approves, or which commands the state of the release permits.
+/// Adds the next step to a refusal: who can approve, or which commands the state of the release permits.
 pub(super) fn explain(server: &Server, release: &str, failure: Failure) -> Failure {
     let is_own = failure.is_refusal("self_approval_not_allowed");
     if is_rejection(&failure)
@@ -101,7 +101,7 @@ pub(super) fn explain(server: &Server, release: &str, failure: Failure) -> Failu
         })
 }
 
-/// Whether the server refused an approval or activation because the newest verdict is no approval.
+/// Whether the server refused an approval or activation because the newest verdict is not an approval.
 fn is_rejection(failure: &Failure) -> bool {
     matches!(failure, Failure::Refused(refusal)
         if refusal.code == "approval_required" && refusal.detail.get("rejected") == Some(&Value::Bool(true)))
@@ -115,7 +115,7 @@ fn newest_rejection(server: &Server, release: &str) -> Option<Value> {
     (string_or_empty(&newest, "outcome") != Verdict::Approved.as_str()).then_some(newest)
 }
 
-/// Names who rejected the release and why, and how its author changes it.
+/// Adds the reviewer, the reason of the rejection, and the command by which the author returns the release to draft.
 fn rejected(failure: Failure, release: &str, rejection: &Value) -> Failure {
     let Failure::Refused(mut refusal) = failure else { return failure };
     let text = |name| sanitize(string_or_empty(rejection, name));
@@ -148,7 +148,7 @@ fn permitted(verb: &str, release: &str) -> String {
     format!("`fairway releases {verb} {release}`")
 }
 
-/// The command that requests a state.
+/// The name of the command that requests a transition to a state, if one exists.
 fn command_to(state: &str) -> Option<&'static str> {
     match StateName::parse(state)? {
         StateName::Draft => Some("withdraw"),
@@ -160,7 +160,8 @@ fn command_to(state: &str) -> Option<&'static str> {
     }
 }
 
-/// Adds the way to a draft: the same release while it awaits verdicts, else a new one.
+/// Adds how to get an editable draft: a release in review returns to draft, and for other states a
+/// new release is needed.
 fn not_editable(mut refusal: Refusal, release: &str) -> Failure {
     let state = sanitize(refusal.detail.get("current_state").and_then(Value::as_str).unwrap_or("unknown"));
     refusal.message = format!("release {release} is {state}: {}", refusal.message);

@@ -8,10 +8,10 @@ use crate::{
 use fairway_domain::release::StateName;
 use serde_json::Value;
 
-/// The member that holds the advice in JSON.
+/// The member of the JSON output that contains the advice.
 const MEMBER: &str = "rollback_recommendation";
 
-/// Prints a release. Only an active release can be rolled back, so only it has advice.
+/// Prints a release, and the advice if the release is active, because only active releases can be rolled back.
 pub(super) fn show(server: &Server, output: Output, id: &str) -> Result<(), Failure> {
     let mut release = server.get(&["releases", id], &[])?;
     let is_active = string_or_empty(&release, "state") == StateName::Active.as_str();
@@ -28,7 +28,7 @@ pub(super) fn show(server: &Server, output: Output, id: &str) -> Result<(), Fail
     output.one(&release)
 }
 
-/// The server's recommendation; none for callers who may not see it.
+/// The server's recommendation; `None` if the caller may not read it.
 fn recommendation(server: &Server, id: &str) -> Result<Option<Value>, Failure> {
     match server.get(&["releases", id, "rollback-recommendation"], &[]) {
         Err(Failure::Refused(refusal)) if matches!(refusal.status, 403 | 404) => Ok(None),

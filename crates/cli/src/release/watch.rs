@@ -1,4 +1,4 @@
-//! Watches a release: prints each change until the release settles.
+//! `fairway releases watch`: prints each change of a release until no further automatic change follows.
 
 use super::ReleaseArgument;
 use crate::{
@@ -17,7 +17,7 @@ use std::{
 
 /// Time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a server that responded before may be unreachable.
+/// Maximum time without a successful poll, after which the watch fails.
 const MAX_OUTAGE: Duration = Duration::from_secs(120);
 
 /// Arguments of `releases watch`.
@@ -38,7 +38,7 @@ pub(super) fn watch(server: &Server, output: Output, arguments: &Arguments) -> R
     let until = Instant::now() + arguments.wait;
     let id = arguments.release.find(server)?;
     let mut before = String::new();
-    // The last successful poll. A failed first poll ends the watch.
+    // The time of the last successful poll. A failed first poll ends the watch.
     let mut reached: Option<Instant> = None;
     loop {
         match (server.get(&["releases", &id], &[]), reached) {
@@ -92,7 +92,7 @@ fn status_line(release: &Value) -> String {
 /// The progress of a watched release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WatchState {
-    /// Further changes may follow.
+    /// The release does not serve yet, and further changes may follow.
     Pending,
     /// The release serves, and no automatic change follows.
     Serving,

@@ -23,7 +23,7 @@ pub(super) fn create(
     policy: Option<&str>,
     bind: &[String],
 ) -> Result<Value, Failure> {
-    // All lookups precede the first write.
+    // Resolves all names before the first write, so that an unknown name leaves no incomplete draft.
     let workload = workload::find_workload(server, workload)?;
     let bound = bind.iter().map(|version| asset::resolve_version(server, version)).collect::<Result<Vec<_>, _>>()?;
     for (asset, _) in &bound {
@@ -50,10 +50,11 @@ pub(super) fn create(
     server.get(&["releases", id], &[])
 }
 
-/// Binds versions, given as `SLUG[@LABEL]`, to a draft, and returns the draft. All lookups precede the first write.
+/// Binds versions, given as `SLUG[@LABEL]`, to a draft, and returns the draft. Resolves all names
+/// before the first write.
 ///
 /// # Errors
-/// When a role is bound already and takes one version, unless the new version replaces the bound one.
+/// When a role permits only one version and is bound already, unless `replaces` is set.
 pub(super) fn bind(server: &Server, release: &str, versions: &[String], replaces: bool) -> Result<Value, Failure> {
     let found = versions.iter().map(|version| asset::resolve_version(server, version));
     for (asset, version) in &found.collect::<Result<Vec<_>, _>>()? {
@@ -74,7 +75,7 @@ pub(super) fn bind(server: &Server, release: &str, versions: &[String], replaces
     server.get(&["releases", release], &[])
 }
 
-/// Replaces the version of a role that takes one.
+/// Replaces the bound version of a role that permits only one version.
 fn replace_role(server: &Server, release: &str, role: &str, version: &str) -> Result<(), Failure> {
     for binding in bindings_of(server, release)?.iter().filter(|binding| string_or_empty(binding, "role") == role) {
         unbind_one(server, release, binding)?;
@@ -87,7 +88,8 @@ fn replace_role(server: &Server, release: &str, role: &str, version: &str) -> Re
     })
 }
 
-/// Binds a version of an asset whose role takes several versions, and removes the bindings of its other versions.
+/// Binds a version of an asset whose role permits several versions, and removes the bindings of the
+/// asset's other versions.
 fn replace_version(server: &Server, release: &str, asset: &Value, version: &str) -> Result<(), Failure> {
     let bindings = bindings_of(server, release)?;
     let is_same = |binding: &&&Value| string_or_empty(binding, "asset_version_id") == version;
@@ -102,7 +104,7 @@ fn replace_version(server: &Server, release: &str, asset: &Value, version: &str)
     Ok(())
 }
 
-/// Says that the draft exists without the version that was refused.
+/// Adds to a failure that the draft exists, but without the refused version.
 fn incomplete_draft(failure: Failure, release: &str, role: &str) -> Failure {
     let failure = if failure.is_refusal("duplicate_role") { bound_role(failure, release, role) } else { failure };
     if let Failure::Advised { failure, next } = failure {
@@ -111,7 +113,7 @@ fn incomplete_draft(failure: Failure, release: &str, role: &str) -> Failure {
     failure.with_next(format!("the draft {release} exists: `fairway releases bind {release} VERSION`"))
 }
 
-/// Adds the role, which the server's refusal does not name, and the way to replace its version.
+/// Adds the role, which the server's refusal does not contain, and the command that replaces the bound version.
 fn bound_role(failure: Failure, release: &str, role: &str) -> Failure {
     let Failure::Refused(mut refusal) = failure else { return failure };
     refusal.message = format!("the draft already binds a version in the role `{}`", sanitize(role));
@@ -140,7 +142,7 @@ fn next_for_inactive(state: Option<Lifecycle>, slug: &str) -> String {
     }
 }
 
-/// Adds the asset and its state to a refusal of the state.
+/// Adds the asset and its state to the server's refusal of an inactive asset.
 fn inactive_asset(failure: Failure, asset: &Value) -> Failure {
     failure.map_refusal("asset_not_active", |mut refusal| {
         let slug = sanitize(string_or_empty(asset, "slug"));
@@ -156,7 +158,7 @@ fn bindings_of(server: &Server, release: &str) -> Result<Vec<Value>, Failure> {
     Ok(found.get("bindings").and_then(Value::as_array).cloned().unwrap_or_default())
 }
 
-/// The bindings of versions of an asset.
+/// The bindings whose version belongs to this asset.
 fn bindings_of_asset<'b>(server: &Server, asset: &Value, bindings: &'b [Value]) -> Result<Vec<&'b Value>, Failure> {
     let versions = asset::list_versions(server, asset)?;
     let is_version = |binding: &&Value| {
@@ -170,7 +172,7 @@ fn unbind_one(server: &Server, release: &str, binding: &Value) -> Result<(), Fai
     server.delete(&["releases", release, "bindings", required_string(binding, "binding_id")?])
 }
 
-/// Removes the bindings of versions of these assets from a draft, and returns the draft.
+/// Removes all bindings of these assets from a draft, and returns the draft.
 ///
 /// # Errors
 /// When the draft binds no version of an asset.
@@ -200,7 +202,8 @@ pub(crate) fn bind_version(server: &Server, release: &str, role: &str, version: 
 /// Submits a draft for review.
 ///
 /// # Errors
-/// When the draft binds nothing: the server accepts it, but nobody can review or activate it.
+/// When the draft has no bindings. The server would accept the submission, but such a release can be neither reviewed
+/// nor activated.
 pub(super) fn submit(server: &Server, release: &str) -> Result<Value, Failure> {
     let found = server.get(&["releases", release], &[])?;
     let is_empty = found.get("bindings").and_then(Value::as_array).is_some_and(Vec::is_empty);
@@ -216,7 +219,7 @@ pub(crate) fn transition(server: &Server, release: &str, to: StateName) -> Resul
     server.post(&["releases", release, "transition"], &json!({ "to_state": to.as_str() }))
 }
 
-/// Activates a release. Moves a release in review to `approved` first.
+/// Activates a release. Requests the transition from review to `approved` first, if needed.
 pub(super) fn activate(
     server: &Server,
     release: &str,

@@ -1,23 +1,23 @@
-//! Inputs from a command line: the workload's form determines their types.
+//! Parses inputs from the command line. The workload's form determines their types.
 
 use crate::{failure::Failure, untrusted_file};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, path::Path};
 
-/// Maximum size of a file whose text is an input, in bytes.
+/// Maximum size in bytes of a file whose text is the value of an input.
 const MAX_INPUT_BYTES: u64 = 1 << 20;
 
 /// Inputs before their types are known.
 #[derive(Debug)]
 pub(super) struct RawInputs {
-    /// Typed values.
+    /// Values of known type, from `NAME:=JSON` or an input file.
     values: Map<String, Value>,
     /// Texts that may represent a number or a boolean.
     texts: BTreeMap<String, String>,
 }
 
 impl RawInputs {
-    /// Merges the single inputs over the inputs of a file.
+    /// Parses single inputs and the inputs of a file. Single inputs override those of the file.
     pub(super) fn parse(single: &[String], all: Option<&Path>) -> Result<Self, Failure> {
         let mut settled = match all {
             Some(path) => match untrusted_file::Source::open(path)?.value()?.value {
@@ -50,7 +50,7 @@ impl RawInputs {
         Ok(Self { values: settled, texts })
     }
 
-    /// Converts texts by the field types of the form. Requests the form only when there are texts.
+    /// Converts texts to the field types of the form. Requests the form only if there are texts.
     pub(super) fn resolve_types(
         self,
         form: impl FnOnce() -> Result<Option<Value>, Failure>,
@@ -67,7 +67,7 @@ impl RawInputs {
         };
         for (name, text) in texts {
             let value = match kind(&name) {
-                // An unconvertible text is sent unchanged; the server reports the error best.
+                // A text that is not a number is sent unchanged, because the server reports the error with the field.
                 Some("number") => match serde_json::from_str(&text) {
                     Ok(number @ Value::Number(_)) => number,
                     Ok(_) | Err(_) => Value::String(text),

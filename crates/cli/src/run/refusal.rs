@@ -1,5 +1,5 @@
-//! Explains refusals of runs: slugs similar to a misspelt one, environments with an active release, and the command to
-//! try next. Everything comes from lists that the caller may read, so nothing reveals a hidden workload.
+//! Explains refusals of runs by similar slugs, environments with an active release, and the next command. All names
+//! come from lists that the caller may read, so no explanation reveals a hidden workload.
 
 use crate::{
     failure::{Candidate, Failure},
@@ -9,10 +9,10 @@ use crate::{
 };
 use serde_json::Value;
 
-/// Maximum number of workloads that a misspelt slug is compared with.
+/// Maximum number of workloads with which a misspelt slug is compared.
 const MAX_COMPARED: usize = 2000;
 
-/// Adds what the caller can do about a refusal of a run.
+/// Adds the cause and the next step to a refusal of a run.
 pub(super) fn explain(server: &Server, slug: &str, environment: &str, failure: Failure) -> Failure {
     if failure.is_refusal("not_found") {
         return unknown_workload(server, slug, environment, failure);
@@ -30,8 +30,8 @@ pub(super) fn explain(server: &Server, slug: &str, environment: &str, failure: F
     ended_run(failure)
 }
 
-/// The refusal of a run that the server stored: the command that explains the run. If the server could not say whether
-/// it accepted the run, the command waits for it.
+/// Adds the next command to a refusal with the id of a stored run: the command that explains the run. If the server
+/// does not know whether it accepted the run, the next command waits for the run.
 fn ended_run(failure: Failure) -> Failure {
     let Failure::Refused(refusal) = &failure else { return failure };
     let Some(id) = refusal.detail.get("execution_id").and_then(Value::as_str).map(sanitize) else { return failure };
@@ -39,7 +39,7 @@ fn ended_run(failure: Failure) -> Failure {
     failure.with_next(format!("fairway executions {verb} {id}"))
 }
 
-/// The failure for a slug that no visible workload has. If a visible workload has it, something else is missing.
+/// The failure for a slug without a visible workload. If a visible workload has the slug, another resource is missing.
 fn unknown_workload(server: &Server, slug: &str, environment: &str, failure: Failure) -> Failure {
     let known = visible_slugs(server);
     if known.iter().any(|known| known == slug) {
@@ -56,7 +56,7 @@ fn unknown_workload(server: &Server, slug: &str, environment: &str, failure: Fai
 }
 
 /// The slugs of the workloads that the caller may list: those of its workspace, and those with a runtime interface.
-/// A list that is refused counts as empty.
+/// A refused list counts as empty.
 fn visible_slugs(server: &Server) -> Vec<String> {
     let of_workspace = server
         .workspace_id()
@@ -69,8 +69,8 @@ fn visible_slugs(server: &Server) -> Vec<String> {
     slugs
 }
 
-/// The failure for an environment without an active release. The server names the environments that have one to callers
-/// that may view releases.
+/// The failure for an environment without an active release. If the caller may view releases, the server's refusal
+/// lists the environments with an active release.
 fn no_active_release(slug: &str, environment: &str, failure: Failure) -> Failure {
     let Failure::Refused(mut refusal) = failure else { return failure };
     let (slug, wanted) = (shown(slug), shown(environment));
@@ -94,7 +94,7 @@ fn no_active_release(slug: &str, environment: &str, failure: Failure) -> Failure
     }
 }
 
-/// A name that the caller gave, for a message.
+/// Prepares a name from the command line for an error message.
 fn shown(name: &str) -> String {
     shorten(&sanitize(name)).into_owned()
 }

@@ -1,4 +1,5 @@
-//! Submits a run until the server names it. An idempotency key makes a retry find the same run after a lost response.
+//! Submits a run, and retries until the server responds with its id. An idempotency key ensures that retries after a
+//! lost response return the same run.
 
 use super::wait::RunWait;
 use crate::{failure::Failure, output::eprint, terminal_text::sanitize};
@@ -9,7 +10,7 @@ const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum pause between attempts.
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(4);
 
-/// A submission under an idempotency key. A lost response means that an unknown run may exist.
+/// A submission under an idempotency key. After a lost response, a run may exist whose id is unknown to this process.
 pub(super) struct Submission<'a, F> {
     key: &'a str,
     send: F,
@@ -21,8 +22,7 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Submission<'a, F> {
         Self { key, send, is_response_lost: Cell::new(false) }
     }
 
-    /// Retries until the server responds or the wait is over. Retries only transient failures, and reports the first
-    /// one.
+    /// Submits, and retries transient failures until the server responds or the wait is over. Prints the first failure.
     ///
     /// # Errors
     /// The failure of the last attempt.
@@ -46,7 +46,7 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Submission<'a, F> {
         }
     }
 
-    /// Retries once when the server does not respond.
+    /// Submits, and retries once if the server does not respond.
     pub(super) fn retry_once(&self) -> Result<T, Failure> {
         match self.attempt() {
             Err(Failure::Unreachable { .. }) => self.submit_once(),
@@ -54,7 +54,7 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Submission<'a, F> {
         }
     }
 
-    /// Submits once; the request itself retries.
+    /// Submits without a retry of its own, because the request already retries.
     pub(super) fn submit_once(&self) -> Result<T, Failure> {
         self.attempt().map_err(|failure| self.report_key(failure))
     }
@@ -67,7 +67,7 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Submission<'a, F> {
         answered
     }
 
-    /// Reports the idempotency key when the command fails without knowing whether a run exists.
+    /// Prints the idempotency key if the command fails after a lost response, so that the user can find the run.
     fn report_key(&self, failure: Failure) -> Failure {
         if self.is_response_lost.get() {
             let key = sanitize(self.key);

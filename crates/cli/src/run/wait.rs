@@ -1,5 +1,5 @@
-//! Waits for a run to end. The wait knows the run's id from the start, and survives lost connections and server
-//! restarts.
+//! Waits for the end of a run. The wait has the run's id from the start, so it continues after lost connections and
+//! server restarts.
 
 use super::WaitOptions;
 use crate::{
@@ -30,13 +30,14 @@ use std::{
 const DEFAULT_WAIT: Duration = Duration::from_secs(600);
 /// Pause before a dropped stream is resumed.
 const RESUME_PAUSE: Duration = Duration::from_millis(500);
-/// How long a stream may send no event before the run itself is polled.
+/// Time without events on a stream after which the client polls the run.
 const MAX_SILENCE: Duration = Duration::from_secs(3);
-/// How often a stream is resumed after its run has ended; once when the stream is open but silent.
+/// Maximum number of times that a stream is resumed after the end of its run. A stream that is open but silent is
+/// resumed only once.
 const MAX_RESUMES: u32 = 5;
-/// Extra time for a read that exceeds the end of the wait, so that a slow server is not reported as unreachable.
+/// Extra time for a read at the end of the wait, so that a slow server is not reported as unreachable.
 const READ_GRACE: Duration = Duration::from_secs(2);
-/// Exit code when the run continues (contract: command line).
+/// Exit code when the run continues after the end of the command. Scripts rely on the code.
 const STILL_RUNNING_EXIT_CODE: i32 = 5;
 
 /// The response to a submission: the run, and its events if any.
@@ -55,7 +56,7 @@ impl SubmittedRun {
         Self { run: run.to_owned(), token: None, events: None, is_known: false }
     }
 
-    /// Reads the response to `execute`, which names the run even when the run is queued.
+    /// Reads the response to `execute`, which contains the run's id even when the run is queued.
     pub(super) fn from_response(answered: EventResponse) -> Result<Self, Failure> {
         match answered {
             EventResponse::Events(EventStream { events, run: Some(run), token }) => {
@@ -77,7 +78,7 @@ impl SubmittedRun {
 pub(super) struct RunWait {
     until: Instant,
     streams: bool,
-    /// The run id once known; the signal handler prints it.
+    /// The run's id once known, which the signal handler prints.
     run: Arc<Mutex<Option<String>>>,
 }
 
@@ -142,9 +143,9 @@ impl RunWait {
         ended
     }
 
-    /// Resumes a dropped stream at the last event, even after the run has ended, so that streamed output is complete.
-    /// When that fails, prints the whole answer. The output does not depend on whether a poll or the last event
-    /// arrives first.
+    /// Follows the run, and resumes a lost stream after the last event. Resumes the stream even after the end of the
+    /// run, so that streamed output is complete. If that fails, prints the whole answer. The output does not depend
+    /// on whether a poll or the final event arrives first.
     fn follow_to_end(
         &self,
         run: &RunReader<'_>,
@@ -161,7 +162,8 @@ impl RunWait {
                 }
             }
             let polled = run.poll(seen, self.read_timeout())?;
-            // The next request asks for the run itself: a rate limit may allow only one request a minute.
+            // After a failed poll, the next request polls the run instead of resuming the stream, because a rate
+            // limit may permit only one request a minute.
             let polls_again = matches!(polled, RunPoll::Unavailable(_));
             match polled {
                 RunPoll::Ended(found) => {
@@ -206,11 +208,11 @@ impl RunWait {
         }
     }
 
-    /// Records events until the stream ends or can send no more: older servers keep the stream of a run in review
-    /// open and silent.
+    /// Records events until the stream ends, or until a poll shows that no more events follow. The poll is needed
+    /// because older servers leave the stream of a run in review open without events.
     ///
-    /// When the run is over and the final event is missing, waits one more silence period for it, even after the end
-    /// of the wait.
+    /// If the run has ended and its final event is missing, waits [`MAX_SILENCE`] once more for the event, even
+    /// after the end of the wait.
     fn read_events(&self, run: &RunReader<'_>, events: Events, seen: &mut RunProgress) -> Result<StreamEnd, Failure> {
         let events =
             events.read_in_background().map_err(|cause| Failure::Io { path: PathBuf::from("threads"), cause })?;
@@ -238,15 +240,15 @@ impl RunWait {
     }
 }
 
-/// How reading a stream ended.
+/// The reason why reading a stream ended.
 enum StreamEnd {
-    /// The stream ended or was dropped, or its events are no longer needed.
+    /// The stream ended, the connection was lost, or further events are not needed.
     Closed,
-    /// The run is over, but the open stream did not report it.
+    /// The run has ended, but the open stream sent no final event.
     Stalled,
 }
 
-/// A run with the server and the token to read it.
+/// Reads a run from a server, with the result token of an anonymous run.
 struct RunReader<'f> {
     server: &'f Server,
     run: &'f str,
@@ -265,7 +267,7 @@ impl RunReader<'_> {
         };
         seen.record_poll(&found);
         Ok(match status(&found) {
-            // An operator can still resolve an unknown run, so the client does not wait for it.
+            // Ends the wait for a run with the status `unknown`, because only an operator resolves such a run.
             Some(status) if status.is_final() || status == Status::Unknown => {
                 seen.is_over = true;
                 RunPoll::Ended(Box::new(found))
@@ -280,7 +282,7 @@ impl RunReader<'_> {
     }
 }
 
-/// Ends the wait on SIGINT and SIGTERM (the end of a CI job). The run continues.
+/// Exits on SIGINT, and on SIGTERM, which CI systems send to cancel a job. The run continues.
 fn exit_on_interrupt(run: Arc<Mutex<Option<String>>>) -> Result<(), Failure> {
     let failed = |cause| Failure::Io { path: PathBuf::from("signals"), cause };
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
@@ -298,22 +300,22 @@ fn exit_on_interrupt(run: Arc<Mutex<Option<String>>>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the client has learned about a run.
+/// The client's knowledge about a run, from events and polls.
 #[derive(Default)]
 struct RunProgress {
     /// Whether the answer is printed while it is generated.
     streams: bool,
     /// Whether the run exists: this command submitted it, or a poll found it.
     is_known: bool,
-    /// Whether its events were read.
+    /// Whether at least one event of the run was read.
     has_read_events: bool,
     /// Whether a poll found that the run is over.
     is_over: bool,
     /// The id of the last event.
     last_event_id: Option<String>,
-    /// Whether a part of the answer was printed.
+    /// Whether at least one part of the answer was printed.
     has_output: bool,
-    /// The printed parts.
+    /// The concatenated printed parts of the answer.
     streamed: String,
     /// Whether the final event was received.
     has_final_event: bool,
@@ -334,7 +336,8 @@ impl RunProgress {
                 self.has_output = true;
                 self.streamed.push_str(word("delta"));
                 let text = sanitize_lines(word("delta"));
-                // A file or a pipe gets the answer only once, and the same one as without streaming.
+                // If standard output is a file or a pipe, the parts are printed on standard error. Standard output
+                // then receives the same single answer as without streaming.
                 if is_stdout_terminal() { output::write(&text)? } else { output::ewrite(&text) }
             }
             "execution.started" => eprint(&format!("run {} started", sanitize(word("execution_id")))),
@@ -348,7 +351,7 @@ impl RunProgress {
                     code => eprint(&format!("step {step} failed: {}", sanitize(code))),
                 }
             }
-            // The result is printed from the run itself.
+            // The data of these events is not used, because the client reads the result from the run.
             "execution.completed" | "execution.failed" => self.has_final_event = true,
             // Unknown event names from newer servers are ignored.
             _ => {}
@@ -356,7 +359,7 @@ impl RunProgress {
         Ok(())
     }
 
-    /// Reports what a poll found. Reports the queued state once, because queueing can take long.
+    /// Records the result of a poll. Prints once that the run is queued, because a run can stay queued for a long time.
     fn record_poll(&mut self, run: &Value) {
         self.is_known = true;
         if std::mem::take(&mut self.reported_outage) {
@@ -367,14 +370,14 @@ impl RunProgress {
         }
     }
 
-    /// Reports an outage once.
+    /// Prints a message at the first outage only.
     fn report_outage(&mut self, run: &str) {
         if !std::mem::replace(&mut self.reported_outage, true) {
             eprint(&format!("the server does not respond; run {} may still be running; retrying", sanitize(run)));
         }
     }
 
-    /// Whether events are missing that the client would print.
+    /// Whether the client still needs events of the run: it prints them, and the final event is missing.
     const fn has_missing_events(&self) -> bool {
         (self.streams || self.has_read_events) && !self.has_final_event
     }
@@ -384,7 +387,7 @@ impl RunProgress {
         self.has_output && !self.has_final_event
     }
 
-    /// Ends the line of the streamed parts, before the answer itself.
+    /// Ends the line of the streamed parts, before the complete answer is printed.
     fn end_streamed_output(&self) -> Result<(), Failure> {
         if self.has_output {
             if is_stdout_terminal() { print("")? } else { output::end_stderr_line() }

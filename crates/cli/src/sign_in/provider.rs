@@ -1,4 +1,4 @@
-//! The identity provider of a server: its settings, endpoints and requests.
+//! The client of a server's identity provider: settings, endpoints and requests.
 
 use crate::{
     failure::Failure,
@@ -14,7 +14,7 @@ use url::{Url, form_urlencoded};
 /// Maximum size of a provider's response, in bytes.
 const MAX_RESPONSE_BYTES: u64 = 1 << 20;
 
-/// An address of a provider that keeps tokens secret on their way: HTTPS, or plain HTTP on this machine.
+/// The address of a provider's endpoint that tokens may be sent to: HTTPS, or plain HTTP on loopback.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(super) struct Endpoint(Url);
@@ -43,7 +43,7 @@ impl Endpoint {
         self.0.clone()
     }
 
-    /// Sends a form, for a response without content.
+    /// Posts a form, and discards the content of the response.
     pub(super) fn post_form(&self, form: &[(&str, &str)]) -> Result<(), ProviderError> {
         let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
         let request = ureq::http::Request::post(self.0.as_str())
@@ -65,7 +65,7 @@ pub(super) enum ProviderError {
     Status(u16),
 }
 
-/// Sends a request of the library.
+/// Sends a request of the OAuth library.
 pub(super) fn request(request: HttpRequest) -> Result<HttpResponse, ProviderError> {
     send(request)
 }
@@ -78,26 +78,26 @@ fn send(request: ureq::http::Request<Vec<u8>>) -> Result<HttpResponse, ProviderE
     Ok(response.map(|_| body))
 }
 
-/// The identity provider that a server names.
+/// An identity provider that a server accepts.
 pub(super) struct Provider {
     pub(super) issuer: String,
     settings: Value,
     discovery: Value,
 }
 
-/// The provider that a command uses, of those that a server accepts.
+/// Selects a provider from those that a server accepts.
 #[derive(Clone, Copy)]
 pub(super) enum Choice<'a> {
-    /// The one with this address or name.
+    /// The provider with this address or name.
     Named(&'a str),
-    /// The first one at which people sign in by the command line, else the first one.
+    /// The first provider at which people can sign in with the command line, else the first provider.
     ForPeople,
-    /// The first one.
+    /// The first provider.
     First,
 }
 
 impl Choice<'_> {
-    /// The settings of the chosen provider. A server that lists none names its only one.
+    /// The settings of the selected provider. If the server's response has no list, it describes the only provider.
     fn select(self, settings: &Value) -> Result<Value, Failure> {
         let listed = settings.get("issuers").and_then(Value::as_array);
         let issuers = listed.map_or(slice::from_ref(settings), Vec::as_slice);
@@ -118,11 +118,11 @@ impl Choice<'_> {
 }
 
 impl Provider {
-    /// Reads the provider's discovery document; `None` if the server identifies nobody.
+    /// Reads the provider's discovery document; `None` if the server has no sign-in.
     ///
     /// # Errors
-    /// When the server does not accept the chosen provider, server or provider cannot be reached, or the document is
-    /// that of another issuer.
+    /// When the server does not accept the selected provider, the server or the provider cannot be reached, or the
+    /// document belongs to another issuer.
     pub(super) fn of(server: &Server, choice: Choice<'_>) -> Result<Option<Self>, Failure> {
         let settings = server.get(&["sign-in"], &[])?;
         if string_or_empty(&settings, "mode") == "local" {
@@ -140,14 +140,14 @@ impl Provider {
         let response = asked.map_err(|_| ProviderError::Request).and_then(send);
         let response = response.map_err(|error| unreachable(error.to_string()))?;
         let discovery: Value = serde_json::from_slice(response.body()).unwrap_or_default();
-        // Another issuer's endpoints would receive the tokens.
+        // Refuses the document of another issuer, because that issuer's endpoints would receive the tokens.
         if !response.status().is_success() || string_or_empty(&discovery, "issuer") != issuer {
             return Err(unreachable("its discovery document is missing or that of another issuer".to_owned()));
         }
         Ok(Some(Self { issuer, settings, discovery }))
     }
 
-    /// The client of the command line.
+    /// The identifier of the OAuth client that represents `fairway`.
     pub(super) fn cli_client_id(&self) -> Result<&str, Failure> {
         let found = self.settings.get("cli_client_id").and_then(Value::as_str);
         found.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Applies a plan step by step. Every step can be repeated safely.
+//! Applies a plan step by step. Every step is idempotent, so an interrupted apply can be repeated.
 
 mod asset;
 mod release;
@@ -21,17 +21,17 @@ use release::ensure_release;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The outcome when the server changed during an attempt.
+/// The end of the error message when a concurrent change on the server stops an apply.
 const CONFLICT_OUTCOME: &str = "completed steps stay, and `apply` can be repeated";
 
-/// The versions and releases after an apply.
+/// The resulting versions and releases of an apply.
 pub(super) struct Applied {
     assets: Vec<Value>,
     pub(super) releases: Vec<Value>,
 }
 
 impl Applied {
-    /// Prints the releases, for programs with the versions.
+    /// Prints the releases. The output for programs also contains the versions.
     pub(super) fn print(&self, output: Output) -> Result<(), Failure> {
         if !output.is_for_people() {
             return output.value(&json!({ "assets": self.assets, "releases": self.releases }));
@@ -123,7 +123,7 @@ fn apply_workload(
             fields.insert("slug".to_owned(), json!(step.slug));
             fields.insert("workspace_id".to_owned(), json!(server.workspace_id()?));
             let made = match server.post(&["workloads"], &Value::Object(fields)) {
-                // Another client created the workload first. Its missing fields are detected below.
+                // Another client has created the workload concurrently. The code below sets fields that still differ.
                 Err(refused) if refused.is_refusal("duplicate_slug") => {
                     let list = server.list(&["workloads"], &[("workspace_id", server.workspace_id()?)])?;
                     list.into_iter().find(|listed| string_or_empty(listed, "slug") == step.slug).ok_or(refused)?
@@ -132,8 +132,8 @@ fn apply_workload(
             };
             eprint(&format!("created workload {}", step.slug));
             let Some(interface) = interface else { return accept_if_equal(desired, step, &made) };
-            // The API accepts an interface only for an existing workload. After an interruption, the next plan finds
-            // it missing.
+            // A second request sets the interface, because the API accepts one only for an existing workload. After an
+            // interruption between the requests, the next plan contains the missing interface.
             let step =
                 WorkloadStep { updated_at: Some(required_string(&made, "updated_at")?.to_owned()), ..step.clone() };
             change_workload(
@@ -149,7 +149,7 @@ fn apply_workload(
     Ok(())
 }
 
-/// Changes fields of a workload, if the workload has not changed since the plan.
+/// Changes fields of a workload; fails if the workload has changed since the plan.
 fn change_workload(
     server: &Server,
     desired: &WorkloadManifest,
@@ -169,7 +169,7 @@ fn change_workload(
     }
 }
 
-/// Accepts a concurrent change that had the same result.
+/// Succeeds if a concurrent change has already made the workload equal to its manifest.
 fn accept_if_equal(desired: &WorkloadManifest, step: &WorkloadStep, live: &Value) -> Result<(), Failure> {
     if differing_fields(desired, live).is_empty() {
         return Ok(());

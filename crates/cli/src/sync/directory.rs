@@ -27,18 +27,18 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// Suffix of the file name for a flow's metadata.
+/// Suffix of the file stem of a flow's metadata file.
 const FLOW_METADATA: &str = ".meta";
 
-/// The content of a directory.
+/// The content of a sync directory.
 pub(super) struct Directory {
-    /// Ordered so that each asset follows those that it references.
+    /// Sorted so that each asset follows the assets that it references.
     pub(super) assets: Vec<DesiredAsset>,
     pub(super) workloads: Vec<(WorkloadManifest, LocatedValue)>,
     pub(super) releases: Vec<(ReleaseManifest, LocatedValue)>,
 }
 
-/// An asset as the directory defines it.
+/// An asset as the sync directory defines it.
 pub(super) struct DesiredAsset {
     pub(super) kind: AssetKind,
     pub(super) slug: String,
@@ -47,11 +47,11 @@ pub(super) struct DesiredAsset {
     pub(super) checksum: String,
     /// The source text of a flow.
     pub(super) flow_yaml: Option<String>,
-    /// Sidecar texts: the JSON pointer into the content, and the file.
+    /// Sidecar texts: the file by the JSON pointer into the content.
     pub(super) texts: BTreeMap<String, String>,
-    /// The references in its content.
+    /// The references in the content.
     pub(super) references: Vec<AssetReference>,
-    /// Its file. The content has been moved out.
+    /// The manifest file, without the content, which has been moved out.
     pub(super) located: LocatedValue,
 }
 
@@ -62,22 +62,22 @@ pub(super) struct Files(BTreeMap<String, Vec<PathBuf>>);
 struct DirectoryReader<'d> {
     root: &'d Path,
     findings: Vec<Finding>,
-    /// Slugs of assets with invalid files. References to them are not reported as missing.
+    /// Slugs of assets with invalid files, so that references to these assets are not reported as missing.
     invalid_slugs: BTreeSet<String>,
     /// Remaining bytes for sidecar texts.
     remaining_text_bytes: u64,
 }
 
 impl Files {
-    /// An empty set, for a directory that does not exist yet.
+    /// The files of a directory that does not exist yet.
     pub(super) const fn empty() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// Lists the manifests.
+    /// Lists the manifests below a directory.
     ///
     /// # Errors
-    /// When it is not a directory, exceeds the limits, or contains a link that leads out of it.
+    /// When the path is not a directory, exceeds the limits, or contains a link to a target outside it.
     pub(super) fn list(root: &Path) -> Result<Self, Failure> {
         let mut folders: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
         for path in untrusted_file::manifest_files(root)? {
@@ -117,7 +117,7 @@ impl Directory {
         if findings.is_empty() { Ok(found) } else { Err(Failure::Files(findings)) }
     }
 
-    /// The slugs of assets whose versions the plan needs: those of the directory, and those that it binds or
+    /// The slugs of assets whose versions the plan needs: the assets of the directory, and those that it binds or
     /// includes.
     pub(super) fn relevant_slugs(&self) -> BTreeSet<&str> {
         let own = self.assets.iter().map(|asset| asset.slug.as_str());
@@ -128,7 +128,7 @@ impl Directory {
         own.chain(bound).chain(included).collect()
     }
 
-    /// Reads the valid files of a directory and skips the others.
+    /// Reads the valid files of a directory, and skips invalid files.
     pub(super) fn read_valid(root: &Path, files: &Files) -> Self {
         let (mut found, findings) = Self::read_all(root, files);
         let wrong: BTreeSet<&str> = findings.iter().map(|finding| finding.file.as_str()).collect();
@@ -184,7 +184,7 @@ impl DirectoryReader<'_> {
         let manifest: AssetManifest = self.record(deserialize_manifest(&located))?;
         self.check_name(&located, path, &manifest.slug, "/slug");
         self.check_owner(&located, &manifest.owner_ref);
-        // Removed again when the asset is valid.
+        // The slug is removed again when the asset proves valid.
         self.invalid_slugs.insert(manifest.slug.clone());
         if manifest.kind == AssetKind::OrchestrationFlow {
             self.findings.push(located.finding("/kind", "misplaced_flow", "a flow belongs in `flows/` as plain YAML"));
@@ -207,7 +207,7 @@ impl DirectoryReader<'_> {
         mut located: LocatedValue,
     ) -> Option<DesiredAsset> {
         let problems = content_problems(kind, &located, "/content");
-        // Moved instead of copied, because the whole directory is in memory.
+        // Moves the content instead of copying it, because the whole directory is in memory.
         let mut whole = mem::take(&mut located.value);
         let content = whole.get_mut("content").map(Value::take).unwrap_or_default();
         if !problems.is_empty() {
@@ -306,7 +306,7 @@ impl DirectoryReader<'_> {
         }
     }
 
-    /// Sorts the assets so that each follows those that it references.
+    /// Sorts the assets so that each asset follows the assets that it references.
     fn sort_by_reference(&mut self, assets: Vec<DesiredAsset>) -> Vec<DesiredAsset> {
         let mut waiting = assets;
         let mut ordered: Vec<DesiredAsset> = Vec::with_capacity(waiting.len());

@@ -1,4 +1,4 @@
-//! The manifest types of a directory.
+//! The types of manifests in a sync directory.
 
 use crate::{failure::Finding, untrusted_file::LocatedValue};
 use fairway_domain::asset::kind::AssetKind;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
 use std::collections::BTreeMap;
 
-/// An asset, with the content of its newest version.
+/// The manifest of an asset, with the content of its newest version.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AssetManifest {
@@ -15,19 +15,19 @@ pub(super) struct AssetManifest {
     pub(super) slug: String,
     pub(super) owner_ref: String,
     pub(super) content: Value,
-    /// Sidecar texts: the JSON pointer into the content, and the file in the same folder.
+    /// Sidecar texts: the file in the same folder, by the JSON pointer into the content.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) texts: BTreeMap<String, String>,
 }
 
-/// The metadata file of a flow.
+/// The metadata file of a flow, whose text is in a separate YAML file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FlowMetadata {
     pub(super) owner_ref: String,
 }
 
-/// A workload, with the field names of the API.
+/// The manifest of a workload, with the field names of the API.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WorkloadManifest {
@@ -42,7 +42,7 @@ pub(super) struct WorkloadManifest {
     pub(super) interface_config: Option<Value>,
 }
 
-/// A release that should serve.
+/// The manifest of a release, which lists the desired bindings.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReleaseManifest {
@@ -56,14 +56,14 @@ pub(super) struct ReleaseManifest {
     pub(super) example_inputs: Map<String, Value>,
 }
 
-/// An asset in a role of a release.
+/// A desired binding of a release: an asset in a role.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BindingManifest {
     pub(super) role: AssetKind,
     /// The asset's slug.
     pub(super) asset: String,
-    /// The label of an existing version; without it the version with the directory's content.
+    /// The label of an existing version. Without a label, the binding means the version with the directory's content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
 }
@@ -72,7 +72,7 @@ fn all_lanes() -> String {
     "all".to_owned()
 }
 
-/// Deserializes a manifest. The finding has the position of the invalid value.
+/// Deserializes a manifest. The error is a finding with the position of the invalid value.
 pub(super) fn deserialize_manifest<T: DeserializeOwned>(located: &LocatedValue) -> Result<T, Finding> {
     serde_path_to_error::deserialize(&located.value).map_err(|error| {
         let pointer = error.path().iter().fold(String::new(), |pointer, segment| match segment {

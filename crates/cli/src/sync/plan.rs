@@ -1,4 +1,4 @@
-//! Plans the steps that make a server match a directory.
+//! Plans the steps that make a server match a sync directory.
 
 mod asset;
 mod release;
@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 /// All planned steps. Equal plans have equal effects.
 #[derive(Debug, Serialize)]
 pub(super) struct Plan {
-    /// The address of the plan's server.
+    /// The address of the server for which the plan was made.
     pub(super) server: String,
     pub(super) workspace_id: String,
     pub(super) assets: Vec<AssetStep>,
@@ -41,19 +41,19 @@ pub(super) struct AssetStep {
     /// The checksum of a flow's text. Comments belong to the text but not to the content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) text_checksum: Option<String>,
-    /// The label of the version that is reused.
+    /// The label of the version that the step reuses, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
     /// The label of the newest version on the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) newest: Option<String>,
-    /// Why a version is created although an equal one exists.
+    /// The reason why a version is created although an equal version exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) because: Option<&'static str>,
     /// The content diff; only in plans that are printed or saved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) diff: Option<String>,
-    /// A difference that `apply` does not change.
+    /// A difference between directory and server that `apply` does not change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) note: Option<&'static str>,
 }
@@ -71,9 +71,9 @@ pub(super) enum AssetAction {
 pub(super) struct WorkloadStep {
     pub(super) slug: String,
     pub(super) action: WorkloadAction,
-    /// The fields to send.
+    /// The fields that `apply` sends.
     pub(super) fields: Map<String, Value>,
-    /// The workload's revision on which the step was decided.
+    /// The revision of the workload on which the step is based; `apply` refuses another revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) updated_at: Option<String>,
 }
@@ -93,18 +93,19 @@ pub(super) struct ReleaseStep {
     pub(super) environment: String,
     pub(super) target_lane: String,
     pub(super) action: ReleaseAction,
-    /// The release that is kept or completed.
+    /// The release that the step keeps or completes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) release_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<String>,
-    /// The last change of a release that is completed; the step was decided on this revision.
+    /// The revision of the draft to complete on which the step is based; `apply` refuses another revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) updated_at: Option<String>,
-    /// The newest release at planning time, for a new draft. A later release may already be the desired one.
+    /// For a new draft: the newest release at the time of the plan. `apply` searches later releases first, because
+    /// one of them may already be the desired release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) newest: Option<String>,
-    /// Why no current or pending release qualifies, one line for each difference.
+    /// The reasons why no current or pending release qualifies, one line for each difference.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) because: Vec<String>,
     pub(super) bindings: Vec<BindingManifest>,
@@ -113,11 +114,11 @@ pub(super) struct ReleaseStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ReleaseAction {
-    /// A release is drafted.
+    /// Creates a draft.
     Draft,
-    /// Missing bindings are added to a draft.
+    /// Adds missing bindings to an existing draft.
     Complete,
-    /// An equal release exists.
+    /// Changes nothing, because an equal release exists.
     Keep,
 }
 
@@ -134,7 +135,7 @@ pub(super) struct Unmanaged {
 pub(super) enum UnmanagedAction {
     Leave,
     Archive,
-    /// The asset cannot be archived: a remaining release or content depends on it.
+    /// The asset cannot be archived, because a remaining release or content depends on it.
     InUse,
 }
 
@@ -147,7 +148,8 @@ impl Plan {
             && self.unmanaged.iter().all(|rest| rest.action == UnmanagedAction::Leave)
     }
 
-    /// Adds the content diff of each new version. Diffs of long texts are slow, and `status` does not need them.
+    /// Adds the content diff of each new version. Separate from planning, because diffs of long texts are slow and
+    /// `status` does not need them.
     pub(super) fn with_diffs(mut self, desired: &Directory, remote_state: &RemoteState) -> Self {
         for (step, asset) in self.assets.iter_mut().zip(&desired.assets) {
             if step.action == AssetAction::Version {
@@ -187,7 +189,7 @@ impl Plan {
     }
 }
 
-/// The state has changed since the plan was made.
+/// The failure for a plan that no longer matches the server's state.
 pub(super) fn stale_plan(what: &str, outcome: &str) -> Failure {
     Failure::Failed(format!("stale_plan: {what} changed since the plan was made; {outcome}"))
 }
@@ -195,7 +197,7 @@ pub(super) fn stale_plan(what: &str, outcome: &str) -> Failure {
 /// Compares a directory with a server.
 ///
 /// # Errors
-/// All parts of the directory that conflict with the server's state.
+/// When parts of the directory conflict with the server's state; the failure lists all conflicts.
 pub(super) fn build_plan(
     server: &Server,
     desired: &Directory,
@@ -225,11 +227,11 @@ pub(super) fn build_plan(
             continue;
         }
         let step = release_step(server, release, remote_state, &assets)?;
-        // A serving release stays valid, whatever happens to its assets.
+        // Skips an unchanged release: if it serves, it stays valid regardless of its assets.
         if step.action != ReleaseAction::Keep {
             release::find_conflicts(release, located, remote_state, &mut findings);
         }
-        // References of a draft are resolved at submission, so a kept draft is checked as well.
+        // Also checks an unchanged draft, because its references are resolved only at submission.
         if step.action != ReleaseAction::Keep || step.state.as_deref() == Some(StateName::Draft.as_str()) {
             looking.check_release(release, located, &mut findings);
         }
@@ -237,7 +239,7 @@ pub(super) fn build_plan(
     }
     if !findings.is_empty() {
         let mut seen_findings = BTreeSet::new();
-        // An asset that gets a version and belongs to a release was checked twice.
+        // Removes duplicate findings: an asset with a new version that belongs to a release was checked twice.
         findings.retain(|finding| seen_findings.insert(finding.clone()));
         return Err(Failure::Files(findings));
     }

@@ -1,5 +1,5 @@
-//! Writes the server's state into files. Equal states produce equal bytes, and files with equivalent content keep
-//! their comments and order.
+//! `fairway sync pull`: writes the server's state into manifests. Equal states produce equal bytes. Files with
+//! equivalent content are not rewritten, so their comments and order stay.
 
 mod local_state;
 mod output_file;
@@ -40,7 +40,7 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
     let newest = map_concurrently(&assets, |asset| newest_version(server, asset))?;
     let mut labels = BTreeMap::new();
     for (asset, version) in assets.iter().zip(newest) {
-        // An asset without a version has no content to write.
+        // Skips an asset without a version, because it has no content to write.
         let Some(version) = version else { continue };
         labels.insert(
             string_or_empty(&version, "asset_version_id").to_owned(),
@@ -60,7 +60,7 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
     let gone = RemovedFiles::find(server, &there, &remote_state, &pages)?;
     let (kept, changed): (Vec<OutputFile>, Vec<OutputFile>) =
         pages.into_iter().partition(|page| there.is_unchanged(&page.path) || page.matches_existing());
-    // All obstacles are found before the first write.
+    // Checks that all files are writable before the first write.
     changed.iter().try_for_each(OutputFile::check_writable)?;
     for page in &changed {
         page.write()?;
@@ -91,7 +91,7 @@ fn newest_version(server: &Server, asset: &Value) -> Result<Option<Value>, Failu
     with_flow_text(server, asset, newest).map(Some)
 }
 
-/// Completes a listed version. Lists omit the text of a flow.
+/// Adds the text of a flow to a version from a list, because lists omit the text.
 fn with_flow_text(server: &Server, asset: &Value, listed: Value) -> Result<Value, Failure> {
     if string_or_empty(asset, "asset_kind") != AssetKind::OrchestrationFlow.as_str() {
         return Ok(listed);
@@ -100,7 +100,7 @@ fn with_flow_text(server: &Server, asset: &Value, listed: Value) -> Result<Value
     server.get(&["assets", asset_id, "versions", version], &[("workspace_id", server.workspace_id()?)])
 }
 
-/// A slug that becomes part of a path. Validation keeps a hostile server's names inside the directory.
+/// A slug that becomes part of a path. It is validated, so that a hostile server cannot write outside the directory.
 fn slug_member<'v>(value: &'v Value, member: &str) -> Result<&'v str, Failure> {
     let found = required_string(value, member)?;
     let refused =
@@ -147,7 +147,7 @@ fn workload_file(there: &LocalState<'_>, workload: &Value) -> Result<OutputFile,
     OutputFile::serialize(there.manifest_path("workloads", &manifest.slug), &manifest)
 }
 
-/// A file for each environment in which a release of the workload serves.
+/// Creates a release file for each environment in which a release of the workload serves.
 fn release_files(
     server: &Server,
     there: &LocalState<'_>,
@@ -187,7 +187,7 @@ fn release_files(
     Ok(pages)
 }
 
-/// The binding of a version that is not its asset's newest.
+/// Creates the manifest entry for a bound version that is not the newest version of its asset.
 fn older_binding(
     server: &Server,
     remote_state: &RemoteState,

@@ -1,4 +1,4 @@
-//! The remote state: the part of a server's state that a directory can describe.
+//! The remote state: the part of a server's state that a sync directory can describe.
 
 use super::{directory::Directory, unpinned_reference::ReachableAssets};
 use crate::{
@@ -14,9 +14,9 @@ use std::{
 /// Maximum number of concurrent requests.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
 
-/// The state of a server's workspace.
+/// The assets, versions and workloads of a server's workspace.
 pub(super) struct RemoteState {
-    /// Assets visible from the workspace, including archived ones, whose slugs stay taken.
+    /// Assets that are visible from the workspace, including archived assets, whose slugs stay reserved.
     pub(super) assets: BTreeMap<String, Value>,
     /// The versions of the requested assets, newest first.
     pub(super) versions: BTreeMap<String, Vec<Value>>,
@@ -26,7 +26,7 @@ pub(super) struct RemoteState {
 }
 
 impl RemoteState {
-    /// Reads the assets and workloads, and the versions of all assets that the directory reaches.
+    /// Reads all assets and workloads, and the versions of all assets that the directory contains or references.
     pub(super) fn read(server: &Server, desired: &Directory) -> Result<Self, Failure> {
         let workspace = [("workspace_id", server.workspace_id()?)];
         let assets = index_by_slug(server.list(&["assets"], &workspace)?);
@@ -62,8 +62,8 @@ impl RemoteState {
         versions.filter(move |version| string_or_empty(version, "checksum") == checksum)
     }
 
-    /// The newest version of an asset with this checksum. For an asset that contents reference by slug alone, only
-    /// its newest version qualifies.
+    /// The newest version of an asset with this checksum. If contents reference the asset by slug alone, only the
+    /// asset's newest version qualifies.
     pub(super) fn reusable_version(&self, slug: &str, checksum: &str) -> Option<&Value> {
         let newest = self.version_labelled(slug, None);
         let is_newest = |version: &&Value| newest.is_some_and(|newest| std::ptr::eq(newest, *version));
@@ -72,7 +72,7 @@ impl RemoteState {
             .filter(|found| !self.by_slug.contains(slug) || is_newest(found))
     }
 
-    /// The version of an asset with this label, or the newest without one.
+    /// The version of an asset with this label; without a label, the newest version.
     pub(super) fn version_labelled(&self, slug: &str, label: Option<&str>) -> Option<&Value> {
         let fits = |version: &&Value| label.is_none_or(|label| string_or_empty(version, "version_label") == label);
         self.versions.get(slug)?.iter().find(fits)

@@ -8,7 +8,8 @@ use crate::{
 };
 use serde_json::json;
 
-/// Maximum number of assets outside the directory that a plan names. A workspace usually has many directories.
+/// Maximum number of assets outside the directory that the text of a plan lists. There may be many, because a
+/// workspace usually contains the assets of several directories.
 const MAX_LEFT_SHOWN: usize = 5;
 
 pub(super) fn print_plan(output: Output, plan: &Plan) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
-//! References by slug alone, which resolve to the newest version.
+//! Finds references by slug alone, which resolve to the newest version.
 //!
-//! The server resolves references at submission. A release includes the directory's content only if the newest
-//! version has it.
+//! The server resolves references at submission. Therefore a release includes the directory's content of such an asset
+//! only if the asset's newest version has this content.
 
 use super::{directory::Directory, remote_state::RemoteState};
 use fairway_domain::asset::{
@@ -11,18 +11,18 @@ use fairway_domain::asset::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The assets that the contents of a directory reach.
+/// The assets that the contents of a directory reference, directly or indirectly.
 #[derive(Default)]
 pub(super) struct ReachableAssets {
     /// Assets that are referenced by slug alone.
     pub(super) by_slug: BTreeSet<String>,
-    /// Assets whose versions must be loaded to continue.
+    /// Assets whose versions must be loaded before the traversal can continue.
     pub(super) unknown: BTreeSet<String>,
 }
 
 impl ReachableAssets {
-    /// Follows references from the directory's contents, and from the versions that its releases pin. For assets
-    /// outside the directory, it uses the server's versions.
+    /// Follows references from the directory's contents, and from the versions that its releases pin. Uses the
+    /// server's versions of assets outside the directory.
     pub(super) fn from(desired: &Directory, remote_state: &RemoteState) -> Self {
         let mut walk = ReferenceWalk {
             desired,
@@ -43,7 +43,7 @@ impl ReachableAssets {
     }
 }
 
-/// The traversal state.
+/// The state of the traversal of references.
 struct ReferenceWalk<'w> {
     desired: &'w Directory,
     remote_state: &'w RemoteState,
@@ -63,7 +63,7 @@ impl ReferenceWalk<'_> {
         self.visit(slug, label);
     }
 
-    /// Visits a version on the server. The directory's contents are the starting points.
+    /// Visits a version on the server. Skips contents of the directory, from which the traversal starts.
     fn visit(&mut self, slug: &str, label: Option<&str>) {
         let is_here = label.is_none() && self.desired.assets.iter().any(|asset| asset.slug == slug);
         if is_here || !self.visited.insert((slug.to_owned(), label.map(str::to_owned))) {

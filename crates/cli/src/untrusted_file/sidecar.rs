@@ -1,4 +1,4 @@
-//! Sidecar files: long texts of a manifest's content in files of their own, in the manifest's folder.
+//! Reads sidecar files, which contain long texts of a manifest's content and are in the manifest's folder.
 
 use super::{LocatedValue, MAX_DIRECTORY_BYTES, Source};
 use crate::failure::Finding;
@@ -11,7 +11,7 @@ use std::{
 
 /// The location of a manifest, from which its sidecar files are resolved.
 pub(crate) struct Sidecars<'p> {
-    /// The manifest.
+    /// The path of the manifest.
     pub(crate) path: &'p Path,
     /// The directory that must contain every sidecar file.
     pub(crate) root: &'p Path,
@@ -21,14 +21,14 @@ impl LocatedValue {
     /// Inserts the sidecar texts into a single manifest. Returns any other file unchanged.
     ///
     /// # Errors
-    /// When a text is missing, cannot be read, or has no place in the content.
+    /// When a text is missing, cannot be read, or its JSON pointer does not fit the content.
     pub(crate) fn with_texts(self, path: &Path) -> Result<Self, Finding> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let mut room = MAX_DIRECTORY_BYTES;
         self.with_texts_limited(&Sidecars { path, root: folder.unwrap_or_else(|| Path::new(".")) }, &mut room)
     }
 
-    /// Inserts the sidecar texts into a manifest of a directory, and subtracts their bytes from `room`.
+    /// Inserts the sidecar texts into a manifest of a directory, and subtracts their size from the limit `room`.
     pub(crate) fn with_texts_limited(mut self, within: &Sidecars<'_>, room: &mut u64) -> Result<Self, Finding> {
         let Some(texts) = self.value.get("texts").filter(|_| self.value.get("content").is_some()) else {
             return Ok(self);
@@ -44,10 +44,10 @@ impl LocatedValue {
 
 impl Sidecars<'_> {
     /// Inserts texts into the manifest's content. `texts` maps JSON pointers into the content to file names.
-    /// Subtracts the bytes of the texts from `room`.
+    /// Subtracts the size of the texts from the limit `room`.
     ///
     /// # Errors
-    /// When a text is missing, cannot be read, exceeds the remaining room, or has no place in the content.
+    /// When a text is missing, cannot be read, exceeds `room`, or its JSON pointer does not fit the content.
     pub(crate) fn inline_texts(
         &self,
         located: &mut LocatedValue,
@@ -85,7 +85,7 @@ impl Sidecars<'_> {
     }
 }
 
-/// The content member that receives a text; created when missing.
+/// The member of the content that receives a text; creates the member when missing.
 fn content_member<'c>(content: &'c mut Value, pointer: &str) -> Option<&'c mut Value> {
     let (around, name) = pointer.rsplit_once('/')?;
     let members = content.pointer_mut(around)?.as_object_mut()?;

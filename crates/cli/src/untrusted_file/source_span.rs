@@ -1,7 +1,7 @@
-//! Positions of all values in a YAML document, and the checks that make it safe to expand.
+//! Records the positions of all values in a YAML document, and checks that its aliases are safe to expand.
 //!
 //! The check reads only the parser's events, before the YAML library builds values. It refuses recursive and
-//! exponentially expanding aliases, with their position, before anything expands.
+//! exponentially expanding aliases, and reports their position.
 
 use super::{MAX_FILE_BYTES, strict::Fault};
 use crate::failure::Position;
@@ -9,9 +9,10 @@ use fairway_domain::asset::content::MAX_VALUES;
 use saphyr_parser::{Event, Parser, Span, StrInput};
 use std::collections::{HashMap, HashSet};
 
-/// Maximum nesting depth, as for JSON request bodies.
+/// Maximum nesting depth, which equals that of JSON request bodies.
 const MAX_DEPTH: usize = 64;
-/// Maximum number of flow-collection indicators, because the parser looks ahead inside flow collections.
+/// Maximum number of flow-collection indicators such as `[`. The limit bounds the parser's
+/// look-ahead within flow collections.
 const MAX_INDICATORS: usize = 200_000;
 
 /// The parent id of the outermost value.
@@ -20,14 +21,14 @@ const ROOT_PARENT: u32 = u32::MAX;
 /// Line and column of each value in a document.
 #[derive(Debug, Default)]
 pub(super) struct SourceSpans {
-    /// In document order; the outermost value is the first.
+    /// Positions in document order; the first is that of the outermost value.
     spans: Vec<ValueSpan>,
-    /// Indexes into the list, sorted by parent and step.
+    /// Indexes into `spans`, sorted by parent and step, for binary search.
     sorted: Vec<u32>,
 }
 
-/// The position of one value. It stores the parent and the last step instead of the whole pointer, because full
-/// pointers below long keys can take thousands of times the document's size.
+/// The position of one value. It stores the parent and the last step instead of the whole JSON pointer, because
+/// pointers that repeat long keys can need thousands of times the document's size.
 #[derive(Debug)]
 struct ValueSpan {
     parent: u32,
@@ -45,7 +46,7 @@ impl SourceSpans {
     /// Reads the parser events of a text.
     ///
     /// # Errors
-    /// The first violation of the limits, or the first syntax error.
+    /// When the text violates a limit or has a syntax error; the fault is the first one.
     pub(super) fn parse(text: &str) -> Result<Self, Fault> {
         let structure = |byte: &u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',' | b':');
         if text.bytes().filter(|byte| structure(byte)).count() > MAX_INDICATORS {
@@ -90,7 +91,7 @@ fn sort_key(spans: &[ValueSpan], id: u32) -> Option<(u32, &Step)> {
     span_of(spans, id).map(|span| (span.parent, &span.step))
 }
 
-/// The size of a value with its aliases expanded.
+/// The size of a value after the expansion of its aliases.
 #[derive(Clone, Copy)]
 struct ExpandedSize {
     values: usize,
@@ -98,11 +99,11 @@ struct ExpandedSize {
     levels: usize,
 }
 
-/// The traversal state. Recursion is as deep as the document, which is bounded.
+/// Walks the parser's events. The recursion depth is that of the document, which [`MAX_DEPTH`] limits.
 struct EventWalker<'t> {
     events: Parser<'t, StrInput<'t>>,
-    /// The size of each anchored value. An entry is added after its value is complete, so no alias can name its own
-    /// ancestor.
+    /// The size of each anchored value. An entry is added after its value is complete, so an alias to its own ancestor
+    /// is refused as unknown.
     sizes: HashMap<usize, ExpandedSize>,
     spans: Vec<ValueSpan>,
     values: usize,
@@ -134,7 +135,7 @@ impl<'t> EventWalker<'t> {
         }
     }
 
-    /// Visits one value, and returns its depth with aliases expanded.
+    /// Visits one value, and returns its depth after the expansion of aliases.
     fn visit(&mut self, event: Event<'t>, span: Span, around: u32, step: Step, depth: usize) -> Result<usize, Fault> {
         let position = start_position(span);
         if depth > MAX_DEPTH {
@@ -191,7 +192,7 @@ impl<'t> EventWalker<'t> {
         Ok(levels)
     }
 
-    /// Visits the members of a mapping, and returns its depth with aliases expanded.
+    /// Visits the members of a mapping, and returns its depth after the expansion of aliases.
     fn visit_members(&mut self, own: u32, depth: usize) -> Result<usize, Fault> {
         let mut levels = 1;
         let mut keys = HashSet::new();
@@ -223,7 +224,7 @@ impl<'t> EventWalker<'t> {
     fn count_expansion(&mut self, values: usize, bytes: usize, position: Position) -> Result<(), Fault> {
         self.values = self.values.saturating_add(values);
         self.bytes = self.bytes.saturating_add(bytes);
-        // The allowance covers the envelope around the content, which is small.
+        // The additional 1,000 values cover the manifest around the content.
         let is_within =
             self.values <= MAX_VALUES + 1_000 && u64::try_from(self.bytes).is_ok_and(|bytes| bytes <= MAX_FILE_BYTES);
         if is_within { Ok(()) } else { Err(Fault::expansion(position)) }

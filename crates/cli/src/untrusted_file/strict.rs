@@ -1,5 +1,5 @@
-//! Strict JSON and YAML parsing: refuses duplicate keys and numbers that JSON cannot represent, which the libraries
-//! accept.
+//! Parses JSON and YAML strictly: refuses duplicate keys, and numbers that JSON cannot represent. The parsing
+//! libraries accept both.
 
 use crate::failure::{Finding, Position};
 use serde::{
@@ -17,7 +17,8 @@ pub(super) struct Fault {
     message: &'static str,
 }
 
-/// Visitor messages. The libraries pass on only text, so the code recognizes the reason by these messages.
+/// Error messages of the visitor. The parsing libraries return errors only as text, so this module recognizes the
+/// reason by these messages.
 const DUPLICATE_KEY: &str = "a mapping contains a key twice";
 const NOT_YAML: &str = "the text is not valid YAML here; an unclosed quote or bracket may begin above";
 const NUMBER_OUT_OF_RANGE: &str = "a number is out of range";

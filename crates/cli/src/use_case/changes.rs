@@ -1,4 +1,4 @@
-//! What a refinement changed, for people.
+//! Compares a refined use case with its predecessor, and prints the changes for people.
 
 use crate::{
     failure::Failure,
@@ -8,12 +8,12 @@ use crate::{
 };
 use serde_json::Value;
 
-/// The comparison of a use case with the one that it refines; `None` if the caller may not see it.
+/// The server's comparison of a use case with its predecessor; `None` if the comparison is not visible to the caller.
 pub(super) fn compare(server: &Server, id: &str) -> Result<Option<Value>, Failure> {
     server.find(&["use-cases", id, "changes"], &[("workspace_id", server.workspace_id()?)])
 }
 
-/// Prints a comparison: `+` for what was added, `-` for what was removed, and `=` for steps that are identical.
+/// Prints a comparison: `+` for additions, `-` for removals, and `=` for identical steps.
 pub(super) fn show(compared: &Value) -> Result<(), Failure> {
     if compared.get("redacted") == Some(&Value::Bool(true)) {
         return print("you may not see the changes, because you lack `connection.read`");
@@ -37,7 +37,7 @@ pub(super) fn show(compared: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The lines of a text, of the template of a prompt, or of other JSON.
+/// The lines of a string, of the template of a prompt, or of the JSON text of another value.
 fn lines(value: &Value) -> Vec<String> {
     let text = value.as_str().or_else(|| value.get("template").and_then(Value::as_str));
     match text {

@@ -7,7 +7,7 @@ const ROOT = 8;
 const BLOCK = 64;
 const CHUNK = 1_024;
 
-/** The message words of a block, which is padded with zeros. */
+/** The message words of a block. A short block is padded with zeros. */
 function words(block: Uint8Array): Uint32Array {
   const padded = new Uint8Array(BLOCK);
   padded.set(block);
@@ -15,7 +15,7 @@ function words(block: Uint8Array): Uint32Array {
   return Uint32Array.from({ length: 16 }, (_, index) => view.getUint32(index * 4, true));
 }
 
-/** The compression function. The counter is below 2^32, because texts are shorter than 4 TiB. */
+/** The compression function of BLAKE3. The counter fits in 32 bits, because texts are shorter than 4 TiB. */
 function compress(chaining: Uint32Array, message: Uint32Array, counter: number, length: number, flags: number): Uint32Array {
   const state = new Uint32Array(16);
   state.set(chaining);
@@ -57,14 +57,15 @@ function hashChunk(chunk: Uint8Array, counter: number, extra: number): Uint32Arr
 
 function hashTree(bytes: Uint8Array, counter: number, extra: number): Uint32Array {
   if (bytes.length <= CHUNK) return hashChunk(bytes, counter, extra);
-  // The left subtree is the largest power of two of chunks that leaves at least one byte to the right.
+  // The number of chunks in the left subtree is the largest power of two that leaves at least one
+  // byte for the right one.
   const chunks = 2 ** Math.floor(Math.log2(Math.ceil(bytes.length / CHUNK) - 1));
   const left = hashTree(bytes.subarray(0, chunks * CHUNK), counter, 0);
   const right = hashTree(bytes.subarray(chunks * CHUNK), counter + chunks, 0);
   return compress(Uint32Array.from(IV), Uint32Array.from([...left, ...right]), 0, BLOCK, PARENT | extra);
 }
 
-/** The BLAKE3 digest of a text in UTF-8, as the server writes it: `blake3:<hex>`. */
+/** The BLAKE3 digest of a text in UTF-8, in the server's form `blake3:<hex>`. */
 export function blake3(text: string): string {
   const result = hashTree(new TextEncoder().encode(text), 0, ROOT);
   const hex = [...result].map((word) => [0, 8, 16, 24].map((shift) => ((word >>> shift) & 0xff).toString(16).padStart(2, "0")).join(""));

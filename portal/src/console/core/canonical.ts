@@ -2,19 +2,19 @@ import type { Json } from "../../api/types";
 import { blake3 } from "./blake3";
 import type { ReleaseDetail } from "./types";
 
-/** The canonical form of a JSON value (RFC 8785), which checksums cover. */
+/** The canonical form of a JSON value (RFC 8785), from which checksums are computed. */
 export function canonical(value: Json): string {
   if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
   if (value === null || typeof value !== "object") return JSON.stringify(value);
-  // The default order compares UTF-16 code units, as the RFC does.
+  // The default order of `sort` compares UTF-16 code units, as RFC 8785 requires.
   const keys = Object.keys(value).sort();
   return `{${keys.map((key) => `${JSON.stringify(key)}:${canonical(value[key] ?? null)}`).join(",")}}`;
 }
 
-/** The checksum that the server must have stored for a content. */
+/** The checksum of a content, which must equal the checksum that the server stores. */
 export const checksumOf = (content: Json): string => blake3(canonical(content));
 
-/** The text whose digest a reviewer approves; null while a checksum is unknown. It is the server's own definition. */
+/** The text whose digest a reviewer approves, by the server's definition; null while a checksum is unknown. */
 export function digestText(release: ReleaseDetail, checksums: ReadonlyMap<string, string>): string | null {
   const lines: string[] = [];
   for (const { role, asset_version_id: version } of release.bindings) {

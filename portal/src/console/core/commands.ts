@@ -1,6 +1,6 @@
 import type { Identity } from "../../api/client";
 
-/** A request to the API. */
+/** A request to the API, which the page sends or shows as a command. */
 export interface ApiRequest {
   method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   path: string;
@@ -8,11 +8,11 @@ export interface ApiRequest {
   ifMatch?: string | null;
 }
 
-/** A request, and the same as a command of `fairway`. */
+/** A request, and the equivalent command of `fairway`. */
 export interface Command {
   label: string;
   request: ApiRequest;
-  /** The words of the command; null where the command line has none. */
+  /** The words of the command; null if the command line has no equivalent. */
   words?: readonly string[] | null;
 }
 
@@ -21,7 +21,7 @@ export function quote(text: string): string {
   return /^[A-Za-z0-9_./:@=+,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** The request for `curl`. It never contains a secret: tokens come from the environment. */
+/** The request as a `curl` command. It contains no secret, because it reads tokens from environment variables. */
 export function curlText(request: ApiRequest, origin: string, identity: Identity): string {
   const parts = ["curl -sS"];
   if (request.method !== "GET") parts.push(`-X ${request.method}`);
@@ -33,7 +33,7 @@ export function curlText(request: ApiRequest, origin: string, identity: Identity
   return parts.join(" \\\n  ");
 }
 
-/** The command of `fairway`. */
+/** The command line of `fairway` with the options for server and identity. */
 export function fairwayText(words: readonly string[], origin: string, identity: Identity): string {
   const options: string[] = [];
   if (origin !== "http://127.0.0.1:8080") options.push("--server", origin);

@@ -7,7 +7,7 @@ import type { Session } from "../../api/types";
 import type { ApiRequest } from "./commands";
 import type { Schemas, Workspace } from "./types";
 
-/** What all views know: who acts, and in which workspace. */
+/** The context of all views: identity, session and workspace. */
 export interface Console {
   client: Client;
   session: Session;
@@ -24,16 +24,16 @@ export function useConsole(): Console {
   return found;
 }
 
-/** A resource with the tag that a change of it names. */
+/** A resource with its entity tag, which a change sends as `If-Match`. */
 export interface Tagged<T> {
   value: T;
   etag: string | null;
 }
 
-/** How often a view asks again, so that a stale one refreshes itself. */
+/** Interval at which views reload their data, in milliseconds. */
 export const REFRESH_MS = 10_000;
 
-/** Reads a resource; null as path waits. */
+/** Reads a resource. While the path is null, no request is sent. */
 export function useRead<T>(path: string | null, options: { refresh?: boolean; keep?: boolean } = {}) {
   const { client } = useConsole();
   return useQuery<Tagged<T>, Problem>({
@@ -50,7 +50,7 @@ export function useRead<T>(path: string | null, options: { refresh?: boolean; ke
   });
 }
 
-/** The address of the next page, from `Link`. Only paths of this server count. */
+/** The path of the next page from a `Link` header; null for other addresses than paths of this server. */
 export function nextPage(link: string | null): string | null {
   const target = /<(\/v1\/[^>]*)>\s*;\s*rel="next"/.exec(link ?? "")?.[1];
   return target ?? null;
@@ -71,10 +71,10 @@ export function useList<T>(path: string | null, options: { refresh?: boolean } =
     enabled: path !== null,
     initialPageParam: path ?? "",
     retry: (count, problem) => problem instanceof Problem && problem.isTemporary && count < 2,
-    // Only lists that show one page are asked again: a long one would be read from its beginning.
+    // Refreshes only lists with one loaded page, because a refresh reloads all pages from the beginning.
     refetchInterval: (state) => (options.refresh && (state.state.data?.pages.length ?? 0) <= 1 ? REFRESH_MS : false),
     placeholderData: keepPreviousData,
-    // Comparing all loaded rows with each new page would take longer than drawing them.
+    // Disabled, because comparing all loaded rows with each new page takes longer than rendering them.
     structuralSharing: false,
     queryFn: async ({ signal, pageParam }) => {
       const response = await client.send(pageParam, { signal });
@@ -97,7 +97,7 @@ export function useList<T>(path: string | null, options: { refresh?: boolean } =
   };
 }
 
-/** Sends a change, and reads again all that is shown. A repeated attempt of the same dialog has the same key. */
+/** Sends a change, and reloads all displayed data. Repeated attempts of one dialog have the same idempotency key. */
 export function useChange(key: string) {
   const { client } = useConsole();
   const queries = useQueryClient();
@@ -108,12 +108,12 @@ export function useChange(key: string) {
       const response = await client.send(path, { method, headers, ...(body === undefined ? {} : { body }) });
       return response.status === 204 ? null : ((await response.json()) as unknown);
     },
-    // Also after a refusal: the view may be stale. Versions never change.
+    // Reloads after a refusal too, because the view may be stale. Versions are excluded, because they never change.
     onSettled: () => queries.invalidateQueries({ predicate: ({ queryKey }) => queryKey[0] !== "versions" }),
   });
 }
 
-/** Asks what a change would do. Nothing is stored, so nothing is read again. */
+/** Requests a dry run. The server stores nothing, so no data is reloaded. */
 export function useDryRun<T>() {
   const { client } = useConsole();
   return useMutation<T, Problem, ApiRequest>({
@@ -123,17 +123,19 @@ export function useDryRun<T>() {
 
 export { randomId };
 
-/** A scope of a permission. */
+/** The scope of a permission. */
 export interface Scope {
   kind: "platform" | "tenant" | "workspace" | "workload";
-  /** The identifier; the platform has none. */
+  /** The identifier of the tenant, workspace or workload; absent for the platform. */
   ref?: string;
 }
 
 export const accessPath = (operation: string, scope: Scope, actor?: string): string =>
   apiPath("/v1/session/can", {}, { operation, scope_kind: scope.kind, scope_ref: scope.ref, actor });
 
-/** Whether the caller may perform an operation: the server's own answer, so every view decides alike. */
+/**
+ * Asks the server whether the caller may perform an operation, so that the page contains no access rules of its own.
+ */
 export function useAccess(operation: string, scope: Scope | null) {
   const { client } = useConsole();
   const path = scope && accessPath(operation, scope);

@@ -11,7 +11,7 @@ import type { ReleaseDetail } from "./types";
 test("hashes as BLAKE3 does, up to several chunks", () => {
   expect(blake3("")).toBe("blake3:af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262");
   expect(blake3("abc")).toBe("blake3:6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85");
-  // A content of several chunks, with the checksum that the server stored for it.
+  // The content spans several BLAKE3 chunks. The expected checksum is that of the server.
   expect(checksumOf({ variables: [{ name: "message" }], system_prompt: `${"é".repeat(1_700)} $arg:message` })).toBe(
     "blake3:a1daad9d86ed6b3bf4a1ebfabb42fe5b0daf9963ab4b5499d238de6e733aac14",
   );

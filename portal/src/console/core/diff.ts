@@ -1,15 +1,15 @@
 import type { Json } from "../../api/types";
 
-/** A piece of a comparison: in both texts, only in the old one, or only in the new one. */
+/** A piece of a comparison, which is in both texts, only in the old text, or only in the new text. */
 export interface Piece {
   kind: "same" | "removed" | "added";
   text: string;
 }
 
-/** Above this product of lengths, a changed part is shown as a whole. */
+/** Maximum product of the lengths of both lists. Longer changed parts are shown as one removal and one addition. */
 const MAX_CELLS = 4_000_000;
 
-/** The shortest edit between two lists, by the longest common subsequence. */
+/** The shortest edit script between two lists, by their longest common subsequence. */
 function compare(before: readonly string[], after: readonly string[]): Piece[] {
   let start = 0;
   while (start < before.length && start < after.length && before[start] === after[start]) start += 1;
@@ -54,7 +54,7 @@ function middle(left: readonly string[], right: readonly string[]): Piece[] {
   return pieces;
 }
 
-/** Joins neighbours of the same kind. */
+/** Joins adjacent pieces of the same kind. */
 function joined(pieces: readonly Piece[]): Piece[] {
   const result: Piece[] = [];
   for (const piece of pieces) {
@@ -65,7 +65,7 @@ function joined(pieces: readonly Piece[]): Piece[] {
   return result;
 }
 
-/** Changes with only spaces between them become one removal and one addition, which a person can read. */
+/** Joins changes that only spaces separate into one removal and one addition, which are easier to read. */
 function readable(pieces: readonly Piece[]): Piece[] {
   const result: Piece[] = [];
   let [removed, added, spaces] = ["", "", ""];
@@ -91,18 +91,18 @@ function readable(pieces: readonly Piece[]): Piece[] {
   return joined(result);
 }
 
-/** Compares two texts by words; spaces and punctuation are pieces of their own. */
+/** Compares two texts word by word. Spaces and punctuation are separate pieces. */
 export const diffWords = (before: string, after: string): Piece[] =>
   readable(compare(before.match(/[\p{L}\p{N}_]+|\s+|[^\p{L}\p{N}_\s]/gu) ?? [], after.match(/[\p{L}\p{N}_]+|\s+|[^\p{L}\p{N}_\s]/gu) ?? []));
 
-/** A line of a comparison side by side; null where a side has no line. */
+/** A row of a side-by-side comparison; a side is null if it has no line there. */
 export interface Row {
   before: string | null;
   after: string | null;
   changed: boolean;
 }
 
-/** Compares two texts by lines. A removed line stands beside the added line that replaces it. */
+/** Compares two texts line by line. A removed line and the added line that replaces it are in one row. */
 export function diffLines(before: string, after: string): Row[] {
   const rows: Row[] = [];
   let removed: string[] = [];
@@ -127,18 +127,18 @@ export function diffLines(before: string, after: string): Row[] {
   return rows;
 }
 
-/** A value as indented JSON with sorted keys, so that a comparison shows only changes of meaning. */
+/** A value as indented JSON with sorted keys, so that a comparison ignores the order of keys. */
 export function sortedJson(value: Json): string {
   const sorted = (part: Json): Json => {
     if (Array.isArray(part)) return part.map(sorted);
     if (part === null || typeof part !== "object") return part;
-    // A map, because a key may be `__proto__`.
+    // `Object.fromEntries` creates a member `__proto__`, where an assignment would set the prototype.
     return Object.fromEntries(Object.keys(part).sort().map((key) => [key, sorted(part[key] ?? null)]));
   };
   return JSON.stringify(sorted(value), null, 2);
 }
 
-/** The texts at equal places of two contents that differ and are worth a comparison by words. */
+/** The differing strings at equal paths of two contents that are long enough for a word-by-word comparison. */
 export function changedTexts(before: Json, after: Json, path = ""): { path: string; before: string; after: string }[] {
   if (typeof before === "string" && typeof after === "string") {
     const isProse = before.length + after.length > 60;

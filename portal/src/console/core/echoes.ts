@@ -1,18 +1,18 @@
 /**
- * Tells the texts that an editor reported from texts that come from elsewhere.
+ * Distinguishes texts that an editor reported from texts of another source, such as another version.
  *
- * A page renders a reported text later than the editor takes the next key. An editor that compared the rendered text with
- * its own would then put the older one back, and the key would be lost.
+ * The page renders a reported text after a delay, in which the editor may receive further keys. Without this
+ * distinction the editor would treat the rendered older text as a new one, and replace its newer text.
  */
 export class Echoes {
   private reported: string[] = [];
 
-  /** Notes that the editor reported a text. */
+  /** Records that the editor reported a text. */
   report(text: string) {
     this.reported.push(text);
   }
 
-  /** Whether a rendered text is one that the editor reported. The page may leave out texts in between. */
+  /** Whether the editor reported this rendered text. The page need not render every reported text. */
   isEcho(text: string): boolean {
     const place = this.reported.lastIndexOf(text);
     this.reported = place < 0 ? [] : this.reported.slice(place + 1);

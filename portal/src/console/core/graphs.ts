@@ -9,7 +9,7 @@ interface Graphic {
 }
 
 type Step = { id: string; type?: unknown } & Record<string, Json>;
-/** The fields of a step that name the step after it. */
+/** The fields of a step that contain the id of a following step. */
 const NEXT = ["next", "on_success", "on_failure"] as const;
 
 function stepsOf(content: Json | undefined): Step[] {
@@ -27,7 +27,7 @@ function edgesOf(steps: readonly Step[]): GraphEdge[] {
   );
 }
 
-/** The steps of a flow as a graph. With an older content, each step says whether it was added, removed or changed. */
+/** The steps of a flow as a graph. With an older content, added, removed and changed steps are marked. */
 export function flowGraph(content: Json | undefined, older?: Json): Graphic {
   const [now, before] = [stepsOf(content), stepsOf(older)];
   const old = new Map(before.map((step) => [step.id, step]));
@@ -45,7 +45,7 @@ export function flowGraph(content: Json | undefined, older?: Json): Graphic {
   return { nodes: [...now.map((step) => node(step, changeOf(step))), ...removed.map((step) => node(step, "removed"))], edges };
 }
 
-/** What depends on an asset as a graph: the asset, what refers to it, the releases and their workloads. */
+/** The dependents of an asset as a graph: the asset, referring versions, releases and their workloads. */
 export function impactGraph(asset: Asset, impact: Schemas["BlastRadius"]): Graphic {
   const nodes = new Map<string, GraphNode>();
   const edges = new Map<string, GraphEdge>();
@@ -58,7 +58,7 @@ export function impactGraph(asset: Asset, impact: Schemas["BlastRadius"]): Graph
   for (const release of impact.releases) {
     nodes.set(release.release_id, { id: release.release_id, type: "release", title: `${release.environment} ${release.state}`, data: release });
     const last = release.path.at(-1);
-    // A hop that the reader may not see leaves the release without its way; it still depends on the asset.
+    // If the last hop of the path is not visible to the reader, the release is connected to the asset directly.
     connect(last && nodes.has(last.asset_version_id) ? last.asset_version_id : asset.asset_id, release.release_id, "bound_by");
   }
   for (const workload of impact.workloads) {

@@ -1,24 +1,24 @@
 import type { Json } from "../../api/types";
 
-/** A part of a text, by offsets. */
+/** A part of a text, as start and end offset. */
 export interface Span {
   from: number;
   to: number;
 }
 
-/** Where the parts of a JSON text stand. */
+/** The positions of keys and values in a JSON text. */
 export interface Positions {
-  /** Keys and values by the paths that the server names, such as `content.variables[1].name`. */
+  /** Positions of keys, by paths in the server's form such as `content.variables[1].name`. */
   keys: ReadonlyMap<string, Span>;
   values: ReadonlyMap<string, Span>;
-  /** The offset where the text stops to be JSON; null if it is JSON. */
+  /** The offset of the first syntax error; null if the text is valid JSON. */
   error: number | null;
 }
 
 const SPACE = /[ \t\r\n]*/y;
 const SCALAR = /true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
 const STRING = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y;
-/** A deeper text is refused by the server too. */
+/** Maximum nesting depth, beyond which the server refuses a text too. */
 const MAX_DEPTH = 200;
 
 class Scanner {
@@ -28,7 +28,7 @@ class Scanner {
 
   constructor(readonly text: string) {}
 
-  /** Skips what matches here; false if nothing does. */
+  /** Skips a match of the pattern at the current offset; returns false if there is no match. */
   skip(pattern: RegExp): boolean {
     pattern.lastIndex = this.at;
     const [match] = pattern.exec(this.text) ?? [];
@@ -77,7 +77,7 @@ class Scanner {
   }
 }
 
-/** Finds the parts of a JSON text, as far as it is JSON. */
+/** Finds the positions of keys and values in a JSON text, up to the first syntax error. */
 export function positionsOf(text: string, root = "content"): Positions {
   const scanner = new Scanner(text);
   const fits = scanner.value(root, 0);
@@ -85,22 +85,22 @@ export function positionsOf(text: string, root = "content"): Positions {
   return { keys: scanner.keys, values: scanner.values, error: fits && scanner.at === text.length ? null : scanner.at };
 }
 
-/** A message about a place of a text. Lines and columns count from 1. */
+/** A message about a part of a text. Lines and columns start at 1. */
 export interface Finding extends Span {
   line: number;
   column: number;
   code: string;
   message: string;
-  /** The field that the server names, and what it says about it. */
+  /** The path of the field, and the server's message about it. */
   field?: { path: string; message: string };
 }
 
-/** The offset of a line and column; places outside of the text become its nearest. */
+/** The offset of a line and column. Positions outside the text are moved to the nearest position in it. */
 export function offsetOf(text: string, line: number, column: number): number {
   const lines = text.split("\n");
   const index = Math.min(Math.max(line, 1), lines.length) - 1;
   const before = lines.slice(0, index).reduce((sum, one) => sum + one.length + 1, 0);
-  // The server counts characters, a string counts UTF-16 units.
+  // The server's columns count characters, and the offset counts UTF-16 code units.
   const units = [...(lines[index] ?? "")].slice(0, Math.max(column, 1) - 1).join("").length;
   return before + units;
 }
@@ -112,18 +112,21 @@ function findingAt(text: string, { from, to }: Span, code: string, message: stri
   return { from, to: Math.min(to, end < 0 ? text.length : end), line: before.length, column: [...last].length + 1, code, message };
 }
 
-/** Where the JSON of a text ends to be JSON, as a message. */
+/** The first syntax error of a JSON text as a message; null if the text is valid. */
 export function syntaxFinding(text: string, message: string): Finding | null {
   const { error } = positionsOf(text);
   return error === null ? null : findingAt(text, { from: error, to: error + 1 }, "json_syntax", message);
 }
 
-/** The server's messages about fields of a JSON text. A field that does not exist stands at the part that lacks it. */
+/**
+ * The server's messages about fields of a JSON text. A message about a missing field is at the
+ * closest existing ancestor.
+ */
 export function findingsOfFields(text: string, fields: readonly { path: string; code: string; message: string }[]): Finding[] {
   const { keys, values } = positionsOf(text);
   const spanOf = (path: string, code: string): Span => {
     for (let rest = path; rest !== ""; rest = rest.replace(/(\.[^.[]*|\[\d+\]|^[^.[]*)$/, "")) {
-      // The key alone: a whole object as the marked part would hide what is wrong.
+      // Marks only the key, because marking a whole object would not show which part is wrong.
       const span = (code === "wrong_type" && rest === path ? values.get(rest) : undefined) ?? keys.get(rest) ?? values.get(rest);
       if (span) return span;
     }
@@ -156,7 +159,7 @@ export function parsedObject(text: string): Record<string, Json> | null {
   }
 }
 
-/** Whether a form would lose a part of a value: a member named `__proto__`, or a number that no JSON has. */
+/** Whether a form would lose a part of a value: a member named `__proto__`, or a number that JSON cannot represent. */
 export function isUnkeepable(value: Json): boolean {
   if (typeof value === "number") return !Number.isFinite(value);
   if (value === null || typeof value !== "object") return false;
@@ -166,7 +169,7 @@ export function isUnkeepable(value: Json): boolean {
 /** One character of the source of a JSON string: an escaped pair, an escape, or the character itself. */
 const CHARACTER = /\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|\\u[\da-fA-F]{4}|\\.|[^]/uy;
 
-/** The server's message about a byte of `system_prompt`: it stands at the character in the JSON text. */
+/** The server's message about a byte offset in `system_prompt`, at the corresponding character of the JSON text. */
 export function findingOfOffset(text: string, offset: number, code: string, message: string): Finding {
   const span = positionsOf(text).values.get("content.system_prompt") ?? { from: 0, to: 0 };
   const encoder = new TextEncoder();

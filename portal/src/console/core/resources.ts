@@ -6,7 +6,7 @@ import { Problem } from "../../api/problem";
 import { nextPage, useConsole, useList } from "./console";
 import type { Asset, AssetVersion, ReleaseDetail, Workload } from "./types";
 
-/** The workloads of the workspace by identifier, to name them in lists. */
+/** The workloads of the workspace by identifier, so that lists can show their slugs. */
 export function useWorkloads() {
   const { workspace } = useConsole();
   const list = useList<Workload>(apiPath("/v1/workloads", {}, { workspace_id: workspace.workspace_id, limit: "200" }));
@@ -21,10 +21,10 @@ export interface NamedVersion {
   version: AssetVersion;
 }
 
-/** The pages that a search for a version reads at most. */
+/** Maximum number of pages of a list that a search for a version reads. */
 const MAX_PAGES = 50;
 
-/** The rows of a list, page by page, until the visitor says that it has enough. */
+/** Visits the rows of a list, page by page, until `visit` returns true. */
 async function each<T>(client: Client, path: string, signal: AbortSignal, visit: (row: T) => Promise<boolean> | boolean): Promise<void> {
   let next: string | null = path;
   for (let page = 0; next !== null && page < MAX_PAGES; page += 1) {
@@ -34,7 +34,10 @@ async function each<T>(client: Client, path: string, signal: AbortSignal, visit:
   }
 }
 
-/** Finds the versions that releases bind or refer to. A binding names its version only by identifier, so the assets of its kind are searched. */
+/**
+ * Finds the versions that releases bind or reference. A binding contains only the identifier of its version, so the
+ * search covers all assets of the kind.
+ */
 export function useVersions(releases: readonly ReleaseDetail[]) {
   const { client, workspace } = useConsole();
   const wanted = useMemo(() => {
@@ -48,7 +51,7 @@ export function useVersions(releases: readonly ReleaseDetail[]) {
   return useQuery<Map<string, NamedVersion>, Problem>({
     queryKey: ["versions", client.cacheKey, workspace.workspace_id, wanted, references.map((reference) => reference.asset_version_id)],
     enabled: releases.length > 0,
-    // Versions never change.
+    // The result never becomes stale, because versions are immutable.
     staleTime: Infinity,
     retry: false,
     queryFn: async ({ signal }) => {

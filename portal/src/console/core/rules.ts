@@ -1,7 +1,7 @@
 import type { Json } from "../../api/types";
 import { sortedJson } from "./diff";
 
-/** A rule that two policies have differently; null where a policy lacks it. */
+/** A rule that differs between two policies; a side is null if its policy lacks the rule. */
 export interface RuleChange {
   id: string;
   before: Json | null;

@@ -2,7 +2,7 @@ import type { Schemas } from "./types";
 
 type Theme = Schemas["Theme"];
 
-/** The parts of a theme with their variable and the property whose values they take. */
+/** The parts of a theme, each with its CSS variable and the CSS property whose values are valid for it. */
 export const THEME_PARTS = [
   { name: "accent_color", variable: "--svc-accent", property: "color" },
   { name: "background_color", variable: "--svc-bg", property: "color" },
@@ -10,7 +10,7 @@ export const THEME_PARTS = [
   { name: "border_radius", variable: "--svc-radius", property: "border-radius" },
 ] as const satisfies readonly { name: keyof Theme; variable: string; property: string }[];
 
-/** Sets a theme by CSSOM. A value that is none of its property is left out, as the server refuses it. */
+/** Sets a theme by CSSOM. Ignores values that are invalid for their CSS property, which the server would refuse. */
 export function previewTheme(root: HTMLElement, theme: Theme | undefined, supports: (property: string, value: string) => boolean = CSS.supports.bind(CSS)): void {
   for (const { name, variable, property } of THEME_PARTS) {
     const value = theme?.[name];
@@ -20,7 +20,7 @@ export function previewTheme(root: HTMLElement, theme: Theme | undefined, suppor
   delete root.dataset["scheme"];
 }
 
-/** The contrast of two relative luminances (WCAG 2). */
+/** The contrast ratio of two relative luminances (WCAG 2). */
 export function contrastOf(left: number, right: number): number {
   const [dark, light] = [Math.min(left, right), Math.max(left, right)];
   return (light + 0.05) / (dark + 0.05);

@@ -1,16 +1,18 @@
 import type { Json } from "../../api/types";
 
-/** An argument of a prompt template, as a field. */
+/** The input field for an argument of a prompt template. */
 export interface ArgumentField {
   name: string;
   type: "string" | "number" | "boolean" | "array";
 }
 
 const TYPES: readonly string[] = ["string", "number", "boolean", "array"] satisfies ArgumentField["type"][];
-/** The older form of an argument, which needs no declaration. */
+/** The older syntax of an argument, `{{name}}`, which needs no declaration. */
 const PLACEHOLDER = /\{\{ *([A-Za-z_]\w{0,62}) *\}\}/g;
 
-/** The arguments that a template names itself: the declared ones, then its placeholders. Those of included assets are not among them. */
+/**
+ * The arguments of a template: declared variables, then undeclared placeholders. Excludes arguments of included assets.
+ */
 export function argumentFields(content: Record<string, Json> | null): ArgumentField[] {
   const fields = new Map<string, ArgumentField>();
   const declared = content?.["variables"];
@@ -25,7 +27,10 @@ export function argumentFields(content: Record<string, Json> | null): ArgumentFi
   return [...fields.values()];
 }
 
-/** The value of what was typed; null for a field that is left empty. Text that is no value of the type stays text, which the server refuses. */
+/**
+ * Converts typed text to the argument's type; null for an empty field. Text of another type stays text, which the
+ * server refuses.
+ */
 function valueOf({ type }: ArgumentField, typed: string): Json {
   if (type === "string") return typed;
   if (typed.trim() === "") return null;
@@ -36,7 +41,7 @@ function valueOf({ type }: ArgumentField, typed: string): Json {
   }
 }
 
-/** The arguments of a preview, by name. Typed ones win over the further ones. */
+/** The arguments of a preview, by name. Typed arguments override `further` arguments. */
 export function argumentValues(fields: readonly ArgumentField[], typed: Readonly<Record<string, string>>, further: Record<string, Json>): Record<string, Json> {
   const values = fields.filter(({ name }) => typed[name] !== undefined).map((field) => [field.name, valueOf(field, typed[field.name] ?? "")] as const);
   return { ...further, ...Object.fromEntries(values.filter(([, value]) => value !== null)) };
@@ -45,7 +50,7 @@ export function argumentValues(fields: readonly ArgumentField[], typed: Readonly
 /** The arguments as options of `fairway prompt render`. */
 export const argumentWords = (values: Record<string, Json>): string[] => Object.entries(values).flatMap(([name, value]) => ["--arg", typeof value === "string" ? `${name}=${value}` : `${name}:=${JSON.stringify(value)}`]);
 
-/** The input to begin with: that of the bundle's first test. */
+/** The initial input of a policy trial: the input of the bundle's first test, or an empty input. */
 export function firstInput(content: Record<string, Json> | null): Json {
   const tests = content?.["tests"];
   const [first] = Array.isArray(tests) ? tests : [];

@@ -1,6 +1,6 @@
 import type { components } from "../../api/schema";
 
-/** The schemas of the API document. */
+/** The schemas of the OpenAPI document. */
 export type Schemas = components["schemas"];
 export type Release = Schemas["Release"];
 export type ReleaseDetail = Schemas["ReleaseDetail"];
@@ -21,5 +21,5 @@ export const KINDS = [
   "evaluation_suite", "guardrail_config", "connector_definition", "sovereignty_profile", "workload_profile", "sandbox_profile", "workload_harness",
 ] as const satisfies readonly Asset["asset_kind"][];
 export const LIFECYCLES = ["draft", "active", "retired", "archived"] as const satisfies readonly Asset["lifecycle_state"][];
-/** A person, group or service that a role or a workload is given to. */
+/** The form of principals (users, groups and services) in bindings of roles and workloads. */
 export const PRINCIPAL_PATTERN = /^(user|group|service):[a-z0-9][a-z0-9._@+-]{0,126}$/;

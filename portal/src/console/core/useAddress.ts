@@ -2,7 +2,7 @@ import { useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { useCallback } from "react";
 import type { Search } from "./address";
 
-/** The state of a view in its address, and how to change parts of it. An empty text removes a part. */
+/** The state of a view in its address, and a function that changes parts of it. An empty text removes a part. */
 export function useAddress(): [Search, (change: Record<string, string>) => void] {
   const search = useSearch({ strict: false }) as Search;
   const navigate = useNavigate();

@@ -14,17 +14,17 @@ import { widgets } from "./widgets";
 
 interface Props {
   schema: RJSFSchema;
-  /** The content to begin with. Another one needs another form. */
+  /** The initial content. A later value is ignored, so another content needs a new form. */
   content: Record<string, Json>;
   onChange: (text: string) => void;
   messages: readonly (FieldMessage & { path: string })[];
-  /** Focuses the field at a path of the server. */
+  /** Focuses the field at a path in the server's form. */
   goTo: RefObject<((path: string) => void) | null>;
-  /** How many fields have text that is not valid JSON yet. */
+  /** Receives the number of fields whose text is not valid JSON yet. */
   onUnfinished: (count: number) => void;
 }
 
-/** Opening a form fills in nothing. */
+/** Disables all defaults of the form library, so that opening a form does not change the content. */
 const NO_DEFAULTS: NonNullable<FormProps["experimental_defaultFormStateBehavior"]> = {
   emptyObjectFields: "skipDefaults",
   arrayMinItems: { populate: "never" },
@@ -35,7 +35,7 @@ const OPTIONS = { "ui:globalOptions": { enableOptionalDataFieldForType: ["object
 
 const ROOT = "content";
 
-/** Focuses a field; a missing one is at the part that lacks it. */
+/** Focuses the field at a path, or its closest existing ancestor. */
 function focusField(path: string) {
   for (let id = fieldId(path); id !== ""; id = id.slice(0, Math.max(0, id.lastIndexOf(".")))) {
     const element = document.getElementById(id);
@@ -46,7 +46,7 @@ function focusField(path: string) {
   }
 }
 
-/** A content as a form by the schema of its kind. Members without a field stay, as a text with JSON or a note. */
+/** Shows a content as a form by the schema of its kind. Members without a field are shown as JSON text or as a note. */
 export default function AssetForm({ schema, content, onChange, messages, goTo, onUnfinished }: Props) {
   const text = useConsoleText();
   const prepared = useMemo(() => formSchema(schema), [schema]);
@@ -98,7 +98,7 @@ export default function AssetForm({ schema, content, onChange, messages, goTo, o
         translateString={translate}
         experimental_defaultFormStateBehavior={NO_DEFAULTS}
         onChange={({ formData }: { formData?: unknown }) => {
-          // A number beyond all numbers has no JSON form, so the field returns to its last value.
+          // JSON cannot represent the value (such as an infinite number), so the form returns to its last data.
           if (isUnkeepable((formData ?? {}) as Json)) {
             setData((last: unknown) => structuredClone(last));
             return;

@@ -7,14 +7,16 @@ import { useConsoleText } from "../i18n";
 import { FormStateContext, useDescription } from "./messages";
 import { isChoice, isMap, needsJson } from "./schema";
 
-/** Any field: one of the library, or a text with JSON for what has no field. That choice stays while the field is shown. */
+/**
+ * A field of the form library, or a JSON text for values without a field. The choice stays while the field is shown.
+ */
 function AnyField(props: FieldProps) {
   const { schema, formData, uiSchema, registry } = props;
   const known = registry.schemaUtils.retrieveSchema(schema, formData);
   const [isJson] = useState(() => needsJson(known, formData));
   const own = isJson
     ? { "ui:field": "JsonField", "ui:fieldReplacesAnyOrOneOf": true }
-    : // A map shows its names, and a choice its values, without being added first.
+    : // A map and a choice show their values at once, without a button that adds them first.
       isMap(known) || isChoice(known)
       ? { "ui:enableOptionalDataFieldForType": [] }
       : {};
@@ -23,7 +25,9 @@ function AnyField(props: FieldProps) {
 
 const shown = (value: unknown): string => (value === undefined ? "" : JSON.stringify(value, null, 2));
 
-/** A part of the content as JSON. Text that is not valid JSON yet changes nothing, and blocks the new version. */
+/**
+ * A part of the content as JSON text. Invalid JSON does not change the content, and blocks the creation of a version.
+ */
 function JsonField({ fieldPathId, formData, onChange, required = false }: FieldProps) {
   const text = useConsoleText();
   const { $id: id, path } = fieldPathId;

@@ -8,10 +8,10 @@ export interface FieldMessage {
   message: string;
 }
 
-/** What the fields of a form share, by their ids. */
+/** State that all fields of a form share, by field id. */
 export interface FormState {
   messages: ReadonlyMap<string, readonly FieldMessage[]>;
-  /** Notes whether the text of a field is not valid JSON yet. */
+  /** Records whether the text of a field is not valid JSON yet. */
   onUnfinished: (id: string, isUnfinished: boolean) => void;
 }
 
@@ -20,7 +20,7 @@ export const FormStateContext = createContext<FormState>({ messages: new Map(), 
 export const messageId = (id: string): string => `${id}__error`;
 export const hintId = (id: string): string => `${id}__hint`;
 
-/** The attributes that tie a control to its hint and its messages. */
+/** The ARIA attributes that connect a control to its hint and its messages. */
 export function useDescription(id: string, isRequired: boolean) {
   const isWrong = useContext(FormStateContext).messages.has(id);
   return { "aria-required": isRequired || undefined, "aria-invalid": isWrong || undefined, "aria-describedby": isWrong ? `${messageId(id)} ${hintId(id)}` : hintId(id) };
@@ -41,13 +41,13 @@ export function Messages({ id }: { id: string }) {
   );
 }
 
-/** What a field is for, and what the server does with it. */
+/** The description of a field from its schema, and how the server enforces it. */
 export function Hint({ id, schema }: { id: string; schema: RJSFSchema }) {
   const text = useConsoleText();
   const { description, "x-default": preset } = schema;
   return (
     <p id={hintId(id)} className="hint">
-      {/* Schemas have one language. */}
+      {/* Descriptions in schemas exist only in English. */}
       <span lang="en">{description?.split("`").map((part, place) => (place % 2 === 1 ? <code key={place}>{part}</code> : part))}</span> {preset !== undefined && text("form_default", { value: typeof preset === "string" ? preset : JSON.stringify(preset) })}{" "}
       {schema["x-enforcement"] === "recorded" && <em>{text("form_recorded")}</em>}
     </p>

@@ -1,4 +1,4 @@
 import type { ReactNode } from "react";
 
-/** Stands for the Markdown parser of the form library: no text of a form is Markdown, and that parser writes HTML. */
+/** Replaces the Markdown parser of the form library, which writes HTML. Texts of forms contain no Markdown. */
 export const Markdown = ({ children }: { children?: ReactNode }) => <>{children}</>;

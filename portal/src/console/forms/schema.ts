@@ -2,7 +2,7 @@ import { ADDITIONAL_PROPERTY_FLAG, type RJSFSchema } from "@rjsf/utils";
 
 type Node = RJSFSchema & { "x-asset-kinds"?: string[]; "x-default"?: unknown };
 
-/** The keywords that belong to one type, so that each alternative of a union keeps only its own. */
+/** The schema keywords of each type. Each alternative of a union retains only the keywords of its type. */
 const KEYWORDS: Record<string, readonly string[]> = {
   object: ["properties", "required", "additionalProperties", "propertyNames", "maxProperties", "minProperties"],
   array: ["items", "minItems", "maxItems", "uniqueItems"],
@@ -14,16 +14,19 @@ const TYPED = new Set(Object.values(KEYWORDS).flat());
 
 export const isNode = (value: unknown): value is Node => value !== null && typeof value === "object" && !Array.isArray(value);
 
-/** The types of a node; `null` is no type of its own, because an empty field stands for it. */
+/** The types of a node, without `null`, which an empty field represents. */
 export const typesOf = ({ type }: Node): string[] => (Array.isArray(type) ? type : type === undefined ? [] : [type]).filter((one) => one !== "null");
 
-/** The definition that a node refers to; the node itself without a reference. */
+/** The definition that a node references, or the node itself if it has no reference. */
 function resolved(root: RJSFSchema, node: Node): Node {
   const target = ((root.$defs ?? {}) as Record<string, unknown>)[/^#\/\$defs\/(.+)$/.exec(node.$ref ?? "")?.[1] ?? ""];
   return isNode(target) ? target : node;
 }
 
-/** A node without its reference. A reference to an asset tells its slug which kinds it may name. */
+/**
+ * Inlines a reference to an asset, so that its field `slug` has the permitted asset kinds. Returns
+ * other nodes unchanged.
+ */
 function inlined(root: RJSFSchema, node: Node): Node {
   const kinds = node["x-asset-kinds"];
   const target = resolved(root, node);
@@ -33,7 +36,7 @@ function inlined(root: RJSFSchema, node: Node): Node {
   return { ...target, ...rest, properties: { ...target.properties, ...(isNode(slug) ? { slug: { ...slug, "x-asset-kinds": kinds } as Node } : {}) } };
 }
 
-/** A node with several types as a choice between them. */
+/** Converts a node with several types to a choice (`anyOf`) between nodes of one type. */
 function alternatives(node: Node): Node {
   const types = typesOf(node);
   if (types.length < 2) return node;
@@ -46,8 +49,8 @@ const titled = (option: Node): Node => ({ ...option, title: option.title ?? type
 const mapped = (nodes: Record<string, unknown>, change: (node: Node) => Node) => Object.fromEntries(Object.entries(nodes).map(([name, node]) => [name, isNode(node) ? change(node) : node]));
 
 /**
- * The schema as the form library needs it. Defaults become hints, so that opening a form changes nothing; unions become
- * choices; references to assets know the kinds that they may name.
+ * Converts a schema for the form library. Defaults become hints, so that opening a form changes nothing. Unions become
+ * choices, and fields of references to assets receive the permitted kinds.
  */
 export function formSchema(root: RJSFSchema): RJSFSchema {
   const prepared = (node: Node): Node => {
@@ -68,15 +71,17 @@ export function formSchema(root: RJSFSchema): RJSFSchema {
 const isContainer = (value: unknown): boolean => value !== null && typeof value === "object";
 const fitsType = (type: string, value: unknown): boolean => (type === "object" ? isNode(value) : type === "array" ? Array.isArray(value) : !isContainer(value));
 
-/** Whether a node has no fields of its own: any JSON object fits. */
+/** Whether a node accepts any JSON object, and therefore has no fields. */
 const isFree = (node: Node): boolean => typesOf(node)[0] === "object" && !node.properties && !isNode(node.additionalProperties);
-/** Whether a node maps names, which the author chooses, to values. The library adds the present names to its properties. */
+/**
+ * Whether a node is a map, whose keys the author chooses. The form library adds existing keys to the node's properties.
+ */
 export const isMap = (node: Node): boolean =>
   typesOf(node)[0] === "object" && isNode(node.additionalProperties) && Object.values(node.properties ?? {}).every((property) => isNode(property) && ADDITIONAL_PROPERTY_FLAG in property);
-/** Whether a node is a list of different values of a fixed set. */
+/** Whether a node is a list of distinct values from a fixed set. */
 export const isChoice = (node: Node): boolean => node.uniqueItems === true && isNode(node.items) && Array.isArray(node.items.enum);
 
-/** Whether a value has no field: its schema says nothing about it, or it does not have the type that the field shows. */
+/** Whether a value has no field, because its schema has no type or the value has another type than the field. */
 export function needsJson(node: Node, value: unknown): boolean {
   if (node.anyOf) return value !== undefined && !node.anyOf.filter(isNode).some((option) => typesOf(option).some((type) => fitsType(type, value)));
   if (node.enum) return isContainer(value);
@@ -87,13 +92,13 @@ export function needsJson(node: Node, value: unknown): boolean {
   return value !== undefined && !fitsType(type, value);
 }
 
-/** What a new item of a list is until its author fills it. */
+/** The initial value of a new list item. */
 function initial(node: Node): unknown {
   const empty: Record<string, unknown> = { string: "", object: {}, array: [], boolean: false, number: 0, integer: 0 };
   return node.enum?.[0] ?? empty[typesOf(node)[0] ?? ""] ?? null;
 }
 
-/** The content of a form as JSON: empty fields are absent, and an empty item of a list is an empty value of its type. */
+/** The content of a form as JSON. Empty fields are omitted, and empty list items become empty values of their type. */
 export function withoutGaps(root: RJSFSchema, value: unknown, node: Node = root): unknown {
   const own = resolved(root, node);
   if (Array.isArray(value)) {
@@ -111,10 +116,10 @@ export function withoutGaps(root: RJSFSchema, value: unknown, node: Node = root)
   );
 }
 
-/** The id of the field at a path of the server, such as `content.variables[1].name`. */
+/** The id of the field at a path in the server's form, such as `content.variables[1].name`. */
 export const fieldId = (path: string): string => path.replaceAll(/\[(\d+)\]/g, ".$1");
 
-/** The name of a field: that of its property, or that of its list with a number. */
+/** The name of a field: the name of its property, or the name of its list followed by the item's number. */
 export function nameOf(path: readonly (string | number)[]): string {
   const last = path.at(-1) ?? "";
   return typeof last === "number" ? `${nameOf(path.slice(0, -1))} ${last + 1}` : last;

@@ -5,7 +5,7 @@ import { useConsoleText } from "../i18n";
 import { Hint, Messages } from "./messages";
 import { isChoice, nameOf, typesOf } from "./schema";
 
-/** The name of a field, and whether it must be filled. An alternative of a choice has the title of its type. */
+/** The name of a field, and whether it is required. An alternative of a choice has the title of its type. */
 function Name({ path, schema, required = false }: { path: readonly (string | number)[]; schema: RJSFSchema; required?: boolean | undefined }) {
   const text = useConsoleText();
   const isItem = typeof path.at(-1) === "number";
@@ -16,7 +16,7 @@ function Name({ path, schema, required = false }: { path: readonly (string | num
   );
 }
 
-/** One field with its name, its hint and the server's messages. Objects and lists name themselves. */
+/** One field with its name, its hint and the server's messages. Objects and lists render their own names. */
 function FieldTemplate(props: FieldTemplateProps) {
   const { id, children, schema, uiSchema, fieldPathId, required = false } = props;
   const { path } = fieldPathId;
@@ -56,12 +56,14 @@ function FieldTemplate(props: FieldTemplateProps) {
   );
 }
 
-/** A member whose name the author chooses: its name, its value and a way to take it out. Any other field stays as it is. */
+/**
+ * A member of a map: a field for its key, its value, and a button that removes it. Other fields are rendered unchanged.
+ */
 function Added({ id, schema, label, children, onKeyRenameBlur, onRemoveProperty }: FieldTemplateProps) {
   const text = useConsoleText();
   if (!(ADDITIONAL_PROPERTY_FLAG in schema)) return <>{children}</>;
   const rename = (event: FocusEvent<HTMLInputElement>) => {
-    // An object would take this name as its prototype and lose the member.
+    // Refuses this key, because assigning it would set the prototype of the object and lose the member.
     if (event.target.value === "__proto__") event.target.value = label;
     else onKeyRenameBlur(event);
   };
@@ -88,7 +90,7 @@ interface GroupProps {
   children: ReactNode;
 }
 
-/** An object or a list. */
+/** The group of fields of an object or a list. */
 function Group({ id, path, required, schema, control, children }: GroupProps) {
   const isRoot = path.length === 0;
   const head = (
@@ -123,7 +125,7 @@ function ObjectFieldTemplate({ fieldPathId, formData, properties, schema, uiSche
   const known = new Set(properties.map(({ name }) => name));
   const isShown = properties.length > 0 || optionalDataControl === undefined;
   const adding = useRef<number | null>(null);
-  // The focus goes to the name of an added member.
+  // Moves the focus to the key of an added member.
   useEffect(() => {
     if (adding.current === null || properties.length <= adding.current) return;
     adding.current = null;
@@ -164,7 +166,7 @@ function ArrayFieldTemplate({ fieldPathId, items, canAdd, onAddClick, schema, re
   const { $id: id, path } = fieldPathId;
   const list = useRef<HTMLOListElement>(null);
   const count = useRef(items.length);
-  // The focus follows what was added, and stays in the list when an item goes.
+  // Moves the focus to an added item, and keeps the focus in the list after the removal of an item.
   useEffect(() => {
     const before = count.current;
     count.current = items.length;
@@ -212,7 +214,7 @@ function ArrayFieldItemTemplate({ children, buttonsProps }: ArrayFieldItemTempla
   );
 }
 
-/** Which form a value has, then its field. */
+/** The selection of an alternative, followed by the field of the selected alternative. */
 function MultiSchemaFieldTemplate({ selector, optionSchemaField }: MultiSchemaFieldTemplateProps) {
   const text = useConsoleText();
   const { id } = (selector as ReactElement<{ id: string }>).props;
@@ -227,7 +229,7 @@ function MultiSchemaFieldTemplate({ selector, optionSchemaField }: MultiSchemaFi
   );
 }
 
-/** Adds an optional part, or takes it out. */
+/** Buttons that add or remove an optional part of the content. */
 function OptionalDataControlsTemplate({ id, onAddClick, onRemoveClick }: OptionalDataControlsTemplateProps) {
   const text = useConsoleText();
   const name = id.replace(/__optional\w+$/, "").split(".").at(-1) ?? "";

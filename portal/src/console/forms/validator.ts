@@ -2,8 +2,9 @@ import { Validator, type Schema } from "@cfworker/json-schema";
 import type { RJSFSchema, ValidatorType } from "@rjsf/utils";
 
 /**
- * Tells the form library which alternative of a union a value is. It interprets the schema: the page's policy forbids
- * the generated functions of other validators. It reports no errors, because the server checks contents.
+ * Tells the form library which alternative of a union matches a value. It interprets the schema, because the page's
+ * content security policy forbids the generated code of other validators. It reports no errors, because the server
+ * checks contents.
  */
 export const validator: ValidatorType<unknown, RJSFSchema> = {
   isValid(schema, value, root) {

@@ -7,12 +7,12 @@ import { useConsoleText, useValueText } from "../i18n";
 import { useDescription } from "./messages";
 import { typesOf } from "./schema";
 
-/** Longer texts have several lines. */
+/** Maximum length for which a text has a single-line field. */
 const LINE = 300;
 
 const isItem = (id: string): boolean => /\.\d+$/.test(id);
 
-/** A text or a number. An empty field is absent, unless its parent needs it. */
+/** A field for a text or a number. An empty field is omitted from the content, unless it is required. */
 function TextWidget({ id, value, onChange, required = false, schema }: WidgetProps) {
   const described = useDescription(id, required);
   const isText = typesOf(schema)[0] === "string";
@@ -31,7 +31,7 @@ function TextWidget({ id, value, onChange, required = false, schema }: WidgetPro
   return <input {...common} inputMode={isText ? undefined : "decimal"} />;
 }
 
-/** A slug, with the assets of the kinds that may be named. */
+/** A field for a slug, which suggests assets of the permitted kinds. */
 function AssetInput({ common, kinds }: { common: React.ComponentProps<"input"> & { id: string }; kinds: readonly string[] }) {
   const named = useValueText();
   const { client, workspace } = useConsole();
@@ -59,7 +59,7 @@ function AssetInput({ common, kinds }: { common: React.ComponentProps<"input"> &
   );
 }
 
-/** One of a fixed set of values, or none. A stored value that is none of them stays, and is offered too. */
+/** A selection of one value from a fixed set, or of no value. A stored value outside the set stays selectable. */
 function SelectWidget(props: WidgetProps) {
   const { id, value, onChange, required = false, options } = props;
   const text = useConsoleText();
@@ -81,7 +81,7 @@ function SelectWidget(props: WidgetProps) {
   );
 }
 
-/** Some of a fixed set of values. */
+/** A selection of several values from a fixed set. */
 function Choices({ id, value, onChange, required = false, options }: WidgetProps) {
   const { "aria-required": _, "aria-invalid": __, ...described } = useDescription(id, required);
   const chosen: unknown[] = Array.isArray(value) ? value : [];

@@ -1,6 +1,6 @@
 import type { formsEn } from "./forms.en";
 
-/** Die deutschen Texte der Formulare für Inhalte und der Löschungen. */
+/** The German texts of content forms and of erasures. */
 export const formsDe: Record<keyof typeof formsEn, string> = {
   editor_view: "Ansicht des Inhalts",
   view_code: "Code",

@@ -1,4 +1,4 @@
-/** The English texts of forms of contents, and of erasures. */
+/** The English texts of content forms and of erasures. */
 export const formsEn = {
   editor_view: "View of the content",
   view_code: "Code",

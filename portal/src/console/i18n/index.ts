@@ -19,7 +19,7 @@ export const consoleTranslator =
 export const ConsoleTextContext = createContext<ConsoleTranslate>(consoleTranslator(en));
 export const useConsoleText = (): ConsoleTranslate => useContext(ConsoleTextContext);
 
-/** The text of a value of the API, such as a state; the value itself if there is none. */
+/** Translates a value of the API, such as a state; returns the value itself if it has no translation. */
 export function useValueText(): (value: string) => string {
   const text = useConsoleText();
   return (value) => (Object.hasOwn(en, `v_${value}`) ? text(`v_${value}` as ConsoleKey) : value);

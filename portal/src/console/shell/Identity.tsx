@@ -4,7 +4,7 @@ import type { Session } from "../../api/types";
 import { useText } from "../../i18n";
 import { ACTOR_PATTERN, storedActor } from "../../session/page";
 
-/** Who the console acts as. */
+/** Shows the identity that the console acts as, and its sign-out or (in local mode) its selection. */
 export function Identity({ client, session, onActAs }: { client: Client; session: Session | null; onActAs: (actor: string) => void }) {
   const text = useText();
   const [actor, setActor] = useState(storedActor() ?? "");
@@ -44,7 +44,7 @@ export function Identity({ client, session, onActAs }: { client: Client; session
     try {
       location.assign(await client.signOut());
     } catch {
-      // The page then shows whether the session has ended.
+      // After a failed sign-out, the reload shows whether the session has ended.
       location.reload();
     }
   };

@@ -8,10 +8,10 @@ import { Frame } from "../ui/Frame";
 import { entriesOf, MAX_ENTRIES } from "./palette";
 import { VIEWS } from "./views";
 
-/** The assets that the palette reads at most: the API finds none by a part of its slug. */
+/** Maximum number of assets that the palette reads. It reads all, because the API cannot search by a part of a slug. */
 const MAX_ASSETS = 5_000;
 
-/** Leads to a view, a workload or an asset, or to a run or release by its identifier. */
+/** The command palette. It opens views, workloads and assets by name, and runs and releases by identifier. */
 export function Palette({ onClose }: { onClose: () => void }) {
   const text = useConsoleText();
   const navigate = useNavigate();

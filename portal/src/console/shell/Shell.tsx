@@ -14,7 +14,7 @@ import { Identity } from "./Identity";
 import { Palette } from "./Palette";
 import { VIEWS } from "./views";
 
-/** The frame of all views: navigation, workspace, identity and the command palette. */
+/** The layout of all views: navigation, workspace, identity and the command palette. */
 export function Shell() {
   const text = useConsoleText();
   const shared = useText();
@@ -27,7 +27,7 @@ export function Shell() {
     retry: false,
     queryFn: ({ signal }) => client.get(apiPath("/v1/workspaces", {}, { limit: "200" }), signal),
   });
-  // Links of notifications name a workspace by its identifier.
+  // The address may contain the slug of a workspace, or its identifier in links of notifications.
   const named = workspaces.data?.find(({ slug, workspace_id: id }) => slug === search["workspace"] || id === search["workspace"]);
   const workspace = named ?? workspaces.data?.find(({ slug }) => slug === "default") ?? workspaces.data?.[0];
   const isUnknown = Boolean(search["workspace"] && workspaces.data && !named);
@@ -110,7 +110,7 @@ export function Shell() {
   );
 }
 
-/** How many notifications are unread. */
+/** Shows the number of unread notifications. */
 function Unread() {
   const text = useConsoleText();
   const { session } = useConsole();

@@ -6,7 +6,7 @@ export interface Entry {
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 export const MAX_ENTRIES = 12;
 
-/** The entries that fit a typed text: each of its words must occur. An identifier leads to a run or a release. */
+/** The entries that match a typed text, each of whose words must occur. An identifier matches a run and a release. */
 export function entriesOf(typed: string, views: readonly Entry[], resources: readonly Entry[], names: { run: string; release: string }): Entry[] {
   const wanted = typed.trim().toLowerCase();
   if (UUID.test(wanted)) {

@@ -38,7 +38,10 @@ const THEME = EditorView.theme({
   ".cm-tooltip": { backgroundColor: "var(--raised)", color: "var(--text)", border: "1px solid var(--line)" },
 });
 
-/** Typing over a selection. The browser would merge its lines by inline styles, which the page's policy refuses and reports. */
+/**
+ * Handles typing over a selection. The browser's own handling would add inline styles, which the content security
+ * policy refuses and reports.
+ */
 function replaceSelection(event: InputEvent, view: EditorView): boolean {
   if (event.inputType !== "insertText" || event.data === null || view.state.selection.main.empty) return false;
   event.preventDefault();
@@ -47,9 +50,11 @@ function replaceSelection(event: InputEvent, view: EditorView): boolean {
 }
 
 /**
- * A text with line numbers, colours, undo and marks where the server objects. Tab leaves it, as any field.
+ * A text editor with line numbers, syntax colours, undo, and marks at the server's messages. The
+ * Tab key leaves the editor.
  *
- * It lives in a shadow root: its styles then are constructed style sheets, which the page's policy allows, and no style element.
+ * The editor is in a shadow root. CodeMirror then uses constructed style sheets, which the content security policy
+ * permits, instead of style elements.
  */
 export default function CodeEditor({ label, language, value, onChange, findings, goTo }: Props) {
   const host = useRef<HTMLDivElement>(null);
@@ -104,7 +109,8 @@ export default function CodeEditor({ label, language, value, onChange, findings,
   }, [goTo, label, language]);
   useEffect(() => {
     const editor = view.current;
-    // A text from elsewhere, such as another version, replaces what is in the editor. An own text may be older than that.
+    // Only a text from another source, such as another version, replaces the editor's text. A text that the editor
+    // reported may be older than its current text.
     if (!echoes.current.isEcho(value) && editor && editor.state.doc.toString() !== value) editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: value } });
     start.current = value;
   }, [value]);

@@ -10,19 +10,19 @@ import { Frame } from "./Frame";
 interface Props {
   title: string;
   confirm: string;
-  /** What the change does, before it is made. */
+  /** The description of the change's consequences. */
   children: ReactNode;
   request: ApiRequest;
-  /** Why it cannot be sent now. */
+  /** The reason why the change cannot be sent now; null if it can. */
   blocked?: string | null;
   danger?: boolean;
   onClose: () => void;
   onDone?: (answer: unknown) => void;
-  /** Takes over a refusal that the view shows better; true closes the dialog. */
+  /** Handles a refusal that the view can show better than the dialog; returning true closes the dialog. */
   onRefused?: (problem: Problem) => boolean;
 }
 
-/** Asks once before a change: its consequences, the exact request, then the server's answer. */
+/** Confirms a change: shows its consequences and the exact request, sends it, and shows the server's response. */
 export function Dialog({ title, confirm, children, request, blocked = null, danger = false, onClose, onDone, onRefused }: Props) {
   const text = useConsoleText();
   const { client } = useConsole();

@@ -2,7 +2,7 @@ import { useEffect, useId, useState, type ReactNode } from "react";
 import { useAddress } from "../core/useAddress";
 import { useConsoleText, useValueText } from "../i18n";
 
-/** A choice that lies in the address. */
+/** A selection whose value is stored in the address. */
 export function FilterSelect({ name, label, options, named, none }: { name: string; label: string; options: readonly string[]; named?: (value: string) => string; none?: string }) {
   const text = useConsoleText();
   const value = useValueText();
@@ -23,7 +23,7 @@ export function FilterSelect({ name, label, options, named, none }: { name: stri
   );
 }
 
-/** A text that lies in the address once it fits its pattern. */
+/** A text field whose value is stored in the address as soon as it matches the pattern. */
 export function FilterText({ name, label, pattern, placeholder, list }: { name: string; label: string; pattern: string; placeholder?: string; list?: readonly string[] }) {
   const text = useConsoleText();
   const [search, change] = useAddress();
@@ -66,7 +66,7 @@ export function FilterText({ name, label, pattern, placeholder, list }: { name: 
   );
 }
 
-/** The filters of a list, and a way to clear them. */
+/** The filters of a list, and a button that clears them. */
 export function Filters({ names, children }: { names: readonly string[]; children: ReactNode }) {
   const text = useConsoleText();
   const [search, change] = useAddress();
@@ -95,7 +95,7 @@ export function Field({ label, hint, children }: { label: string; hint?: string;
   );
 }
 
-/** A comment beside a decision. */
+/** A field for the comment on a decision. */
 export function NoteField({ value, onChange, required = false, label }: { value: string; onChange: (value: string) => void; required?: boolean; label?: string }) {
   const text = useConsoleText();
   return (

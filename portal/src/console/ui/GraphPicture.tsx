@@ -4,13 +4,13 @@ import { sortedJson } from "../core/diff";
 import type { Json } from "../../api/types";
 import { useConsoleText, useValueText } from "../i18n";
 
-/** A node of a picture; its data is shown once it is chosen. */
+/** A node of a graph. Its data is shown when the node is selected. */
 export interface GraphNode {
   id: string;
   type: string;
   title: string;
   data: unknown;
-  /** Whether a comparison added or removed it. */
+  /** The result of a comparison for this node; absent if the node is unchanged. */
   change?: "added" | "removed" | "changed";
 }
 
@@ -26,7 +26,7 @@ interface Graphic {
 }
 
 const [WIDTH, HEIGHT] = [190, 52];
-/** A larger picture scrolls. */
+/** Maximum height in pixels; a larger picture scrolls. */
 const MAX_HEIGHT = 384;
 
 interface Placed extends GraphNode {
@@ -49,7 +49,7 @@ function place({ nodes, edges }: Graphic) {
 }
 const pick = ({ x, y }: { x: number; y: number }) => ({ x, y });
 
-/** A graph as a picture that can be walked by keyboard and kept as a file. */
+/** A graph as a picture that can be navigated by keyboard and downloaded as a file. */
 export function GraphPicture({ nodes, edges, name, label }: Graphic & { name: string; label: string }) {
   const text = useConsoleText();
   const named = useValueText();
@@ -134,7 +134,7 @@ export function GraphPicture({ nodes, edges, name, label }: Graphic & { name: st
   );
 }
 
-/** The picture as a file of its own: the styles of the page do not apply there. */
+/** The picture as an SVG file. It contains its styles, because those of the page do not apply to the file. */
 function svgText(picture: SVGSVGElement, size: { width: number; height: number }): string {
   const copy = picture.cloneNode(true) as SVGSVGElement;
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");

@@ -2,7 +2,10 @@ import { useRouter } from "@tanstack/react-router";
 import type { MouseEvent, ReactNode } from "react";
 import { stringifySearch } from "../core/address";
 
-/** A link of a row of a long list. The router's own link follows the whole address, which costs more than the rest of a row. */
+/**
+ * A link in a row of a long list. The router's link component is not used: it tracks the whole address, which costs
+ * more than rendering the rest of the row.
+ */
 export function RowLink({ to, children }: { to: string; children: ReactNode }) {
   const router = useRouter();
   const search = new URLSearchParams(location.search);

@@ -1,7 +1,7 @@
 import { useLayoutEffect, useRef, useState, type ReactNode } from "react";
 import { createPortal } from "react-dom";
 
-/** A part of the page with style sheets of its own, so that those of the console do not reach it. */
+/** A part of the page with separate style sheets, in a shadow root that isolates it from the styles of the console. */
 export function ShadowPage({ css, children }: { css: string; children: ReactNode }) {
   const host = useRef<HTMLDivElement>(null);
   const [root, setRoot] = useState<ShadowRoot | null>(null);

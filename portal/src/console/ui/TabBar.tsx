@@ -2,7 +2,7 @@ import { Tabs } from "@mantine/core";
 import type { ReactNode } from "react";
 import { useAddress } from "../core/useAddress";
 
-/** Tabs whose choice lies in the address. Only the shown one reads its data. */
+/** Tabs whose selection is stored in the address. Only the selected tab loads its data. */
 export function TabBar({ tabs, label }: { label: string; tabs: readonly { value: string; label: string; content: () => ReactNode }[] }) {
   const [search, change] = useAddress();
   const first = tabs[0]?.value ?? "";

@@ -1,7 +1,7 @@
 import type { ReactNode } from "react";
 import type { Column } from "./VirtualTable";
 
-/** A short table. It scrolls sideways by keyboard where it is wider than the page. */
+/** A short table. If it is wider than the page, it scrolls horizontally, also by keyboard. */
 export function Table<T>({ label, columns, rows, keyOf, empty }: { label: string; columns: readonly Column<T>[]; rows: readonly T[]; keyOf: (row: T) => string; empty?: ReactNode }) {
   if (rows.length === 0) return <>{empty}</>;
   return (

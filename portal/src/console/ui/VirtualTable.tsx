@@ -4,7 +4,7 @@ import type { Problem } from "../../api/problem";
 import { useConsoleText } from "../i18n";
 import { Failed, Loading } from "./basics";
 
-/** The height of a row until the first one is drawn. */
+/** The assumed height of a row in pixels until the first row is rendered. */
 const ROW_HEIGHT = 44;
 
 export interface Column<T> {
@@ -20,7 +20,7 @@ interface Props<T> {
   empty: ReactNode;
 }
 
-/** A list by cursor. Only the visible rows are in the page, however long the list is. */
+/** A paginated list of any length. The document contains only the visible rows. */
 export function VirtualTable<T>({ label, columns, list, keyOf, empty }: Props<T>) {
   const text = useConsoleText();
   const { rows, total, more, hasMore } = list;
@@ -32,7 +32,7 @@ export function VirtualTable<T>({ label, columns, list, keyOf, empty }: Props<T>
   useEffect(() => {
     if (hasMore && last >= rows.length - 20) more();
   }, [hasMore, last, rows.length, more]);
-  // A row of another height than expected moves all rows after it, which takes long in a list of 100,000.
+  // Measures the row height once, because a row of unexpected height moves all later rows, which is slow in long lists.
   const hasRows = rows.length > 0;
   useLayoutEffect(() => {
     const first = frame.current?.querySelector<HTMLElement>("tr[data-index]");
@@ -80,7 +80,7 @@ interface RowProps<T> {
   measure: (element: Element | null) => void;
 }
 
-/** A row, which is drawn once while the list scrolls. */
+/** A row, which is memoized so that scrolling does not render it again. */
 const Row = memo(function Row<T>({ row, index, columns, measure }: RowProps<T>) {
   return (
     <tr data-index={index} ref={measure} aria-rowindex={index + 2}>
@@ -91,7 +91,7 @@ const Row = memo(function Row<T>({ row, index, columns, measure }: RowProps<T>) 
   );
 }) as <T>(props: RowProps<T>) => ReactNode;
 
-/** Stands for the rows that are not in the page. */
+/** A placeholder with the height of the rows that are not in the document. */
 const Gap = ({ height, span }: { height: number; span: number }) => (
   <tr aria-hidden>
     <td colSpan={span} className="gap" style={{ height }} />

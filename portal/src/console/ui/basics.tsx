@@ -8,7 +8,7 @@ import { timeText } from "../core/format";
 import { useAccess, useConsole, type Scope } from "../core/console";
 import { useConsoleText, useValueText } from "../i18n";
 
-/** A time as the reader's language writes it, with the exact one as title. */
+/** A time in the reader's language, with the exact time as title. */
 export function Time({ value }: { value: string | null | undefined }) {
   if (!value) return <>–</>;
   return (
@@ -25,13 +25,13 @@ const TONES: Record<string, string> = {
   changes_requested: "wait", unknown: "wait", requested: "wait", in_progress: "wait",
 };
 
-/** A state as text in a coloured frame; the colour is never the only sign. */
+/** A state as text in a coloured frame. The text alone identifies the state, for readers who cannot see the colour. */
 export function Tag({ value }: { value: string }) {
   const named = useValueText();
   return <span className={`tag tag-${TONES[value] ?? "plain"}`}>{named(value)}</span>;
 }
 
-/** The beginning of an identifier, with the whole one as title. */
+/** The beginning and the end of a long identifier; `Id` shows it with the whole identifier as title. */
 export const shortId = (id: string): string => (id.length > 14 ? `${id.slice(0, 8)}…${id.slice(-4)}` : id);
 export const Id = ({ id }: { id: string }) => (
   <code title={id} className="id">
@@ -41,7 +41,7 @@ export const Id = ({ id }: { id: string }) => (
 
 export function Section({ title, children, actions }: { title: string; children: ReactNode; actions?: ReactNode }) {
   return (
-    // No landmark: tables inside have the same name.
+    // The section has no label, because as a landmark it would have the same name as its tables.
     <section className="section">
       <div className="section-head">
         <h2>{title}</h2>
@@ -52,7 +52,7 @@ export function Section({ title, children, actions }: { title: string; children:
   );
 }
 
-/** Says what would be here, and how to get it. */
+/** The text for an empty list: what the list would contain, and how to create it. */
 export function Empty({ children }: { children: ReactNode }) {
   return <p className="empty">{children}</p>;
 }
@@ -70,7 +70,7 @@ export function Failed({ problem, onRetry }: { problem: Problem | null | undefin
   return problem ? <ProblemNotice problem={problem} onRetry={onRetry} /> : null;
 }
 
-/** The same in a shell: each request of the view for `curl`, and as a command. */
+/** Shows the requests of the view as `curl` commands and as commands of `fairway`. */
 export function Commands({ items }: { items: readonly Command[] }) {
   const text = useConsoleText();
   const { client } = useConsole();
@@ -92,7 +92,7 @@ export function Commands({ items }: { items: readonly Command[] }) {
 function CommandLine({ kind, value }: { kind: string; value: string }) {
   return (
     <div className="command-line">
-      {/* Focusable, because a long line scrolls. */}
+      {/* Focusable, so that a long line can be scrolled by keyboard. */}
       <pre tabIndex={0} aria-label={kind}>
         <code>{value}</code>
       </pre>
@@ -105,7 +105,7 @@ interface ActionProps {
   label: string;
   operation: string;
   scope: Scope | null;
-  /** Why the state of the resource forbids the action; null if it does not. */
+  /** The reason why the state of the resource forbids the action; null if the action is permitted. */
   blocked?: string | null;
   tone?: "primary" | "plain" | "danger";
   /** The key that triggers the action while the focus is in its row. */
@@ -113,7 +113,7 @@ interface ActionProps {
   onClick: () => void;
 }
 
-/** Why an action is disabled: the missing permission first, else what the resource says. Null for an allowed action. */
+/** The reason why an action is disabled: the missing permission, else `blocked`. Null if the action is permitted. */
 export function useDisabledReason(operation: string, scope: Scope | null, blocked: string | null = null): string | null {
   const text = useConsoleText();
   const { answer, isPending } = useAccess(operation, scope);
@@ -122,7 +122,9 @@ export function useDisabledReason(operation: string, scope: Scope | null, blocke
   return blocked;
 }
 
-/** A button that asks the server whether the caller may act, and says why not. It stays reachable by keyboard. */
+/**
+ * A button that asks the server for permission, and shows the reason if it is disabled. It stays focusable by keyboard.
+ */
 export function Action({ label, operation, scope, blocked = null, tone = "plain", shortcut, onClick }: ActionProps) {
   const id = useId();
   const reason = useDisabledReason(operation, scope, blocked);
@@ -151,12 +153,12 @@ export function Action({ label, operation, scope, blocked = null, tone = "plain"
 
 interface RowActionProps {
   label: string;
-  /** The whole name, which says which row it belongs to, and begins or ends with the visible words. */
+  /** The accessible name, which identifies the row, and begins or ends with the visible label. */
   name: string;
   onClick: () => void;
 }
 
-/** A button of a row that everybody who sees the row may use. */
+/** A button in a row that needs no further permission than reading the row. */
 export function RowAction({ label, name, onClick }: RowActionProps) {
   return (
     <button type="button" className="plain" aria-label={name} onClick={onClick}>
@@ -165,7 +167,7 @@ export function RowAction({ label, name, onClick }: RowActionProps) {
   );
 }
 
-/** A button of a row that asks the server whether the caller may act, and says why not. */
+/** A button in a row that asks the server for permission, and shows the reason if it is disabled. */
 export function GuardedRowAction({ label, name, operation, scope, onClick }: RowActionProps & { operation: string; scope: Scope }) {
   const id = useId();
   const reason = useDisabledReason(operation, scope);
@@ -183,10 +185,13 @@ export function GuardedRowAction({ label, name, operation, scope, onClick }: Row
   );
 }
 
-/** Triggers the action of a row whose shortcut was pressed in it. Keys with modifiers, and those typed into a field, stay as they are. */
+/**
+ * Triggers the action of a row when its shortcut key is pressed there. Ignores keys with modifiers and keys typed
+ * into fields.
+ */
 export function onRowKey(event: KeyboardEvent<HTMLElement>): void {
   const { target, currentTarget, key } = event;
-  // Dialogs are children of their row in React, but not in the document.
+  // Ignores events from dialogs. React propagates them to the row, although dialogs are elsewhere in the document.
   const isOutside = !(target instanceof HTMLElement) || !currentTarget.contains(target) || target.matches("input, select, textarea");
   if (isOutside || event.ctrlKey || event.metaKey || event.altKey) return;
   const button = [...currentTarget.querySelectorAll<HTMLElement>("[data-key]")].find((one) => one.dataset["key"] === key.toLowerCase());
@@ -196,7 +201,7 @@ export function onRowKey(event: KeyboardEvent<HTMLElement>): void {
   button.click();
 }
 
-/** A definition list of facts. */
+/** Names and values as a definition list. */
 export function Facts({ items }: { items: readonly (readonly [string, ReactNode])[] }) {
   return (
     <dl className="facts">

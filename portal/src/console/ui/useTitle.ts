@@ -1,6 +1,6 @@
 import { useEffect } from "react";
 
-/** The title of the document, from the view's heading. */
+/** Sets the title of the document to the heading of the view. */
 export function useTitle(title: string): void {
   useEffect(() => {
     document.title = `${title} · Fairway`;

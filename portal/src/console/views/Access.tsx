@@ -23,7 +23,7 @@ import { Tenants } from "./Tenants";
 
 type Binding = Schemas["RoleBinding"];
 
-/** Who may do what here, and by which role. */
+/** The view of role bindings and access decisions in the workspace. */
 export function Access() {
   const text = useConsoleText();
   useTitle(text("nav_access"));
@@ -149,7 +149,7 @@ function NewBinding({ onClose }: { onClose: () => void }) {
 
 const PERSON_PATTERN = ACTOR_PATTERN.replace("|anonymous", "");
 
-/** Whether a person may perform an operation: the server's decision with the role that makes it. */
+/** Shows the server's decision on an operation of a person, with the role that permits it. */
 function Can() {
   const text = useConsoleText();
   const named = useValueText();

@@ -8,7 +8,7 @@ import { Tag } from "../ui/basics";
 import { Table } from "../ui/Table";
 import { OPERATIONS } from "./operations";
 
-/** Requests that run beside each other. */
+/** Maximum number of concurrent requests. */
 const BESIDE = 6;
 
 interface Answer {
@@ -16,7 +16,7 @@ interface Answer {
   answer: Schemas["AccessExplanation"];
 }
 
-/** Everything that a person may do in a scope, asked operation by operation. */
+/** Shows for every operation whether a person may perform it in a scope, by one request for each operation. */
 export function AllOperations({ person, scope }: { person: string; scope: Scope }) {
   const text = useConsoleText();
   const named = useValueText();

@@ -7,7 +7,7 @@ import { Action, Commands } from "../ui/basics";
 import { Dialog } from "../ui/Dialog";
 import { Field } from "../ui/Filters";
 
-/** A text to the inboxes of everybody, of the holders of roles, or of a workspace. */
+/** The form that sends an announcement to all inboxes, to the holders of roles, or to a workspace. */
 export function Announce() {
   const text = useConsoleText();
   const named = useValueText();

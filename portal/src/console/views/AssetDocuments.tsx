@@ -13,7 +13,7 @@ import { scopeOf } from "./AssetPage";
 type Document = Schemas["Document"];
 const NAME_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$/;
 
-/** The documents of a knowledge base, and a search that shows what a run would be told. */
+/** The documents of a knowledge base, and a search that shows the passages that a run would retrieve. */
 export function AssetDocuments({ asset }: { asset: Asset }) {
   const text = useConsoleText();
   const { workspace } = useConsole();
@@ -63,7 +63,9 @@ interface Chunk {
   score?: number;
 }
 
-/** Asks the built-in tool, which reads by the access contract as a run does, and keeps nothing but the fact in the log. */
+/**
+ * Searches with the built-in tool. It applies the access contract like a run, and stores only a fact in the audit log.
+ */
 function Search({ asset }: { asset: Asset }) {
   const text = useConsoleText();
   const { workspace } = useConsole();

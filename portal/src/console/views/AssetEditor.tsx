@@ -19,14 +19,14 @@ import { AssetTrial } from "./AssetTrial";
 const CodeEditor = lazy(() => import("../ui/CodeEditor"));
 const AssetForm = lazy(() => import("../forms/AssetForm"));
 
-/** An editor of the next version. It starts with the newest one. */
+/** The editor of the next version, which starts with the content of the newest version. */
 export function AssetEditor({ asset, newest, isPending }: { asset: Asset; newest: AssetVersion | null; isPending: boolean }) {
   const text = useConsoleText();
   const { workspace } = useConsole();
   const { asset_id, asset_kind: kind } = asset;
   const workspace_id = workspace.workspace_id;
   const isFlow = kind === "orchestration_flow";
-  // Lists have no YAML.
+  // Reads the version of a flow again, because lists omit the YAML text.
   const full = useRead<AssetVersion>(newest && isFlow ? apiPath("/v1/assets/{asset_id}/versions/{asset_version_id}", { asset_id, asset_version_id: newest.asset_version_id }, { workspace_id }) : null);
   const schema = useRead<Schema>(apiPath("/v1/asset-kinds/{kind}/schema", { kind }));
   if (full.error ?? schema.error) return <Failed problem={full.error ?? schema.error} />;
@@ -42,7 +42,7 @@ interface Schema {
   properties?: Record<string, { description?: string; type?: string | string[]; default?: Json; enum?: Json[]; "x-enforcement"?: string }>;
 }
 
-/** The required fields of a kind with a value of their type: something to begin with. */
+/** The initial content of a new asset: the required fields of its kind with an empty value of their type. */
 export function skeletonOf({ required = [], properties = {} }: Schema): Json {
   const empty: Record<string, Json> = { string: "", object: {}, array: [], boolean: false, number: 0, integer: 0 };
   const valueOf = (name: string): Json => {
@@ -52,7 +52,7 @@ export function skeletonOf({ required = [], properties = {} }: Schema): Json {
   return Object.fromEntries(required.map((name) => [name, valueOf(name)]));
 }
 
-/** How long the text must rest before the server checks it. */
+/** Time without a change of the text after which the server checks it, in milliseconds. */
 const REST_MS = 500;
 
 function Editor({ asset, first, base, schema }: { asset: Asset; first: string; base: string | null; schema: Schema }) {
@@ -65,13 +65,15 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
   const [label, setLabel] = useState("");
   const [note, setNote] = useState("");
   const [isOpen, setOpen] = useState(false);
-  /** The server's refusal of a JSON content, for the text that it refused. */
+  /** The server's findings for a JSON content, and the text to which they apply. */
   const [refused, setRefused] = useState<{ value: string; findings: Finding[] } | null>(null);
   const goTo = useRef<((offset: number) => void) | null>(null);
   const goToField = useRef<((path: string) => void) | null>(null);
   const [search, change] = useAddress();
   const [unfinished, setUnfinished] = useState(0);
-  /** Counts the contents that came from elsewhere than the form. */
+  /**
+   * Counts the content changes from other sources than the form. Each needs a new form, because a form reads it once.
+   */
   const [origin, setOrigin] = useState(0);
   const checked = useFlowCheck(isFlow ? asset_id : null, value);
   const content = useMemo(() => (isFlow ? null : parsedObject(value)), [isFlow, value]);
@@ -84,7 +86,7 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
   const request = isFlow
     ? { method: "POST" as const, path: apiPath("/v1/flows/{flow_id}/versions", { flow_id: asset_id }, { workspace_id }), body: { content_yaml: value, ...optional } }
     : { method: "POST" as const, path: apiPath("/v1/assets/{asset_id}/versions", { asset_id }, { workspace_id }), body: { content: content ?? {}, ...optional } };
-  /** Puts the messages of a refusal at their lines; false if there are none. */
+  /** Shows the messages of a refusal at their lines; returns false if the refusal has no positions. */
   const placeRefusal = (problem: Problem) => {
     const found = refusalFindings(problem, value, isFlow);
     if (found.length > 0) setRefused({ value, findings: found });
@@ -162,7 +164,7 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
 
 const NONE: readonly Finding[] = [];
 
-/** Chooses between the code and the form. A blocked switch stays reachable, and says why. */
+/** Switches between code and form. A blocked switch stays focusable and shows the reason. */
 function ViewSwitch({ isForm, blocked, onChange }: { isForm: boolean; blocked: string | null; onChange: (view: string) => void }) {
   const text = useConsoleText();
   return (
@@ -184,7 +186,7 @@ function ViewSwitch({ isForm, blocked, onChange }: { isForm: boolean; blocked: s
   );
 }
 
-/** Fields of a request that are no part of the text. */
+/** Fields of a request that are not part of the edited text. */
 const OUTSIDE = /^(?:input|arguments|asset_id)\b/;
 
 function refusalFindings(problem: Problem, value: string, isFlow: boolean): Finding[] {
@@ -195,13 +197,13 @@ function refusalFindings(problem: Problem, value: string, isFlow: boolean): Find
   return findingsOfFields(value, problem.fields.filter(({ path }) => !OUTSIDE.test(path)));
 }
 
-/** What checks the content without a server. */
+/** Commands that check the content without a server. */
 function withoutServer({ asset_kind: kind }: Asset, label: string) {
   const path = apiPath("/v1/asset-kinds/{kind}/schema", { kind });
   return [{ label, request: { method: "GET", path } as const, words: ["assets", "check", "content.json"] }];
 }
 
-/** The server's check of a flow, once the text rests. */
+/** Checks a flow on the server when its text has not changed for `REST_MS`. */
 function useFlowCheck(flow_id: string | null, value: string) {
   const { client, workspace } = useConsole();
   const [state, setState] = useState<{ value: string | null; findings: Finding[]; problem: Problem | null }>({ value: null, findings: [], problem: null });
@@ -230,7 +232,7 @@ function useFlowCheck(flow_id: string | null, value: string) {
   return { isPending, findings: isPending ? (NONE as Finding[]) : state.findings, problem: isPending ? null : state.problem };
 }
 
-/** What the fields of a kind mean, from its schema. */
+/** The descriptions of a kind's fields, from its schema. */
 function FieldHelp({ schema }: { schema: Schema }) {
   const text = useConsoleText();
   const rows = Object.entries(schema.properties ?? {});

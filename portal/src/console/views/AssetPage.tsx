@@ -20,7 +20,7 @@ import { AssetEditor } from "./AssetEditor";
 import { AssetUsage } from "./AssetUsage";
 import { PairView } from "./Comparison";
 
-/** One asset: its versions, what two of them differ in, an editor, and what depends on it. */
+/** The view of an asset: its versions, their differences, an editor, and its dependents. */
 export function AssetPage() {
   const id = useId();
   const text = useConsoleText();
@@ -38,7 +38,7 @@ export function AssetPage() {
   return <AssetView key={id} read={read.data} />;
 }
 
-/** Where a permission for an asset counts: in its own workspace. */
+/** The scope of permissions for an asset, which is the asset's workspace. */
 export const scopeOf = (asset: Asset): Scope => ({ kind: "workspace", ref: asset.workspace_id });
 
 const MOVES = { activate: "active", retire: "retired", archive: "archived" } as const;
@@ -165,7 +165,7 @@ function VersionView({ asset, version }: { asset: Asset; version: AssetVersion }
   );
 }
 
-/** What two versions differ in. Both lie in the address; by default the newest and the one before it. */
+/** The differences between two versions in the address, by default the newest version and its predecessor. */
 function Difference({ asset, versions }: { asset: Asset; versions: readonly AssetVersion[] }) {
   const text = useConsoleText();
   const { workspace } = useConsole();

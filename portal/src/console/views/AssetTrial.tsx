@@ -18,20 +18,20 @@ interface Props {
   asset: Asset;
   /** The text of the editor. */
   value: string;
-  /** Its JSON; null while it is none. */
+  /** The parsed JSON object; null while the text is invalid. */
   content: Record<string, Json> | null;
-  /** Puts the messages about the content at their lines. */
+  /** Shows the messages about the content at their lines. */
   onRefused: (problem: Problem) => void;
 }
 
-/** What the text of the editor does before it is a version, for the kinds that can be tried. */
+/** A dry run with the unsaved text of the editor, for prompt templates and policy bundles. */
 export function AssetTrial(props: Props) {
   if (props.asset.asset_kind === "prompt_template") return <PromptPreview {...props} />;
   if (props.asset.asset_kind === "policy_bundle") return <PolicyTrial {...props} />;
   return null;
 }
 
-/** Asks a dry run, and remembers for which request its answer is. */
+/** Requests a dry run, and records the request to which the response applies. */
 function useTrial<T>(path: string, body: Record<string, Json>, onRefused: (problem: Problem) => void) {
   const ask = useDryRun<T>();
   const [asked, setAsked] = useState<string | null>(null);
@@ -44,7 +44,7 @@ function useTrial<T>(path: string, body: Record<string, Json>, onRefused: (probl
   return { request, send, answer: ask.data ?? null, problem: ask.error, isPending: ask.isPending, isStale: asked !== null && asked !== key };
 }
 
-/** Says that an answer belongs to an older text. */
+/** Shows a response, and a note if it applies to an older text. */
 function Answer({ id, isStale, children }: { id: string; isStale: boolean; children: ReactNode }) {
   const text = useConsoleText();
   return (
@@ -69,7 +69,7 @@ function PromptPreview({ asset, value, content, onRefused }: Props) {
   const blocked = content === null ? text("json_object_needed") : extra === null ? text("arguments_object_needed") : trial.isPending ? text("checking_text") : null;
   const { problem } = trial;
   const offset = problem?.detail["offset"];
-  // A missing argument is no mistake of the text, so its place stands here alone.
+  // A missing argument is not an error of the text, so its position is shown only here and not in the editor.
   const place = problem?.code.startsWith("prompt_argument") && typeof offset === "number" && !trial.isStale ? findingOfOffset(value, offset, problem.code, problem.message) : null;
   return (
     <Section title={text("prompt_preview")}>
@@ -99,7 +99,7 @@ function PromptPreview({ asset, value, content, onRefused }: Props) {
   );
 }
 
-/** A field of one argument. */
+/** The input field of one argument. */
 function ArgumentInput({ field: { name, type }, value, onChange }: { field: ArgumentField; value: string; onChange: (value: string) => void }) {
   const text = useConsoleText();
   if (type === "boolean") {
@@ -197,7 +197,7 @@ function RuleEffect({ rule }: { rule: Rule }) {
   );
 }
 
-/** Each part of a condition, and why it does not hold. */
+/** Each clause of a condition, and the reason if it does not hold. */
 function Clauses({ rule: { clauses, operator } }: { rule: Rule }) {
   const text = useConsoleText();
   return (

@@ -9,7 +9,7 @@ import { Commands, Empty, Failed, Id, Loading, Tag } from "../ui/basics";
 import { GraphPicture } from "../ui/GraphPicture";
 import { Table } from "../ui/Table";
 
-/** What a change of an asset reaches: what refers to it, the releases that bind it, and their workloads. */
+/** The dependents of an asset: referring assets, releases that bind it, and their workloads. */
 export function AssetUsage({ asset }: { asset: Asset }) {
   const text = useConsoleText();
   const named = useValueText();

@@ -17,7 +17,7 @@ const NAMES = ["asset_kind", "lifecycle_state"] as const;
 const SLUG_PATTERN = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
 const OWNER_PATTERN = /^(team|user):[a-z0-9][a-z0-9._@+-]{0,126}$/;
 
-/** The assets of the workspace by kind, and its flows. */
+/** The list of the workspace's assets by kind, and of its flows. */
 export function Assets() {
   const text = useConsoleText();
   const navigate = useNavigate();

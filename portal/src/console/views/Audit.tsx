@@ -21,18 +21,18 @@ const NAMES = ["kind", "actor", "subject", "whole"] as const;
 const CHECKPOINT_RETRIES = 15;
 const CHECKPOINT_RETRY_MS = 1_000;
 
-/** The log of all changes. Each row can be proved against the log's root. */
+/** The audit log of all changes. The page can prove that each row is part of the log. */
 export function Audit() {
   const text = useConsoleText();
   const { workspace } = useConsole();
   const [search] = useAddress();
   const [chosen, setChosen] = useState<Event | null>(null);
   useTitle(text("nav_audit"));
-  // The server looks for a whole identifier in the whole log.
+  // The server filters by a complete identifier. Incomplete identifiers are filtered in the page.
   const subject_id = UUID.test(search["subject"] ?? "") ? search["subject"] : undefined;
   const path = apiPath("/v1/audit/events", {}, { workspace_id: search["whole"] ? undefined : workspace.workspace_id, subject_id, limit: "200" });
   const list = useList<Event>(path, { refresh: true });
-  // The API has no other filters, so the loaded rows are filtered here and the view says so.
+  // The other filters apply only to the loaded rows, because the API lacks them. The view tells the reader so.
   const rows = list.rows.filter((event) => fits(event, search));
   const isFiltered = Boolean(search["kind"] || search["actor"] || (search["subject"] && !subject_id));
   const kinds = [...new Set(list.rows.map(({ kind }) => kind))].sort();
@@ -103,7 +103,7 @@ function Subject({ subject }: { subject: Schemas["AuditSubject"] }) {
   return label;
 }
 
-/** The proof that a row is part of the log, checked by this page. */
+/** The inclusion proof of a row, which this page verifies. */
 function Proof({ event, onClose }: { event: Event; onClose: () => void }) {
   const text = useConsoleText();
   const { client } = useConsole();

@@ -16,7 +16,7 @@ interface Pair {
   after: NamedVersion | null;
 }
 
-/** The bindings of two releases that differ, matched by role and asset. */
+/** The differing bindings of two releases, paired by role and asset, or else by role. */
 export function pairsOf(active: ReleaseDetail | null, release: ReleaseDetail, versions: ReadonlyMap<string, NamedVersion>): Pair[] {
   const bound = (from: ReleaseDetail | null) => from?.bindings.map(({ role, asset_version_id: id }) => ({ role, id, named: versions.get(id) ?? null })) ?? [];
   const [old, fresh] = [bound(active), bound(release)];
@@ -32,7 +32,7 @@ export function pairsOf(active: ReleaseDetail | null, release: ReleaseDetail, ve
   return [...pairs, ...removed.map(({ role, named }) => ({ role, before: named, after: null }))];
 }
 
-/** What a release changes, against the release that serves now. */
+/** The changes of a release relative to the active release. */
 export function Comparison({ active, release, versions }: { active: ReleaseDetail | null; release: ReleaseDetail; versions: ReadonlyMap<string, NamedVersion> }) {
   const text = useConsoleText();
   const pairs = useMemo(() => pairsOf(active, release, versions), [active, release, versions]);
@@ -48,7 +48,7 @@ export function Comparison({ active, release, versions }: { active: ReleaseDetai
   );
 }
 
-/** Two versions, by words where they have prose, and side by side. */
+/** The comparison of two versions: word by word for long texts, and side by side. */
 export function PairView({ role, before, after }: Pair) {
   const text = useConsoleText();
   const named = useValueText();
@@ -112,7 +112,7 @@ export function PairView({ role, before, after }: Pair) {
   );
 }
 
-/** The rules of a policy that differ. */
+/** The differing rules of two policies. */
 function Rules({ before, after }: { before: Json; after: Json }) {
   const text = useConsoleText();
   const rows = useMemo(() => changedRules(before, after), [before, after]);

@@ -16,7 +16,7 @@ type Connection = Schemas["Connection"];
 type Request = Schemas["AccessRequest"];
 const KINDS = ["http", "postgres", "s3", "smtp", "other"] as const;
 
-/** Connections to other systems with their health, and requests for access to them. */
+/** The list of connections to other systems with their health, and of requests for access to them. */
 export function Connections() {
   const text = useConsoleText();
   useTitle(text("nav_connections"));

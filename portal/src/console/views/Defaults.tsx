@@ -13,7 +13,7 @@ import { CATEGORIES, CHANNELS } from "./preferences";
 type Default = Schemas["DefaultPreference"];
 const PATH = apiPath("/v1/notifications/default-profiles", {});
 
-/** What holders of a role get unless they choose otherwise. */
+/** The notification preferences that apply to holders of a role by default. */
 export function Defaults() {
   const text = useConsoleText();
   const named = useValueText();

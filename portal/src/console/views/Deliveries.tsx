@@ -12,7 +12,7 @@ import { VirtualTable } from "../ui/VirtualTable";
 type Delivery = Schemas["Delivery"];
 const STATES = ["pending", "claimed", "sent", "failed", "suppressed", "cancelled"] as const;
 
-/** What was sent outside of the inbox, and what failed. A failed delivery can be attempted once more. */
+/** The deliveries of notifications outside the inbox, with their failures. A failed delivery can be retried. */
 export function Deliveries() {
   const text = useConsoleText();
   const named = useValueText();

@@ -12,7 +12,7 @@ import { VirtualTable } from "../ui/VirtualTable";
 type Destination = Schemas["Destination"];
 const TYPES = ["email", "chat_a", "chat_b", "chat_c", "paging", "webhook"] as const;
 
-/** Where notifications of a workspace or of the organization are sent. Secrets are references, never values. */
+/** The destinations of notifications of a workspace or of the organization. Secrets are references, never values. */
 export function Destinations() {
   const text = useConsoleText();
   const named = useValueText();

@@ -12,11 +12,14 @@ import { VirtualTable } from "../ui/VirtualTable";
 type Erasure = Schemas["Erasure"];
 
 const STATES = ["requested", "approved", "refused", "completed"] as const satisfies readonly Erasure["status"][];
-/** Stands for the subject in commands and in the empty field. */
+/** The example subject in commands and in the empty field. */
 const EXAMPLE = "user:eve";
 const SUBJECT_PATTERN = /^(user|service|share_link):[a-z0-9][a-z0-9._@+-]{0,126}$/;
 
-/** Erasures of a person's texts: one person requests, another one decides, the server deletes in batches. */
+/**
+ * Erasures of a person's texts. One person requests an erasure, another person decides, and the
+ * server erases in batches.
+ */
 export function Erasures() {
   const text = useConsoleText();
   const { session } = useConsole();
@@ -67,7 +70,7 @@ function Counts({ erasure }: { erasure: Erasure }) {
   return <>{text("erasure_counts", { runs: erasure.erased_runs, turns: erasure.erased_turns, documents: erasure.erased_documents })}</>;
 }
 
-/** One erasure, its progress, and the decision that another person makes. */
+/** One erasure with its progress, and the decision by another person than its requester. */
 function ErasureView({ id }: { id: string }) {
   const text = useConsoleText();
   const { session } = useConsole();

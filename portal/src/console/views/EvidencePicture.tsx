@@ -6,7 +6,7 @@ import { useConsoleText } from "../i18n";
 import { Failed, Loading } from "../ui/basics";
 import { GraphPicture } from "../ui/GraphPicture";
 
-/** What a run was made from, as a picture. */
+/** The evidence graph of a run as a picture. */
 export function EvidencePicture({ execution }: { execution: string }) {
   const text = useConsoleText();
   const read = useRead<Schemas["GraphEvidence"]>(apiPath("/v1/executions/{execution_id}/evidence-graph", { execution_id: execution }, { format: "graph" }));
@@ -16,7 +16,7 @@ export function EvidencePicture({ execution }: { execution: string }) {
   return <GraphPicture nodes={nodes} edges={read.data.value.edges} name={`evidence-${execution}`} label={text("tab_evidence")} />;
 }
 
-/** The words of a node: the first of its fields that names it. */
+/** The title of a node: the first of its fields that contains a name. */
 function titleOf(node: Schemas["EvidenceNode"]): string {
   const data = node.data as unknown as Record<string, unknown>;
   for (const field of ["slug", "asset_slug", "reason_code", "obligation_name", "approved_by", "artifact_kind", "environment", "execution_id"]) {

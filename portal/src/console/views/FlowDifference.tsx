@@ -4,7 +4,7 @@ import { flowGraph } from "../core/graphs";
 import { useConsoleText } from "../i18n";
 import { GraphPicture } from "../ui/GraphPicture";
 
-/** The steps of two flows in one picture. */
+/** The differences between the steps of two flow contents, as one graph. */
 export default function FlowDifference({ before, after, name }: { before: Json; after: Json; name: string }) {
   const text = useConsoleText();
   const graph = useMemo(() => flowGraph(after, before), [after, before]);

@@ -11,10 +11,10 @@ import { useTitle } from "../ui/useTitle";
 import { percent } from "./Rollout";
 
 const SHOWN = "20";
-/** Credentials that expire within this time are named. */
+/** Credentials that expire within this time are listed, in milliseconds. */
 const EXPIRY_MS = 14 * 86_400_000;
 
-/** What waits for the caller, what is wrong, and what changed. The lists refresh themselves. */
+/** The start view: tasks that wait for the caller, failures, and recent changes. The lists refresh automatically. */
 export function Home() {
   const text = useConsoleText();
   const { workspace, session } = useConsole();
@@ -135,7 +135,7 @@ function Entries({ entries, empty, label }: { entries: readonly Entry[]; empty: 
   );
 }
 
-/** The active releases whose rollback the server advises. */
+/** The active releases for which the server recommends a rollback. */
 function useAdvised(releases: readonly Release[]) {
   const { client } = useConsole();
   const answers = useQueries({

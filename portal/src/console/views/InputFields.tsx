@@ -6,7 +6,7 @@ import { Field } from "../ui/Filters";
 type InputField = Schemas["InputField"];
 const TYPES = ["text", "textarea", "number", "select", "boolean", "date"] as const satisfies readonly InputField["type"][];
 
-/** The fields of a form, in their order. */
+/** The editor of a form's input fields and their order. */
 export function InputFields({ fields, onChange }: { fields: readonly InputField[]; onChange: (fields: InputField[]) => void }) {
   const text = useConsoleText();
   const replace = (index: number, field: InputField) => onChange(fields.map((one, at) => (at === index ? field : one)));
@@ -23,7 +23,7 @@ export function InputFields({ fields, onChange }: { fields: readonly InputField[
     <>
       {fields.length === 0 && <Empty>{text("fields_empty")}</Empty>}
       {fields.map((field, index) => (
-        // The name changes while it is typed.
+        // The key is the index, because the name of a field changes while it is typed.
         <FieldRow
           key={index}
           field={field}
@@ -52,7 +52,7 @@ function FieldRow({ field, onChange, onRemove, onUp, onDown }: RowProps) {
   const text = useConsoleText();
   const named = useValueText();
   const { name } = field;
-  /** Sets a part; an empty one is left out. */
+  /** Sets a part of the field; an empty value removes the part. */
   const set = (part: string, value: unknown) => {
     const { [part]: _, ...rest } = field as unknown as Record<string, unknown>;
     onChange((value === "" || value === undefined ? rest : { ...rest, [part]: value }) as unknown as InputField);
@@ -70,7 +70,7 @@ function FieldRow({ field, onChange, onRemove, onUp, onDown }: RowProps) {
         <Field label={text("field_label")}>{(id) => <input id={id} value={field.label ?? ""} maxLength={200} onChange={(event) => set("label", event.target.value)} />}</Field>
         <Field label={text("kind")}>
           {(id) => (
-            // Parts of another type would be refused.
+            // A new type removes the other parts of the field, because the server would refuse those of another type.
             <select id={id} value={field.type} onChange={(event) => onChange({ name, type: event.target.value as InputField["type"], ...(field.label ? { label: field.label } : {}), ...(field.required ? { required: true } : {}) })}>
               {TYPES.map((one) => (
                 <option key={one} value={one}>

@@ -15,16 +15,16 @@ const MODES = ["form", "chat", "block"] as const;
 const ACCESS = ["authenticated", "link_shared", "public"] as const;
 const OUTPUTS = ["text", "json", "markdown", "table"] as const;
 
-/** The interface of a workload, with its page beside it while it is written. */
+/** The editor of a workload's interface, with a preview of the runtime page. */
 export function InterfaceEditor({ read }: { read: Tagged<Workload> }) {
   const text = useConsoleText();
   const workload = read.value;
   const { workload_id } = workload;
   const scope = { kind: "workload", ref: workload_id } as const;
-  // What the writer began with: a later state of the workload is refused by its tag, and never overwritten.
+  // The state on which the edit is based. Its entity tag ensures that a later state is never overwritten.
   const [base, setBase] = useState(read);
   const stored = base.value.interface_config ?? null;
-  // The answer to a change has no tag; the same state, read again, has one.
+  // The response to a change has no entity tag, so the tag comes from the next read if it has the same interface.
   const tag = base.etag ?? (JSON.stringify(workload.interface_config ?? null) === JSON.stringify(stored) ? read.etag : null);
   const [config, setConfig] = useState<Config>(stored ?? { presentation_mode: "form", input_fields: [] });
   const [isOpen, setOpen] = useState(false);

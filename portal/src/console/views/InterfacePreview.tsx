@@ -13,7 +13,7 @@ import { useConsoleText } from "../i18n";
 import { Loading } from "../ui/basics";
 import { ShadowPage } from "../ui/ShadowPage";
 
-/** Sends nothing: what is tried in a preview must not run. */
+/** A client that sends no requests, because a preview must not start runs. */
 class PreviewClient extends Client {
   constructor() {
     super({ kind: "session", csrf: null });
@@ -28,10 +28,10 @@ class PreviewClient extends Client {
   }
 }
 
-/** Text on the background needs this contrast, and the accent against the background the other (WCAG 2, level AA). */
+/** Minimum contrast of text and of the accent colour against the background (WCAG 2, level AA). */
 const [TEXT_CONTRAST, ACCENT_CONTRAST] = [4.5, 3];
 
-/** The runtime page of an interface that is not stored yet: the same components and styles, and the theme by CSSOM. */
+/** Previews the runtime page of an unsaved interface, with the components and styles of the real page. */
 export default function InterfacePreview({ workload, config }: { workload: Workload; config: Schemas["InterfaceConfig"] }) {
   const text = useConsoleText();
   const root = useRef<HTMLDivElement>(null);
@@ -41,7 +41,7 @@ export default function InterfacePreview({ workload, config }: { workload: Workl
     () => ({ workload_id: workload.workload_id, slug: workload.slug, name: workload.name || workload.slug, environments: ["preview"], interface_config: config }) as unknown as RuntimeWorkload,
     [workload, config],
   );
-  // The fields are state of the page: another set of them begins anew.
+  // A change of mode or fields resets the preview, because the page stores the values of its fields as state.
   const key = JSON.stringify([config.presentation_mode, config.input_fields]);
   useEffect(() => {
     const draw = () => {
@@ -58,7 +58,7 @@ export default function InterfacePreview({ workload, config }: { workload: Workl
       setWarnings(found.filter(([, has, needs]) => has < needs).map(([what, has, needs]) => text("contrast_low", { what, has: has.toFixed(2), needs })));
     };
     const timer = setTimeout(draw);
-    // The colours without a theme follow the scheme, and so does what is readable on them.
+    // Draws again when the colour scheme changes, because colours that the theme does not set depend on the scheme.
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     scheme.addEventListener("change", draw);
     return () => {

@@ -15,7 +15,7 @@ import { Advice, AdvanceDialog, RollbackDialog, Soak } from "./Rollout";
 
 const NAMES = ["environment", "workload_id"] as const;
 
-/** Which release serves each lane of each workload, and what moves it. */
+/** The lane table: the release that serves each lane of each workload, and the actions that change it. */
 export function Lanes() {
   const text = useConsoleText();
   const { workspace } = useConsole();
@@ -25,7 +25,7 @@ export function Lanes() {
   const path = apiPath("/v1/releases", {}, { workspace_id: workspace.workspace_id, state: "active", limit: "200" });
   const active = useList<Release>(path, { refresh: true });
   const environments = [...new Set(active.rows.map(({ environment }) => environment))].sort();
-  // While a rollout is in progress two releases are active. The newest, which comes first, is the one to move.
+  // During a rollout two releases are active. Actions apply to the newest, which is first in the list.
   const keys = new Map(active.rows.toReversed().map((release) => [`${release.workload_id} ${release.environment}`, release]));
   const shown = [...keys.values()].filter(
     ({ workload_id, environment }) => (!search["environment"] || environment === search["environment"]) && (!search["workload_id"] || workload_id === search["workload_id"]),

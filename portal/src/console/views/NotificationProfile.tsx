@@ -14,7 +14,7 @@ type Profile = Schemas["NotificationProfile"];
 const RHYTHMS = ["off", "hourly", "daily"] as const;
 const PATH = apiPath("/v1/notifications/profile", {});
 
-/** How the caller is reached outside of the inbox: digests, time zone, and the own chat. */
+/** The caller's settings for notifications outside the inbox: digests, time zone, and the caller's chat. */
 export function NotificationProfile() {
   const text = useConsoleText();
   const named = useValueText();
@@ -45,7 +45,7 @@ export function NotificationProfile() {
 
 const rhythmOf = (value: string | undefined) => RHYTHMS.find((one) => one === value) ?? "off";
 
-/** A refusal, and where the setting is that it names. */
+/** A refusal, with a link to the setting that causes it. */
 export function Advanced({ problem }: { problem: Problem }) {
   const text = useConsoleText();
   return (

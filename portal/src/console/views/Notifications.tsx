@@ -19,7 +19,7 @@ import { Destinations } from "./Destinations";
 import { NotificationProfile } from "./NotificationProfile";
 import { PreferenceMatrix } from "./PreferenceMatrix";
 
-/** What the caller is told, where, and why. */
+/** The view of notifications: inbox, preferences, destinations and deliveries. */
 export function Notifications() {
   const text = useConsoleText();
   useTitle(text("nav_notifications"));
@@ -114,7 +114,7 @@ function Inbox() {
   );
 }
 
-/** The matrix of one scope, chosen in the address. */
+/** The preference matrix of the scope that is selected in the address. */
 function Preferences() {
   const text = useConsoleText();
   const { workspace } = useConsole();
@@ -142,7 +142,7 @@ function Preferences() {
   );
 }
 
-/** The notifications that were kept from someone, and by which setting. */
+/** The suppressed notifications, with the setting that suppressed each. */
 function Suppressed() {
   const text = useConsoleText();
   const named = useValueText();

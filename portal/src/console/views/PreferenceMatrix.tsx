@@ -26,7 +26,9 @@ function pathOf({ workspace, workload, environment }: Omit<Props, "scope">): str
   return apiPath("/v1/notifications/workspaces/{workspace_id}/workloads/{workload_id}/environments/{environment}/preferences", { ...ids, environment });
 }
 
-/** Categories and channels of one scope: what it says, what counts in the end, and which scope decides. */
+/**
+ * The matrix of categories and channels: the preference of one scope, the effective value, and the scope that decides.
+ */
 export function PreferenceMatrix(props: Props) {
   const text = useConsoleText();
   const named = useValueText();

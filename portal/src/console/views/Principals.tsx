@@ -10,7 +10,7 @@ import { VirtualTable } from "../ui/VirtualTable";
 
 type Binding = Schemas["PrincipalBinding"];
 
-/** Who may run a workload, each in which lane. */
+/** The principals that may run a workload, each with its lane. */
 export function Principals({ workload }: { workload: Workload }) {
   const text = useConsoleText();
   const named = useValueText();

@@ -12,7 +12,7 @@ interface Props {
   onDone: () => void;
 }
 
-/** Binds a version to a draft: the asset, then its version. */
+/** The dialog that binds a version to a draft: select an asset, then its version. */
 export function BindDialog({ release, onClose, onDone }: Props) {
   const text = useConsoleText();
   const named = useValueText();
@@ -82,7 +82,7 @@ export function UnbindDialog({ release, binding, name, onClose, onDone }: Props 
   );
 }
 
-/** Drafts a release of a workload. */
+/** The dialog that drafts a release of a workload. */
 export function NewReleaseDialog({ workload, onClose, onDone }: { workload: string; onClose: () => void; onDone: (answer: unknown) => void }) {
   const text = useConsoleText();
   const named = useValueText();

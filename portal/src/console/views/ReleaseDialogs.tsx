@@ -5,14 +5,14 @@ import { useConsoleText, useValueText, type ConsoleTranslate } from "../i18n";
 import { Dialog } from "../ui/Dialog";
 import { Field, NoteField } from "../ui/Filters";
 
-/** The states that a person may ask for. */
+/** The states to which a person can request a transition. */
 export const TARGETS = ["review_ready", "draft", "approved", "active", "retired"] as const;
 export type Target = (typeof TARGETS)[number];
 
-/** The operation that decides on a transition: authors submit and withdraw, others transition. */
+/** The operation whose permission a transition requires: authors submit and withdraw, other roles transition. */
 export const operationOf = (target: Target, _state: string): string => (target === "review_ready" || target === "draft" ? "submit_release" : "transition_release");
 
-/** Why a release cannot reach a state now: the state itself, else the gates in front of it. */
+/** The reason why a release cannot reach a state now: its current state, else the blocked gates of the transition. */
 export function reasonAgainst(target: Target, release: ReleaseDetail, gates: readonly Gate[], text: ConsoleTranslate): string | null {
   if (!release.valid_transitions.includes(target)) return text("not_from_state", { states: release.valid_transitions.join(", ") || "–" });
   const blocked = gates.filter((gate) => gate.to_state === target && gate.verdict === "blocked" && !gate.lane);
@@ -29,7 +29,7 @@ interface Props {
 type Outcome = "approved" | "changes_requested" | "rejected";
 const VERDICTS = { approved: "approve", changes_requested: "request_changes", rejected: "reject" } as const;
 
-/** A verdict on exactly the bytes that the page shows. */
+/** The dialog for a verdict, which applies to exactly the bytes that the page shows. */
 export function VerdictDialog({ release, etag, digest, outcome, onClose, onDone }: Props & { digest: string; outcome: Outcome }) {
   const text = useConsoleText();
   const [note, setNote] = useState("");
@@ -56,7 +56,7 @@ export function VerdictDialog({ release, etag, digest, outcome, onClose, onDone 
   );
 }
 
-/** A transition; an activation may take one lane after the other. */
+/** The dialog for a transition. An activation can roll out lane by lane. */
 export function TransitionDialog({ release, etag, target, gates, onClose, onDone }: Props & { target: Target; gates: readonly Gate[] }) {
   const text = useConsoleText();
   const named = useValueText();

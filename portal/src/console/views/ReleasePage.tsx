@@ -18,14 +18,15 @@ import { BindDialog, UnbindDialog } from "./ReleaseBinding";
 import { RolloutSection } from "./Rollout";
 import { TransitionDialog, VerdictDialog, TARGETS, operationOf, reasonAgainst, type Target } from "./ReleaseDialogs";
 
-/** One release: what it contains, what it changes, who approved it, and what may happen next. */
+/** The view of a release: its bindings, changes, verdicts and possible transitions. */
 export function ReleasePage() {
   const id = useId();
   const text = useConsoleText();
   const path = apiPath("/v1/releases/{release_id}", { release_id: id });
   const read = useRead<ReleaseDetail>(path, { refresh: true });
   const [seen, setSeen] = useState<Tagged<ReleaseDetail> | null>(null);
-  // What the reader looks at stays, and a later state is announced: nobody approves what was exchanged under the eyes.
+  // The page retains the state that the reader sees, and only announces a later state. Otherwise a person could
+  // approve a release that changed without notice.
   if (read.data && (seen === null || seen.value.release_id !== id)) setSeen(read.data);
   if (read.error && !seen) {
     return (
@@ -53,7 +54,7 @@ function ReleaseView({ seen, isStale, onShow }: { seen: Tagged<ReleaseDetail>; i
   const approvals = useRead<Schemas["Approval"][]>(apiPath("/v1/releases/{release_id}/approvals", { release_id }, { limit: "200" }), { refresh: true });
   const active = useRead<ReleaseDetail>(apiPath("/v1/workloads/{workload_id}/active-release", { workload_id: release.workload_id }, { environment: release.environment }));
   const lanes = useRead<Schemas["Lane"][]>(apiPath("/v1/workloads/{workload_id}/lanes", { workload_id: release.workload_id }, { environment: release.environment }));
-  // Without an active release the comparison is with nothing.
+  // Without an active release, all bindings count as added.
   const serving = active.data?.value ?? null;
   const all = useMemo(() => (serving && serving.release_id !== release_id ? [release, serving] : [release]), [release, serving, release_id]);
   const versions = useVersions(all);
@@ -230,7 +231,7 @@ function Tenures({ lanes, release }: { lanes: readonly Schemas["Lane"][]; releas
   );
 }
 
-/** A bound version with the bytes that its checksum covers. */
+/** A bound version with its content, and the comparison of its checksum. */
 function BindingView({ binding, scope, found, onUnbind }: { binding: Schemas["Binding"]; scope: Scope; found: NamedVersion | null; onUnbind: ((name: string) => void) | null }) {
   const text = useConsoleText();
   const named = useValueText();

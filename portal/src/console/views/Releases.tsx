@@ -13,7 +13,7 @@ import { VirtualTable, type Column } from "../ui/VirtualTable";
 
 const NAMES = ["workload_id", "environment", "state"] as const;
 
-/** All releases of the workspace, newest first. */
+/** The list of the workspace's releases, newest first. */
 export function Releases() {
   const text = useConsoleText();
   const named = useValueText();

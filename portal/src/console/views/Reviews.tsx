@@ -13,7 +13,7 @@ import { NoteField } from "../ui/Filters";
 import { useTitle } from "../ui/useTitle";
 import { VirtualTable } from "../ui/VirtualTable";
 
-/** The results that wait for a person's verdict. */
+/** The list of runs whose results await a human review. */
 export function Reviews() {
   const text = useConsoleText();
   const { session } = useConsole();
@@ -48,7 +48,7 @@ export function Reviews() {
   );
 }
 
-/** The answer that waits, and the verdict on it. */
+/** The answer that awaits a review, and the form for the verdict. */
 export function ReviewForm({ run }: { run: Execution }) {
   const text = useConsoleText();
   const { session } = useConsole();

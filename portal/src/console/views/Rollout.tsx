@@ -7,7 +7,7 @@ import { Action, Facts, Section, Tag, Time } from "../ui/basics";
 import { Dialog } from "../ui/Dialog";
 import { Field, NoteField } from "../ui/Filters";
 
-/** The progress of a rollout, the advice on a rollback, and both actions. */
+/** The progress of a rollout, the recommendation of a rollback, and the actions to advance and to roll back. */
 export function RolloutSection({ release, etag, isStale }: { release: Release; etag: string | null; isStale: boolean }) {
   const text = useConsoleText();
   const [open, setOpen] = useState<"advance" | "rollback" | null>(null);
@@ -59,7 +59,7 @@ function RolloutFacts({ state }: { state: Schemas["Rollout"] }) {
   );
 }
 
-/** The end of the soak, and the minutes until then while the rollout is in progress. */
+/** The end of the soak time, and the remaining minutes while the rollout is in progress. */
 export function Soak({ state }: { state: Schemas["Rollout"] }) {
   const text = useConsoleText();
   const minutes = Math.ceil((state.observed?.soak_left_seconds ?? 0) / 60);
@@ -72,7 +72,7 @@ export function Soak({ state }: { state: Schemas["Rollout"] }) {
 
 export const percent = (rate: number): string => `${(rate * 100).toFixed(1)} %`;
 
-/** The advice on a rollback with its evidence. */
+/** The server's recommendation of a rollback, with its evidence. */
 export function Advice({ advice }: { advice: Schemas["RollbackRecommendation"] }) {
   const text = useConsoleText();
   const values = { rate: percent(advice.error_rate), count: advice.sample_size, threshold: percent(advice.threshold) };

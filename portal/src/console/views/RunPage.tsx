@@ -18,7 +18,7 @@ import { ReviewForm } from "./Reviews";
 import { Timeline } from "./Timeline";
 import { cost, duration } from "../core/format";
 
-/** One run: what happened, why, from what, and what it cost. */
+/** The view of a run: its timeline, decision, evidence, tokens and cost. */
 export function RunPage() {
   const id = useId();
   const text = useConsoleText();
@@ -123,7 +123,7 @@ function SettleDialog({ execution, onClose }: { execution: string; onClose: () =
   );
 }
 
-/** Which rule decided, who approved, and which documents were read. */
+/** The deciding rule, the approvals of the release, and the retrieved documents. */
 function DecisionTab({ execution }: { execution: string }) {
   const text = useConsoleText();
   const read = useRead<Schemas["FlatEvidenceView"]>(apiPath("/v1/executions/{execution_id}/evidence-graph", { execution_id: execution }));

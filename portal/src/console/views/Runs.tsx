@@ -18,7 +18,7 @@ const ALL = [...NAMES, "since", "until"] as const;
 const TIME_PATTERN = "\\d{1,4}[mhd]|\\d{4}-\\d\\d-\\d\\d(T\\d\\d:\\d\\d(:\\d\\d)?Z)?";
 const UUID_PATTERN = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}";
 
-/** The runs that the caller may see. Every filter lies in the address. */
+/** The list of runs that are visible to the caller. The address contains all filters. */
 export function Runs() {
   const text = useConsoleText();
   const { session } = useConsole();
@@ -27,11 +27,11 @@ export function Runs() {
   useTitle(text("nav_runs"));
   const filters = filtersOf(search, NAMES);
   const [since, until] = [search["since"], search["until"]];
-  // Once for an address, so that the list is not read anew with every second.
+  // Computes relative times once for each address, so that the passage of time does not reload the list.
   const times = useMemo(() => ({ since: sinceOf(since, Date.now()), until: sinceOf(until, Date.now()) }), [since, until]);
   const path = apiPath("/v1/executions", {}, { ...filters, ...times, limit: "200" });
   const list = useList<Execution>(path, { refresh: true });
-  // The same while a long list grows, so that its rows are not drawn anew.
+  // Memoized, so that loading further pages does not render the existing rows again.
   const columns = useMemo(() => runColumns(text, session.actor, slugOf), [text, session.actor, slugOf]);
   const option = (name: string, value: string | null | undefined) => (value ? [name, value] : []);
   const words = [

@@ -11,12 +11,12 @@ import { Field, FilterText } from "../ui/Filters";
 type Tenant = Schemas["TenantSettings"];
 type Environment = Schemas["EnvironmentSettings"];
 
-/** A switch of a form. */
+/** A checkbox with a label. */
 function Check({ label, value, onChange }: { label: string; value: boolean; onChange: (value: boolean) => void }) {
   return <Field label={label}>{(id) => <input id={id} type="checkbox" checked={value} onChange={(event) => onChange(event.target.checked)} />}</Field>;
 }
 
-/** The settings of the organization. */
+/** The form for the settings of the organization (tenant). */
 export function TenantSettings() {
   const text = useConsoleText();
   const { session } = useConsole();
@@ -79,7 +79,7 @@ function HostsDialog({ read, path, onClose }: { read: Tagged<Tenant>; path: stri
   );
 }
 
-/** The settings of an environment, which lies in the address. */
+/** The form for the settings of the environment that is selected in the address. */
 export function EnvironmentSettings() {
   const text = useConsoleText();
   const { workspace } = useConsole();

@@ -11,7 +11,7 @@ import { VirtualTable } from "../ui/VirtualTable";
 
 type Link = Schemas["ShareLink"];
 
-/** The share links of a workload. The address of a new one is shown once. */
+/** The share links of a workload. The address of a new link is shown only once. */
 export function ShareLinks({ workload }: { workload: Workload }) {
   const text = useConsoleText();
   const { workload_id, slug } = workload;

@@ -8,7 +8,7 @@ import { Dialog } from "../ui/Dialog";
 import { Field } from "../ui/Filters";
 import { VirtualTable } from "../ui/VirtualTable";
 
-/** The organizations of the installation. */
+/** The list of all organizations (tenants) of the server. */
 export function Tenants() {
   const text = useConsoleText();
   const path = apiPath("/v1/tenants", {}, { limit: "200" });

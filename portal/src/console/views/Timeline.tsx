@@ -10,7 +10,7 @@ import { Empty, Failed, Section } from "../ui/basics";
 import { Table } from "../ui/Table";
 import { lineOf } from "./timeline";
 
-/** Events arrive in bursts; the page draws them at most this often. */
+/** Minimum interval between renderings in milliseconds, because events arrive in bursts. */
 const DRAW_MS = 100;
 
 /** The steps of a run with their durations, and its events as they arrive. */
@@ -75,7 +75,7 @@ function EventList({ events }: { events: readonly StreamEvent[] }) {
   );
 }
 
-/** The events of a run. The stream continues at its last event after a lost connection. */
+/** Reads the events of a run. After a lost connection, the stream resumes after the last event. */
 function useEvents(execution: string) {
   const { client } = useConsole();
   const [events, setEvents] = useState<StreamEvent[]>([]);

@@ -14,7 +14,7 @@ import { useTitle } from "../ui/useTitle";
 type UseCase = Schemas["UseCase"];
 const MOVES = ["publish", "activate", "reopen", "archive"] as const;
 type Move = (typeof MOVES)[number];
-/** The states in which the server accepts a move. */
+/** The states of a use case in which the server accepts each action. */
 const FROM: Record<Move | "refine", readonly string[]> = { publish: ["draft"], activate: ["pending_access"], reopen: ["pending_access"], archive: ["draft", "pending_access", "active"], refine: ["draft"] };
 const PATHS = {
   publish: "/v1/use-cases/{use_case_id}/publish",

@@ -15,7 +15,7 @@ import { VirtualTable } from "../ui/VirtualTable";
 
 type Plan = Schemas["GeneratedBundle"];
 
-/** Descriptions that become workloads. */
+/** The list of use cases, and the form that describes a new one. */
 export function UseCases() {
   const text = useConsoleText();
   const { workspace } = useConsole();
@@ -49,7 +49,9 @@ export function UseCases() {
   );
 }
 
-/** Describes a use case, answers the one question, and shows the plan before anything is made. */
+/**
+ * The form for a new use case: its description, the generator's question, and the plan before any resource is created.
+ */
 function Describe() {
   const text = useConsoleText();
   const navigate = useNavigate();
@@ -60,7 +62,7 @@ function Describe() {
   const [answer, setAnswer] = useState("");
   const [key, setKey] = useState(randomId);
   const [plan, setPlan] = useState<Plan | null>(null);
-  // The description that the plan was generated from; the field may have changed since.
+  // The description from which the plan was generated. The text of the field may have changed since.
   const [planned, setPlanned] = useState("");
   const [isOpen, setOpen] = useState(false);
   const generate = useChange(key);
@@ -126,7 +128,7 @@ function Describe() {
   );
 }
 
-/** The plan with its gaps: what exists already, what is made, and what somebody must grant. */
+/** The plan: existing resources, resources that publication creates, and access that must be granted. */
 function PlanView({ plan }: { plan: Plan }) {
   const text = useConsoleText();
   const named = useValueText();

@@ -18,7 +18,7 @@ import { NewReleaseDialog } from "./ReleaseBinding";
 import { runColumns } from "./runColumns";
 import { ShareLinks } from "./ShareLinks";
 
-/** One workload: what serves, its releases, runs, share links, and the switch that stops it. */
+/** The view of a workload: its lanes, releases, runs, share links, and its suspension. */
 export function WorkloadPage() {
   const id = useId();
   const text = useConsoleText();
@@ -110,7 +110,7 @@ function WorkloadView({ read }: { read: Tagged<Workload> }) {
   );
 }
 
-/** The switch that stops a workload, with what it stops. */
+/** The dialog that suspends or resumes a workload, and shows the affected runs. */
 function StatusDialog({ read, to, onClose }: { read: Tagged<Workload>; to: "suspended" | "registered"; onClose: () => void }) {
   const text = useConsoleText();
   const { workload_id, slug } = read.value;

@@ -12,7 +12,7 @@ import { VirtualTable } from "../ui/VirtualTable";
 
 const NAMES = ["status"] as const;
 
-/** The workloads of the workspace. */
+/** The list of the workspace's workloads. */
 export function Workloads() {
   const text = useConsoleText();
   const named = useValueText();

@@ -3,7 +3,7 @@ import type { Schemas } from "../core/types";
 type Preference = Schemas["NotificationPreference"];
 export type Category = Preference["category"];
 export type Channel = Preference["channel"];
-/** What a scope says about a channel. `inherit` says nothing: wider scopes decide. */
+/** The preference of a scope for a channel. `inherit` means that the wider scopes decide. */
 export type Choice = "inherit" | "on" | "off";
 
 export const CATEGORIES = ["executions", "approvals", "incidents", "compliance_findings", "reports", "connector_health", "credential_expiry", "policy_changes"] as const satisfies readonly Category[];
@@ -14,7 +14,7 @@ export function choiceOf(stored: readonly Preference[], category: Category, chan
   return found ? (found.enabled ? "on" : "off") : "inherit";
 }
 
-/** The change that a choice sends. Nothing returns to inherit, so that choice sends nothing. */
+/** The request for a choice; null for `inherit`, because the API cannot remove a stored preference. */
 export function changeOf(category: Category, channel: Channel, choice: Choice): Preference | null {
   return choice === "inherit" ? null : { category, channel, enabled: choice === "on" };
 }

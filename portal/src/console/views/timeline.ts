@@ -1,6 +1,6 @@
 const MAX_TEXT = 160;
 
-/** The data of an event in one line: its names and values, without the parts that other views show. */
+/** The data of an event as one line of names and values, without the members that other views show. */
 export function lineOf(data: string): string {
   let value: unknown;
   try {

@@ -1,4 +1,4 @@
-//! What to do after an execution, by its status and error code.
+//! Recommends next steps after an execution, by its status and error code.
 
 use crate::http_client::string_or_empty;
 use serde_json::Value;
@@ -112,7 +112,7 @@ mod tests {
         let codes: Vec<&str> =
             table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(code, _)| code)).collect();
         assert!(codes.len() > 40, "{codes:?}");
-        // Steps only, or the run is then `unknown`.
+        // These codes occur only in steps, or in runs with the status `unknown`, so they need no next step of a run.
         let without = ["policy_denied", "gateway_error", "gateway_timeout"];
         for code in codes.iter().filter(|code| !without.contains(code)) {
             assert_ne!(for_code(code), for_code("a code of another version"), "{code}");

@@ -1,4 +1,4 @@
-//! Ensures that planned versions exist, also when another client creates the same ones concurrently.
+//! Ensures that planned versions exist, even if another client creates the same versions concurrently.
 
 use super::{
     super::{
@@ -15,7 +15,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// A version for releases to bind.
+/// A version that releases can bind.
 pub(super) struct Version {
     pub(super) asset_id: String,
     pub(super) asset_version_id: String,
@@ -79,10 +79,10 @@ fn create(server: &Server, asset: &DesiredAsset, owner_ref: &str) -> Result<Vers
     Ok(version)
 }
 
-/// Handles an asset that another client created after the plan.
+/// Uses an asset that another client created after the plan, if the asset has the planned kind.
 fn adopt_asset(server: &Server, asset: &DesiredAsset, refused: Failure) -> Result<Version, Failure> {
     let list = server.list(&["assets"], &[("workspace_id", server.workspace_id()?)])?;
-    // An asset that is not visible belongs to another workspace; the server's refusal is returned.
+    // If the asset is not visible, it belongs to another workspace, and the server's refusal is the error.
     let found = list.into_iter().find(|listed| string_or_empty(listed, "slug") == asset.slug).ok_or(refused)?;
     if string_or_empty(&found, "asset_kind") != asset.kind.as_str() {
         return Err(stale_plan(&format!("asset {}", asset.slug), CONFLICT_OUTCOME));
@@ -90,9 +90,9 @@ fn adopt_asset(server: &Server, asset: &DesiredAsset, refused: Failure) -> Resul
     add_version(server, asset, required_string(&found, "asset_id")?, &[])
 }
 
-/// Adds a version after the known ones, under the label that the server would assign. A concurrent client uses the
-/// same label, so two attempts never create two equal versions. A version with a custom label takes no such label:
-/// checks before and after the request detect it.
+/// Adds a version after the known versions, under the label that the server would assign. A concurrent client uses the
+/// same label, so the server refuses the second of two equal versions. A concurrent version with a custom label does
+/// not conflict; checks before and after the request detect such versions.
 fn add_version(server: &Server, asset: &DesiredAsset, asset_id: &str, known: &[Value]) -> Result<Version, Failure> {
     let (workspace, label) = (server.workspace_id()?, next_label(known));
     let moved = || stale_plan(&format!("asset {}", asset.slug), CONFLICT_OUTCOME);

@@ -1,4 +1,4 @@
-//! Ensures that a release with the desired bindings exists; creates a draft if none matches.
+//! Ensures that a release with the desired bindings exists; creates a draft if no release matches.
 
 mod create_draft;
 
@@ -24,10 +24,10 @@ use fairway_domain::release::StateName;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often a request is sent while concurrent changes refuse it.
+/// Maximum number of attempts for a request that the server refuses because of concurrent changes.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// The version that a binding uses, and the versions with the same content.
+/// The version that a binding uses, and the versions with equal content.
 struct ChosenVersion<'c> {
     role: &'static str,
     asset_id: &'c str,
@@ -35,7 +35,7 @@ struct ChosenVersion<'c> {
     equivalent: BTreeSet<&'c str>,
 }
 
-/// Ensures that a release with these versions exists; creates a draft if there is none.
+/// Ensures that a release with these versions exists; creates a draft if no release matches.
 pub(super) fn ensure_release(
     server: &Server,
     desired: &Directory,
@@ -64,7 +64,7 @@ pub(super) fn ensure_release(
         (Some(id), ReleaseAction::Keep) => return answer(&server.get(&["releases", id], &[])?),
         (Some(id), ReleaseAction::Complete | ReleaseAction::Draft) => {
             let found = server.get(&["releases", id], &[])?;
-            // A concurrent binding or submission makes it another release than the planned one.
+            // The plan is stale if a concurrent binding or submission has changed the draft.
             if found.get("updated_at").and_then(Value::as_str) != step.updated_at.as_deref() || !is_draft(&found) {
                 return Err(moved(id));
             }
@@ -84,12 +84,12 @@ pub(super) fn ensure_release(
     }
     for choice in chosen.iter().filter(lacks) {
         match bind(server, id, choice) {
-            // Another client submitted or retired the release.
+            // Another client has submitted or retired the release.
             Err(refused) if refused.is_refusal("release_not_editable") => return Err(moved(id)),
             bound => bound?,
         }
     }
-    // Bindings have no preconditions, so concurrent changes are detected here.
+    // Reads the release again to detect concurrent changes, because the API has no preconditions for bindings.
     let mut made = server.get(&["releases", id], &[])?;
     let repeated = duplicate_bindings(&made);
     unbind(server, id, &repeated)?;
@@ -105,7 +105,7 @@ pub(super) fn ensure_release(
     answer(&made)
 }
 
-/// Sends a request again while the server refuses it because of concurrent changes, a bounded number of times.
+/// Repeats a request that the server refuses because of concurrent changes, at most [`MAX_ATTEMPTS`] times.
 fn retry_contended<T>(mut send: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
     for _ in 1..MAX_ATTEMPTS {
         match send() {
@@ -121,7 +121,7 @@ fn unbind(server: &Server, release: &str, bindings: &[String]) -> Result<(), Fai
     for binding in bindings {
         let path = ["releases", release, "bindings", binding.as_str()];
         match retry_contended(|| server.update(&Method::DELETE, &path, &Value::Null)) {
-            // A concurrent client removes the same duplicates.
+            // A concurrent client has removed the same duplicate.
             Err(refused) if refused.is_refusal("not_found") => {}
             removed => drop(removed?),
         }
@@ -129,7 +129,7 @@ fn unbind(server: &Server, release: &str, bindings: &[String]) -> Result<(), Fai
     Ok(())
 }
 
-/// Bindings of versions that an earlier binding already covers.
+/// The ids of bindings whose version an earlier binding of the release already binds.
 fn duplicate_bindings(release: &Value) -> Vec<String> {
     let bindings = release.get("bindings").and_then(Value::as_array).into_iter().flatten();
     let mut bindings: Vec<&Value> = bindings.collect();
@@ -139,13 +139,13 @@ fn duplicate_bindings(release: &Value) -> Vec<String> {
     bindings.into_iter().map(|binding| string_or_empty(binding, "binding_id").to_owned()).collect()
 }
 
-/// Whether exactly the desired versions are bound.
+/// Whether all desired versions are bound, and no others.
 fn is_complete(bound: &BTreeSet<String>, chosen: &[ChosenVersion<'_>]) -> bool {
     let is_bound = |choice: &ChosenVersion<'_>| choice.equivalent.iter().any(|version| bound.contains(*version));
     chosen.iter().all(is_bound) && has_only(bound, chosen)
 }
 
-/// Whether no other version is bound.
+/// Whether only desired versions are bound.
 fn has_only(bound: &BTreeSet<String>, chosen: &[ChosenVersion<'_>]) -> bool {
     bound.iter().all(|version| chosen.iter().any(|choice| choice.equivalent.contains(version.as_str())))
 }
@@ -176,16 +176,16 @@ fn choose_version<'c>(
     Some(ChosenVersion { role, asset_id: &made.asset_id, version, equivalent: same.chain([version]).collect() })
 }
 
-/// Binds a version, idempotently for all attempts of one actor.
+/// Binds a version under an idempotency key, so that repeated attempts of one actor create one binding.
 fn bind(server: &Server, release: &str, choice: &ChosenVersion<'_>) -> Result<(), Failure> {
     let body = json!({ "asset_version_id": choice.version, "role": choice.role });
     let key = format!("fairway-sync-{}-{}", choice.role, choice.version);
     match retry_contended(|| server.post_with_key(&["releases", release, "bindings"], &body, &key)) {
-        // The key is used: another client removed the binding since, so it is created again.
+        // The key returns a binding that another client has removed since, so the binding is created without the key.
         Err(refused) if refused.is_refusal("not_found") => {
             release::bind_version(server, release, choice.role, choice.version)
         }
-        // A check after all bindings verifies the bound version.
+        // The role is bound already. The check after all bindings verifies which version is bound.
         Err(refused) if refused.is_refusal("duplicate_role") => Ok(()),
         bound => bound.map(drop),
     }

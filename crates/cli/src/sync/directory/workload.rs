@@ -22,7 +22,7 @@ impl DirectoryReader<'_> {
         }
         if let Some(Err(faults)) = manifest.interface_config.as_ref().map(InterfaceConfig::parse) {
             for fault in faults {
-                // Converts `input_fields[0].type` to a JSON pointer.
+                // Converts a path such as `input_fields[0].type` to a JSON pointer.
                 let pointer = format!("/interface_config/{}", fault.path.replace(['.', '['], "/").replace(']', ""));
                 let finding = located.finding(&pointer, "invalid_interface", fault.kind.to_string());
                 self.findings.push(finding.with_path(format!("interface_config.{}", fault.path)));

@@ -15,8 +15,8 @@ use fairway_domain::{
 use serde_json::Value;
 use similar::TextDiff;
 
-/// Maximum number of lines to compare, in both texts together, without common start and end. The time grows with the
-/// square of the lines.
+/// Maximum number of lines to compare in both texts together, without the common start and end. The limit bounds the
+/// time, which grows with the square of the number of lines.
 const MAX_DIFF_LINES: usize = 4_000;
 
 /// Collects the conflicts between an asset and the server's state.
@@ -56,7 +56,7 @@ pub(super) fn find_conflicts(
     }
 }
 
-/// The server's refusal of a prompt's inclusions at version creation, if any.
+/// Predicts whether the server would refuse the inclusions of a prompt at version creation.
 fn check_inclusions(asset: &DesiredAsset, desired: &Directory, remote_state: &RemoteState) -> Option<Finding> {
     let at = |refusal: PromptRefusal| {
         let finding = asset.located.finding("/content/system_prompt", refusal.code(), refusal.to_string());
@@ -121,7 +121,7 @@ pub(in super::super) fn asset_step(asset: &DesiredAsset, remote_state: &RemoteSt
     }
 }
 
-/// The content diff of an asset that gets a version.
+/// The diff between the newest version of an asset and its planned version.
 pub(super) fn asset_diff(asset: &DesiredAsset, remote_state: &RemoteState) -> String {
     let before = remote_state.version_labelled(&asset.slug, None).and_then(|version| version.get("content"));
     content_diff(before.unwrap_or(&Value::Null), &asset.content)
@@ -129,9 +129,10 @@ pub(super) fn asset_diff(asset: &DesiredAsset, remote_state: &RemoteState) -> St
 
 /// The line diff of content as YAML, or the number of changed lines when a diff would take too long.
 ///
-/// Saved plans contain the result, so it depends only on the texts and not on elapsed time.
+/// The limit is a number of lines instead of a timeout, because saved plans contain the result and
+/// must be reproducible.
 fn content_diff(before: &Value, after: &Value) -> String {
-    // An asset without a version has no content; `null` would appear as a line.
+    // An asset without a version has no content, which would appear as the line `null`.
     let yaml = |value: &Value| serde_yaml::to_string(value).unwrap_or_else(|_| value.to_string());
     let yaml_or_empty = |value: &Value| if value.is_null() { String::new() } else { yaml(value) };
     let (before, after) = (yaml_or_empty(before), yaml_or_empty(after));

@@ -80,9 +80,9 @@ pub(in super::super) fn release_step(
     Ok(step)
 }
 
-/// The requirements of a release.
+/// The bindings and the policy that a release must have to match its manifest.
 struct ReleaseRequirements<'p> {
-    /// Each bound asset with the versions that qualify; an empty set when a version must be created.
+    /// Each bound asset with the versions that qualify; an empty set if a version must be created first.
     bindings: Vec<(&'p str, BTreeSet<&'p str>)>,
     policy: Option<&'p str>,
     assets: &'p [AssetStep],
@@ -109,8 +109,8 @@ impl<'p> ReleaseRequirements<'p> {
         Self { bindings, policy, assets, remote_state }
     }
 
-    /// The differences of a release from the requirements. Compares the bindings, and included assets that the
-    /// directory contains. Ignores pinned references, and assets outside the directory.
+    /// The differences between a release and the requirements. Compares the bindings, and included assets of the
+    /// directory. Ignores pinned references, and included assets outside the directory.
     fn differences(&self, found: &Value) -> Vec<String> {
         let bound = bound_versions(found);
         let is_bound = |fitting: &BTreeSet<&str>| fitting.iter().any(|version| bound.contains(*version));
@@ -137,7 +137,7 @@ impl<'p> ReleaseRequirements<'p> {
         lines
     }
 
-    /// Whether all bound versions are desired.
+    /// Whether the release binds no version beyond the desired versions.
     fn has_no_extra_bindings(&self, bound: &BTreeSet<String>) -> bool {
         bound.iter().all(|version| self.bindings.iter().any(|(_, fitting)| fitting.contains(version.as_str())))
     }
@@ -150,9 +150,10 @@ fn matching_versions<'p>(remote_state: &'p RemoteState, assets: &'p [AssetStep],
     versions.map(|version| string_or_empty(version, "asset_version_id")).collect()
 }
 
-/// The search result for an existing release.
+/// The result of the search for an existing release.
 enum ExistingRelease {
-    /// No release qualifies: the newest release, and why the closest one does not qualify.
+    /// No release qualifies. Contains the newest release, and the reasons why the most similar
+    /// release does not qualify.
     None {
         newest: Option<String>,
         because: Vec<String>,
@@ -171,7 +172,7 @@ fn find_existing(
     if desired.target_lane != TargetLane::All.as_str() {
         query.push(("lane", &desired.target_lane));
     }
-    // A release for all lanes also covers this lane.
+    // A release for all lanes also covers the desired lane.
     let covers = |release: &Value| {
         [TargetLane::All.as_str(), &desired.target_lane].contains(&string_or_empty(release, "target_lane"))
     };
@@ -196,7 +197,7 @@ fn find_existing(
     for listed in all {
         let is_draft = match StateName::parse(string_or_empty(&listed, "state")) {
             Some(StateName::Draft) => true,
-            // An active release that does not serve here belongs to a paused or running rollout, which operators
+            // An active release that does not serve this lane belongs to a paused or running rollout, which operators
             // control.
             Some(StateName::ReviewReady | StateName::Approved | StateName::Active) => false,
             Some(StateName::Superseded | StateName::Retired) | None => continue,

@@ -15,7 +15,7 @@ use fairway_domain::{asset::Lifecycle, release::StateName};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Lists them without a change.
+/// Lists the assets that the directory does not contain, without a planned change.
 pub(super) fn list_kept(
     desired: &Directory,
     remote_state: &RemoteState,
@@ -25,7 +25,7 @@ pub(super) fn list_kept(
     unnamed.into_iter().map(|asset| to_unmanaged(asset, UnmanagedAction::Leave)).collect()
 }
 
-/// Plans to archive them, except those in use.
+/// Plans to archive the assets that the directory does not contain, except those in use.
 pub(super) fn list_pruned(
     server: &Server,
     desired: &Directory,
@@ -70,7 +70,7 @@ fn unnamed_assets<'e>(desired: &Directory, remote_state: &'e RemoteState, worksp
     remote_state.assets.values().filter(is_ours).collect()
 }
 
-/// Versions that the directory pins by label, in bindings and in references.
+/// Slugs and labels of versions that the directory pins by label, in bindings and in references.
 fn pinned_versions(desired: &Directory) -> BTreeSet<(&str, &str)> {
     let bindings = desired.releases.iter().flat_map(|(release, _)| &release.bindings);
     let bound = bindings.filter_map(|binding| Some((binding.asset.as_str(), binding.version.as_deref()?)));
@@ -78,7 +78,7 @@ fn pinned_versions(desired: &Directory) -> BTreeSet<(&str, &str)> {
     bound.chain(references.filter_map(|named| Some((named.slug.as_str(), named.version.as_ref()?.as_str())))).collect()
 }
 
-/// The state after the plan is applied.
+/// The state of the server after the plan is applied.
 struct RemainingState<'p> {
     server: &'p Server,
     remote_state: &'p RemoteState,
@@ -88,19 +88,19 @@ struct RemainingState<'p> {
 }
 
 impl RemainingState<'_> {
-    /// Whether anything that remains depends on the asset with this blast radius.
+    /// Whether a remaining release or content depends on the asset with this blast radius (the server's impact report).
     fn depends_on(&self, impact: &Value) -> Result<bool, Failure> {
         let list = |name: &str| impact.get(name).and_then(Value::as_array).into_iter().flatten();
         let is_over = |release: &Value| match StateName::parse(string_or_empty(release, "state")) {
             Some(StateName::Superseded | StateName::Retired) => true,
             Some(StateName::Draft | StateName::ReviewReady | StateName::Approved | StateName::Active) | None => false,
         };
-        // A truncated response may hide a dependency.
+        // A truncated response counts as a dependency, because the omitted part may contain one.
         let is_cut = impact.get("truncated").and_then(Value::as_bool) != Some(false);
         if is_cut || list("releases").any(|release| !is_over(release)) {
             return Ok(true);
         }
-        // Hops are ordered by distance, so the version that a hop points to has been visited.
+        // The hops of the response are sorted by distance, so the target of each hop has been visited before.
         let mut leading: BTreeMap<&str, bool> = BTreeMap::new();
         for hop in list("via") {
             let id = required_string(hop, "asset_version_id")?;
@@ -108,7 +108,7 @@ impl RemainingState<'_> {
             let names_version = hop.pointer("/references/version").is_some_and(Value::is_string);
             let leads = match hop.get("towards").and_then(Value::as_str) {
                 None => true,
-                // A reference without a label resolves to the newest version only.
+                // A reference without a label resolves to the newest version, so older versions do not count.
                 Some(towards) => leading.get(towards).is_none_or(|leads| *leads && names_version),
             };
             if lives && leads {
@@ -126,7 +126,8 @@ impl RemainingState<'_> {
             return Ok(true);
         }
         if let Some(step) = self.steps.iter().find(|step| step.slug == slug) {
-            // References of new and reused versions are those of the directory, which were checked.
+            // The references of this asset's new or reused version are those of the directory,
+            // which are checked already.
             return Ok(step.action == AssetAction::Reuse && step.newest.as_deref() == Some(label));
         }
         let Some(live) = self.remote_state.assets.get(slug) else { return Ok(true) };

@@ -1,4 +1,4 @@
-//! Checks references that can no longer become part of a release.
+//! Finds references to assets and versions that the server would refuse in a new release.
 
 use super::{
     super::{
@@ -23,13 +23,13 @@ use std::collections::BTreeSet;
 /// The location of a finding: a file, and a JSON pointer into it.
 type FindingLocation<'p> = (&'p LocatedValue, String);
 
-/// A traversal of references, from new versions and from releases that will be submitted.
+/// Traverses references, starting from new versions and from releases that will be submitted.
 pub(super) struct ReferenceValidator<'p> {
     desired: &'p Directory,
     remote_state: &'p RemoteState,
     /// Slugs and labels of the visited contents.
     visited: BTreeSet<(String, Option<String>)>,
-    /// Contents to visit, each with the location for its findings.
+    /// Contents to visit by slug and label, each with the location for its findings.
     queue: Vec<(&'p str, Option<String>, FindingLocation<'p>)>,
 }
 
@@ -38,7 +38,8 @@ impl<'p> ReferenceValidator<'p> {
         Self { desired, remote_state, visited: BTreeSet::new(), queue: Vec::new() }
     }
 
-    /// Checks the references of an asset that gets a version. A reused version may already serve, which stays valid.
+    /// Checks the references of an asset's new version. A reused version is not checked, because it may already
+    /// serve and then stays valid.
     pub(super) fn check_asset(&self, asset: &'p DesiredAsset, step: &AssetStep, findings: &mut Vec<Finding>) {
         match step.action {
             AssetAction::Create | AssetAction::Version => {
@@ -51,7 +52,7 @@ impl<'p> ReferenceValidator<'p> {
         }
     }
 
-    /// Checks everything that a release includes, at any depth. The server resolves it only at submission.
+    /// Checks all assets that a release includes, at any depth. The server resolves them only at submission.
     pub(super) fn check_release(
         &mut self,
         release: &'p ReleaseManifest,
@@ -78,7 +79,7 @@ impl<'p> ReferenceValidator<'p> {
         }
     }
 
-    /// Visits content on the server. Findings have the location of the directory's reference to it.
+    /// Visits content on the server. Findings have the location of the directory's reference that leads to the content.
     fn visit_remote(&mut self, slug: &str, label: Option<&str>, at: &FindingLocation<'p>, findings: &mut Vec<Finding>) {
         let kind =
             self.remote_state.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
@@ -98,8 +99,8 @@ impl<'p> ReferenceValidator<'p> {
         self.queue.extend(named.map(|slug| (slug, label, at)));
     }
 
-    /// A finding when a server asset accepts no new bindings. The directory's own assets have findings in their
-    /// files.
+    /// A finding if an asset on the server accepts no new bindings. Assets of the directory are excluded, because they
+    /// have findings in their own files.
     fn inactive_reference(
         &self,
         reference: &AssetReference,
@@ -118,8 +119,8 @@ impl<'p> ReferenceValidator<'p> {
     }
 }
 
-/// Checks what no later change can fix: a wrong kind, and a version that neither exists nor is planned. Inclusions of
-/// prompts have their own codes and checks.
+/// Checks a reference for permanent errors: a wrong kind, and a version that neither exists nor is planned. Excludes
+/// inclusions of prompts, which have their own codes and checks.
 pub(super) fn find_conflict(
     asset: &DesiredAsset,
     reference: &AssetReference,

@@ -65,7 +65,7 @@ fn desired_fields(desired: &WorkloadManifest) -> Map<String, Value> {
     fields
 }
 
-/// Whether a field is equal. Interfaces are compared with their defaults filled in.
+/// Whether a field equals the server's value. Interfaces are compared after defaults are filled in.
 fn is_equal_field(name: &str, desired: &Value, live: Option<&Value>) -> bool {
     let Some(live) = live else { return false };
     if name != "interface_config" {

@@ -1,4 +1,4 @@
-//! The local state: the directory before `pull` writes.
+//! The local state: the sync directory before `pull` writes to it.
 
 use super::super::{
     directory::{Directory, Files},
@@ -13,19 +13,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The existing directory.
+/// The sync directory before `pull` writes to it.
 pub(super) struct LocalState<'d> {
     root: &'d Path,
     files: Files,
-    /// Its valid manifests. Invalid files are replaced by the server's state.
+    /// The valid manifests. `pull` replaces invalid files by the server's state.
     pub(super) directory: Directory,
-    /// Files that match the server.
+    /// Paths of the files that match the server.
     unchanged: BTreeSet<String>,
 }
 
 impl<'d> LocalState<'d> {
     /// # Errors
-    /// When the path is not a directory, exceeds the limits, or contains a link that leads out of it.
+    /// When the path is not a directory, exceeds the limits, or contains a link to a target outside it.
     pub(super) fn read(root: &'d Path) -> Result<Self, Failure> {
         let is_missing = fs::symlink_metadata(root).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         let files = if is_missing { Files::empty() } else { Files::list(root)? };
@@ -74,14 +74,14 @@ impl<'d> LocalState<'d> {
         self.unchanged.contains(&path.display().to_string())
     }
 
-    /// The path of a manifest: that of the existing file with any extension, else a new YAML file.
+    /// The path of a manifest: the existing file with any extension, else a new YAML file.
     pub(super) fn manifest_path(&self, folder: &str, name: &str) -> PathBuf {
         let there: Vec<&PathBuf> = self.files.with_stem(folder, name).collect();
         let found = there.iter().find(|path| self.is_unchanged(path)).or_else(|| there.first());
         found.map_or_else(|| self.root.join(folder).join(format!("{name}.yaml")), |path| (*path).clone())
     }
 
-    /// Splits content into the manifest's content and its sidecar texts, as the existing manifest does.
+    /// Splits content into the manifest's content and sidecar texts, in the same way as the existing manifest.
     pub(super) fn split_texts(
         &self,
         path: &Path,
@@ -103,7 +103,8 @@ impl<'d> LocalState<'d> {
     }
 }
 
-/// Removes the sidecar texts from content. Returns none when a text is missing, or one file would need two texts.
+/// Removes the sidecar texts from content. Returns `None` when a text is missing, or when one file
+/// would need two texts.
 fn remove_texts(mut content: Value, texts: &BTreeMap<String, String>) -> Option<(Value, BTreeMap<String, String>)> {
     let mut beside = BTreeMap::new();
     for (pointer, file) in texts {

@@ -1,4 +1,4 @@
-//! An output file of `pull`.
+//! An output file of `fairway sync pull`: its comparison with the existing file, and its atomic replacement.
 
 use crate::{failure::Failure, untrusted_file::Source};
 use fairway_domain::flow::parse_yaml;
@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file to write.
+/// The path and the text of a file to write.
 pub(super) struct OutputFile {
     pub(super) path: PathBuf,
     pub(super) text: String,
@@ -37,21 +37,21 @@ impl OutputFile {
         let ours = Source { name: there.name.clone(), text: self.text.clone() };
         let means = |source: &Source| source.try_value().ok().map(|located| normalize(located.value));
         let flow = |source: &Source| parse_yaml(&source.text).ok().map(|flow| flow.to_content());
-        // Sidecar texts are compared as plain text only.
+        // Only manifests are compared by their values; sidecar texts must be equal texts.
         let is_manifest = crate::untrusted_file::is_manifest_file(&self.path);
         let same = is_manifest && means(&there).is_some_and(|there| means(&ours) == Some(there));
         same || is_manifest && flow(&there).is_some_and(|there| flow(&ours) == Some(there))
     }
 
     /// # Errors
-    /// When something else than a folder or a regular file is in the way.
+    /// When the path of the folder or of the file is occupied by something else.
     pub(super) fn check_writable(&self) -> Result<(), Failure> {
         let blocked = |path: &Path, what: &str| {
             let cause = io::Error::other(format!("not a {what}, so it was not replaced; nothing was written"));
             Err(Failure::Io { path: path.to_owned(), cause })
         };
         let folder = self.folder();
-        // Checks the links themselves, because their targets must not be written.
+        // `symlink_metadata` does not follow links, because `pull` must not write to their targets.
         match (fs::symlink_metadata(folder), fs::symlink_metadata(&self.path)) {
             (Ok(found), _) if !found.is_dir() => blocked(folder, "folder"),
             (_, Ok(found)) if !found.is_file() => blocked(&self.path, "file"),
@@ -76,12 +76,12 @@ impl OutputFile {
     }
 }
 
-/// Whether the file is JSON by its extension.
+/// Whether the extension of a file is that of JSON.
 pub(super) fn is_json(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
 }
 
-/// Normalizes a manifest: drops example inputs, sorts bindings, and adds the default lane.
+/// Normalizes a manifest for comparison: removes example inputs, sorts bindings, and adds the default lane.
 fn normalize(mut value: Value) -> Value {
     if let Some(members) = value.as_object_mut() {
         members.remove("example_inputs");
@@ -95,7 +95,7 @@ fn normalize(mut value: Value) -> Value {
     value
 }
 
-/// Makes the file readable for all users of the directory. A temporary file is readable by its owner only.
+/// Gives a temporary file, which only its owner can read, the permissions of ordinary files.
 fn make_readable(file: &tempfile::NamedTempFile) -> io::Result<()> {
     #[cfg(unix)]
     {

@@ -1,4 +1,5 @@
-//! Files of archived assets. Applying them always fails, so `pull` removes those that it wrote itself.
+//! Removes the files of archived assets, because an apply with them always fails. `pull` removes only files that it
+//! wrote itself and that were not edited.
 
 use super::{
     super::{
@@ -18,17 +19,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Files of archived assets, and of releases that bind one where no release serves any more.
+/// Files of archived assets. Also files of releases that bind an archived asset, in environments
+/// where no release serves.
 #[derive(Default)]
 pub(super) struct RemovedFiles {
-    /// Byte for byte as `pull` writes them, so the server still has their content.
+    /// Files that equal the output of `pull` byte for byte. They can be deleted, because the server has their content.
     pub(super) generated: Vec<PathBuf>,
-    /// Edited by a user.
+    /// Files that a user edited.
     pub(super) edited: Vec<PathBuf>,
 }
 
 impl RemovedFiles {
-    /// Finds them in a directory, given the files that belong into it.
+    /// Finds these files in a directory, given the files that `pull` writes.
     pub(super) fn find(
         server: &Server,
         there: &LocalState<'_>,
@@ -86,7 +88,7 @@ fn generated_files(
     Ok(None)
 }
 
-/// The file of a release as `pull` writes it, without example inputs, which the server does not store.
+/// The file of a release as `pull` writes it. It has no example inputs, because the server does not store them.
 fn release_file(path: PathBuf, release: &ReleaseManifest) -> Result<OutputFile, Failure> {
     let mut bindings = release.bindings.clone();
     bindings.sort();

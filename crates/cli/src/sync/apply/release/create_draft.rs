@@ -1,15 +1,19 @@
 //! Creates a draft while other actors may create the same draft.
 //!
-//! The API has no lock that lets only one actor draft a release, and ids are assigned before drafts become visible.
-//! So each actor checks three times, and of equal drafts at most one stays complete:
+//! The API has no lock for the creation of drafts, and the server assigns ids before drafts become visible. Therefore
+//! each actor checks three times for other equal drafts, so that at most one of them stays complete:
 //!
-//! 1. Before it creates a draft, it looks for a complete one, or else the one with the lowest id, and uses that.
-//! 2. After it created a draft and before it binds anything, it stops if an earlier draft or a complete one exists.
-//! 3. After it bound all versions, it stops if an earlier draft exists, and empties its own if the earlier one is
-//!    complete. The actor that completed the earliest draft empties the later ones.
+//! 1. Before an actor creates a draft, it searches for an equal complete draft, else for the equal draft with the
+//!    lowest id. The actor uses the draft that it finds.
+//! 2. After an actor has created a draft, and before it binds a version, it stops if another equal draft has a lower id
+//!    or is complete.
+//! 3. After an actor has bound all versions, it stops if a draft with a lower id exists. If that draft is complete, the
+//!    actor removes the bindings of its own draft. The actor that completed the draft with the lowest id removes the
+//!    bindings of the other drafts.
 //!
-//! An actor that completes a later draft after check 2 of the earlier one sees the earlier one in check 3. One that
-//! completed it before makes the earlier actor stop in check 2. Decision 0083 discusses the alternatives.
+//! Two drafts cannot both stay complete. If the draft with the higher id is completed after check 2 of the other
+//! actor, check 3 finds the lower id. If it is completed before, check 2 stops the other actor. Decision 0083
+//! discusses the alternatives.
 
 use super::{
     super::super::{
@@ -52,8 +56,8 @@ impl<'b> DraftCreation<'b> {
         Ok(Self { server, step, chosen, workload_id, policy: policy.map(|choice| choice.asset_id) })
     }
 
-    /// Returns a complete release that was created since the plan with the same lane and policy, or else the oldest one,
-    /// or else creates a draft. A release that binds other versions is a conflict.
+    /// Searches the releases with the same lane and policy that were created since the plan. Returns a complete
+    /// release, else the oldest release, else a new draft. A release that binds other versions is a conflict.
     pub(super) fn find_or_create(&self) -> Result<Value, Failure> {
         let (server, step) = (self.server, self.step);
         let mut earlier = Vec::new();
@@ -70,15 +74,15 @@ impl<'b> DraftCreation<'b> {
             "target_lane": step.target_lane,
             "policy_bundle_id": self.policy,
         });
-        // Two attempts of one actor from the same state use the same key, and get the same draft.
+        // Two attempts of one actor from the same state use the same idempotency key, and receive the same draft.
         let versions: Vec<&str> = self.chosen.iter().map(|choice| choice.version).collect();
         let asked = json!({ "draft": body, "after": step.newest, "versions": versions });
         let key = format!("fairway-sync-{}", Checksum::blake3_of(asked.to_string().as_bytes()).as_str());
         let made = server.post_with_key(&["releases"], &body, &key)?;
         let id = required_string(&made, "release_id")?;
         eprint(&format!("drafted release {id} of {} for {}", step.workload, step.environment));
-        // Another actor's idempotency keys differ. A draft that was complete before this one became visible wins,
-        // whatever its id.
+        // Other actors have other idempotency keys, so they may have created equal drafts. A draft that is already
+        // complete has priority regardless of its id.
         for other in self.others(id)? {
             if precedes(&other, id) || self.is_complete(&other)? {
                 return Err(self.conflict());
@@ -87,11 +91,11 @@ impl<'b> DraftCreation<'b> {
         Ok(made)
     }
 
-    /// Checks again after all versions are bound. Of equal drafts, the earliest complete one stays; a later release
-    /// reuses the emptied ones.
+    /// Performs check 3, after all versions are bound. Of equal drafts, the complete draft with the lowest id stays.
+    /// The drafts without bindings are reused by later releases.
     ///
     /// # Errors
-    /// The plan is stale when an earlier draft exists.
+    /// When a draft with a lower id exists, because the plan is then stale.
     pub(super) fn verify_priority(&self, made: &Value) -> Result<(), Failure> {
         let id = required_string(made, "release_id")?;
         let (earlier, later): (Vec<Value>, Vec<Value>) =
@@ -124,7 +128,7 @@ impl<'b> DraftCreation<'b> {
             return Ok(());
         }
         match unbind(self.server, id, &bindings) {
-            // Another actor submitted it.
+            // Another actor has submitted the draft.
             Err(refused) if refused.is_refusal("release_not_editable") => return Err(self.conflict()),
             removed => removed?,
         }
@@ -132,7 +136,7 @@ impl<'b> DraftCreation<'b> {
         Ok(())
     }
 
-    /// Unretired equal releases that were created since the plan, newest first.
+    /// Releases with the same lane and policy that were created since the plan and are not retired, newest first.
     fn created_since(&self) -> Result<Vec<Value>, Failure> {
         let query = [("workload_id", self.workload_id.as_str()), ("environment", self.step.environment.as_str())];
         let all = self.server.list(&["releases"], &query)?.into_iter();
@@ -162,7 +166,7 @@ impl<'b> DraftCreation<'b> {
     }
 }
 
-/// Whether a release has priority over this id. Ids compare as text, so all actors agree.
+/// Whether a release has priority over the release with this id. All actors compare ids as text, so all agree.
 fn precedes(listed: &Value, id: &str) -> bool {
     string_or_empty(listed, "release_id") < id
 }
