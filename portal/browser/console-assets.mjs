@@ -2,7 +2,7 @@
 // and the impact of a change.
 import { api, check, equal, look, SERVER, until } from "./harness.mjs";
 import { act, confirm, refused } from "./console.mjs";
-import { desk, people, PEOPLE, settled, visit, WORKSPACE } from "./console-stage.mjs";
+import { desk, people, PEOPLE, settled, visit, WORKSPACE } from "./console-fixtures.mjs";
 
 const close = (page) => page.context().close();
 const assetsOf = (kind) => api("GET", `/v1/assets?workspace_id=${WORKSPACE}&asset_kind=${kind}&limit=200`);

@@ -1,7 +1,7 @@
 // Browser tests of the console: contents of assets as forms, erasures of a person's texts, and the command palette.
 import { api, check, equal, look, script, SERVER, until } from "./harness.mjs";
 import { act, confirm, refused } from "./console.mjs";
-import { desk, people, PEOPLE, settled, visit, WORKSPACE } from "./console-stage.mjs";
+import { desk, people, PEOPLE, settled, visit, WORKSPACE } from "./console-fixtures.mjs";
 
 const close = (page) => page.context().close();
 const versionsOf = (id) => api("GET", `/v1/assets/${id}/versions?workspace_id=${WORKSPACE}&limit=200`);

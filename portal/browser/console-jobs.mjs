@@ -2,7 +2,7 @@
 // and jobs whose result the test reads by the API.
 import { api, check, equal, look, newPage, script, SERVER, until, workload } from "./harness.mjs";
 import { act, confirm, refused } from "./console.mjs";
-import { approved, desk, inReview, people, PEOPLE, settled, visit } from "./console-stage.mjs";
+import { approved, desk, inReview, people, PEOPLE, settled, visit } from "./console-fixtures.mjs";
 
 const close = (page) => page.context().close();
 const needs = (permission) => `You need the permission ${permission}.`;

@@ -2,7 +2,7 @@
 // next weaker role is refused.
 import { api, check, equal, script, SERVER, until } from "./harness.mjs";
 import { refused } from "./console.mjs";
-import { approved, desk, inReview, people, PEOPLE, settled, visit, WORKSPACE } from "./console-stage.mjs";
+import { approved, desk, inReview, people, PEOPLE, settled, visit, WORKSPACE } from "./console-fixtures.mjs";
 
 const close = (page) => page.context().close();
 const needs = (permission) => `You need the permission ${permission}.`;

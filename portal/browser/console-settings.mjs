@@ -2,7 +2,7 @@
 // and deliveries of notifications.
 import { api, check, equal, look, SERVER, until } from "./harness.mjs";
 import { act, confirm, refused } from "./console.mjs";
-import { desk, inReview, people, PEOPLE, settled, visit, WORKSPACE } from "./console-stage.mjs";
+import { desk, inReview, people, PEOPLE, settled, visit, WORKSPACE } from "./console-fixtures.mjs";
 
 const close = (page) => page.context().close();
 const TENANT = "00000000-0000-7000-8000-000000000001";

@@ -1,7 +1,7 @@
 // Browser tests of the console: runs, reviews, use cases, connections, notifications, access, audit, and transfer size.
 import { api, check, equal, look, newPage, script, SERVER, until, workload } from "./harness.mjs";
 import { act, confirm, refused } from "./console.mjs";
-import { desk, inReview, people, PEOPLE, settled, visit, WORKSPACE } from "./console-stage.mjs";
+import { desk, inReview, people, PEOPLE, settled, visit, WORKSPACE } from "./console-fixtures.mjs";
 
 const close = (page) => page.context().close();
 const execute = async (slug, message) => {

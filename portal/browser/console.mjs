@@ -1,7 +1,7 @@
 // Browser tests of the console: releases, lanes, workloads and share links. A permitted role performs each job, and
 // the next weaker role is refused.
 import { api, check, equal, look, SERVER, until } from "./harness.mjs";
-import { approved, desk, inReview, PEOPLE, settled, visit } from "./console-stage.mjs";
+import { approved, desk, inReview, PEOPLE, settled, visit } from "./console-fixtures.mjs";
 
 const close = (page) => page.context().close();
 const reasonOf = (page, name) => page.getByRole("button", { name, exact: true }).locator("xpath=following-sibling::*[contains(@class,'reason')]");

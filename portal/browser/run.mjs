@@ -16,7 +16,7 @@ import * as embeds from "./embeds.mjs";
 import * as forms from "./forms.mjs";
 import * as hostile from "./hostile.mjs";
 import { CELLS, ALL_CELLS, SUBSET } from "./matrix.mjs";
-import * as people from "./people.mjs";
+import * as presentation from "./presentation.mjs";
 import * as runs from "./runs.mjs";
 import * as streams from "./streams.mjs";
 
@@ -45,17 +45,17 @@ const STATES = {
     "console_wrong_read", "console_tenures_read", "console_timeline_read", "console_waiting_read", "console_changes_read", "console_gates_read",
     "console_plan_read", "console_can_read", "console_audit_read", "console_why_read",
   ],
-  people: ["german", "dark", "scheme_change", "narrow", "right_to_left", "reduced_motion", "keyboard_only", "no_script", "first_view"],
+  presentation: ["german", "dark", "scheme_change", "narrow", "right_to_left", "reduced_motion", "keyboard_only", "no_script", "first_view"],
   matrix: SUBSET,
 };
 const MODULES = {
-  operator, work, assets, settings, contents, jobs, reading, forms, runs, streams, citations, access, chat, embeds, hostile, people,
+  operator, work, assets, settings, contents, jobs, reading, forms, runs, streams, citations, access, chat, embeds, hostile, presentation,
   matrix: CELLS,
 };
 
 /** Modules by lane. A lane has its own server and browser, and runs its modules sequentially; lanes run in parallel. */
 const LANES = {
-  pages: ["forms", "runs", "streams", "citations", "access", "chat", "embeds", "hostile", "people", "contents", "matrix"],
+  pages: ["forms", "runs", "streams", "citations", "access", "chat", "embeds", "hostile", "presentation", "contents", "matrix"],
   console: ["operator", "work", "assets", "settings", "jobs", "reading"],
 };
 

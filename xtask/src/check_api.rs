@@ -94,7 +94,7 @@ fn typescript_client(
 ) -> Result<()> {
     let folder = work.path().join("typescript");
     fs::create_dir(&folder)?;
-    for name in ["walk.ts", "tsconfig.json"] {
+    for name in ["guide_client.ts", "tsconfig.json"] {
         fs::copy(files.join(name), folder.join(name)).with_context(|| format!("copying {name}"))?;
     }
     fs::write(folder.join("package.json"), "{\"type\": \"module\"}")?;
@@ -106,7 +106,7 @@ fn typescript_client(
     compile.arg("--project").arg(&folder);
     run_checked(compile)?;
     let mut walk = Command::new(&npm.node);
-    walk.arg(folder.join("walk.js")).arg(format!("http://{server}"));
+    walk.arg(folder.join("guide_client.js")).arg(format!("http://{server}"));
     run_checked(walk)
 }
 
@@ -125,7 +125,9 @@ fn python_client(
     fs::create_dir_all(package.parent().context("the package has a parent")?)?;
     run_checked(generate)?;
     let mut walk = Command::new(&python.interpreter);
-    walk.arg(files.join("walk.py")).arg(format!("http://{server}")).env("PYTHONPATH", work.path().join("python"));
+    walk.arg(files.join("guide_client.py"))
+        .arg(format!("http://{server}"))
+        .env("PYTHONPATH", work.path().join("python"));
     walk.env("PYTHONDONTWRITEBYTECODE", "1");
     run_checked(walk)
 }

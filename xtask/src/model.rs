@@ -62,6 +62,6 @@ mod tests {
         let selection = nextest_filter(&listed);
         assert!(listed.len() >= 10, "{listed:?}");
         assert!(listed.iter().all(|test| selection.contains(&format!("test(={test})"))), "{selection}");
-        assert!(selection.contains("test(=fleet::"), "{selection}");
+        assert!(selection.contains("test(=multi_server_faults::"), "{selection}");
     }
 }

@@ -63,7 +63,7 @@ pub(crate) fn check(place: &Paths, steps: &mut Steps) -> Result<()> {
     run_checked(export).context("exporting bundles")?;
     // The server stops here, because the following steps use only the exported bundles.
     drop(running);
-    steps.run("verifiers agree on changed bundles", || run_checked(tools.command(place, "agree.mjs")));
+    steps.run("verifiers agree on changed bundles", || run_checked(tools.command(place, "compare_verifiers.mjs")));
     steps.run("docs/verify.html in Chromium", || run_checked(tools.command(place, "browser.mjs")));
     Ok(())
 }

@@ -27,7 +27,7 @@ const FOLDER_DIGITS: [usize; 2] = [14, 17];
 
 /// Checkpoints in a directory or a bucket. A bucket with object lock prevents every account from changing or
 /// deleting them.
-pub struct CheckpointObjects {
+pub struct ObjectCheckpointArchive {
     store: Arc<dyn ObjectStore>,
     search: Search,
 }
@@ -41,7 +41,7 @@ enum Search {
     LastFolder,
 }
 
-impl CheckpointObjects {
+impl ObjectCheckpointArchive {
     /// Sets up the archive without accessing a bucket. A missing directory is created, readable only by its owner.
     ///
     /// # Errors
@@ -139,8 +139,8 @@ fn size_of(tenant: TenantId, path: &Path) -> Option<u64> {
 }
 
 #[async_trait]
-impl CheckpointArchive for CheckpointObjects {
-    async fn keep(&self, tenant: TenantId, size: u64, note: &str) -> Result<Vec<u8>, ArchiveError> {
+impl CheckpointArchive for ObjectCheckpointArchive {
+    async fn store_if_absent(&self, tenant: TenantId, size: u64, note: &str) -> Result<Vec<u8>, ArchiveError> {
         let path = object_path(tenant, size);
         let kept = async {
             match self.store.put_opts(&path, note.to_owned().into(), PutOptions::from(PutMode::Create)).await {

@@ -12,7 +12,7 @@ mod location;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-pub use checkpoint_archive::CheckpointObjects;
+pub use checkpoint_archive::ObjectCheckpointArchive;
 use fairway_domain::{
     asset::{
         artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome, StoredObject},
@@ -65,7 +65,7 @@ const MARKED_PREFIXES: [&str; 2] = [ArtifactPath::VERSION_PREFIX, ArtifactPath::
 const MARKER_TEXT: &[u8] = b"Fairway keeps its artifacts here.\n";
 
 /// The artifact store, in a directory or a bucket.
-pub struct Artifacts {
+pub struct ObjectArtifactStore {
     store: Arc<dyn ObjectStore>,
     /// Whether this process has seen the markers. If they are missing later, the volume or bucket was removed, and
     /// the store reports itself as unavailable instead of using the empty replacement.
@@ -83,7 +83,7 @@ pub enum OpenError {
     Store(#[source] StoreFailure),
 }
 
-impl Artifacts {
+impl ObjectArtifactStore {
     /// Sets up the store without accessing a bucket. A missing directory is created, readable only by its owner.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ fn marker_in(prefix: &str) -> Path {
 }
 
 #[async_trait]
-impl ArtifactStore for Artifacts {
+impl ArtifactStore for ObjectArtifactStore {
     async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactError> {
         let path = Path::parse(path.as_str()).map_err(unavailable)?;
         with_timeout(CALL_TIMEOUT, self.put(&path, bytes.into())).instrument(span("artifact put")).await

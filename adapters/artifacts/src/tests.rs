@@ -4,7 +4,7 @@ mod oversized;
 
 use super::*;
 use fairway_domain::id::{AssetId, AssetVersionId};
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
 use std::{fs, time::Instant};
 
 const A: &str = "00000000-0000-7000-8000-00000000000a";
@@ -17,8 +17,8 @@ fn path() -> ArtifactPath {
     )
 }
 
-fn in_directory(directory: &FilePath) -> Artifacts {
-    Artifacts::open(&Location::Directory(directory.to_owned())).unwrap()
+fn in_directory(directory: &FilePath) -> ObjectArtifactStore {
+    ObjectArtifactStore::open(&Location::Directory(directory.to_owned())).unwrap()
 }
 
 #[tokio::test]
@@ -84,10 +84,10 @@ async fn is_not_ready_if_a_prefix_is_not_writable() {
 }
 
 /// Opens a store in a bucket, with explicit credentials.
-fn in_bucket(address: &str) -> Artifacts {
+fn in_bucket(address: &str) -> ObjectArtifactStore {
     let Location::Bucket(bucket) = Location::parse(address).unwrap() else { panic!("no bucket") };
     let credentials = AmazonS3Builder::new().with_access_key_id("key").with_secret_access_key("secret");
-    Artifacts::with_store(bucket_store(credentials, &bucket).unwrap())
+    ObjectArtifactStore::with_store(bucket_store(credentials, &bucket).unwrap())
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn unreachable_bucket_is_unavailable() {
 
 #[tokio::test]
 async fn truncated_response_is_unavailable() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let store = in_bucket(&format!("s3://bucket/p?endpoint={}&region=x-1&path_style=true", endpoint.url("")));
     let script = ScriptedResponse::status(200, "{\"a\":1}").header("ETag", "\"x\"");
     endpoint.respond_with(script.clone());
@@ -131,5 +131,8 @@ fn uncreatable_directory_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
-    assert!(matches!(Artifacts::open(&Location::Directory(file.join("below"))), Err(OpenError::Directory(_))));
+    assert!(matches!(
+        ObjectArtifactStore::open(&Location::Directory(file.join("below"))),
+        Err(OpenError::Directory(_))
+    ));
 }

@@ -1,6 +1,6 @@
 //! Sends e-mails over SMTP, with a text and an HTML part.
 
-use crate::{LAST_WORDS, TIMEOUT, chat::text_of, post::failure};
+use crate::{RESPONSE_REST_TIMEOUT, TIMEOUT, chat::text_of, http_delivery::failure};
 use fairway_domain::{
     notification::{
         delivery::DeliveryError,
@@ -114,7 +114,7 @@ impl MailServer {
         };
         let (mut connection, sent) = tokio::time::timeout(TIMEOUT, accepted).await.map_err(|_| timed_out)??;
         // The server has answered, so a failure to close the connection does not change the outcome.
-        let _ = tokio::time::timeout(LAST_WORDS, connection.quit()).await;
+        let _ = tokio::time::timeout(RESPONSE_REST_TIMEOUT, connection.quit()).await;
         let response = sent?;
         Ok(Some(response.code().into()))
     }

@@ -6,8 +6,8 @@
 
 mod chat;
 mod email;
+mod http_delivery;
 mod on_call_alert;
-mod post;
 mod webhook;
 
 pub use email::{MailEncryption, MailServer, MailServerRefusal};
@@ -32,7 +32,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// Maximum time until a receiver has accepted or refused a message.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for reading the rest of a response, after its status has determined the outcome.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const RESPONSE_REST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of endpoints whose open connections are cached.
 const MAX_ENDPOINTS: u64 = 256;
 
@@ -118,13 +118,14 @@ impl GuardedSender {
                     (None, None) => return Err(without_address(configuration)),
                 };
                 let body = chat::body(member(configuration, "format"), &address, message);
-                self.post(&address, post::Request::json(&body)).await
+                self.post(&address, http_delivery::Request::json(&body)).await
             }
             Channel::Paging => {
                 let (configuration, secret_ref) = parts_of(receiver);
                 let (address, key) = self.address_and_key(tenant_slug, configuration, secret_ref).await?;
                 let key = key.ok_or(SendFailure::without_response(DeliveryError::SecretUnavailable))?;
-                self.post(&address, post::Request::json(&on_call_alert::body(key.expose().trim(), message))).await
+                self.post(&address, http_delivery::Request::json(&on_call_alert::body(key.expose().trim(), message)))
+                    .await
             }
             Channel::Webhook => {
                 let (configuration, secret_ref) = parts_of(receiver);
@@ -182,6 +183,8 @@ impl MessageSender for GuardedSender {
         let timed_out = SendFailure::without_response(DeliveryError::TimedOut);
         // This limit exceeds the limits of the parts. A response whose end is slow therefore does not hide that the
         // receiver accepted the message.
-        tokio::time::timeout(TIMEOUT + 2 * LAST_WORDS, self.send_to(outgoing)).await.map_err(|_| timed_out)?
+        tokio::time::timeout(TIMEOUT + 2 * RESPONSE_REST_TIMEOUT, self.send_to(outgoing))
+            .await
+            .map_err(|_| timed_out)?
     }
 }

@@ -1,6 +1,6 @@
 //! Webhook requests: CloudEvents 1.0 in structured JSON mode, signed as Standard Webhooks specifies.
 
-use crate::post::Request;
+use crate::http_delivery::Request;
 use fairway_domain::{
     notification::{
         cloud_event::{MEDIA_TYPE, cloud_event},

@@ -4,8 +4,8 @@
 //! send unknown key identifiers and disconnect, and so waste the one fetch that is permitted in 30 seconds.
 
 use crate::{
-    fetch::{FetchError, KeySource},
-    key::KeySet,
+    key_set::KeySet,
+    key_source::{FetchError, KeySource},
 };
 use fairway_domain::{
     access::identity::{InvalidToken, TokenRefusal},

@@ -4,20 +4,19 @@
 //! for header and claims are in `fairway_domain::access::identity`. They are checked before the key lookup, so that
 //! a token that violates them causes no fetch.
 
-mod cache;
 mod config;
-mod fetch;
-mod key;
+mod key_set;
+mod key_source;
 mod key_store;
 mod sealing;
 mod sign_in;
+mod token_cache;
 
 pub use config::{IssuerConfig, IssuerConfigError};
-pub use key::KeySetError;
+pub use key_set::KeySetError;
 pub use sign_in::{OidcSignIn, SignInConfig};
 
 use async_trait::async_trait;
-use cache::TokenCache;
 use fairway_domain::{
     access::identity::{
         ClaimRules, IdentityProvider, InvalidToken, MAX_TOKEN_BYTES, TokenRefusal, UnverifiedToken, VerifiedIdentity,
@@ -25,9 +24,10 @@ use fairway_domain::{
     time::Clock,
 };
 use fairway_egress::Guard;
-use fetch::KeySource;
+use key_source::KeySource;
 use key_store::KeyStore;
 use std::{fmt, sync::Arc};
+use token_cache::TokenCache;
 
 /// Verifies the access tokens of the configured issuers.
 pub struct TokenVerifier {

@@ -6,7 +6,7 @@ mod overage;
 use crate::{
     TokenVerifier,
     config::{IssuerConfig, IssuerConfigError},
-    fetch::KeySource,
+    key_source::KeySource,
     key_store::KeyStore,
     sealing,
 };

@@ -6,8 +6,8 @@ pub(crate) mod session;
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded_commit::{Guarded, Input, Query},
-    row::{decode, parse_json},
+    guarded_commit::{GuardedCommit, Input, Query},
+    row::{parse_json, require_decoded},
     schema::{namespace, role_binding, workload, workspace},
 };
 use async_trait::async_trait;
@@ -40,8 +40,8 @@ struct GrantRow {
 }
 
 fn grant(row: &GrantRow) -> Result<Grant, StoreError> {
-    let role = decode("role", Role::parse(&row.role))?;
-    Ok(Grant::of_role(role, decode("scope_kind", GrantScope::from_parts(&row.scope_kind, row.scope_ref))?))
+    let role = require_decoded("role", Role::parse(&row.role))?;
+    Ok(Grant::of_role(role, require_decoded("scope_kind", GrantScope::from_parts(&row.scope_kind, row.scope_ref))?))
 }
 
 #[derive(Deserialize)]
@@ -52,7 +52,7 @@ struct LaneRow {
 }
 
 fn bound_lane(row: LaneRow) -> Result<LaneBinding, StoreError> {
-    let principal = decode("principal", ActorRef::parse(&row.principal).ok())?;
+    let principal = require_decoded("principal", ActorRef::parse(&row.principal).ok())?;
     Ok(LaneBinding { principal, workload_id: row.workload_id.into(), lane: row.lane })
 }
 
@@ -79,11 +79,11 @@ impl StoredRow for StoredRoleBinding {
     fn into_value(self) -> Result<RoleBinding, StoreError> {
         Ok(RoleBinding::restore(RoleBindingRecord {
             role_binding_id: self.role_binding_id.into(),
-            principal: decode("principal", ActorRef::parse(&self.principal).ok())?,
-            role: decode("role", Role::parse(&self.role))?,
-            scope: decode("scope_kind", GrantScope::from_parts(&self.scope_kind, self.scope_ref))?,
+            principal: require_decoded("principal", ActorRef::parse(&self.principal).ok())?,
+            role: require_decoded("role", Role::parse(&self.role))?,
+            scope: require_decoded("scope_kind", GrantScope::from_parts(&self.scope_kind, self.scope_ref))?,
             created_at: Timestamp::new(self.created_at),
-            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            created_by: require_decoded("created_by", ActorRef::parse(&self.created_by).ok())?,
         }))
     }
 }
@@ -261,7 +261,7 @@ impl AccessStore for Database {
     ) -> Result<(), CommitError> {
         // A grant also increments the access revisions of other tenants. The first role binding of a local actor
         // removes the actor's implicit rights in the default tenant, and a further one may change its home tenant.
-        static GRANT: Guarded = Guarded::new(
+        static GRANT: GuardedCommit = GuardedCommit::new(
             "made AS (
                 INSERT INTO role_binding (tenant_id, role_binding_id, principal, role, scope_kind, scope_ref,
                     created_at, created_by)
@@ -297,7 +297,7 @@ impl AccessStore for Database {
     }
 
     async fn commit_revocation(&self, scope: TenantScope, id: RoleBindingId, fact: Fact) -> Result<(), CommitError> {
-        static REVOKE: Guarded = Guarded::new(
+        static REVOKE: GuardedCommit = GuardedCommit::new(
             "ended AS (
                 DELETE FROM role_binding USING input
                 WHERE role_binding.tenant_id = input.tenant_id AND role_binding.role_binding_id = input.role_binding_id

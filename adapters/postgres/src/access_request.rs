@@ -2,9 +2,9 @@
 
 use crate::{
     connection::{INSERT_CONNECTION, UPDATE_CONNECTION, with_connection},
-    database::{Database, MeasuredRows, PageBounds, StoredRow},
-    guarded_commit::{Guarded, Input},
-    row::decode,
+    database::{Database, PageBounds, RowSizeMeasure, StoredRow},
+    guarded_commit::{GuardedCommit, Input},
+    row::require_decoded,
     schema::access_request,
 };
 use async_trait::async_trait;
@@ -25,8 +25,8 @@ use fairway_domain::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-const MEASURED: MeasuredRows =
-    MeasuredRows { key: "access_request_id", sql: "coalesce(octet_length(reason), 0)", largest: MAX_NOTE_CHARS * 4 };
+const MEASURED: RowSizeMeasure =
+    RowSizeMeasure { key: "access_request_id", sql: "coalesce(octet_length(reason), 0)", largest: MAX_NOTE_CHARS * 4 };
 
 /// An access request as stored.
 #[derive(Queryable, Selectable)]
@@ -54,16 +54,16 @@ impl StoredRow for StoredRequest {
     }
 
     fn into_value(self) -> Result<AccessRequest, StoreError> {
-        let decided_by = self.decided_by.map(|by| decode("decided_by", ActorRef::parse(&by).ok()));
+        let decided_by = self.decided_by.map(|by| require_decoded("decided_by", ActorRef::parse(&by).ok()));
         Ok(AccessRequest::restore(AccessRequestRecord {
             access_request_id: self.access_request_id.into(),
             workspace_id: self.workspace_id.into(),
             use_case_id: self.use_case_id.into(),
             connection_name: self.connection_name,
-            status: decode("status", AccessRequestStatus::parse(&self.status))?,
+            status: require_decoded("status", AccessRequestStatus::parse(&self.status))?,
             connection_id: self.connection_id.map(Into::into),
             reason: self.reason.as_deref().map(Note::from_stored),
-            requested_by: decode("requested_by", ActorRef::parse(&self.requested_by).ok())?,
+            requested_by: require_decoded("requested_by", ActorRef::parse(&self.requested_by).ok())?,
             created_at: Timestamp::new(self.created_at),
             decided_by: decided_by.transpose()?,
             decided_at: self.decided_at.map(Timestamp::new),
@@ -140,7 +140,7 @@ impl AccessRequestStore for Database {
     ) -> Result<(), CommitError> {
         // The update locks the use case's row. It serializes concurrent grants of the use case's requests, so that
         // the last grant sees all others.
-        static GRANT: Guarded = Guarded::of_parts(
+        static GRANT: GuardedCommit = GuardedCommit::of_parts(
             &[
                 "use_case_changed AS (
                     UPDATE use_case SET status = use_case_status, revision = use_case_revision,
@@ -190,7 +190,7 @@ impl AccessRequestStore for Database {
         change: Change<AccessRequest>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        static DENY: Guarded = Guarded::of_parts(
+        static DENY: GuardedCommit = GuardedCommit::of_parts(
             &["decided AS (", UPDATE_REQUEST, " RETURNING 1)"],
             "(SELECT count(*) = 1 FROM decided)",
             "",

@@ -4,16 +4,16 @@ mod artifact_index;
 mod grant;
 mod impact;
 mod list;
-mod route;
+mod route_status;
 mod versions;
 
 use crate::{
     batch_load::BatchLoader,
     database::{Database, STATEMENT_BYTES, StatementPool, read},
     group_commit::BatchCommitter as _,
-    guarded_commit::{Guarded, Input, Query},
+    guarded_commit::{GuardedCommit, Input, Query},
     list_permits::PAGE_BYTES,
-    row::{Row, decode},
+    row::{Row, require_decoded},
     schema,
 };
 use async_trait::async_trait;
@@ -36,7 +36,7 @@ use fairway_domain::{
     tenant::TenantScope,
     time::Timestamp,
 };
-pub(crate) use route::RouteStatusLoader;
+pub(crate) use route_status::RouteStatusLoader;
 use std::collections::HashMap;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -94,15 +94,15 @@ impl StoredAsset {
     fn into_value(self) -> Result<Asset, StoreError> {
         Ok(Asset::restore(AssetRecord {
             asset_id: self.asset_id.into(),
-            slug: decode("slug", Slug::parse(&self.slug).ok())?,
-            kind: decode("asset_kind", AssetKind::parse(&self.asset_kind))?,
-            owner_ref: decode("owner_ref", OwnerRef::parse(&self.owner_ref).ok())?,
-            lifecycle: decode("lifecycle_state", Lifecycle::parse(&self.lifecycle_state))?,
-            ownership_tier: decode("ownership_tier", OwnershipTier::parse(&self.ownership_tier))?,
+            slug: require_decoded("slug", Slug::parse(&self.slug).ok())?,
+            kind: require_decoded("asset_kind", AssetKind::parse(&self.asset_kind))?,
+            owner_ref: require_decoded("owner_ref", OwnerRef::parse(&self.owner_ref).ok())?,
+            lifecycle: require_decoded("lifecycle_state", Lifecycle::parse(&self.lifecycle_state))?,
+            ownership_tier: require_decoded("ownership_tier", OwnershipTier::parse(&self.ownership_tier))?,
             workspace_id: self.workspace_id.into(),
             namespace_id: self.namespace_id.into(),
             created_at: Timestamp::new(self.created_at),
-            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            created_by: require_decoded("created_by", ActorRef::parse(&self.created_by).ok())?,
             revision: Revision::new(self.revision),
         }))
     }
@@ -208,7 +208,7 @@ impl AssetStore for Database {
         change: Change<Asset>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        static CREATE: Guarded = Guarded::new(
+        static CREATE: GuardedCommit = GuardedCommit::new(
             "made AS (
                 INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier,
                     workspace_id, namespace_id, last_ordinal, last_label, revision, created_at, created_by)
@@ -229,7 +229,7 @@ impl AssetStore for Database {
         change: Change<Asset>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        static MOVE: Guarded = Guarded::new(
+        static MOVE: GuardedCommit = GuardedCommit::new(
             "moved AS (
                 UPDATE asset SET lifecycle_state = input.lifecycle_state, revision = input.revision
                 FROM input
@@ -239,7 +239,8 @@ impl AssetStore for Database {
              )",
             "(SELECT count(*) = 1 FROM moved)",
         );
-        static ARCHIVE: Guarded = Guarded::new("", "fairway_archive_asset(tenant_id, asset_id, decided_on, revision)");
+        static ARCHIVE: GuardedCommit =
+            GuardedCommit::new("", "fairway_archive_asset(tenant_id, asset_id, decided_on, revision)");
         let decided_on = change.replaced_revision()?;
         let ChangeRecord { next, fact, .. } = change.into_record();
         let statement = match next.lifecycle {
@@ -352,7 +353,7 @@ impl VersionStore for Database {
         let input = versions::with_version(with_asset(Input::new(scope), &new_asset), &new_version);
         let committed = self.commit_guarded(&CREATE_WITH_VERSION, scope, &fact, key, input);
         let rows = STATEMENT_BYTES.scope(bytes, committed).await?;
-        stored_version(&new_version, decode("version_label", rows.first())?)
+        stored_version(&new_version, require_decoded("version_label", rows.first())?)
     }
 
     async fn find_version(

@@ -2,16 +2,16 @@
 
 use crate::{
     database::Database,
-    guarded_commit::{Guarded, Input, Query},
-    pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
-    row::{Row, decode, read_count},
+    guarded_commit::{GuardedCommit, Input, Query},
+    pagination::{ListQuery, PageByteLimit, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
+    row::{Row, read_count, require_decoded},
     schema::fact,
 };
 use async_trait::async_trait;
 use diesel::QueryDsl as _;
 use fairway_domain::{
     access::rights::VisibleScopes,
-    audit::{AuditEvent, AuditFilter, AuditStore, Fact, FactSequencer, FoundFact, disclosure::disclosed_detail},
+    audit::{AuditEvent, AuditFilter, AuditStore, Fact, FactSequencer, StoredFact, disclosure::disclosed_detail},
     id::{FactId, RequestId, WorkspaceId},
     store::{CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
@@ -50,12 +50,12 @@ struct SubjectBody {
 
 fn event(row: &Row) -> Result<AuditEvent, StoreError> {
     let bytes: &[u8] = row.column("body")?;
-    let body: FactBody = decode("body", serde_json::from_slice(bytes).ok())?;
+    let body: FactBody = require_decoded("body", serde_json::from_slice(bytes).ok())?;
     Ok(AuditEvent {
         workspace_id: body.workspace_id,
         detail: disclosed_detail(&body.kind, body.detail),
         event_id: body.fact_id,
-        index: decode("index", u64::try_from(row.column::<i64>("index")?).ok())?,
+        index: require_decoded("index", u64::try_from(row.column::<i64>("index")?).ok())?,
         kind: body.kind,
         subject_kind: body.subject.kind,
         subject_id: body.subject.id,
@@ -78,13 +78,13 @@ struct StoredBody {
 
 #[async_trait]
 impl AuditStore for Database {
-    async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<FoundFact>, StoreError> {
+    async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<StoredFact>, StoreError> {
         let key = (scope.tenant().uuid(), id.uuid());
         let found: Option<Vec<u8>> = self.first("fact", || fact::table.find(key).select(fact::body)).await?;
         let Some(bytes) = found else { return Ok(None) };
-        let body: StoredBody = decode("body", serde_json::from_slice(&bytes).ok())?;
+        let body: StoredBody = require_decoded("body", serde_json::from_slice(&bytes).ok())?;
         let StoredBody { kind, subject, occurred_at, detail } = body;
-        Ok(Some(FoundFact { kind, subject_id: subject.id, occurred_at, detail }))
+        Ok(Some(StoredFact { kind, subject_id: subject.id, occurred_at, detail }))
     }
 
     async fn list(
@@ -116,7 +116,7 @@ impl AuditStore for Database {
             columns: COLUMNS,
             key: SortKey::Position("index", "index"),
             post_join: Some("JOIN fact USING (tenant_id, fact_id)".to_owned()),
-            row_bytes: RowBytes::Measured { sql: "octet_length(body)", largest: UNBOUNDED_ROW_BYTES },
+            row_bytes: PageByteLimit::Measured { sql: "octet_length(body)", largest: UNBOUNDED_ROW_BYTES },
             arms: branches,
             values,
             is_append_only: true,
@@ -127,7 +127,7 @@ impl AuditStore for Database {
 
     async fn commit_fact(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError> {
         // If the fact exists, an earlier attempt wrote it and its response was lost, so this attempt does nothing.
-        static RECORD: Guarded = Guarded::when(
+        static RECORD: GuardedCommit = GuardedCommit::when(
             "NOT EXISTS (
                 SELECT FROM fact WHERE fact.tenant_id = input.tenant_id AND fact.fact_id = input.fact_id)",
             "",

@@ -2,7 +2,7 @@
 
 use crate::{
     coalesce::{BatchOperation, Coalescer},
-    store_error::{unanswered, unavailable},
+    store_error::{missing_batch_response, unavailable},
 };
 use async_trait::async_trait;
 use fairway_domain::store::{StoreError, StoreFault};
@@ -57,7 +57,9 @@ impl<L: BatchLoader> Coalescer<BatchLoads<L>> {
                 Ok(again?.remove(&key))
             }
             // These faults are returned without a second read, which would double the wait.
-            Ok(Err(StoreFault::Unavailable | StoreFault::OutcomeUnknown)) | Err(_) => Err(unavailable(unanswered())),
+            Ok(Err(StoreFault::Unavailable | StoreFault::OutcomeUnknown)) | Err(_) => {
+                Err(unavailable(missing_batch_response()))
+            }
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Connections to external systems, and the history of their checks.
 
 use crate::{
-    database::{Database, MeasuredRows, PageBounds, StoredRow},
-    guarded_commit::{Guarded, Input, Query},
-    row::{Row, decode},
+    database::{Database, PageBounds, RowSizeMeasure, StoredRow},
+    guarded_commit::{GuardedCommit, Input, Query},
+    row::{Row, require_decoded},
     schema::{connection, connection_check},
     sql_functions::database_now,
 };
@@ -33,7 +33,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 /// Secret bindings and endpoint are the only columns that may be long.
-const MEASURED: MeasuredRows = MeasuredRows {
+const MEASURED: RowSizeMeasure = RowSizeMeasure {
     key: "connection_id",
     sql: "octet_length(secret_bindings::text) + coalesce(octet_length(endpoint), 0)",
     largest: MAX_ENDPOINT_CHARS + MAX_SECRET_BINDINGS * (MAX_SECRET_REF_CHARS + 100),
@@ -69,23 +69,23 @@ impl StoredRow for StoredConnection {
 
     fn into_value(self) -> Result<Connection, StoreError> {
         let bindings: BTreeMap<String, String> =
-            decode("secret_bindings", serde_json::from_value(self.secret_bindings).ok())?;
+            require_decoded("secret_bindings", serde_json::from_value(self.secret_bindings).ok())?;
         Ok(Connection::restore(ConnectionRecord {
             connection_id: self.connection_id.into(),
             workspace_id: self.workspace_id.into(),
             name: self.name,
-            kind: decode("connector_kind", ConnectorKind::parse(&self.connector_kind))?,
+            kind: require_decoded("connector_kind", ConnectorKind::parse(&self.connector_kind))?,
             endpoint: self.endpoint,
-            secret_bindings: decode("secret_bindings", SecretBindings::new(bindings).ok())?,
+            secret_bindings: require_decoded("secret_bindings", SecretBindings::new(bindings).ok())?,
             expires_at: self.expires_at.map(Timestamp::new),
-            status: decode("status", ConnectionStatus::parse(&self.status))?,
+            status: require_decoded("status", ConnectionStatus::parse(&self.status))?,
             health: Health {
-                state: decode("health", HealthState::parse(&self.health))?,
+                state: require_decoded("health", HealthState::parse(&self.health))?,
                 code: self.health_code,
                 checked_at: self.checked_at.map(Timestamp::new),
             },
             created_at: Timestamp::new(self.created_at),
-            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            created_by: require_decoded("created_by", ActorRef::parse(&self.created_by).ok())?,
             updated_at: Timestamp::new(self.updated_at),
             revision: Revision::new(self.revision),
         }))
@@ -107,10 +107,10 @@ impl StoredCheck {
     fn into_value(self) -> Result<ConnectionCheck, StoreError> {
         Ok(ConnectionCheck {
             connection_check_id: self.connection_check_id.into(),
-            health: decode("health", HealthState::parse(&self.health))?,
+            health: require_decoded("health", HealthState::parse(&self.health))?,
             code: self.health_code,
             checked_at: Timestamp::new(self.checked_at),
-            checked_by: decode("checked_by", ActorRef::parse(&self.checked_by).ok())?,
+            checked_by: require_decoded("checked_by", ActorRef::parse(&self.checked_by).ok())?,
         })
     }
 }
@@ -233,7 +233,7 @@ impl ConnectionStore for Database {
         change: Change<Connection>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        static CREATE: Guarded = Guarded::of_parts(
+        static CREATE: GuardedCommit = GuardedCommit::of_parts(
             &["made AS (", INSERT_CONNECTION, " RETURNING 1)"],
             "(SELECT count(*) = 1 FROM made)",
             "",
@@ -244,7 +244,7 @@ impl ConnectionStore for Database {
     }
 
     async fn commit_change(&self, scope: TenantScope, change: Change<Connection>) -> Result<(), CommitError> {
-        static CHANGE: Guarded = Guarded::of_parts(
+        static CHANGE: GuardedCommit = GuardedCommit::of_parts(
             &["changed AS (", UPDATE_CONNECTION, " RETURNING 1)"],
             "(SELECT count(*) = 1 FROM changed)",
             "",
@@ -255,7 +255,7 @@ impl ConnectionStore for Database {
     }
 
     async fn commit_deletion(&self, scope: TenantScope, change: Change<Connection>) -> Result<(), CommitError> {
-        static DELETE: Guarded = Guarded::new(
+        static DELETE: GuardedCommit = GuardedCommit::new(
             "deleted AS (
                 DELETE FROM connection USING input
                 WHERE connection.tenant_id = input.tenant_id AND connection.connection_id = input.connection_id
@@ -277,7 +277,7 @@ impl ConnectionStore for Database {
         change: Change<CheckedConnection>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        static CHECK: Guarded = Guarded::of_parts(
+        static CHECK: GuardedCommit = GuardedCommit::of_parts(
             &[
                 "changed AS (",
                 UPDATE_CONNECTION,
@@ -344,14 +344,14 @@ impl ConnectionStore for Database {
             Ok(DueNotice {
                 tenant: row.id("tenant_id")?,
                 connection_id: row.id("connection_id")?,
-                days: decode("days", u16::try_from(row.column::<i32>("days")?).ok())?,
+                days: require_decoded("days", u16::try_from(row.column::<i32>("days")?).ok())?,
             })
         };
         rows.iter().map(due).collect()
     }
 
     async fn commit_expiry_notice(&self, scope: TenantScope, change: Change<ExpiryNotice>) -> Result<(), CommitError> {
-        static EXPIRY_NOTICE: Guarded = Guarded::new(
+        static EXPIRY_NOTICE: GuardedCommit = GuardedCommit::new(
             "given AS (
                 INSERT INTO connection_expiry_notice (tenant_id, connection_id, expires_at, days, noticed_at)
                 SELECT tenant_id, connection_id, input.expires_at, days, noticed_at

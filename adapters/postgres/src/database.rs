@@ -10,18 +10,18 @@ use crate::{
     access::session::SessionLoader,
     asset::{AssetLoader, ReferenceLoader, RouteStatusLoader, VersionCommitter},
     batch_load::BatchLoads,
+    cache_revisions::{AccessRevisionLoader, DeploymentRevisionLoader},
     coalesce::Coalescer,
     environment::EnvironmentLoader,
     execution::{
         AcceptCommitter, EvidenceLoader, FinishCommitter, LineageLoader, ProgressCommitter, RunLoader, StartCommitter,
     },
     group_commit::{GroupCommit, LargeCommitPermits},
-    guarded_commit::{Guarded, Input, Query},
+    guarded_commit::{GuardedCommit, Input, Query},
     list_permits::ListPermits,
     pagination::CappedCounts,
     param::Param,
     release::{LaneChangeCommitter, ReleaseLoader, TransitionCommitter},
-    revisions::{AccessRevisionLoader, DeploymentRevisionLoader},
     row::Row,
     store_error,
     wait_metrics::InFlight,
@@ -40,7 +40,7 @@ use statement::{StatementError, try_query, try_query_until};
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, time::Instant};
 use typed::{TypedManager, build_typed_pool};
-pub(crate) use typed_list::{MeasuredRows, PageBounds, StoredRow};
+pub(crate) use typed_list::{PageBounds, RowSizeMeasure, StoredRow};
 
 /// Maximum time that a request waits for a connection. After it, the request fails as `Unavailable`.
 const CONNECTION_WAIT: Duration = Duration::from_millis(900);
@@ -68,9 +68,9 @@ const MAX_INGEST_STATEMENTS: usize = 16;
 /// Minimum number of connections for typed statements.
 const MIN_TYPED_CONNECTIONS: usize = 2;
 /// Number of point connections for each list connection.
-const POINTS_PER_LIST: usize = 4;
+const POINT_CONNECTIONS_PER_LIST_CONNECTION: usize = 4;
 /// Divisor of the number of point connections that gives the number that lists by month may use at a time.
-const POINTS_PER_MONTH_LIST: usize = 2;
+const POINT_CONNECTIONS_PER_MONTH_LIST: usize = 2;
 
 /// Time-out of a statement, including its wait for a connection. It exceeds PostgreSQL's `statement_timeout`, so
 /// that a responsive PostgreSQL reports its own error first.
@@ -102,7 +102,7 @@ pub struct DatabaseOptions {
 impl DatabaseOptions {
     /// Maximum number of list connections.
     fn list_connections(&self) -> usize {
-        (self.connections / POINTS_PER_LIST).max(1)
+        (self.connections / POINT_CONNECTIONS_PER_LIST_CONNECTION).max(1)
     }
 
     /// Maximum number of connections for typed statements. There are at least two, because background tasks send
@@ -219,7 +219,7 @@ impl Database {
                 CONNECTION_WAIT,
             )?,
             list_permits: ListPermits::new(lists),
-            month_list_permits: ListPermits::new((options.connections / POINTS_PER_MONTH_LIST).max(1)),
+            month_list_permits: ListPermits::new((options.connections / POINT_CONNECTIONS_PER_MONTH_LIST).max(1)),
             ingest_pool: build_pool(&options.url, for_ingests, INGEST_SESSION)?,
             ingest_permits: FairSemaphore::new(INGEST_LIMITS),
         })
@@ -334,7 +334,7 @@ impl Database {
     /// Commits a decision with its fact and its idempotency key in one guarded statement.
     pub(crate) async fn commit_guarded(
         &self,
-        guarded: &Guarded,
+        guarded: &GuardedCommit,
         scope: TenantScope,
         fact: &Fact,
         key: Option<&KeyedOutcome>,

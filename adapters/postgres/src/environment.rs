@@ -3,8 +3,8 @@
 use crate::{
     batch_load::BatchLoader,
     database::{Database, StatementPool, read},
-    guarded_commit::{Guarded, Input, Query},
-    row::{Row, decode},
+    guarded_commit::{GuardedCommit, Input, Query},
+    row::{Row, require_decoded},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -24,7 +24,7 @@ fn environment(row: &Row) -> Result<Environment, StoreError> {
         workspace_id: row.id("workspace_id")?,
         environment: row.slug("environment")?,
         settings: EnvironmentSettings {
-            min_approvals: decode("min_approvals", u16::try_from(row.column::<i16>("min_approvals")?).ok())?,
+            min_approvals: require_decoded("min_approvals", u16::try_from(row.column::<i16>("min_approvals")?).ok())?,
             self_approval: if allowed { SelfApproval::Allowed } else { SelfApproval::Refused },
             pin_documents: row.column("pin_documents")?,
         },
@@ -77,7 +77,7 @@ impl EnvironmentStore for Database {
     }
 
     async fn commit_settings(&self, scope: TenantScope, change: Change<Environment>) -> Result<(), CommitError> {
-        static CREATE: Guarded = Guarded::new(
+        static CREATE: GuardedCommit = GuardedCommit::new(
             "stored AS (
                 INSERT INTO environment_settings (tenant_id, workspace_id, environment, min_approvals,
                     allow_self_approval, pin_documents, revision, updated_at, updated_by)
@@ -89,7 +89,7 @@ impl EnvironmentStore for Database {
              )",
             "(SELECT count(*) = 1 FROM stored)",
         );
-        static CHANGE: Guarded = Guarded::new(
+        static CHANGE: GuardedCommit = GuardedCommit::new(
             "stored AS (
                 UPDATE environment_settings AS settings SET min_approvals = input.min_approvals,
                     allow_self_approval = input.allow_self_approval, pin_documents = input.pin_documents,

@@ -2,8 +2,8 @@
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded_commit::{Guarded, Input, Query},
-    row::{Row, decode},
+    guarded_commit::{GuardedCommit, Input, Query},
+    row::{Row, require_decoded},
     schema::subject_erasure,
     store_error,
 };
@@ -54,12 +54,12 @@ impl StoredRow for StoredErasure {
     }
 
     fn into_value(self) -> Result<SubjectErasure, StoreError> {
-        let actor = |name, text: &str| decode(name, ActorRef::parse(text).ok());
-        let count = |name, number| decode(name, u64::try_from(number).ok());
+        let actor = |name, text: &str| require_decoded(name, ActorRef::parse(text).ok());
+        let count = |name, number| require_decoded(name, u64::try_from(number).ok());
         Ok(SubjectErasure::restore(ErasureRecord {
             erasure_id: self.erasure_id.into(),
             subject: actor("subject", &self.subject)?,
-            status: decode("status", ErasureStatus::parse(&self.status))?,
+            status: require_decoded("status", ErasureStatus::parse(&self.status))?,
             requested_by: actor("requested_by", &self.requested_by)?,
             requested_at: Timestamp::new(self.requested_at),
             decided_by: self.decided_by.map(|by| actor("decided_by", &by)).transpose()?,
@@ -76,7 +76,7 @@ impl StoredRow for StoredErasure {
     }
 }
 
-static REQUEST: Guarded = Guarded::new(
+static REQUEST: GuardedCommit = GuardedCommit::new(
     "made AS (
         INSERT INTO subject_erasure (tenant_id, erasure_id, subject, status, requested_by, requested_at, revision)
         SELECT tenant_id, erasure_id, erased_actor, erasure_status, requested_by, requested_at, erasure_revision
@@ -86,7 +86,7 @@ static REQUEST: Guarded = Guarded::new(
     "(SELECT count(*) = 1 FROM made)",
 );
 
-static DECIDE: Guarded = Guarded::new(
+static DECIDE: GuardedCommit = GuardedCommit::new(
     "decided AS (
         UPDATE subject_erasure AS erasure SET status = erasure_status, decided_by = input.decided_by,
             decided_at = input.decided_at, covers_before = input.covers_before, revision = erasure_revision,
@@ -100,7 +100,7 @@ static DECIDE: Guarded = Guarded::new(
     "(SELECT count(*) = 1 FROM decided)",
 );
 
-static COMPLETE: Guarded = Guarded::new(
+static COMPLETE: GuardedCommit = GuardedCommit::new(
     "completed AS (
         UPDATE subject_erasure AS erasure SET status = erasure_status, completed_at = input.completed_at,
             revision = erasure_revision
@@ -224,9 +224,9 @@ impl ErasureStore for Database {
         // The statement runs on an ingest connection, because it may be slow. After an unknown outcome the caller
         // simply sends the next batch: the database function stores its own progress.
         match self.commit_ingest(scope, ERASE_BATCH.text(&input)?, &input.params()).await {
-            Ok(rows) => decode("result", rows.first())?.parsed("result", BatchOutcome::parse),
+            Ok(rows) => require_decoded("result", rows.first())?.parsed("result", BatchOutcome::parse),
             Err(CommitError::Store(error)) => Err(error),
-            Err(other) => Err(store_error::broken(Box::new(other))),
+            Err(other) => Err(store_error::inconsistent(Box::new(other))),
         }
     }
 }

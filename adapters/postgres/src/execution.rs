@@ -27,7 +27,7 @@ use crate::{
     database::Database,
     guarded_commit::{Input, Query},
     release::{DEPLOYMENT_COLUMNS, deployment},
-    row::{Row, decode},
+    row::{Row, require_decoded},
     schema,
     workload::{WORKLOAD_COLUMNS, workload},
 };
@@ -145,10 +145,10 @@ fn execution(row: &Row) -> Result<Execution, StoreError> {
         submitter: row.actor("submitter")?,
         delegate: row
             .column::<Option<&str>>("delegate")?
-            .map(|service| decode("delegate", ActorRef::parse(service).ok()))
+            .map(|service| require_decoded("delegate", ActorRef::parse(service).ok()))
             .transpose()?,
         status: row.parsed("status", Status::parse)?,
-        outcome: outcome.map(|text| decode("outcome", ExecutionOutcome::parse(text))).transpose()?,
+        outcome: outcome.map(|text| require_decoded("outcome", ExecutionOutcome::parse(text))).transpose()?,
         error: code.zip(message).map(|(code, message)| RunError { code, message, offset }),
         output: row.column::<Option<&str>>("output")?.map(Into::into),
         reason_code: row.column::<Option<String>>("reason_code")?.unwrap_or_default(),
@@ -193,7 +193,7 @@ impl ExecutionStore for Database {
             Ok(RunLocation {
                 workspace: workspace.into(),
                 workload: workload.into(),
-                submitter: decode("submitter", ActorRef::parse(&submitter).ok())?,
+                submitter: require_decoded("submitter", ActorRef::parse(&submitter).ok())?,
             })
         };
         found.map(location).transpose()

@@ -5,7 +5,7 @@
 use crate::{
     coalesce::{BatchOperation, Coalescer, NoResult},
     database::{STATEMENT_BYTES, STATEMENT_TIMEOUT},
-    store_error::{outcome_unknown, unanswered, unavailable},
+    store_error::{missing_batch_response, outcome_unknown, unavailable},
 };
 use async_trait::async_trait;
 use fairway_domain::store::{CommitError, StoreError, StoreFault};
@@ -131,9 +131,9 @@ impl<C: BatchCommitter> BatchOperation for GroupCommit<C> {
                 match result {
                     Some(result) => result,
                     None if rolled_back || !is_batched => self.committer.commit_one(item).await,
-                    None if was_refused => Err(CommitError::Store(unavailable(unanswered()))),
+                    None if was_refused => Err(CommitError::Store(unavailable(missing_batch_response()))),
                     // The batch was sent, but its response is missing or unreadable, so its outcome is unknown.
-                    None => Err(CommitError::Store(outcome_unknown(unanswered()))),
+                    None => Err(CommitError::Store(outcome_unknown(missing_batch_response()))),
                 }
             }
         });
@@ -165,8 +165,8 @@ impl<C: BatchCommitter> Coalescer<GroupCommit<C>> {
         }
         match self.submit(make()).await {
             Ok(answer) => answer,
-            Err(NoResult::NotStarted) => Err(CommitError::Store(unavailable(unanswered()))),
-            Err(NoResult::Started) => Err(CommitError::Store(outcome_unknown(unanswered()))),
+            Err(NoResult::NotStarted) => Err(CommitError::Store(unavailable(missing_batch_response()))),
+            Err(NoResult::Started) => Err(CommitError::Store(outcome_unknown(missing_batch_response()))),
         }
     }
 

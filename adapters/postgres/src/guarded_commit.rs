@@ -6,8 +6,8 @@
 //! in the same way. A value that the planner must know, such as a limit, is a parameter, which the SQL names in
 //! braces.
 //!
-//! A [`Guarded`] commit ends in a call of the SQL function `fairway_commit`. It raises an error if the guard does
-//! not hold; otherwise it writes the fact and the idempotency key. A [`GuardedBatch`] writes the facts of the rows
+//! A [`GuardedCommit`] commit ends in a call of the SQL function `fairway_commit`. It raises an error if the guard does
+//! not hold; otherwise it writes the fact and the idempotency key. A [`GuardedBatchCommit`] writes the facts of the rows
 //! whose guard holds. Only these two write facts.
 
 use crate::{
@@ -29,7 +29,7 @@ use uuid::Uuid;
 
 /// Whether a row set has one row or many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Shape {
+enum RowCount {
     /// One row, whose columns are single values.
     One,
     /// Any number of rows, whose columns are arrays of equal length.
@@ -46,7 +46,7 @@ struct Column<'v> {
 /// Rows that a statement receives as a CTE.
 struct RowSet<'v> {
     name: &'static str,
-    shape: Shape,
+    shape: RowCount,
     columns: Vec<Column<'v>>,
 }
 
@@ -57,18 +57,18 @@ impl RowSet<'_> {
         let mut separator = if number == 1 { "WITH " } else { ", " };
         // Otherwise PostgreSQL would evaluate `input` again for each reference to it.
         let materialized = if *table == INPUT { "MATERIALIZED " } else { "" };
-        let opening = if *shape == Shape::Many { "* FROM unnest(" } else { "" };
+        let opening = if *shape == RowCount::Many { "* FROM unnest(" } else { "" };
         // Errors are ignored, because writing to a string cannot fail.
         let _ = write!(sql, "{separator}{table} AS {materialized}(SELECT {opening}");
         separator = "";
         for (number, Column { name, sql_type, .. }) in (number..).zip(columns) {
             let _ = match shape {
-                Shape::One => write!(sql, "{separator}${number}::{sql_type} AS {name}"),
-                Shape::Many => write!(sql, "{separator}${number}::{sql_type}"),
+                RowCount::One => write!(sql, "{separator}${number}::{sql_type} AS {name}"),
+                RowCount::Many => write!(sql, "{separator}${number}::{sql_type}"),
             };
             separator = ", ";
         }
-        if *shape == Shape::Many {
+        if *shape == RowCount::Many {
             let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
             let _ = write!(sql, ") AS {table} ({})", names.join(", "));
         }
@@ -93,12 +93,12 @@ impl<'v> Input<'v> {
 
     /// Starts an input of one row without a tenant, for statements of background tasks over all tenants.
     pub(crate) fn one() -> Self {
-        Self::of(INPUT, Shape::One)
+        Self::of(INPUT, RowCount::One)
     }
 
     /// Starts an input of many rows.
     pub(crate) fn many() -> Self {
-        Self::of(INPUT, Shape::Many)
+        Self::of(INPUT, RowCount::Many)
     }
 
     /// Starts an input that has parameters but no rows.
@@ -111,14 +111,14 @@ impl<'v> Input<'v> {
         Self::without_rows().with_param("tenant_id", scope.tenant().uuid())
     }
 
-    fn of(name: &'static str, shape: Shape) -> Self {
+    fn of(name: &'static str, shape: RowCount) -> Self {
         Self { row_sets: vec![RowSet { name, shape, columns: Vec::with_capacity(32) }], params: Vec::new() }
     }
 
     /// Starts another row set of many rows. Columns that are added later belong to it.
     #[must_use]
     pub(crate) fn with_rows(mut self, name: &'static str) -> Self {
-        self.row_sets.push(RowSet { name, shape: Shape::Many, columns: Vec::with_capacity(12) });
+        self.row_sets.push(RowSet { name, shape: RowCount::Many, columns: Vec::with_capacity(12) });
         self
     }
 
@@ -197,7 +197,7 @@ impl<'v> Input<'v> {
         sql
     }
 
-    /// Adds the columns that a [`Guarded`] commit reads: those of the fact and of the idempotency key.
+    /// Adds the columns that a [`GuardedCommit`] commit reads: those of the fact and of the idempotency key.
     fn with_commit(self, scope: TenantScope, fact: &Fact, key: Option<&KeyedOutcome>) -> Self {
         let body = fact.canonical_bytes(scope.tenant());
         self.with("fact_id", fact.fact_id.uuid())
@@ -239,7 +239,7 @@ impl FactColumns {
         self.bodies.push(body);
     }
 
-    /// Adds the fact columns that a [`GuardedBatch`] reads.
+    /// Adds the fact columns that a [`GuardedBatchCommit`] reads.
     pub(crate) fn into_input<'v>(self, input: Input<'v>) -> Input<'v> {
         input
             .with_all("fact_id", self.ids)
@@ -301,7 +301,7 @@ impl StatementText {
         if *is_complete && names.iter().copied().eq(input.names()) {
             Ok(sql)
         } else {
-            Err(store_error::broken("a statement and its input have different names".into()))
+            Err(store_error::inconsistent("a statement and its input have different names".into()))
         }
     }
 }
@@ -330,7 +330,7 @@ impl Query {
     }
 
     /// Creates a statement whose SQL a function formats once.
-    pub(crate) const fn made(make: fn() -> String) -> Self {
+    pub(crate) const fn formatted(make: fn() -> String) -> Self {
         Self { sql: Sql::Made(make), text: StatementText::new() }
     }
 
@@ -354,7 +354,7 @@ impl Query {
 /// PostgreSQL always runs a CTE that changes rows. It runs a CTE that only locks rows if a change or the guard
 /// refers to it.
 #[derive(Debug)]
-pub(crate) struct Guarded {
+pub(crate) struct GuardedCommit {
     changes: Sql,
     guard: &'static str,
     results: &'static str,
@@ -362,7 +362,7 @@ pub(crate) struct Guarded {
     text: StatementText,
 }
 
-impl Guarded {
+impl GuardedCommit {
     /// Creates a commit. `changes` are CTEs that read `input`. `guard` is a condition on their results, for example
     /// that one row was changed.
     pub(crate) const fn new(changes: &'static str, guard: &'static str) -> Self {
@@ -432,14 +432,14 @@ pub(crate) const CLAIM_KEYS: &str = "claimed AS (
 /// The commit of many decisions, each with its own guard. Decisions whose guard holds are written with their facts.
 /// The others write nothing.
 #[derive(Debug)]
-pub(crate) struct GuardedBatch {
+pub(crate) struct GuardedBatchCommit {
     changes: Sql,
     passed_cte: &'static str,
     result: &'static str,
     text: StatementText,
 }
 
-impl GuardedBatch {
+impl GuardedBatchCommit {
     /// Creates a commit. `changes` are CTEs that read `input`. `passed_cte` is the name of the CTE that contains
     /// the rows whose guard held, with `tenant_id` and the fact columns. `result` is the final `SELECT`.
     pub(crate) const fn new(changes: &'static str, passed_cte: &'static str, result: &'static str) -> Self {

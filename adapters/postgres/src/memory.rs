@@ -3,8 +3,8 @@
 
 use crate::{
     database::Database,
-    guarded_commit::{Guarded, Input, Query},
-    row::{Row, decode},
+    guarded_commit::{GuardedCommit, Input, Query},
+    row::{Row, require_decoded},
     schema::memory_turn,
     sql_functions::database_now,
 };
@@ -65,8 +65,8 @@ static RECALL: Query = Query::new(
     ORDER BY remembered_at, execution_id",
 );
 
-static ERASE: Guarded =
-    Guarded::new("", "fairway_erase_session(tenant_id, workload_id, owner, session_id, fact_id) = turns");
+static ERASE: GuardedCommit =
+    GuardedCommit::new("", "fairway_erase_session(tenant_id, workload_id, owner, session_id, fact_id) = turns");
 
 /// Maximum number of rows that one statement deletes, so that the statement stays short.
 const DELETE_BATCH: i64 = 1_000;
@@ -202,7 +202,7 @@ impl TurnRow {
             execution_id: self.execution_id.into(),
             question: self.said,
             response: self.answered,
-            digest: decode("digest", self.digest.try_into().ok())?,
+            digest: require_decoded("digest", self.digest.try_into().ok())?,
             stored_at: Timestamp::new(self.remembered_at),
             expires_at: Timestamp::new(self.expires_at),
         })

@@ -33,7 +33,7 @@ pub(crate) const COUNT_LIMIT: u32 = 10_001;
 /// when the page is full.
 const SCAN_LIMIT: u32 = 201;
 
-/// Maximum bytes of a page with [`RowBytes::Measured`]. A single row that is larger still forms a page.
+/// Maximum bytes of a page with [`PageByteLimit::Measured`]. A single row that is larger still forms a page.
 pub(crate) const MAX_PAGE_BYTES: u32 = 1 << 20;
 
 /// Maximum bytes of a row that is not measured, and of the columns of a measured row that are not measured. 200
@@ -42,7 +42,7 @@ pub(crate) const MAX_UNMEASURED_ROW_BYTES: usize = PAGE_BYTES / 200;
 
 /// How the bytes of a page are limited, in addition to its number of rows.
 #[derive(Clone, Copy)]
-pub(crate) enum RowBytes {
+pub(crate) enum PageByteLimit {
     /// Rows are not measured: the domain and the schema limit every column, so that 200 rows stay below
     /// [`MAX_PAGE_BYTES`].
     Small,
@@ -58,7 +58,7 @@ pub(crate) enum RowBytes {
 /// The value of `largest` for rows without a maximum: one row may fill a page.
 pub(crate) const UNBOUNDED_ROW_BYTES: usize = PAGE_BYTES;
 
-impl RowBytes {
+impl PageByteLimit {
     /// Maximum bytes of a page with `rows` rows.
     pub(crate) fn max_page_bytes(self, rows: u32) -> usize {
         let row = match self {
@@ -167,7 +167,7 @@ pub(crate) struct ListQuery {
     /// Joins that run only for the rows of the page, for columns that the filters do not need.
     pub(crate) post_join: Option<String>,
     /// The bound on the bytes of a page.
-    pub(crate) row_bytes: RowBytes,
+    pub(crate) row_bytes: PageByteLimit,
     /// Disjoint arms: each row is in at most one of them.
     pub(crate) arms: Vec<UnionArm>,
     /// The parameters of the arms.
@@ -206,7 +206,7 @@ impl ListQuery {
         columns: &'static str,
         key: SortKey,
         from: &str,
-        row_bytes: RowBytes,
+        row_bytes: PageByteLimit,
         conditions: Vec<String>,
         values: Values,
     ) -> Self {
@@ -269,14 +269,14 @@ impl ListQuery {
         let (all, order) = (branches.join(" UNION ALL "), self.key.output());
         let page = format!("SELECT * FROM ({all}) AS found ORDER BY {order} DESC LIMIT {rows} OFFSET {skipped}");
         match (self.post_join.as_deref().unwrap_or_default(), self.row_bytes) {
-            ("", RowBytes::Small) => format!("{} {page}", self.with),
-            (join, RowBytes::Small) => {
+            ("", PageByteLimit::Small) => format!("{} {page}", self.with),
+            (join, PageByteLimit::Small) => {
                 format!("{} SELECT * FROM ({page}) AS page {join} ORDER BY {order} DESC", self.with)
             }
             // The first row is always returned, regardless of its size, and so is one row beyond the page. `OFFSET
             // 0` is an optimization fence: without it, PostgreSQL would evaluate the size expression twice, and the
             // expression may detoast a large column.
-            (join, RowBytes::Measured { sql: bytes, .. }) => format!(
+            (join, PageByteLimit::Measured { sql: bytes, .. }) => format!(
                 "{} SELECT * FROM (
                     SELECT *, sum(row_bytes) OVER (ORDER BY {order} DESC) AS upto, count(*) OVER () AS fetched
                     FROM (
@@ -437,10 +437,10 @@ impl Database {
         let mut found = self.query_list(planned, bytes, &sql, &listing.values).await?;
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
         let fetched = match (listing.row_bytes, found.first()) {
-            (RowBytes::Measured { .. }, Some(row)) => {
+            (PageByteLimit::Measured { .. }, Some(row)) => {
                 usize::try_from(row.column::<i64>("fetched")?).unwrap_or(usize::MAX)
             }
-            (RowBytes::Measured { .. }, None) | (RowBytes::Small, _) => found.len(),
+            (PageByteLimit::Measured { .. }, None) | (PageByteLimit::Small, _) => found.len(),
         };
         found.truncate(limit);
         let goes_on = fetched > found.len();

@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded_commit::{Input, Query},
-    row::{decode, read_count},
+    row::{read_count, require_decoded},
     store_error,
 };
 use async_trait::async_trait;
@@ -58,10 +58,10 @@ impl RateLimitStore for Database {
             // These errors cannot occur: the statement has no guard, no idempotency key and no constraint that it
             // could violate.
             Err(error @ (CommitError::Stale | CommitError::DuplicateKey | CommitError::Conflict(_))) => {
-                return Err(store_error::broken(Box::new(error)));
+                return Err(store_error::inconsistent(Box::new(error)));
             }
         };
-        let row = decode("counted", rows.first())?;
+        let row = require_decoded("counted", rows.first())?;
         if row.column("counted")? {
             return Ok(RateLimitDecision::Allowed);
         }
@@ -82,7 +82,7 @@ impl RateLimitStore for Database {
             )
             SELECT count(*) FROM gone",
         );
-        let pages = decode("count", self.read_one(LENGTH, &[]).await?)?.column::<i64>("count")?;
+        let pages = require_decoded("count", self.read_one(LENGTH, &[]).await?)?.column::<i64>("count")?;
         let (mut deleted, mut from) = (0, 0);
         while from < pages {
             let to = from.saturating_add(PAGES_PER_STATEMENT);

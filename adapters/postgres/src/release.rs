@@ -27,9 +27,9 @@ mod transition;
 
 use crate::{
     database::Database,
-    guarded_commit::{Guarded, Input, Query},
-    pagination::{ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
-    row::decode,
+    guarded_commit::{GuardedCommit, Input, Query},
+    pagination::{ListQuery, PageByteLimit, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
+    row::require_decoded,
     schema,
 };
 use async_trait::async_trait;
@@ -113,7 +113,7 @@ impl ReleaseStore for Database {
             columns: RELEASE_COLUMNS,
             key,
             post_join: None,
-            row_bytes: RowBytes::Small,
+            row_bytes: PageByteLimit::Small,
             arms: branches,
             values,
             is_append_only: false,
@@ -146,7 +146,7 @@ impl ReleaseStore for Database {
         change: Change<Release>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        static CREATE: Guarded = Guarded::new(
+        static CREATE: GuardedCommit = GuardedCommit::new(
             "locked_workload AS (
                 SELECT FROM workload JOIN input USING (tenant_id, workload_id) WHERE status <> 'retired'
                 FOR SHARE OF workload
@@ -189,7 +189,7 @@ impl ReleaseStore for Database {
     ) -> Result<(), CommitError> {
         // The shared lock keeps the asset active until the commit. A concurrent archival of the asset waits for the
         // lock and then finds the binding.
-        static BIND: Guarded = Guarded::new(
+        static BIND: GuardedCommit = GuardedCommit::new(
             "updated_release AS (
                 UPDATE release SET revision = input.revision, updated_at = input.updated_at
                 FROM input
@@ -235,7 +235,7 @@ impl ReleaseStore for Database {
         change: Change<Release>,
         binding: BindingId,
     ) -> Result<(), CommitError> {
-        static UNBIND: Guarded = Guarded::new(
+        static UNBIND: GuardedCommit = GuardedCommit::new(
             "updated_release AS (
                 UPDATE release SET revision = input.revision, updated_at = input.updated_at
                 FROM input
@@ -270,7 +270,7 @@ impl ReleaseStore for Database {
     ) -> Result<(), CommitError> {
         // A verdict changes what caches store about the lanes that the release holds, and the evidence of its later
         // runs. The statement therefore increments the revision of the deployment.
-        static REVIEW: Guarded = Guarded::new(
+        static REVIEW: GuardedCommit = GuardedCommit::new(
             "updated_deployment AS (
                 UPDATE deployment SET revision = deployment.revision + 1
                 FROM input
@@ -429,7 +429,7 @@ impl DeploymentStore for Database {
             rows::ARTIFACT_COLUMNS,
             key,
             "FROM release_artifact",
-            RowBytes::Measured { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES },
+            PageByteLimit::Measured { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES },
             conditions,
             values,
         );
@@ -448,8 +448,8 @@ impl DeploymentStore for Database {
         );
         let input = Input::new(scope).with("release_id", release.uuid()).with("max_runs", i64::from(newest));
         let row = self.fetch_one(&COUNT, input).await?;
-        let row = decode("ended", row)?;
-        let number = |name| decode(name, u32::try_from(row.column::<i64>(name)?).ok());
+        let row = require_decoded("ended", row)?;
+        let number = |name| require_decoded(name, u32::try_from(row.column::<i64>(name)?).ok());
         Ok(EndedRuns { ended: number("ended")?, failed: number("failed")? })
     }
 

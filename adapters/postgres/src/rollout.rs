@@ -3,8 +3,8 @@
 
 use crate::{
     database::Database,
-    guarded_commit::{Guarded, Input, Query},
-    row::decode,
+    guarded_commit::{GuardedCommit, Input, Query},
+    row::require_decoded,
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -45,9 +45,9 @@ impl RolloutStore for Database {
         );
         let input = Input::new(scope).with("release_id", release.uuid()).with("max_runs", i64::from(newest));
         let Some(row) = self.fetch_one(&READ, input).await? else { return Ok(None) };
-        let number = |name| decode(name, u32::try_from(row.column::<i64>(name)?).ok());
+        let number = |name| require_decoded(name, u32::try_from(row.column::<i64>(name)?).ok());
         Ok(Some(SoakStatus {
-            soak_seconds_left: decode("soak_left", u64::try_from(row.column::<i64>("soak_left")?).ok())?,
+            soak_seconds_left: require_decoded("soak_left", u64::try_from(row.column::<i64>("soak_left")?).ok())?,
             runs: EndedRuns { ended: number("ended")?, failed: number("failed")? },
         }))
     }
@@ -63,7 +63,7 @@ impl RolloutStore for Database {
     }
 
     async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {
-        static HOLD: Guarded = Guarded::new(
+        static HOLD: GuardedCommit = GuardedCommit::new(
             "changed AS (
                 UPDATE release SET rollout_holds = array_append(rollout_holds, hold)
                 FROM input

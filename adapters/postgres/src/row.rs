@@ -50,7 +50,7 @@ impl Row {
     }
 
     pub(crate) fn column<'a, T: FromSql<'a>>(&'a self, name: &'static str) -> Result<T, StoreError> {
-        self.0.try_get(name).map_err(|error| store_error::broken(Box::new(error)))
+        self.0.try_get(name).map_err(|error| store_error::inconsistent(Box::new(error)))
     }
 
     pub(crate) fn id<T: From<Uuid>>(&self, name: &'static str) -> Result<T, StoreError> {
@@ -74,32 +74,32 @@ impl Row {
     }
 
     pub(crate) fn slug(&self, name: &'static str) -> Result<Slug, StoreError> {
-        decode(name, Slug::parse(self.column(name)?).ok())
+        require_decoded(name, Slug::parse(self.column(name)?).ok())
     }
 
     pub(crate) fn actor(&self, name: &'static str) -> Result<ActorRef, StoreError> {
-        decode(name, ActorRef::parse(self.column(name)?).ok())
+        require_decoded(name, ActorRef::parse(self.column(name)?).ok())
     }
 
     /// Parses a text column with a parser of the domain.
     pub(crate) fn parsed<T>(&self, name: &'static str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, StoreError> {
-        decode(name, parse(self.column(name)?))
+        require_decoded(name, parse(self.column(name)?))
     }
 }
 
 /// Returns a decoded value. `None` means that the domain cannot parse the column `name`, which is an inconsistent
 /// store.
-pub(crate) fn decode<T>(name: &'static str, value: Option<T>) -> Result<T, StoreError> {
-    value.ok_or_else(|| store_error::broken(Box::new(UnknownValue(name))))
+pub(crate) fn require_decoded<T>(name: &'static str, value: Option<T>) -> Result<T, StoreError> {
+    value.ok_or_else(|| store_error::inconsistent(Box::new(UnknownValue(name))))
 }
 
 /// Parses a stored JSON text.
 pub(crate) fn parse_json<'a, T: serde::Deserialize<'a>>(text: &'a str) -> Result<T, StoreError> {
-    serde_json::from_str(text).map_err(|error| store_error::broken(Box::new(UnexpectedShape::from(error))))
+    serde_json::from_str(text).map_err(|error| store_error::inconsistent(Box::new(UnexpectedShape::from(error))))
 }
 
 /// Reads the column `count` of the first row.
 pub(crate) fn read_count(rows: &[Row]) -> Result<u64, StoreError> {
-    let first = decode("count", rows.first())?;
-    decode("count", u64::try_from(first.column::<i64>("count")?).ok())
+    let first = require_decoded("count", rows.first())?;
+    require_decoded("count", u64::try_from(first.column::<i64>("count")?).ok())
 }

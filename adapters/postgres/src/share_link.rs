@@ -2,8 +2,8 @@
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded_commit::{Guarded, Input},
-    row::decode,
+    guarded_commit::{GuardedCommit, Input},
+    row::require_decoded,
     schema::{execution, share_link},
     sql_functions::database_now,
 };
@@ -54,18 +54,18 @@ impl StoredRow for StoredShareLink {
     }
 
     fn into_value(self) -> Result<ShareLink, StoreError> {
-        let lane = self.lane.map(|lane| decode("lane", Lane::parse(&lane)));
+        let lane = self.lane.map(|lane| require_decoded("lane", Lane::parse(&lane)));
         Ok(ShareLink::restore(ShareLinkRecord {
             share_link_id: self.share_link_id.into(),
             workload_id: self.workload_id.into(),
             label: self.label,
             lane: lane.transpose()?,
-            max_uses: decode("max_uses", u32::try_from(self.max_uses).ok())?,
-            use_count: decode("use_count", u32::try_from(self.use_count).ok())?,
+            max_uses: require_decoded("max_uses", u32::try_from(self.max_uses).ok())?,
+            use_count: require_decoded("use_count", u32::try_from(self.use_count).ok())?,
             expires_at: Timestamp::new(self.expires_at),
             is_revoked: self.is_revoked,
             created_at: Timestamp::new(self.created_at),
-            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            created_by: require_decoded("created_by", ActorRef::parse(&self.created_by).ok())?,
         }))
     }
 }
@@ -90,7 +90,7 @@ impl StoredSnapshot {
 }
 
 fn token_hash(name: &'static str, bytes: &[u8]) -> Result<TokenHash, StoreError> {
-    decode(name, bytes.try_into().ok()).map(TokenHash::new)
+    require_decoded(name, bytes.try_into().ok()).map(TokenHash::new)
 }
 
 #[async_trait]
@@ -157,7 +157,7 @@ impl ShareLinkStore for Database {
         hash: &TokenHash,
         key: Option<&KeyedOutcome>,
     ) -> Result<Timestamp, CommitError> {
-        static CREATE: Guarded = Guarded::returning(
+        static CREATE: GuardedCommit = GuardedCommit::returning(
             "accepting AS (
                 SELECT FROM workload JOIN input USING (tenant_id, workload_id) WHERE status <> 'retired'
                 FOR SHARE OF workload
@@ -174,7 +174,7 @@ impl ShareLinkStore for Database {
             "(SELECT expires_at FROM made) AS expires_at",
         );
         let ChangeRecord { next, decided_on: _, fact } = change.into_record();
-        let bounded = |name, number| decode(name, i32::try_from(number).ok());
+        let bounded = |name, number| require_decoded(name, i32::try_from(number).ok());
         let input = Input::new(scope)
             .with("share_link_id", next.share_link_id.uuid())
             .with("workload_id", next.workload_id.uuid())
@@ -186,11 +186,11 @@ impl ShareLinkStore for Database {
             .with("created_at", next.created_at.to_datetime())
             .with("created_by", next.created_by.to_string());
         let rows = self.commit_guarded(&CREATE, scope, &fact, key, input).await?;
-        Ok(decode("expires_at", rows.first())?.timestamp("expires_at")?)
+        Ok(require_decoded("expires_at", rows.first())?.timestamp("expires_at")?)
     }
 
     async fn commit_revocation(&self, scope: TenantScope, seen: &ShareLink, fact: Fact) -> Result<(), CommitError> {
-        static REVOKE: Guarded = Guarded::new(
+        static REVOKE: GuardedCommit = GuardedCommit::new(
             "revoked AS (
                 UPDATE share_link SET revoked_at = fairway_now(), revoked_by = actor
                 FROM input

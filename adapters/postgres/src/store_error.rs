@@ -101,10 +101,10 @@ pub(crate) fn outcome_unknown(source: Source) -> StoreError {
 
 /// The error source for requests whose shared statement failed or got no response. The cause is logged once, for
 /// the batch.
-pub(crate) fn unanswered() -> Source {
+pub(crate) fn missing_batch_response() -> Source {
     Box::new(io::Error::other("the shared statement of a batch got no answer"))
 }
 
-pub(crate) fn broken(source: Source) -> StoreError {
+pub(crate) fn inconsistent(source: Source) -> StoreError {
     StoreError { source, fault: StoreFault::Inconsistent }
 }

@@ -2,9 +2,9 @@
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded_commit::{Guarded, Input, Query},
-    pagination::{ListQuery, RowBytes, SortKey, Values},
-    row::{Row, decode},
+    guarded_commit::{GuardedCommit, Input, Query},
+    pagination::{ListQuery, PageByteLimit, SortKey, Values},
+    row::{Row, require_decoded},
     schema::{namespace, tenant_public_host, workspace},
     workload::with_workload,
 };
@@ -62,7 +62,7 @@ impl TenantStore for Database {
                 TENANT_COLUMNS,
                 key,
                 "FROM tenant",
-                RowBytes::Measured { sql: "octet_length(public_hosts::text)", largest: MAX_PUBLIC_HOSTS * 256 },
+                PageByteLimit::Measured { sql: "octet_length(public_hosts::text)", largest: MAX_PUBLIC_HOSTS * 256 },
                 all,
                 Values::default(),
             ),
@@ -81,7 +81,7 @@ impl TenantStore for Database {
     ) -> Result<(), CommitError> {
         // The fact is the first entry of the new tenant's log. The idempotency key belongs to the creator's tenant,
         // so the guard claims it: `fairway_commit` works in one tenant only and receives no key.
-        static CREATE_TENANT: Guarded = Guarded::new(
+        static CREATE_TENANT: GuardedCommit = GuardedCommit::new(
             "log AS (INSERT INTO fact_log (tenant_id, size) SELECT tenant_id, 0 FROM input),
              made AS (
                 INSERT INTO tenant (tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled,
@@ -127,7 +127,7 @@ impl TenantStore for Database {
     }
 
     async fn commit_settings(&self, scope: TenantScope, change: Change<Tenant>) -> Result<(), CommitError> {
-        static CHANGE: Guarded = Guarded::new(
+        static CHANGE: GuardedCommit = GuardedCommit::new(
             "seen AS (
                 SELECT tenant.public_hosts FROM tenant JOIN input USING (tenant_id) WHERE revision = decided_on
                 FOR UPDATE OF tenant
@@ -197,12 +197,12 @@ impl StoredRow for StoredWorkspace {
     fn into_value(self) -> Result<Workspace, StoreError> {
         Ok(Workspace::restore(WorkspaceRecord {
             workspace_id: self.workspace_id.into(),
-            slug: decode("slug", Slug::parse(&self.slug).ok())?,
+            slug: require_decoded("slug", Slug::parse(&self.slug).ok())?,
             name: self.name,
             namespace_id: self.namespace_id.into(),
-            namespace: decode("namespace", Slug::parse(&self.namespace).ok())?,
+            namespace: require_decoded("namespace", Slug::parse(&self.namespace).ok())?,
             created_at: Timestamp::new(self.created_at),
-            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            created_by: require_decoded("created_by", ActorRef::parse(&self.created_by).ok())?,
         }))
     }
 }
@@ -253,7 +253,7 @@ impl WorkspaceStore for Database {
     ) -> Result<Workspace, CommitError> {
         // An existing namespace keeps its identifier. The update changes nothing, but makes a concurrent creation
         // of the same namespace wait and then find the row.
-        static CREATE_WORKSPACE: Guarded = Guarded::returning(
+        static CREATE_WORKSPACE: GuardedCommit = GuardedCommit::returning(
             "home AS (
                 INSERT INTO namespace (tenant_id, namespace_id, slug)
                 SELECT tenant_id, new_namespace_id, namespace_slug FROM input
@@ -287,7 +287,7 @@ impl WorkspaceStore for Database {
             .with("workspace_name", workspace.name.as_str());
         let rows =
             self.commit_guarded(&CREATE_WORKSPACE, scope, &fact, key, with_workload(input, scope, &assistant)).await?;
-        let namespace_id = decode("namespace_id", rows.first())?.id("namespace_id")?;
+        let namespace_id = require_decoded("namespace_id", rows.first())?.id("namespace_id")?;
         Ok(Workspace::restore(WorkspaceRecord { namespace_id, ..workspace.into_record() }))
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded_commit::{Input, Query},
-    row::{Row, decode},
+    row::{Row, require_decoded},
     schema::{fact, fact_log, fact_order, log_tree},
     store_error,
 };
@@ -40,11 +40,14 @@ fn logs_with_tree() -> _ {
 }
 
 fn log((tenant, log_size, tree_size, edge, checkpoint): LogRow) -> Result<PendingLog, StoreError> {
-    let size = |name, number| decode(name, u64::try_from(number).ok());
+    let size = |name, number| require_decoded(name, u64::try_from(number).ok());
     let tree_size = size("tree_size", tree_size.unwrap_or(0))?;
     Ok(PendingLog {
         tenant: tenant.into(),
-        tree: TreeState { edge: decode("edge", TreeEdge::restore(tree_size, &edge.unwrap_or_default()))?, checkpoint },
+        tree: TreeState {
+            edge: require_decoded("edge", TreeEdge::restore(tree_size, &edge.unwrap_or_default()))?,
+            checkpoint,
+        },
         log_size: size("log_size", log_size)?,
     })
 }
@@ -54,7 +57,7 @@ type LoggedRow = (i64, Vec<u8>, Option<Uuid>, Option<Uuid>);
 
 fn logged_fact((index, body, workspace, workload): LoggedRow) -> Result<LoggedFact, StoreError> {
     Ok(LoggedFact {
-        index: decode("index", u64::try_from(index).ok())?,
+        index: require_decoded("index", u64::try_from(index).ok())?,
         body,
         workspace: workspace.map(Into::into),
         workload: workload.map(Into::into),
@@ -62,7 +65,7 @@ fn logged_fact((index, body, workspace, workload): LoggedRow) -> Result<LoggedFa
 }
 
 fn to_bigint(number: u64) -> Result<i64, StoreError> {
-    decode("index", i64::try_from(number).ok())
+    require_decoded("index", i64::try_from(number).ok())
 }
 
 #[async_trait]
@@ -124,9 +127,9 @@ impl TreeStore for Database {
         let leaves = (from..).zip(found).map(|(index, (stored_index, hash, of_fact))| {
             // If a fact were missing, every later leaf would be at a wrong index of the tree.
             if stored_index != to_bigint(index)? {
-                return Err(store_error::broken("the audit log has a gap".into()));
+                return Err(store_error::inconsistent("the audit log has a gap".into()));
             }
-            decode("leaf_hash", hash.or(of_fact).and_then(|hash| TreeHash::from_slice(&hash)))
+            require_decoded("leaf_hash", hash.or(of_fact).and_then(|hash| TreeHash::from_slice(&hash)))
         });
         leaves.collect()
     }
@@ -151,7 +154,7 @@ impl TreeStore for Database {
         let entry = |row: &Row| {
             let hash: Option<&[u8]> = row.column("leaf_hash")?;
             Ok(StoredEntry {
-                index: decode("index", u64::try_from(row.column::<i64>("index")?).ok())?,
+                index: require_decoded("index", u64::try_from(row.column::<i64>("index")?).ok())?,
                 body: row.column("body")?,
                 leaf_hash: hash.and_then(TreeHash::from_slice),
             })

@@ -3,9 +3,9 @@
 mod publication;
 
 use crate::{
-    database::{Database, MeasuredRows, PageBounds, StoredRow},
-    guarded_commit::{Guarded, Input},
-    row::decode,
+    database::{Database, PageBounds, RowSizeMeasure, StoredRow},
+    guarded_commit::{GuardedCommit, Input},
+    row::require_decoded,
     schema::{use_case, use_case_refinement},
 };
 use async_trait::async_trait;
@@ -56,23 +56,23 @@ impl StoredUseCase {
         Ok(UseCase::restore(UseCaseRecord {
             use_case_id: self.use_case_id.into(),
             workspace_id: self.workspace_id.into(),
-            status: decode("status", UseCaseStatus::parse(&self.status))?,
+            status: require_decoded("status", UseCaseStatus::parse(&self.status))?,
             source_description: self.source_description,
-            plan: decode("bundle", BundlePlan::from_stored(&self.bundle))?,
+            plan: require_decoded("bundle", BundlePlan::from_stored(&self.bundle))?,
             pieces: pieces(self.pieces)?,
             supersedes: self.supersedes.map(Into::into),
             superseded_by: self.superseded_by.map(Into::into),
             workload_id: self.workload_id.map(Into::into),
             release_id: self.release_id.map(Into::into),
             created_at: Timestamp::new(self.created_at),
-            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            created_by: require_decoded("created_by", ActorRef::parse(&self.created_by).ok())?,
             updated_at: Timestamp::new(self.updated_at),
             revision: Revision::new(self.revision),
         }))
     }
 }
 
-const MEASURED: MeasuredRows = MeasuredRows {
+const MEASURED: RowSizeMeasure = RowSizeMeasure {
     key: "use_case_id",
     sql: "octet_length(name) + octet_length(summary) + octet_length(source_description)",
     largest: (MAX_NAME_CHARS + MAX_SUMMARY_CHARS + MAX_DESCRIPTION) * 4,
@@ -111,14 +111,14 @@ impl StoredRow for StoredSummary {
             workspace_id: self.workspace_id.into(),
             name: self.name,
             summary: self.summary,
-            status: decode("status", UseCaseStatus::parse(&self.status))?,
+            status: require_decoded("status", UseCaseStatus::parse(&self.status))?,
             source_description: self.source_description,
             supersedes: self.supersedes.map(Into::into),
             superseded_by: self.superseded_by.map(Into::into),
             workload_id: self.workload_id.map(Into::into),
             release_id: self.release_id.map(Into::into),
             created_at: Timestamp::new(self.created_at),
-            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            created_by: require_decoded("created_by", ActorRef::parse(&self.created_by).ok())?,
             updated_at: Timestamp::new(self.updated_at),
         })
     }
@@ -139,7 +139,7 @@ fn pieces(value: Option<Value>) -> Result<Option<Pieces>, StoreError> {
     let Some(value) = value else { return Ok(None) };
     let id = |name: &str| {
         let text = value.get(name).and_then(Value::as_str);
-        decode("pieces", text.and_then(|text| Uuid::parse_str(text).ok())).map(Into::into)
+        require_decoded("pieces", text.and_then(|text| Uuid::parse_str(text).ok())).map(Into::into)
     };
     Ok(Some(Pieces {
         flow: id("flow")?,
@@ -254,7 +254,10 @@ impl UseCaseStore for Database {
         };
         let found: Option<(Uuid, String)> = self.first("use case of a workload", find).await?;
         let origin = |(id, status): (Uuid, String)| {
-            Ok(WorkloadOrigin { use_case_id: id.into(), status: decode("status", UseCaseStatus::parse(&status))? })
+            Ok(WorkloadOrigin {
+                use_case_id: id.into(),
+                status: require_decoded("status", UseCaseStatus::parse(&status))?,
+            })
         };
         found.map(origin).transpose()
     }
@@ -278,7 +281,7 @@ impl UseCaseStore for Database {
             Ok(EarlierRefinement {
                 predecessor_id: predecessor.into(),
                 successor_id: successor.into(),
-                body_digest: decode("body_digest", digest.try_into().ok())?,
+                body_digest: require_decoded("body_digest", digest.try_into().ok())?,
             })
         };
         found.map(refinement).transpose()
@@ -290,8 +293,11 @@ impl UseCaseStore for Database {
         change: Change<UseCase>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        static CREATE: Guarded =
-            Guarded::of_parts(&["made AS (", INSERT_USE_CASE, " RETURNING 1)"], "(SELECT count(*) = 1 FROM made)", "");
+        static CREATE: GuardedCommit = GuardedCommit::of_parts(
+            &["made AS (", INSERT_USE_CASE, " RETURNING 1)"],
+            "(SELECT count(*) = 1 FROM made)",
+            "",
+        );
         let ChangeRecord { next, decided_on: _, fact } = change.into_record();
         let input = with_new(Input::new(scope), &next);
         self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
@@ -303,7 +309,7 @@ impl UseCaseStore for Database {
         change: Change<UseCase>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        static MOVE: Guarded = Guarded::of_parts(
+        static MOVE: GuardedCommit = GuardedCommit::of_parts(
             &[
                 "changed AS (",
                 CHANGE_USE_CASE,
@@ -339,7 +345,7 @@ impl UseCaseStore for Database {
         change: Change<Refinement>,
         key: &RefinementKey,
     ) -> Result<(), CommitError> {
-        static REFINE: Guarded = Guarded::of_parts(
+        static REFINE: GuardedCommit = GuardedCommit::of_parts(
             &[
                 "changed AS (",
                 CHANGE_USE_CASE,

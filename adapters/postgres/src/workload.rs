@@ -2,9 +2,9 @@
 
 use crate::{
     database::{Database, StoredRow},
-    guarded_commit::{Guarded, Input},
-    pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms},
-    row::{Row, decode},
+    guarded_commit::{GuardedCommit, Input},
+    pagination::{ListQuery, PageByteLimit, SortKey, UnionArm, Values, visible_arms},
+    row::{Row, require_decoded},
     schema,
 };
 use async_trait::async_trait;
@@ -62,7 +62,7 @@ pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
 
 /// A description has at most 2,000 characters of up to four bytes, and an interface at most 64 KiB as JSON. An
 /// interface that was stored before this limit existed may be larger.
-const ROW_BYTES: RowBytes = RowBytes::Measured {
+const ROW_BYTES: PageByteLimit = PageByteLimit::Measured {
     sql: "(octet_length(description) + coalesce(octet_length(interface_config::text), 0))",
     largest: MAX_DESCRIPTION * 4 + MAX_INTERFACE_BYTES,
 };
@@ -133,24 +133,25 @@ impl StoredRow for StoredWorkload {
     }
 
     fn into_value(self) -> Result<Workload, StoreError> {
-        let interface = self
-            .interface_config
-            .map(|document| decode("interface_config", serde_json::from_value::<InterfaceConfig>(document).ok()));
-        let source = self.management_source.map(|source| decode("management_source", ManagementSource::parse(&source)));
+        let interface = self.interface_config.map(|document| {
+            require_decoded("interface_config", serde_json::from_value::<InterfaceConfig>(document).ok())
+        });
+        let source =
+            self.management_source.map(|source| require_decoded("management_source", ManagementSource::parse(&source)));
         Ok(Workload::restore(WorkloadRecord {
             workload_id: self.workload_id.into(),
-            slug: decode("slug", Slug::parse(&self.slug).ok())?,
+            slug: require_decoded("slug", Slug::parse(&self.slug).ok())?,
             name: self.name,
             description: self.description,
-            owner_ref: decode("owner_ref", OwnerRef::parse(&self.owner_ref).ok())?,
-            status: decode("status", Status::parse(&self.status))?,
-            invocation_mode: decode("invocation_mode", InvocationMode::parse(&self.invocation_mode))?,
+            owner_ref: require_decoded("owner_ref", OwnerRef::parse(&self.owner_ref).ok())?,
+            status: require_decoded("status", Status::parse(&self.status))?,
+            invocation_mode: require_decoded("invocation_mode", InvocationMode::parse(&self.invocation_mode))?,
             interface_config: interface.transpose()?,
             management_source: source.transpose()?,
             workspace_id: self.workspace_id.into(),
             namespace_id: self.namespace_id.into(),
             created_at: Timestamp::new(self.created_at),
-            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            created_by: require_decoded("created_by", ActorRef::parse(&self.created_by).ok())?,
             updated_at: Timestamp::new(self.updated_at),
             revision: Revision::new(self.revision),
         }))
@@ -194,7 +195,7 @@ impl WorkloadStore for Database {
                 .select(deployment::environment)
         };
         let names: Vec<String> = self.load("environments of a workload", find).await?;
-        names.iter().map(|name| decode("environment", Slug::parse(name).ok())).collect()
+        names.iter().map(|name| require_decoded("environment", Slug::parse(name).ok())).collect()
     }
 
     async fn list_runtime(
@@ -258,7 +259,7 @@ impl WorkloadStore for Database {
         change: Change<Workload>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        static CREATE: Guarded = Guarded::new(
+        static CREATE: GuardedCommit = GuardedCommit::new(
             "made AS (
                 INSERT INTO workload (tenant_id, workload_id, slug, name, description, owner_ref, status,
                     invocation_mode, revision, management_source, interface_config, search, workspace_id, created_at,
@@ -277,7 +278,7 @@ impl WorkloadStore for Database {
     }
 
     async fn commit_change(&self, scope: TenantScope, change: Change<Workload>) -> Result<(), CommitError> {
-        static CHANGE: Guarded = Guarded::new(
+        static CHANGE: GuardedCommit = GuardedCommit::new(
             "changed AS (
                 UPDATE workload SET name = input.name, description = input.description, owner_ref = input.owner_ref,
                     status = input.status, invocation_mode = input.invocation_mode, revision = input.revision,

@@ -1,6 +1,6 @@
 //! The connection to an account's endpoint: its address, its API key and the handling of responses.
 
-use crate::{events::EventStream, failure};
+use crate::{failure, sse_stream::EventStream};
 use fairway_domain::{
     execution::provider::{ProviderError, ProviderFailure},
     secret::{SecretError, SecretReader, ServerSecretRef},

@@ -5,12 +5,12 @@ mod account;
 mod accounts;
 mod anthropic;
 mod connection;
-mod events;
 mod failure;
 mod local;
 mod metadata;
 mod openai;
 mod replace_nul;
+mod sse_stream;
 
 pub use account::{Account, ModelPrice};
 pub use accounts::Accounts;

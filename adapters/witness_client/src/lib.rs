@@ -80,7 +80,7 @@ fn read_response(status: StatusCode, is_size: bool, text: &str) -> Result<Witnes
         }
         StatusCode::CONFLICT if is_size => {
             let size = text.strip_suffix('\n').unwrap_or(text).parse();
-            size.map(WitnessResponse::KnowsSize).map_err(|_| unavailable(ResponseError::Form))
+            size.map(WitnessResponse::SizeMismatch).map_err(|_| unavailable(ResponseError::Form))
         }
         // A 409 without a size means that the witness cosigned the same size with another root hash.
         StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => Err(WitnessError::Contradicted),

@@ -5,7 +5,7 @@ use crate::{
     compose::Api,
     connection, embeddable_page, environment, erasure, evidence, execution, flow,
     http::{
-        HttpBase,
+        HttpState,
         authentication::authenticate,
         body_drain::body_drain,
         fallback::{KnownMethods, fallback},
@@ -273,7 +273,7 @@ pub(crate) fn collect_openapi() -> OpenApi {
 /// Builds the application of one worker thread; `api` contains its stores.
 pub fn app(
     api: web::Data<Api>,
-    base: web::Data<HttpBase>,
+    base: web::Data<HttpState>,
     documents: web::Data<OpenApiData>,
 ) -> App<
     impl ServiceFactory<ServiceRequest, Config = (), Response = ServiceResponse<BoxBody>, Error = Error, InitError = ()>,

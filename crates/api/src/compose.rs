@@ -7,7 +7,7 @@ use crate::{
     app::OpenApiData,
     config::Settings,
     http::{
-        HttpBase, authentication::Authentication, deprecation::DEPRECATIONS, load_shedding::LoadShedder,
+        HttpState, authentication::Authentication, deprecation::DEPRECATIONS, load_shedding::LoadShedder,
         memory_budget::MemoryBudgets, paging::CursorKey, shutdown::ShutdownSignal, stream_limit::StreamLimiter,
     },
     metrics::Metrics,
@@ -296,8 +296,8 @@ impl Process {
 
     /// The shared data of the middlewares.
     #[must_use]
-    pub fn http_base(&self, settings: &Settings) -> HttpBase {
-        HttpBase {
+    pub fn http_base(&self, settings: &Settings) -> HttpState {
+        HttpState {
             metrics: self.metrics.clone(),
             site_rules: settings.site_rules(),
             public_scheme: settings.scheme(),
@@ -328,7 +328,7 @@ impl Process {
         let database = Database::new(&options)?;
         self.metrics.watch_database(database.in_flight().clone());
         Ok(Api {
-            services: self.services.sharing_caches_over(stores(&database, self.access_decorator.as_ref())),
+            services: self.services.with_stores(stores(&database, self.access_decorator.as_ref())),
             mode: self.mode,
             authentication: self.authentication.clone(),
             metrics: self.metrics.clone(),
@@ -391,7 +391,7 @@ impl Process {
             };
             let database = Database::new(&options)?;
             self.metrics.watch_database(database.in_flight().clone());
-            let services = self.services.sharing_caches_over(stores(&database, self.access_decorator.as_ref()));
+            let services = self.services.with_stores(stores(&database, self.access_decorator.as_ref()));
             background_tasks.spawn(run_worker(services.run_worker));
         }
         Ok(background_tasks)

@@ -4,27 +4,27 @@
 //! environment. An unknown key or variable is an error that suggests the nearest known one, because an ignored
 //! setting would fail silently.
 
-mod checked_table;
 mod dependent_settings;
 mod issuer;
 mod parsers;
 mod provider;
 mod provider_variable;
-mod raw;
+mod raw_settings;
 mod setting;
+mod toml_table;
 
 pub use issuer::{Issuer, PortalClient};
 pub use parsers::{LogFormat, SecretSetting};
 pub use provider::{ProviderAccount, ProviderEndpoint, ProviderKind};
-pub(crate) use raw::nearest;
-pub use raw::{ConfigError, Origin};
+pub(crate) use raw_settings::nearest;
+pub use raw_settings::{ConfigError, Origin};
 pub use setting::{SETTINGS, Setting};
 
 use crate::{
     embeddable_page::EmbedPolicy,
     http::{
         client_address::TrustedProxies,
-        site_guard::{HostName, Scheme, SiteRules},
+        site_guard::{HostName, HostRules, Scheme},
     },
 };
 use fairway_artifacts::Location;
@@ -39,7 +39,7 @@ use fairway_domain::{
 };
 use fairway_egress::Allowance;
 use fairway_operations::generator::ProvisioningMode;
-use raw::RawSettings;
+use raw_settings::RawSettings;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 use url::Url;
 
@@ -331,15 +331,15 @@ impl Settings {
 
     /// The host names that the server serves.
     #[must_use]
-    pub fn site_rules(&self) -> SiteRules {
+    pub fn site_rules(&self) -> HostRules {
         match self.auth_mode {
-            AuthMode::Local => SiteRules::LoopbackAnd(self.allowed_hosts.clone()),
+            AuthMode::Local => HostRules::LoopbackAnd(self.allowed_hosts.clone()),
             // The list excludes other names, because DNS rebinding lets a page of another site reach this server
             // under that site's name.
             AuthMode::Oidc => {
                 let own = self.public_url.as_ref().and_then(HostName::of_url);
                 let own = own.into_iter().chain(HostName::of_address(self.bind.ip()));
-                SiteRules::LoopbackAndProbes(own.chain(self.allowed_hosts.iter().cloned()).collect())
+                HostRules::LoopbackAndProbes(own.chain(self.allowed_hosts.iter().cloned()).collect())
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::{
     caller::RuntimeClient,
     compose::Api,
     error::ApiError,
-    http::{HttpBase, fallback::not_found, html_page, outermost_middleware::request_id, route_origins::RouteOrigins},
+    http::{HttpState, fallback::not_found, html_page, outermost_middleware::request_id, route_origins::RouteOrigins},
     portal::page::{PageKind, PortalPage},
 };
 use actix_web::{
@@ -103,7 +103,7 @@ pub(crate) fn resource() -> actix_web::Resource {
     web::resource(EMBED_PATTERN).guard(guard::Get()).to(embed)
 }
 
-async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
+async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpState>) -> HttpResponse {
     let embedding = &base.embed_policy;
     // Uses the raw path, because a percent-encoded slug is not valid.
     let slug = request.uri().path().strip_prefix('/').filter(|slug| embedding.has_page(slug));

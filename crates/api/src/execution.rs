@@ -18,7 +18,7 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldErrors, FieldProblem},
     http::{
-        HttpBase,
+        HttpState,
         body::{Body, present},
         idempotency::{IDEMPOTENCY_REPLAYED, IdempotencyHeader},
         outermost_middleware::request_id,
@@ -258,7 +258,7 @@ pub(crate) async fn execute_workload(
     if run.replayed && is_guest(claims.actor.kind()) {
         return replay_to_guest(&run);
     }
-    let base = request.app_data::<web::Data<HttpBase>>().ok_or_else(ApiError::internal)?;
+    let base = request.app_data::<web::Data<HttpState>>().ok_or_else(ApiError::internal)?;
     // An accepted run is returned with its id and token even if the stream cannot be opened, so that the client can
     // read it later.
     if wanted.wait == WaitMode::Acceptance

@@ -3,7 +3,7 @@
 //! Order of the middlewares, outermost first: [`outermost_middleware::outermost_middleware`],
 //! [`response_memory::response_memory`], [`body_drain::body_drain`], [`site_guard::site_guard`],
 //! [`authentication::authenticate`], [`load_shedding::middleware::shed_load`], [`strict_query::strict_query`]. They
-//! read their settings from the app data, `web::Data<HttpBase>`; without it every request is a 500.
+//! read their settings from the app data, `web::Data<HttpState>`; without it every request is a 500.
 
 pub mod authentication;
 pub mod body;
@@ -38,18 +38,18 @@ use deprecation::Deprecation;
 use fallback::KnownMethods;
 use memory_budget::MemoryBudgets;
 use shutdown::ShutdownSignal;
-use site_guard::{Scheme, SiteRules};
+use site_guard::{HostRules, Scheme};
 use std::time::Duration;
 use stream_limit::StreamLimiter;
 use strict_query::KnownQueries;
 
 /// The shared data of the middlewares and the fallback handler.
 #[derive(Debug)]
-pub struct HttpBase {
+pub struct HttpState {
     /// Counts requests.
     pub metrics: Metrics,
     /// Rules for the host names that the server serves.
-    pub site_rules: SiteRules,
+    pub site_rules: HostRules,
     /// The scheme of the server's own pages.
     pub public_scheme: Scheme,
     /// The proxies whose forwarding headers are trusted.

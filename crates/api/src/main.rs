@@ -7,11 +7,10 @@ use clap::{Args, Parser, Subcommand};
 use fairway_api::{
     compose::BackgroundTasks,
     config::Settings,
-    config_check,
-    log_audit::{self, AuditScope},
-    openapi, provider_check, seed, serve,
+    config_check, openapi, provider_check, seed, serve,
     serve::OpenDatabase,
     telemetry::Telemetry,
+    transparency_log_audit::{self, AuditScope},
 };
 use std::{
     io::ErrorKind,
@@ -252,11 +251,11 @@ fn verify_artifacts(settings: &Settings) -> anyhow::Result<ExitCode> {
 fn verify_logs(settings: &Settings, arguments: &AuditArguments) -> anyhow::Result<ExitCode> {
     let scope = AuditScope::read(arguments.tenant, arguments.checkpoint.as_deref(), &arguments.key)?;
     let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
-    let audited = runtime()?.block_on(log_audit::audit_logs(settings, &scope));
+    let audited = runtime()?.block_on(transparency_log_audit::audit_logs(settings, &scope));
     telemetry.shutdown();
     let audited = audited?;
     for log in &audited {
-        println!("{}", log_audit::describe(log));
+        println!("{}", transparency_log_audit::describe(log));
     }
     let wrong = audited.iter().filter(|log| !log.has_passed()).count();
     println!("{} logs compared, {wrong} with something wrong", audited.len());

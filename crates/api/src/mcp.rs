@@ -62,11 +62,11 @@ impl<'de> Deserialize<'de> for JsonRpcMessage {
 
 /// The route. The OpenAPI document omits it, because MCP defines the messages.
 pub(crate) fn resource() -> actix_web::Resource {
-    web::resource("/mcp").route(web::post().to(handle_message)).default_service(web::to(only_post))
+    web::resource("/mcp").route(web::post().to(handle_message)).default_service(web::to(refuse_other_methods))
 }
 
 /// Refuses other methods: there is no stream to open and no session to delete.
-async fn only_post() -> Result<HttpResponse, ApiError> {
+async fn refuse_other_methods() -> Result<HttpResponse, ApiError> {
     Err(ApiError::method_not_allowed(Some(HeaderValue::from_static("POST"))))
 }
 

@@ -76,7 +76,7 @@ impl Method {
 
 /// A completed request.
 #[derive(Clone, Copy, Debug)]
-pub struct RequestFacts<'a> {
+pub struct CompletedRequest<'a> {
     /// The method.
     pub method: Method,
     /// The pattern of the route.
@@ -95,7 +95,7 @@ pub struct Metrics {
     durations: HistogramVec,
     runs: RunMetrics,
     notifications: NotificationMetrics,
-    refused_for_load: IntCounter,
+    count_load_refusal: IntCounter,
     delayed_refusals: IntCounter,
     waiting: IntGauge,
     databases: Arc<Mutex<Vec<InFlight>>>,
@@ -118,7 +118,7 @@ impl Metrics {
         let durations = HistogramVec::new(durations.buckets(DURATION_BUCKETS.to_vec()), &["method", "route"])?;
         let runs = RunMetrics::register(&registry)?;
         let notifications = NotificationMetrics::register(&registry)?;
-        let refused_for_load =
+        let count_load_refusal =
             IntCounter::new("fairway_http_refused_for_load_total", "Requests answered 503 because of overload.")?;
         let delayed_refusals = IntCounter::new(
             "fairway_http_delayed_refusals_total",
@@ -131,7 +131,7 @@ impl Metrics {
         let collectors: [Box<dyn Collector>; 8] = [
             Box::new(requests.clone()),
             Box::new(durations.clone()),
-            Box::new(refused_for_load.clone()),
+            Box::new(count_load_refusal.clone()),
             Box::new(delayed_refusals.clone()),
             Box::new(waiting.clone()),
             Box::new(memory.clone()),
@@ -148,7 +148,7 @@ impl Metrics {
             durations,
             runs,
             notifications,
-            refused_for_load,
+            count_load_refusal,
             delayed_refusals,
             waiting,
             databases: watched,
@@ -159,7 +159,7 @@ impl Metrics {
     }
 
     /// Counts a completed request.
-    pub fn request(&self, facts: &RequestFacts<'_>) {
+    pub fn request(&self, facts: &CompletedRequest<'_>) {
         let method = facts.method.as_str();
         self.requests.with_label_values(&[method, facts.route, status_class(facts.status)]).inc();
         self.durations.with_label_values(&[method, facts.route]).observe(facts.elapsed.as_secs_f64());
@@ -178,8 +178,8 @@ impl Metrics {
     }
 
     /// Counts a request that is refused for load, and whether its response is delayed.
-    pub fn refused_for_load(&self, is_delayed: bool) {
-        self.refused_for_load.inc();
+    pub fn count_load_refusal(&self, is_delayed: bool) {
+        self.count_load_refusal.inc();
         self.delayed_refusals.inc_by(u64::from(is_delayed));
     }
 
@@ -234,10 +234,14 @@ mod tests {
     #[test]
     fn renders_counted_requests() {
         let metrics = Metrics::new().unwrap();
-        let facts =
-            RequestFacts { method: Method::Get, route: "/v1/x/{id}", status: 204, elapsed: Duration::from_millis(3) };
+        let facts = CompletedRequest {
+            method: Method::Get,
+            route: "/v1/x/{id}",
+            status: 204,
+            elapsed: Duration::from_millis(3),
+        };
         metrics.clone().request(&facts);
-        metrics.request(&RequestFacts { status: 299, ..facts });
+        metrics.request(&CompletedRequest { status: 299, ..facts });
         let text = metrics.render().unwrap();
         for line in [
             r#"fairway_http_requests_total{method="GET",route="/v1/x/{id}",status="2xx"} 2"#,

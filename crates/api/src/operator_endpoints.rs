@@ -3,7 +3,7 @@
 use crate::{
     compose::Api,
     error::ApiError,
-    http::{HttpBase, proxy_detection::is_forwarded, shutdown::ReportedShutdown},
+    http::{HttpState, proxy_detection::is_forwarded, shutdown::ReportedShutdown},
     openapi::{ErrorBody, ServiceRefusals},
 };
 use actix_web::{HttpRequest, HttpResponse, get, http::StatusCode, web};
@@ -55,7 +55,7 @@ pub(crate) async fn healthz() -> HttpResponse {
     )
 )]
 #[get("/readyz")]
-pub(crate) async fn readyz(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
+pub(crate) async fn readyz(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpState>) -> HttpResponse {
     let readiness = api.readiness().await;
     let shows_parts = !is_external(&api, &request);
     let say = |well: bool| shows_parts.then_some(if well { "ok" } else { "unavailable" });

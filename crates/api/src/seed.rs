@@ -355,7 +355,7 @@ fn usage(settings: &Settings) -> Result<String, DemoFileError> {
     let (inputs, url) = (inputs.collect::<String>(), quote_for_shell(url));
     let (first, token) = match settings.auth_mode {
         AuthMode::Local => (String::new(), ""),
-        AuthMode::Oidc => (way_to_a_token(settings, &url), " -H \"Authorization: Bearer $FAIRWAY_CLI_TOKEN\""),
+        AuthMode::Oidc => (token_instructions(settings, &url), " -H \"Authorization: Bearer $FAIRWAY_CLI_TOKEN\""),
     };
     Ok(format!(
         "{first}\nRun `{workload}` in `{environment}`:\n\n\
@@ -368,7 +368,7 @@ fn usage(settings: &Settings) -> Result<String, DemoFileError> {
 }
 
 /// Instructions to obtain an access token of an identity provider, and the role that the demo needs.
-fn way_to_a_token(settings: &Settings, url: &str) -> String {
+fn token_instructions(settings: &Settings, url: &str) -> String {
     let has_client = settings.issuers.iter().any(|issuer| issuer.cli_client_id.is_some());
     let sign_in = if has_client {
         format!("Sign in as a person:\n\nfairway login --server {url}\n")

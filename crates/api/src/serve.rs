@@ -8,8 +8,8 @@ use crate::{
     compose::{Adapters, Api, BackgroundTasks, ComposeError, Process},
     config::{LocalModeExposure, Settings},
     http::{connection_limits::GuardedConnection, shutdown::ShutdownSignal},
-    local_mode_tasks::warn_of_exposure_forever,
-    open_files,
+    local_mode_warning::warn_of_exposure_forever,
+    open_file_limit,
     portal::page::NOT_BUILT,
     provider_check::warn_of_unreadable_keys,
     worker_metrics,
@@ -161,7 +161,7 @@ impl WorkerApis {
 /// # Errors
 /// When the listener, the database or a background task cannot be started.
 pub async fn serve(settings: &Settings, tasks: BackgroundTasks) -> Result<(), ServeError> {
-    open_files::raise_limit();
+    open_file_limit::raise_limit();
     fairway_memory_limit::limit_process(settings.memory_limit);
     let listener =
         TcpListener::bind(settings.bind).map_err(|source| ServeError::Listen { address: settings.bind, source })?;

@@ -1,7 +1,7 @@
 //! Sign-in and sign-out of people in browsers: plain pages without scripts, and the routes that clients read.
 
-mod attempt;
 mod logout;
+mod pending_sign_in;
 mod test_sign_in;
 
 #[cfg(test)]
@@ -28,13 +28,13 @@ use actix_web::{
     http::{StatusCode, header},
     web,
 };
-use attempt::PendingSignIn;
 use fairway_domain::access::{
     identity::IdentityRefusal,
     session::{SessionEnd, SessionToken},
     sign_in_provider::{SignInError, SignInProvider},
 };
 use fairway_operations::Failure;
+use pending_sign_in::PendingSignIn;
 use serde::{Deserialize, Serialize};
 use url::{Url, form_urlencoded};
 use utoipa::ToSchema;
@@ -287,12 +287,12 @@ fn host_cookie(name: &'static str, value: String, max_age: CookieDuration) -> Co
 }
 
 /// A cookie that removes the cookie with this name.
-fn removal(name: &'static str) -> Cookie<'static> {
+fn removal_cookie(name: &'static str) -> Cookie<'static> {
     host_cookie(name, String::new(), CookieDuration::ZERO)
 }
 
 fn without_attempt(mut response: HttpResponse) -> Result<HttpResponse, ApiError> {
-    response.add_cookie(&removal(attempt::COOKIE)).map_err(|_| ApiError::internal())?;
+    response.add_cookie(&removal_cookie(pending_sign_in::COOKIE)).map_err(|_| ApiError::internal())?;
     Ok(response)
 }
 

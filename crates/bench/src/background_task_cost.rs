@@ -19,12 +19,12 @@ use tokio::time::sleep;
 use tokio_postgres::Client;
 
 use crate::Plan;
-use crate::child::ChildProcess;
+use crate::benchmark_run::Measurement;
+use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::ClientScript;
 use crate::cost_meter::{processor_time, time_with_children};
 use crate::environment::{Postgres, RunDirectory, start_server_with};
 use crate::fixtures::Fixtures;
-use crate::run::Measurement;
 use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
 use crate::thresholds::{TargetResult, TargetVerdict};
 

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use hdrhistogram::Histogram;
 use serde_json::json;
 
-use crate::child::ChildProcess;
+use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::histogram;
 use crate::connection::{Connection, post};
 use crate::fixtures::{ENVIRONMENT, Fixtures, WORKSPACE};

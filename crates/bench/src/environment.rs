@@ -18,7 +18,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use crate::baseline_service;
-use crate::child::{ChildProcess, free_address};
+use crate::child_process::{ChildProcess, free_address};
 use crate::cost_meter::connect;
 use crate::openai_provider::GATEWAY_KEY;
 use crate::queued::WORKERS;

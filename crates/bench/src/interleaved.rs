@@ -3,7 +3,7 @@
 //! Other load on the machine changes within seconds, so it affects both measurements of a round. The median round
 //! removes outliers that affect only one of the two.
 
-use crate::run::Measurement;
+use crate::benchmark_run::Measurement;
 use crate::scenario::Scenario;
 
 /// Number of rounds for each scenario. An odd number has a median.

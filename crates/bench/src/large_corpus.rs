@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
-use crate::child::ChildProcess;
+use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::histogram;
 use crate::connection::{Connection, get, post};
 use crate::fixtures::{ENVIRONMENT, Fixtures, WORKSPACE, Workload};

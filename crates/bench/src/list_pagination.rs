@@ -11,12 +11,12 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
-use crate::child::ChildProcess;
+use crate::benchmark_run::report_progress;
+use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::histogram;
 use crate::connection::{Connection, get};
 use crate::fill_history::HistorySize;
 use crate::fixtures::{Fixtures, WORKSPACE};
-use crate::run::report_progress;
 use crate::thresholds::{TargetResult, TargetVerdict};
 
 /// The name by which `--only` selects this benchmark.

@@ -7,7 +7,8 @@
 
 mod background_task_cost;
 mod baseline_service;
-mod child;
+mod benchmark_run;
+mod child_process;
 mod closed_loop_clients;
 mod code_mode;
 mod cold_start;
@@ -29,7 +30,6 @@ mod proofs;
 mod queued;
 mod receiver;
 mod report;
-mod run;
 mod scenario;
 mod statement_count;
 mod stub_provider;
@@ -152,7 +152,7 @@ fn measure(plan: &Plan) -> Result<Outcome> {
     let home = environment::RunDirectory::new()?;
     // Starts PostgreSQL outside the runtime: the start blocks, and the processes must outlive the runtime.
     let postgres = environment::Postgres::start(&home, &plan.postgres)?;
-    let report = run_until_stopped(run::run_benchmark(plan, &home, &postgres))?;
+    let report = run_until_stopped(benchmark_run::run_benchmark(plan, &home, &postgres))?;
     print!("{}", report.markdown());
     if let Some(path) = &plan.json {
         let text = serde_json::to_string_pretty(&report.json())?;
@@ -174,7 +174,7 @@ fn run_until_stopped<T>(measurement: impl Future<Output = Result<T>>) -> Result<
     tokio::task::LocalSet::new().block_on(&runtime, async {
         tokio::select! {
             result = measurement => result,
-            signal = child::wait_for_stop_signal() => Err(signal.map_or_else(Into::into, |name| anyhow::anyhow!("{name}"))),
+            signal = child_process::wait_for_stop_signal() => Err(signal.map_or_else(Into::into, |name| anyhow::anyhow!("{name}"))),
         }
     })
 }

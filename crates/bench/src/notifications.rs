@@ -17,7 +17,7 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
-use crate::child::ChildProcess;
+use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::histogram;
 use crate::connection::{Connection, delete, get, patch, post, put, with_header};
 use crate::fixtures::{Fixtures, WORKSPACE};
@@ -53,7 +53,7 @@ const MAX_HOLE_RATIO: f64 = 1.2;
 const MAX_DEPTH_RATIO: f64 = 1.3;
 
 /// The results of the benchmark.
-pub(crate) struct NotificationFigures {
+pub(crate) struct NotificationResults {
     /// Projected facts per second, and the mean number of recipients of a fact.
     pub(crate) projected: (f64, f64),
     /// p99 delay from the response to a change until the event of this change in the inbox stream.
@@ -75,7 +75,7 @@ pub(crate) async fn measure(
     receiver: SocketAddr,
     mut server: ChildProcess,
     restart: impl AsyncFn() -> Result<ChildProcess>,
-) -> Result<NotificationFigures> {
+) -> Result<NotificationResults> {
     let projected = {
         let mut connection = Connection::open(server.address).await?;
         for person in ["user:bench-operator-1", "user:bench-operator-2"] {
@@ -99,7 +99,7 @@ pub(crate) async fn measure(
     let inbox_pages = inbox_pages(server.address, database).await?;
     resume(server.address, furniture).await?;
     server.stop().await?;
-    Ok(NotificationFigures { projected, stream_delay, delivery_delays, inbox_pages })
+    Ok(NotificationResults { projected, stream_delay, delivery_delays, inbox_pages })
 }
 
 /// Waits until every fact is sequenced and projected.
@@ -305,7 +305,7 @@ async fn inbox_pages(server: SocketAddr, database: &Client) -> Result<(Duration,
     Ok((first, deep))
 }
 
-impl NotificationFigures {
+impl NotificationResults {
     /// The median, over all rounds, of the delay with a receiver that never responds, relative to the delay
     /// without one.
     fn hole_ratio(&self) -> f64 {
@@ -333,7 +333,7 @@ impl NotificationFigures {
 }
 
 /// Evaluates the targets. Without a measurement they count as not measured.
-pub(crate) fn judge(seen: Option<&NotificationFigures>) -> Vec<TargetResult> {
+pub(crate) fn judge(seen: Option<&NotificationResults>) -> Vec<TargetResult> {
     let result = |what: &str, target: String, measured: Option<(String, bool)>| TargetResult {
         name: format!("{NAME}: {what}"),
         target,
@@ -377,14 +377,14 @@ mod tests {
     #[test]
     fn judges_each_target() {
         let millis = Duration::from_millis;
-        let mut seen = NotificationFigures {
+        let mut seen = NotificationResults {
             projected: (3_500.0, 3.0),
             stream_delay: millis(40),
             delivery_delays: vec![(millis(100), millis(110)), (millis(100), millis(90))],
             inbox_pages: (millis(10), millis(12)),
         };
         let verdicts =
-            |seen: &NotificationFigures| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
+            |seen: &NotificationResults| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
         assert_eq!(verdicts(&seen), [TargetVerdict::Met; 4]);
         seen.projected.1 = 2.0;
         seen.stream_delay = millis(251);

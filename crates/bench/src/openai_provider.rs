@@ -12,11 +12,11 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::child::ChildProcess;
+use crate::benchmark_run::Measurement;
+use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::{ClientScript, histogram};
 use crate::connection::{BenchRequest, Connection, post, with_header};
 use crate::fixtures::{Fixtures, Workload};
-use crate::run::Measurement;
 use crate::scenario::ticket_request;
 use crate::stub_provider::{CONSTANT_ANSWER, parse_send_time};
 use crate::thresholds::{TargetResult, TargetVerdict};

@@ -58,7 +58,7 @@ const MAX_RECOVERY: Duration = Duration::from_secs(10);
 const MIN_OTHER_CALLER_SHARE: f64 = 0.8;
 
 /// The result of the overload with one number of clients.
-pub(crate) struct Overload {
+pub(crate) struct OverloadResult {
     /// Number of clients, each with one connection.
     pub(crate) clients: usize,
     /// Capacity in the closed loop: responses per second, and their p99 in microseconds.
@@ -156,7 +156,7 @@ async fn run_on_thread<T: Send + 'static>(work: impl AsyncFnOnce() -> Result<T> 
 ///
 /// # Errors
 /// When a connection fails, or the server does not recover within a minute.
-pub(crate) async fn measure(address: SocketAddr, process: u32, furniture: &Fixtures) -> Result<Vec<Overload>> {
+pub(crate) async fn measure(address: SocketAddr, process: u32, furniture: &Fixtures) -> Result<Vec<OverloadResult>> {
     let mut measured = Vec::new();
     for clients in CLIENT_COUNTS {
         measured.push(measure_with(clients, address, process, furniture).await?);
@@ -166,7 +166,7 @@ pub(crate) async fn measure(address: SocketAddr, process: u32, furniture: &Fixtu
     Ok(measured)
 }
 
-async fn measure_with(total: usize, address: SocketAddr, process: u32, furniture: &Fixtures) -> Result<Overload> {
+async fn measure_with(total: usize, address: SocketAddr, process: u32, furniture: &Fixtures) -> Result<OverloadResult> {
     let question = RunRequest::new(furniture)?;
     // The first measurement is a warm-up.
     drop(closed_loop(address, &question).await?);
@@ -191,7 +191,7 @@ async fn measure_with(total: usize, address: SocketAddr, process: u32, furniture
     let ended = Instant::now();
     let others = others.await??;
     let recovery = recovery_time(address, &question, ended, Duration::from_micros(usual_p99)).await?;
-    Ok(Overload {
+    Ok(OverloadResult {
         clients: total,
         usual: (rate, usual_p99),
         offered: all.sent as f64 / OVERLOAD_DURATION.as_secs_f64(),
@@ -336,7 +336,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-impl Overload {
+impl OverloadResult {
     /// The p99 latency of accepted requests, relative to the p99 in the closed loop.
     pub(crate) fn slowdown(&self) -> f64 {
         self.accepted.1 as f64 / (self.usual.1 as f64).max(1.0)
@@ -375,12 +375,12 @@ fn benchmark_name(clients: usize) -> String {
 }
 
 /// Evaluates the targets. Without a measurement they count as not measured.
-pub(crate) fn judge(measured: &[Overload]) -> Vec<TargetResult> {
+pub(crate) fn judge(measured: &[OverloadResult]) -> Vec<TargetResult> {
     let judge_one = |clients| judge_count(clients, measured.iter().find(|one| one.clients == clients));
     CLIENT_COUNTS.into_iter().flat_map(judge_one).collect()
 }
 
-fn judge_count(clients: usize, seen: Option<&Overload>) -> Vec<TargetResult> {
+fn judge_count(clients: usize, seen: Option<&OverloadResult>) -> Vec<TargetResult> {
     let judged = |what: &str, bar: String, measured: Option<String>, met: Option<bool>| TargetResult {
         name: format!("{}: {what}", benchmark_name(clients)),
         target: bar,
@@ -425,8 +425,8 @@ fn judge_count(clients: usize, seen: Option<&Overload>) -> Vec<TargetResult> {
 mod tests {
     use super::*;
 
-    fn good() -> Overload {
-        Overload {
+    fn good() -> OverloadResult {
+        OverloadResult {
             clients: 400,
             usual: (2_000.0, 30_000),
             offered: 9_900.0,
@@ -440,21 +440,21 @@ mod tests {
         }
     }
 
-    fn verdicts(seen: &Overload) -> Vec<TargetVerdict> {
+    fn verdicts(seen: &OverloadResult) -> Vec<TargetVerdict> {
         judge_count(400, Some(seen)).into_iter().map(|one| one.verdict).collect()
     }
 
     #[test]
     fn judges_each_target() {
         assert_eq!(verdicts(&good()), [TargetVerdict::Met; 5]);
-        assert_eq!(verdicts(&Overload { accepted: (1_800.0, 61_000), ..good() })[0], TargetVerdict::Missed);
-        assert_eq!(verdicts(&Overload { unexpected: 1, ..good() })[1], TargetVerdict::Missed);
-        assert_eq!(verdicts(&Overload { closed: 1, ..good() })[1], TargetVerdict::Missed);
-        assert_eq!(verdicts(&Overload { memory: 600 << 20, ..good() })[2], TargetVerdict::Missed);
-        assert_eq!(verdicts(&Overload { recovery: Duration::from_secs(11), ..good() })[3], TargetVerdict::Missed);
-        assert_eq!(verdicts(&Overload { other_caller: (500, 350), ..good() })[4], TargetVerdict::Missed);
+        assert_eq!(verdicts(&OverloadResult { accepted: (1_800.0, 61_000), ..good() })[0], TargetVerdict::Missed);
+        assert_eq!(verdicts(&OverloadResult { unexpected: 1, ..good() })[1], TargetVerdict::Missed);
+        assert_eq!(verdicts(&OverloadResult { closed: 1, ..good() })[1], TargetVerdict::Missed);
+        assert_eq!(verdicts(&OverloadResult { memory: 600 << 20, ..good() })[2], TargetVerdict::Missed);
+        assert_eq!(verdicts(&OverloadResult { recovery: Duration::from_secs(11), ..good() })[3], TargetVerdict::Missed);
+        assert_eq!(verdicts(&OverloadResult { other_caller: (500, 350), ..good() })[4], TargetVerdict::Missed);
         assert!(judge(&[]).iter().all(|one| one.verdict == TargetVerdict::NotMeasured));
-        let both = judge(&[good(), Overload { clients: 2_000, refused: 0, unexpected: 1, ..good() }]);
+        let both = judge(&[good(), OverloadResult { clients: 2_000, refused: 0, unexpected: 1, ..good() }]);
         let missed: Vec<_> = both.iter().filter(|one| one.verdict == TargetVerdict::Missed).collect();
         assert_eq!((both.len(), missed.len(), missed[0].name.contains("by 2000 clients")), (10, 1, true));
     }
@@ -475,6 +475,6 @@ mod tests {
         let p99 = all.accepted.value_at_quantile(0.99);
         assert!((89_000..=91_000).contains(&p99), "{p99}");
         assert_eq!((all.sent, all.refused), (80_000, 40_000));
-        assert_eq!(verdicts(&Overload { accepted: (1_800.0, p99), ..good() })[0], TargetVerdict::Missed);
+        assert_eq!(verdicts(&OverloadResult { accepted: (1_800.0, p99), ..good() })[0], TargetVerdict::Missed);
     }
 }

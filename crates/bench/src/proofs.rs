@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
-use crate::child::ChildProcess;
+use crate::benchmark_run::report_progress;
+use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::histogram;
 use crate::connection::{Connection, get, post};
 use crate::environment::RunDirectory;
 use crate::fixtures::{ENVIRONMENT, Fixtures};
-use crate::run::report_progress;
 use crate::thresholds::{TargetResult, TargetVerdict};
 
 /// The name by which `--only` selects this benchmark.

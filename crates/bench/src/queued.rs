@@ -15,7 +15,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
-use crate::child::ChildProcess;
+use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::histogram;
 use crate::connection::{Connection, post, with_header};
 use crate::fixtures::Fixtures;

@@ -6,8 +6,8 @@ mod markdown;
 
 pub(crate) use machine::Machine;
 
+use crate::benchmark_run::Findings;
 use crate::known_misses::{KNOWN_MISSES, Outcome, outcome};
-use crate::run::Findings;
 use crate::thresholds::{self, TargetResult};
 
 /// The measurements with their verdicts.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::background_task_cost;
+use crate::benchmark_run::{Findings, Measurement, ScenarioMeasurement};
 use crate::code_mode;
 use crate::large_corpus;
 use crate::list_pagination;
@@ -11,7 +12,6 @@ use crate::openai_provider;
 use crate::overload;
 use crate::proofs;
 use crate::queued;
-use crate::run::{Findings, Measurement, ScenarioMeasurement};
 use crate::scenario::{BaselineOperation, KeyMode, PageDepth, Scenario, WorkloadSpread};
 use crate::statement_count::StatementCounts;
 use crate::timing_oracle;

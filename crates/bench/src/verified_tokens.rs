@@ -18,12 +18,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, spawn_local};
 
-use crate::child::ChildProcess;
+use crate::benchmark_run::Measurement;
+use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::ClientScript;
 use crate::environment::{DATABASE, Postgres, RunDirectory, start_server, start_verifying_server};
 use crate::fixtures::Fixtures;
 use crate::interleaved::InterleavedScenario;
-use crate::run::Measurement;
 use crate::scenario::Scenario;
 use crate::thresholds::{CLIENTS, TargetResult, TargetVerdict};
 

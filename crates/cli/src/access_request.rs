@@ -1,7 +1,7 @@
 //! Commands for access requests, by which use cases ask for connections.
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     connection::{kinds, parse_secrets},
     failure::Failure,
@@ -68,8 +68,8 @@ pub(crate) enum Command {
     },
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     match command {
         Command::List { status } => {
             let mut query = vec![("workspace_id", server.workspace_id()?)];

@@ -6,10 +6,10 @@ mod create;
 pub(crate) use check::content_problems;
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     failure::{Candidate, Failure, Finding},
-    http_client::{Server, required_string, string_or_empty},
+    http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, Output, print},
     resolve_names::{similar_names, unknown_name},
     terminal_text::{sanitize, sanitize_lines, shorten},
@@ -158,11 +158,11 @@ pub(crate) struct VersionOptions {
     pub(crate) note: Option<String>,
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
     if let Command::Check(arguments) = command {
-        return check::check(arguments, session);
+        return check::check(arguments, context);
     }
-    let (output, server) = session.open()?;
+    let (output, server) = context.open()?;
     match command {
         Command::Check(_) => Ok(()),
         Command::List { kind, state } => {
@@ -228,7 +228,7 @@ fn read_content(path: &Path) -> Result<LocatedValue, Failure> {
 }
 
 fn add_version(
-    server: &Server,
+    server: &ServerClient,
     output: Output,
     asset: &Value,
     content: &Value,
@@ -248,7 +248,7 @@ fn add_version(
     output.changed(&made, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {name}"))
 }
 
-fn change_lifecycle(server: &Server, output: Output, slug: &str, verb: &str) -> Result<(), Failure> {
+fn change_lifecycle(server: &ServerClient, output: Output, slug: &str, verb: &str) -> Result<(), Failure> {
     let asset = find_asset(server, slug)?;
     let body = json!({ "workspace_id": server.workspace_id()? });
     let changed = server.post(&["assets", required_string(&asset, "asset_id")?, verb], &body)?;
@@ -256,7 +256,7 @@ fn change_lifecycle(server: &Server, output: Output, slug: &str, verb: &str) -> 
 }
 
 /// Finds the asset with a slug in the workspace.
-pub(crate) fn find_asset(server: &Server, slug: &str) -> Result<Value, Failure> {
+pub(crate) fn find_asset(server: &ServerClient, slug: &str) -> Result<Value, Failure> {
     let listed = server.list(&["assets"], &[("workspace_id", server.workspace_id()?)])?;
     match listed.iter().position(|asset| string_or_empty(asset, "slug") == slug) {
         Some(place) => Ok(listed.into_iter().nth(place).unwrap_or_default()),
@@ -265,13 +265,13 @@ pub(crate) fn find_asset(server: &Server, slug: &str) -> Result<Value, Failure> 
 }
 
 /// Lists the versions of an asset, newest first.
-pub(crate) fn list_versions(server: &Server, asset: &Value) -> Result<Vec<Value>, Failure> {
+pub(crate) fn list_versions(server: &ServerClient, asset: &Value) -> Result<Vec<Value>, Failure> {
     server
         .list(&["assets", required_string(asset, "asset_id")?, "versions"], &[("workspace_id", server.workspace_id()?)])
 }
 
 /// Resolves `SLUG[@LABEL]` to an asset and a version.
-pub(crate) fn resolve_version(server: &Server, name: &str) -> Result<(Value, Value), Failure> {
+pub(crate) fn resolve_version(server: &ServerClient, name: &str) -> Result<(Value, Value), Failure> {
     let (slug, label) = name.split_once('@').map_or((name, None), |(slug, label)| (slug, Some(label)));
     let asset = find_asset(server, slug)?;
     let version = select_version(&list_versions(server, &asset)?, label)?.clone();

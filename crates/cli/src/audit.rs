@@ -1,6 +1,6 @@
 //! Commands for the audit log.
 
-use crate::{command_context::Session, failure::Failure, output::Column};
+use crate::{command_context::CommandContext, failure::Failure, output::Column};
 use clap::Subcommand;
 
 const COLUMNS: [Column; 6] = [
@@ -46,8 +46,8 @@ pub(crate) enum Command {
     },
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     match command {
         Command::Keys => {
             let keys = server.get(&["audit", "keys"], &[])?;

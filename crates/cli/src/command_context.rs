@@ -3,7 +3,7 @@
 use crate::{
     command_line::Global,
     failure::Failure,
-    http_client::{Identity, Server, address::AddressSource},
+    http_client::{Identity, ServerClient, address_source::AddressSource},
     output::{Format, Output},
     profile::{Configuration, Profile},
     sign_in,
@@ -16,11 +16,11 @@ pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
 const ENVIRONMENT_VARIABLE: &str = "FAIRWAY_CLI_ENVIRONMENT";
 
 /// The global options of one command line, from which the server and the output format follow.
-pub(crate) struct Session {
+pub(crate) struct CommandContext {
     global: Global,
 }
 
-impl Session {
+impl CommandContext {
     pub(crate) const fn of(global: Global) -> Self {
         Self { global }
     }
@@ -39,7 +39,7 @@ impl Session {
     ///
     /// # Errors
     /// When the configuration cannot be read, or the address is invalid.
-    pub(crate) fn open(&self) -> Result<(Output, Server), Failure> {
+    pub(crate) fn open(&self) -> Result<(Output, ServerClient), Failure> {
         let profile = Configuration::read()?.profile(self.global.profile.as_deref())?;
         let given = &self.global;
         // The token of a profile is sent only to the profile's server.
@@ -65,12 +65,12 @@ impl Session {
             Some(_) => identity,
             None => Identity {
                 token: sign_in::pipeline_token(
-                    &Server::new(address, Identity::default(), None)?.with_address_source(source),
+                    &ServerClient::new(address, Identity::default(), None)?.with_address_source(source),
                 )?,
                 ..identity
             },
         };
-        let server = Server::new(address, identity, workspace.as_deref())?.with_address_source(source);
+        let server = ServerClient::new(address, identity, workspace.as_deref())?.with_address_source(source);
         if given.workspace.is_some() {
             refuse_unknown_workspace(&server)?;
         }
@@ -99,7 +99,7 @@ impl Session {
 
 /// Refuses a selected workspace that is not visible to the caller, also for commands that use no workspace. Ignores
 /// the refusal of a caller that may not list workspaces.
-pub(crate) fn refuse_unknown_workspace(server: &Server) -> Result<(), Failure> {
+pub(crate) fn refuse_unknown_workspace(server: &ServerClient) -> Result<(), Failure> {
     match server.workspace_id() {
         Err(failure @ (Failure::Usage(_) | Failure::Unreachable { .. } | Failure::NotFairway { .. })) => Err(failure),
         Ok(_) | Err(_) => Ok(()),

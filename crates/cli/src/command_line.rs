@@ -2,7 +2,7 @@
 
 use crate::{
     access_request, asset, audit,
-    command_context::Session,
+    command_context::CommandContext,
     completions_and_manpages, connection, document, environment, erasure, evidence, execution,
     failure::Failure,
     flow, init, login, missing_permission, notification,
@@ -188,40 +188,40 @@ fn requested_format(words: &[String]) -> Format {
 /// Runs the parsed command.
 pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
     output::set_message_format(line.global.output.unwrap_or(Format::Table));
-    let session = Session::of(line.global);
-    run_command(line.command, &session)
-        .map_err(|failure| unknown_tenant::explain(missing_permission::explain(failure, &session), &session))
+    let context = CommandContext::of(line.global);
+    run_command(line.command, &context)
+        .map_err(|failure| unknown_tenant::explain(missing_permission::explain(failure, &context), &context))
 }
 
-fn run_command(command: Command, session: &Session) -> Result<(), Failure> {
+fn run_command(command: Command, context: &CommandContext) -> Result<(), Failure> {
     match command {
-        Command::Login(arguments) => login::run(&arguments, session),
-        Command::Logout(_) => login::sign_out(session),
-        Command::Whoami(_) => whoami::run(session),
-        Command::Init(arguments) => init::run(&arguments, session),
-        Command::Workloads(command) => workload::run(&command, session),
-        Command::Run(arguments) => run::run(&arguments, session),
-        Command::Assets(command) => asset::run(&command, session),
-        Command::Flows(command) => flow::run(&command, session),
-        Command::Releases(arguments) => release::run(&arguments, session),
-        Command::Executions(command) => execution::run(&command, session),
-        Command::Usage(arguments) => usage::run(&arguments, session),
-        Command::Reviews(command) => review::run(&command, session),
-        Command::Evidence(command) => evidence::run(&command, session),
-        Command::Verify(arguments) => verify::run(&arguments, session),
-        Command::Documents(command) => document::run(&command, session),
-        Command::ShareLinks(command) => share_link::run(&command, session),
-        Command::UseCases(command) => use_case::run(&command, session),
-        Command::Connections(command) => connection::run(&command, session),
-        Command::AccessRequests(command) => access_request::run(&command, session),
-        Command::Notifications(command) => notification::run(&command, session),
-        Command::Environments(command) => environment::run(&command, session),
-        Command::Roles(command) => role::run_roles(&command, session),
-        Command::RoleBindings(command) => role::run_bindings(&command, session),
-        Command::Audit(command) => audit::run(&command, session),
-        Command::Erasures(command) => erasure::run(&command, session),
-        Command::Sync(command) => sync::run(&command, session),
-        Command::Policy(command) => policy::run(&command, session),
+        Command::Login(arguments) => login::run(&arguments, context),
+        Command::Logout(_) => login::sign_out(context),
+        Command::Whoami(_) => whoami::run(context),
+        Command::Init(arguments) => init::run(&arguments, context),
+        Command::Workloads(command) => workload::run(&command, context),
+        Command::Run(arguments) => run::run(&arguments, context),
+        Command::Assets(command) => asset::run(&command, context),
+        Command::Flows(command) => flow::run(&command, context),
+        Command::Releases(arguments) => release::run(&arguments, context),
+        Command::Executions(command) => execution::run(&command, context),
+        Command::Usage(arguments) => usage::run(&arguments, context),
+        Command::Reviews(command) => review::run(&command, context),
+        Command::Evidence(command) => evidence::run(&command, context),
+        Command::Verify(arguments) => verify::run(&arguments, context),
+        Command::Documents(command) => document::run(&command, context),
+        Command::ShareLinks(command) => share_link::run(&command, context),
+        Command::UseCases(command) => use_case::run(&command, context),
+        Command::Connections(command) => connection::run(&command, context),
+        Command::AccessRequests(command) => access_request::run(&command, context),
+        Command::Notifications(command) => notification::run(&command, context),
+        Command::Environments(command) => environment::run(&command, context),
+        Command::Roles(command) => role::run_roles(&command, context),
+        Command::RoleBindings(command) => role::run_bindings(&command, context),
+        Command::Audit(command) => audit::run(&command, context),
+        Command::Erasures(command) => erasure::run(&command, context),
+        Command::Sync(command) => sync::run(&command, context),
+        Command::Policy(command) => policy::run(&command, context),
         Command::Prompt(command) => prompt::run(&command),
         Command::Completions(arguments) => completions_and_manpages::print_completions(&arguments),
         Command::Man(arguments) => completions_and_manpages::write_manual_pages(&arguments),

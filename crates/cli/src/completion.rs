@@ -5,10 +5,10 @@
 //! because a message would appear in the middle of the command line.
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     command_line::{CommandLine, Global},
     failure::Failure,
-    http_client::Server,
+    http_client::ServerClient,
 };
 use clap::{CommandFactory as _, FromArgMatches as _};
 use clap_complete::{
@@ -110,7 +110,7 @@ pub(crate) fn releases() -> ArgValueCandidates {
 }
 
 /// The members `value` of a list of the workspace, with the members `help` as descriptions.
-fn named(server: &Server, path: &[&str], filters: &[(&str, &str)], value: &str, help: &str) -> Candidates {
+fn named(server: &ServerClient, path: &[&str], filters: &[(&str, &str)], value: &str, help: &str) -> Candidates {
     let mut query = vec![("workspace_id", server.workspace_id()?)];
     query.extend(filters);
     let items = server.list_first(path, &query, MAX_VALUES)?;
@@ -126,12 +126,12 @@ fn text<'v>(item: &'v Value, pointer: &str) -> Option<&'v str> {
     item.pointer(pointer)?.as_str()
 }
 
-fn candidates(read: impl Fn(&Server) -> Candidates + Copy + Send + Sync + 'static) -> ArgValueCandidates {
+fn candidates(read: impl Fn(&ServerClient) -> Candidates + Copy + Send + Sync + 'static) -> ArgValueCandidates {
     ArgValueCandidates::new(move || {
         let (sender, receiver) = mpsc::channel();
         // The thread needs no cancellation, because the process exits after it has written the completions.
         thread::spawn(move || {
-            let found = Session::of(options()).open().and_then(|(_, server)| read(&server));
+            let found = CommandContext::of(options()).open().and_then(|(_, server)| read(&server));
             sender.send(found.unwrap_or_default())
         });
         receiver.recv_timeout(TIMEOUT).unwrap_or_default()

@@ -3,10 +3,10 @@
 mod check;
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     failure::{Candidate, Failure},
-    http_client::{Method, Server, required_string, string_or_empty},
+    http_client::{Method, ServerClient, required_string, string_or_empty},
     output::Column,
     terminal_text::{sanitize, shorten},
 };
@@ -122,8 +122,8 @@ impl Settings {
     }
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     match command {
         Command::List => output.list(&list(&server)?, &COLUMNS),
         Command::Show { connection } => {
@@ -157,12 +157,12 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     }
 }
 
-fn list(server: &Server) -> Result<Vec<Value>, Failure> {
+fn list(server: &ServerClient) -> Result<Vec<Value>, Failure> {
     server.list(&["connections"], &[("workspace_id", server.workspace_id()?)])
 }
 
 /// Finds a connection by its name, its id, or the unique beginning of its id.
-fn find_connection(server: &Server, reference: &str) -> Result<String, Failure> {
+fn find_connection(server: &ServerClient, reference: &str) -> Result<String, Failure> {
     let connections = list(server)?;
     let fits = |connection: &&Value| {
         string_or_empty(connection, "name") == reference

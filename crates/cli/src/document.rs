@@ -4,7 +4,7 @@ mod upload;
 
 use crate::{
     asset::find_asset,
-    command_context::Session,
+    command_context::CommandContext,
     failure::Failure,
     http_client::{required_string, string_or_empty},
     output::Column,
@@ -37,8 +37,8 @@ pub(crate) enum Command {
     Upload(upload::Arguments),
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     match command {
         Command::List { knowledge_base, all } => {
             let base = find_knowledge_base(&server, knowledge_base)?;
@@ -56,7 +56,7 @@ fn is_current(document: &Value) -> bool {
     document.get("current").and_then(Value::as_bool).unwrap_or_default()
 }
 
-fn find_knowledge_base(server: &crate::http_client::Server, slug: &str) -> Result<Value, Failure> {
+fn find_knowledge_base(server: &crate::http_client::ServerClient, slug: &str) -> Result<Value, Failure> {
     let asset = find_asset(server, slug)?;
     match string_or_empty(&asset, "asset_kind") {
         kind if kind == AssetKind::KnowledgeBase.as_str() => Ok(asset),

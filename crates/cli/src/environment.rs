@@ -2,10 +2,10 @@
 //! name it.
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     failure::{Candidate, Failure, candidate_hint},
-    http_client::{Method, Server, string_or_empty},
+    http_client::{Method, ServerClient, string_or_empty},
     output::{Column, Output, eprint},
     resolve_names::similar_names,
     terminal_text::{sanitize, shorten},
@@ -66,15 +66,15 @@ pub(crate) struct Settings {
     pin_documents: Option<bool>,
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
     match command {
         Command::List => {
-            let (output, server) = session.open()?;
+            let (output, server) = context.open()?;
             output.list(&list(&server)?, &COLUMNS)
         }
         Command::Show { environment, env } => {
-            let environment = session.environment(environment.as_deref().or(env.as_deref()))?;
-            let (output, server) = session.open()?;
+            let environment = context.environment(environment.as_deref().or(env.as_deref()))?;
+            let (output, server) = context.open()?;
             let (tag, settings) = server.get_with_etag(&path(&server, &environment)?)?;
             if tag.is_none() {
                 report_new(&server, output, &environment, "these are the settings that it would start with");
@@ -82,7 +82,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             output.one(&settings)
         }
         Command::Set(settings) => {
-            let (output, server) = session.open()?;
+            let (output, server) = context.open()?;
             report_if_new(&server, output, &settings.environment);
             let changed = settings.apply(&server)?;
             output.changed(&changed, &format!("fairway environments show {}", settings.environment))
@@ -90,12 +90,12 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     }
 }
 
-fn path<'p>(server: &'p Server, environment: &'p str) -> Result<[&'p str; 5], Failure> {
+fn path<'p>(server: &'p ServerClient, environment: &'p str) -> Result<[&'p str; 5], Failure> {
     Ok(["workspaces", server.workspace_id()?, "environments", environment, "settings"])
 }
 
 /// The environments that releases of the workspace name, with the number of their releases.
-fn with_releases(server: &Server) -> Result<BTreeMap<String, usize>, Failure> {
+fn with_releases(server: &ServerClient) -> Result<BTreeMap<String, usize>, Failure> {
     let mut counts = BTreeMap::new();
     for release in server.list(&["releases"], &[("workspace_id", server.workspace_id()?)])? {
         *counts.entry(string_or_empty(&release, "environment").to_owned()).or_default() += 1;
@@ -104,7 +104,7 @@ fn with_releases(server: &Server) -> Result<BTreeMap<String, usize>, Failure> {
 }
 
 /// The environments with releases, and their settings. A caller that may not read settings receives none.
-fn list(server: &Server) -> Result<Vec<Value>, Failure> {
+fn list(server: &ServerClient) -> Result<Vec<Value>, Failure> {
     let row = |(environment, releases): (String, usize)| {
         let settings = server.get(&path(server, &environment)?, &[]);
         let mut row = match settings {
@@ -123,7 +123,7 @@ fn list(server: &Server) -> Result<Vec<Value>, Failure> {
 
 /// Prints a notice if no release or settings name this environment, because a misspelt name would create an
 /// environment. Never fails the command: without permission to read releases or settings, it prints nothing.
-pub(crate) fn report_if_new(server: &Server, output: Output, environment: &str) {
+pub(crate) fn report_if_new(server: &ServerClient, output: Output, environment: &str) {
     let is_configured = || {
         let found = path(server, environment).and_then(|path| server.get_with_etag(&path));
         found.is_ok_and(|(tag, _)| tag.is_some())
@@ -133,7 +133,7 @@ pub(crate) fn report_if_new(server: &Server, output: Output, environment: &str) 
     }
 }
 
-fn report_new(server: &Server, output: Output, environment: &str, consequence: &str) {
+fn report_new(server: &ServerClient, output: Output, environment: &str, consequence: &str) {
     if !output.is_for_people() {
         return;
     }
@@ -165,7 +165,7 @@ fn new_environment<'n>(
 
 impl Settings {
     /// Reads the settings, changes them and writes them back. The entity tag detects a concurrent change.
-    fn apply(&self, server: &Server) -> Result<Value, Failure> {
+    fn apply(&self, server: &ServerClient) -> Result<Value, Failure> {
         if self.min_approvals.is_none() && self.allow_self_approval.is_none() && self.pin_documents.is_none() {
             let message = "nothing to change: pass --min-approvals, --allow-self-approval or --pin-documents";
             return Err(Failure::Usage(message.to_owned()));

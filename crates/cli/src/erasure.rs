@@ -1,6 +1,6 @@
 //! Commands for erasures of a person's texts.
 
-use crate::{command_context::Session, completion, failure::Failure, output::Column};
+use crate::{command_context::CommandContext, completion, failure::Failure, output::Column};
 use clap::{Subcommand, builder::PossibleValuesParser};
 use fairway_domain::erasure::ErasureStatus;
 use serde_json::json;
@@ -58,8 +58,8 @@ pub(crate) enum Command {
     },
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     match command {
         Command::List { status } => {
             let query: Vec<(&str, &str)> = status.as_deref().map(|status| ("status", status)).into_iter().collect();

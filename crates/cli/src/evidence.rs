@@ -6,7 +6,7 @@ mod mermaid;
 mod version_labels;
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     execution::explain,
     failure::Failure,
@@ -68,8 +68,8 @@ pub(crate) enum GraphFormat {
     Html,
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     match command {
         // A bundle must be canonical JSON. The server sends canonical JSON, and this serialization reproduces it.
         Command::Bundle { id } => print(&server.get_when_covered(&["executions", id, "evidence-bundle"])?.to_string()),

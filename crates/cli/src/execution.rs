@@ -4,10 +4,10 @@ pub(crate) mod explain;
 mod list;
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     failure::Failure,
-    http_client::{Server, string_or_empty},
+    http_client::{ServerClient, string_or_empty},
     resolve_names::find_execution,
     run,
     terminal_text::sanitize,
@@ -52,13 +52,13 @@ pub(crate) struct ExecutionArgument {
 
 impl ExecutionArgument {
     /// The execution's id.
-    fn find(&self, server: &Server) -> Result<String, Failure> {
+    fn find(&self, server: &ServerClient) -> Result<String, Failure> {
         find_execution(server, &self.reference)
     }
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     match command {
         Command::List(arguments) => list::run(arguments, &server, output),
         Command::Show(execution) => output.one(&server.get(&["executions", &execution.find(&server)?], &[])?),
@@ -75,7 +75,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
 }
 
 /// Adds the status of the run to the server's refusal to cancel it.
-fn explain_cancellation(server: &Server, id: &str, failure: Failure) -> Failure {
+fn explain_cancellation(server: &ServerClient, id: &str, failure: Failure) -> Failure {
     let Failure::Refused(mut refusal) = failure else { return failure };
     if refusal.code != "execution_not_cancellable" {
         return Failure::Refused(refusal);

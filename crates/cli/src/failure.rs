@@ -42,7 +42,7 @@ pub(crate) enum Failure {
     },
     /// Another failure, with the command to try next.
     #[error("{failure}\nnext: {next}")]
-    Advised {
+    WithNextStep {
         /// The failure.
         failure: Box<Self>,
         /// The command.
@@ -88,7 +88,7 @@ impl Failure {
 
     const fn exit_status(&self) -> u8 {
         match self {
-            Self::Advised { failure, .. } => failure.exit_status(),
+            Self::WithNextStep { failure, .. } => failure.exit_status(),
             Self::Refused(_) | Self::Unknown { .. } | Self::Files(_) | Self::Failed(_) | Self::Io { .. } => 1,
             Self::Usage(_) | Self::OutOfSync => 2,
             Self::Unreachable { .. } | Self::NotFairway { .. } => 3,
@@ -99,7 +99,7 @@ impl Failure {
     /// The failure as JSON, in the form of the server's error responses, with the exit code.
     pub(crate) fn to_json(&self) -> Value {
         let mut detail = match self {
-            Self::Advised { failure, next } => {
+            Self::WithNextStep { failure, next } => {
                 let mut described = failure.to_json();
                 if let Some(detail) = described.get_mut("detail").and_then(Value::as_object_mut) {
                     detail.insert("next_command".to_owned(), json!(next));
@@ -120,7 +120,7 @@ impl Failure {
             | Self::OutputClosed => Map::new(),
         };
         let (code, message) = match self {
-            Self::Advised { failure, .. } => ("failed", failure.to_string()),
+            Self::WithNextStep { failure, .. } => ("failed", failure.to_string()),
             Self::Refused(refusal) => (refusal.code.as_str(), refusal.message.clone()),
             Self::Unknown { message, .. } => ("not_found", message.clone()),
             Self::Files(_) => ("invalid_files", self.to_string()),
@@ -146,7 +146,7 @@ impl Failure {
 
     /// Whether the server found no resource with a name that the caller gave.
     pub(crate) fn is_missing_resource(&self) -> bool {
-        if let Self::Advised { failure, .. } = self {
+        if let Self::WithNextStep { failure, .. } = self {
             return failure.is_missing_resource();
         }
         matches!(self, Self::Unknown { .. }) || self.is_refusal("not_found")
@@ -177,7 +177,7 @@ impl Failure {
                 Err(Self::Refused(Box::new(Refusal::without_body(status.as_u16(), foreign.to_string()))))
             }
             settled @ (Self::Refused(_)
-            | Self::Advised { .. }
+            | Self::WithNextStep { .. }
             | Self::Usage(_)
             | Self::Unknown { .. }
             | Self::Files(_)
@@ -192,7 +192,7 @@ impl Failure {
 
     /// Adds the command to try next.
     pub(crate) fn with_next(self, next: String) -> Self {
-        Self::Advised { failure: Box::new(self), next }
+        Self::WithNextStep { failure: Box::new(self), next }
     }
 
     /// A failure with one finding.

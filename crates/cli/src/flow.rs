@@ -2,13 +2,13 @@
 
 use crate::{
     asset,
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     failure::{Failure, Finding, Position},
     http_client::required_string,
     output::{Column, print},
     terminal_text::sanitize_lines,
-    unknown_name,
+    undeclared_names,
     untrusted_file::{MAX_FILE_BYTES, Source},
 };
 use clap::Subcommand;
@@ -65,11 +65,11 @@ pub(crate) enum Command {
     },
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
     if let Command::Validate { file } = command {
-        return check(file, session);
+        return check(file, context);
     }
-    let (output, server) = session.open()?;
+    let (output, server) = context.open()?;
     match command {
         Command::Validate { .. } => Ok(()),
         Command::List => output.list(&server.list(&["flows"], &[("workspace_id", server.workspace_id()?)])?, &COLUMNS),
@@ -118,12 +118,12 @@ fn read_valid(file: &std::path::Path) -> Result<String, Failure> {
     }
 }
 
-fn check(file: &std::path::Path, session: &Session) -> Result<(), Failure> {
+fn check(file: &std::path::Path, context: &CommandContext) -> Result<(), Failure> {
     let found = match Source::try_open(file, MAX_FILE_BYTES) {
         Ok(source) => problems(&source),
         Err(finding) => vec![finding],
     };
-    let output = session.offline();
+    let output = context.offline();
     if !output.is_for_people() {
         output.value(&json!({ "valid": found.is_empty(), "errors": found }))?;
     }
@@ -140,7 +140,7 @@ pub(crate) fn problems(source: &Source) -> Vec<Finding> {
     let names_any = problems.iter().any(|problem| matches!(problem.code, "unknown_step" | "unknown_input"));
     let flow: Value = if names_any { serde_yaml::from_str(&source.text).unwrap_or_default() } else { Value::Null };
     let stated = |problem: FlowProblem| {
-        let hint = unknown_name::in_flow(&flow, &problem.pointer, problem.code).unwrap_or_default();
+        let hint = undeclared_names::in_flow(&flow, &problem.pointer, problem.code).unwrap_or_default();
         Finding::whole(&source.name, problem.code, format!("{}{hint}", problem.message))
             .at(problem.line.zip(problem.column).map(|(line, column)| Position { line, column }))
     };

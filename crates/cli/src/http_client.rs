@@ -1,6 +1,6 @@
 //! The HTTP client of a Fairway server: requests, paginated lists, and refusals.
 
-pub(crate) mod address;
+pub(crate) mod address_source;
 pub(crate) mod events;
 mod link;
 mod unknown_workspace;
@@ -8,7 +8,7 @@ mod unknown_workspace;
 pub(crate) use ureq::http::{Method, StatusCode};
 
 use crate::failure::{Failure, Refusal, is_transient_status};
-use address::{AddressSource, is_failed_connection};
+use address_source::{AddressSource, is_failed_connection};
 use link::{cursor_of, next_link};
 use rustls::crypto::aws_lc_rs;
 use serde_json::Value;
@@ -51,7 +51,7 @@ pub(crate) struct Identity {
 }
 
 /// A client for one server.
-pub(crate) struct Server {
+pub(crate) struct ServerClient {
     agent: Agent,
     base: Url,
     identity: Identity,
@@ -74,7 +74,7 @@ pub(crate) struct Page {
 /// Query parameters as names and values.
 pub(crate) type Query<'q> = &'q [(&'q str, &'q str)];
 
-impl Server {
+impl ServerClient {
     /// Creates a client for an address and an optional workspace.
     ///
     /// # Errors
@@ -437,8 +437,8 @@ pub(crate) fn required_string<'v>(answer: &'v Value, name: &str) -> Result<&'v s
 mod tests {
     use super::*;
 
-    fn server(address: &str, token: Option<&str>) -> Result<Server, Failure> {
-        Server::new(address, Identity { token: token.map(str::to_owned), ..Identity::default() }, None)
+    fn server(address: &str, token: Option<&str>) -> Result<ServerClient, Failure> {
+        ServerClient::new(address, Identity { token: token.map(str::to_owned), ..Identity::default() }, None)
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod templates;
 
 use crate::{
     asset::content_problems,
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     failure::{Failure, Finding},
     output::{eprint, print},
@@ -54,9 +54,9 @@ pub(crate) struct Arguments {
     env: Option<String>,
 }
 
-pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
-    let output = session.offline();
-    let project = arguments.project(session)?;
+pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
+    let output = context.offline();
+    let project = arguments.project(context)?;
     let files = project.files();
     let root = &arguments.directory;
     refuse_existing(root, &files)?;
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
 
 impl Arguments {
     /// Collects the answers to all questions, and checks them before any file is written.
-    fn project(&self, session: &Session) -> Result<Project, Failure> {
+    fn project(&self, context: &CommandContext) -> Result<Project, Failure> {
         let default_name = default_name(&self.directory);
         let name = answer(self.name.as_deref(), "name of the workload", &default_name)?;
         let is_short = name.chars().count() <= MAX_NAME_CHARS;
@@ -109,7 +109,7 @@ impl Arguments {
         }
         let environment = match &self.env {
             Some(environment) => environment.clone(),
-            None => session.environment(None).unwrap_or_else(|_| "dev".to_owned()),
+            None => context.environment(None).unwrap_or_else(|_| "dev".to_owned()),
         };
         if Slug::parse(&environment).is_err() {
             return Err(Failure::Usage("an environment has characters a-z, 0-9 and hyphens".to_owned()));

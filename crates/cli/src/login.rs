@@ -2,10 +2,10 @@
 //! the token.
 
 use crate::{
-    command_context::{DEFAULT_SERVER, Session, refuse_unknown_workspace},
+    command_context::{CommandContext, DEFAULT_SERVER, refuse_unknown_workspace},
     completion,
     failure::Failure,
-    http_client::{Identity, Server, address::AddressSource},
+    http_client::{Identity, ServerClient, address_source::AddressSource},
     output::print,
     profile::{Configuration, Profile},
     sign_in,
@@ -44,8 +44,8 @@ pub(crate) struct Arguments {
     unchecked: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
-    let given = session.global();
+pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
+    let given = context.global();
     let mut configuration = Configuration::read()?;
     let name = configuration.login_profile_name(given.profile.as_deref(), given.server.as_deref())?;
     let mut profile = configuration.stored_profile(&name);
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
         None if arguments.unchecked => {}
         None if arguments.issuer.is_none() && profile.token.is_some() && profile.sign_in.is_none() => {}
         None => {
-            let anonymous = Server::new(&address, Identity::default(), None)?.with_address_source(source);
+            let anonymous = ServerClient::new(&address, Identity::default(), None)?.with_address_source(source);
             if let Some((token, stored)) = sign_in::sign_in_person(&anonymous, arguments.issuer.as_deref())? {
                 (profile.token, profile.sign_in) = (Some(token), Some(stored));
             }
@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     profile.server = Some(address.clone());
     let identity =
         Identity { token: profile.token.clone(), actor: profile.actor.clone(), tenant: profile.tenant.clone() };
-    let server = Server::new(&address, identity, profile.workspace.as_deref())?.with_address_source(source);
+    let server = ServerClient::new(&address, identity, profile.workspace.as_deref())?.with_address_source(source);
     if !arguments.unchecked {
         // Verifies the token with a request that needs no permission, because a new user has no role yet.
         server.get(&["session"], &[])?;
@@ -115,17 +115,17 @@ fn read_token() -> Result<String, Failure> {
 pub(crate) struct LogoutArguments {}
 
 /// Deletes the tokens of the selected profile, and revokes them at the identity provider.
-pub(crate) fn sign_out(session: &Session) -> Result<(), Failure> {
-    Configuration::read()?.profile(session.global().profile.as_deref())?;
+pub(crate) fn sign_out(context: &CommandContext) -> Result<(), Failure> {
+    Configuration::read()?.profile(context.global().profile.as_deref())?;
     let configuration = Configuration::read()?;
-    let name = configuration.selected_name(session.global().profile.as_deref());
+    let name = configuration.selected_name(context.global().profile.as_deref());
     // Without a token, returns before the lock is acquired, because the folder of the lock file may not exist.
     if configuration.stored_profile(&name).token.is_none() {
         return print(&format!("profile `{}` has no token", sanitize(&name)));
     }
     let _lock = Configuration::lock()?;
     let mut configuration = Configuration::read()?;
-    let name = configuration.selected_name(session.global().profile.as_deref());
+    let name = configuration.selected_name(context.global().profile.as_deref());
     let mut profile = configuration.stored_profile(&name);
     let (token, stored) = (profile.token.take(), profile.sign_in.take());
     if token.is_none() {

@@ -34,7 +34,7 @@ mod share_link;
 mod sign_in;
 mod sync;
 mod terminal_text;
-mod unknown_name;
+mod undeclared_names;
 mod unknown_tenant;
 mod untrusted_file;
 mod usage;

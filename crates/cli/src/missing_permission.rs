@@ -1,7 +1,7 @@
 //! Explains refusals for a missing permission: the actor, the roles with the permission, and who can grant a role.
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     failure::{Failure, Refusal},
     http_client::string_or_empty,
     terminal_text::sanitize,
@@ -10,13 +10,13 @@ use fairway_domain::access::{Permission, Role};
 use serde_json::Value;
 
 /// Adds the actor and the roles with the permission to the refusal `forbidden`. Returns other failures unchanged.
-pub(crate) fn explain(failure: Failure, session: &Session) -> Failure {
+pub(crate) fn explain(failure: Failure, context: &CommandContext) -> Failure {
     if !failure.is_refusal("forbidden") {
         return failure;
     }
     let Failure::Refused(refusal) = failure else { return failure };
     // Requires no permission, because every caller may read its own session.
-    let caller = session.open().and_then(|(_, server)| server.get(&["session"], &[])).unwrap_or_default();
+    let caller = context.open().and_then(|(_, server)| server.get(&["session"], &[])).unwrap_or_default();
     with_roles(*refusal, string_or_empty(&caller, "actor"))
 }
 

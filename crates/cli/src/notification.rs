@@ -4,10 +4,10 @@ mod destination;
 mod watch;
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     failure::Failure,
-    http_client::{Method, Server, string_or_empty},
+    http_client::{Method, ServerClient, string_or_empty},
     output::{Column, Output},
     workload::find_workload,
 };
@@ -184,8 +184,8 @@ fn inbox_statuses() -> PossibleValuesParser {
     PossibleValuesParser::new(InboxStatus::ALL.iter().map(|status| status.as_str()))
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     match command {
         Command::Inbox { status, category } => {
             let query = present([("status", status.as_deref()), ("category", category.as_deref())]);
@@ -237,7 +237,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
 }
 
 /// Lists deliveries, or retries one.
-fn deliveries(server: &Server, output: Output, arguments: &DeliveryArguments) -> Result<(), Failure> {
+fn deliveries(server: &ServerClient, output: Output, arguments: &DeliveryArguments) -> Result<(), Failure> {
     let DeliveryArguments { status, destination, in_workspace, retry } = arguments;
     if let Some(id) = retry {
         let path = ["notifications", "deliveries", id, "retry"];
@@ -269,7 +269,7 @@ fn present<'a, const N: usize>(filters: [(&'static str, Option<&'a str>); N]) ->
 }
 
 /// Sets the preference in the arguments, if any, and returns all preferences of the caller.
-fn preferences(server: &Server, arguments: &PreferenceArguments) -> Result<Vec<Value>, Failure> {
+fn preferences(server: &ServerClient, arguments: &PreferenceArguments) -> Result<Vec<Value>, Failure> {
     let PreferenceArguments { category, channel, on, off, in_workspace } = arguments;
     let mut path = vec!["notifications"];
     if *in_workspace {

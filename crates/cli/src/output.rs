@@ -206,7 +206,7 @@ pub(crate) fn eprint_failure(failure: &Failure) {
             // No prefix: each line begins with the file name, so that editors can jump to the finding.
             Failure::Files(_) => failure.to_string(),
             Failure::Refused(_)
-            | Failure::Advised { .. }
+            | Failure::WithNextStep { .. }
             | Failure::Unreachable { .. }
             | Failure::NotFairway { .. }
             | Failure::Usage(_)

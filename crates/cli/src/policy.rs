@@ -5,7 +5,7 @@ mod suite;
 mod try_input;
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     failure::{Failure, Finding},
     output::{eprint, print},
     terminal_text::sanitize,
@@ -100,10 +100,10 @@ struct Report {
     errors: Vec<Finding>,
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
     let (directory, junit, require_coverage) = match command {
         Command::Test { directory, junit, require_coverage } => (directory, junit, require_coverage),
-        Command::Try(arguments) => return try_input::run(arguments, session),
+        Command::Try(arguments) => return try_input::run(arguments, context),
     };
     let report = suite::test_directory(directory)?;
     if let Some(path) = junit {
@@ -113,7 +113,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             path,
         )?;
     }
-    let output = session.offline();
+    let output = context.offline();
     if output.is_for_people() {
         report.print()?;
     } else {

@@ -10,10 +10,10 @@ mod watch;
 mod write_commands;
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     completion, environment,
     failure::Failure,
-    http_client::{Server, required_string, string_or_empty},
+    http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, Output, eprint, print},
     resolve_names::find_release,
     workload,
@@ -230,7 +230,7 @@ pub(crate) struct ReleaseArgument {
 
 impl ReleaseArgument {
     /// The release's id.
-    fn find(&self, server: &Server) -> Result<String, Failure> {
+    fn find(&self, server: &ServerClient) -> Result<String, Failure> {
         find_release(server, &self.reference)
     }
 }
@@ -245,15 +245,15 @@ pub(crate) struct ReviewArguments {
     note: Option<String>,
 }
 
-pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
     match &arguments.command {
-        Some(command) => run_command(command, session),
-        None => apply_and_submit::publish(&arguments.publish, session),
+        Some(command) => run_command(command, context),
+        None => apply_and_submit::publish(&arguments.publish, context),
     }
 }
 
-fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+fn run_command(command: &Command, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     let (output, server) = (output, &server);
     match command {
         Command::List { workload, env, state, limit } => {
@@ -274,7 +274,7 @@ fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
         Command::Show(release) => rollback_advice::show(server, output, &release.find(server)?),
         Command::Diff(arguments) => diff::show(server, output, arguments),
         Command::Create { workload, env, target_lane, policy, bind } => {
-            let environment = session.environment(env.as_deref())?;
+            let environment = context.environment(env.as_deref())?;
             environment::report_if_new(server, output, &environment);
             let release = write_commands::create(server, workload, &environment, target_lane, policy.as_deref(), bind)?;
             let id = required_string(&release, "release_id")?;
@@ -300,7 +300,7 @@ fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
         }
         Command::Watch(arguments) => watch::watch(server, output, arguments),
         Command::Lanes { workload, env } => {
-            lane_table::show(server, output, workload, &session.environment(env.as_deref())?)
+            lane_table::show(server, output, workload, &context.environment(env.as_deref())?)
         }
         Command::Submit(_)
         | Command::Withdraw(_)
@@ -315,7 +315,7 @@ fn run_command(command: &Command, session: &Session) -> Result<(), Failure> {
 }
 
 /// Runs a command that changes the state of a release, and prints the usual next step.
-fn change_state(server: &Server, output: Output, command: &Command) -> Result<(), Failure> {
+fn change_state(server: &ServerClient, output: Output, command: &Command) -> Result<(), Failure> {
     let done = |changed: Value, next: String| output.changed(&changed, &next);
     let move_to =
         |id: &str, state| transition(server, id, state).map_err(|failure| next_step::explain(server, id, failure));
@@ -366,7 +366,7 @@ fn change_state(server: &Server, output: Output, command: &Command) -> Result<()
 }
 
 /// Adds the slug of its workload to each release, if the caller may list the workload.
-fn with_slugs(server: &Server, mut releases: Vec<Value>) -> Vec<Value> {
+fn with_slugs(server: &ServerClient, mut releases: Vec<Value>) -> Vec<Value> {
     let listed = server.workspace_id().and_then(|id| server.list(&["workloads"], &[("workspace_id", id)]));
     let listed = listed.unwrap_or_default();
     let slugs: HashMap<&str, &str> =
@@ -380,7 +380,7 @@ fn with_slugs(server: &Server, mut releases: Vec<Value>) -> Vec<Value> {
     releases
 }
 
-fn show_gates(server: &Server, output: Output, release: &str) -> Result<(), Failure> {
+fn show_gates(server: &ServerClient, output: Output, release: &str) -> Result<(), Failure> {
     match server.get(&["releases", release, "gates"], &[])? {
         Value::Array(gates) => output.list(&gates, &GATE_COLUMNS),
         other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
@@ -391,7 +391,7 @@ fn show_gates(server: &Server, output: Output, release: &str) -> Result<(), Fail
 
 /// Submits a draft, and prints how many approvals it needs and who can approve it. A failure to read these rules is
 /// not reported, because the submission has succeeded.
-fn submit(server: &Server, output: Output, id: &str) -> Result<(), Failure> {
+fn submit(server: &ServerClient, output: Output, id: &str) -> Result<(), Failure> {
     let submitted = write_commands::submit(server, id).map_err(|failure| next_step::explain(server, id, failure))?;
     output.one(&submitted)?;
     if !output.is_for_people() {
@@ -406,7 +406,7 @@ fn submit(server: &Server, output: Output, id: &str) -> Result<(), Failure> {
 }
 
 impl ReviewArguments {
-    fn submit(&self, server: &Server, output: Output, outcome: review::Verdict) -> Result<(), Failure> {
+    fn submit(&self, server: &ServerClient, output: Output, outcome: review::Verdict) -> Result<(), Failure> {
         let id = self.release.find(server)?;
         let submitted = write_commands::submit_review(server, &id, outcome, self.note.as_deref());
         output.one(&submitted.map_err(|failure| next_step::explain(server, &id, failure))?)?;

@@ -2,7 +2,7 @@
 
 use crate::{
     failure::{Candidate, Failure},
-    http_client::{Server, required_string, string_or_empty},
+    http_client::{ServerClient, required_string, string_or_empty},
     terminal_text::{sanitize, shorten},
     workload,
 };
@@ -56,7 +56,7 @@ pub(crate) fn unknown_name<'n>(noun: &str, name: &str, known: impl Iterator<Item
 ///
 /// # Errors
 /// When no release or more than one release matches; the failure lists the candidates.
-pub(crate) fn find_release(server: &Server, reference: &str) -> Result<String, Failure> {
+pub(crate) fn find_release(server: &ServerClient, reference: &str) -> Result<String, Failure> {
     if uuid::Uuid::parse_str(reference).is_ok() {
         return Ok(reference.to_owned());
     }
@@ -92,7 +92,7 @@ fn with_prefix<'v>(items: &'v [Value], member: &str, reference: &str) -> Vec<&'v
 ///
 /// # Errors
 /// When no run or more than one run matches; the failure lists the candidates.
-pub(crate) fn find_execution(server: &Server, reference: &str) -> Result<String, Failure> {
+pub(crate) fn find_execution(server: &ServerClient, reference: &str) -> Result<String, Failure> {
     if uuid::Uuid::parse_str(reference).is_ok() {
         return Ok(reference.to_owned());
     }
@@ -122,7 +122,7 @@ fn choose_execution(runs: &[Value], reference: &str) -> Result<String, Failure> 
 }
 
 /// The newest release of a workload in an environment that is neither superseded nor retired.
-fn newest_release(server: &Server, slug: &str, environment: &str) -> Result<String, Failure> {
+fn newest_release(server: &ServerClient, slug: &str, environment: &str) -> Result<String, Failure> {
     let workload = workload::find_workload(server, slug)?;
     let id = required_string(&workload, "workload_id")?;
     let releases = server.list(&["releases"], &[("workload_id", id)])?;
@@ -150,7 +150,7 @@ fn newest_release(server: &Server, slug: &str, environment: &str) -> Result<Stri
 
 /// The failure for an unknown release. It suggests `WORKLOAD@ENVIRONMENT`, because the reference is often a
 /// workload's slug.
-fn unknown_release(server: &Server, reference: &str) -> Failure {
+fn unknown_release(server: &ServerClient, reference: &str) -> Failure {
     let slugs = server
         .workspace_id()
         .and_then(|workspace| server.list(&["workloads"], &[("workspace_id", workspace)]))

@@ -1,9 +1,9 @@
 //! Commands for runs that await a human review of their result.
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     failure::{Candidate, Failure},
-    http_client::{Server, required_string, string_or_empty},
+    http_client::{ServerClient, required_string, string_or_empty},
     output::Column,
     terminal_text::{sanitize, shorten},
 };
@@ -66,8 +66,8 @@ pub(crate) struct Answer {
     note: Option<String>,
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     match command {
         Command::List { limit } => {
             output.list(&server.list_first(&["executions"], &[("review", "pending")], *limit)?, &COLUMNS)
@@ -85,7 +85,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
 
 impl RunArgument {
     /// The id of the run.
-    fn find(&self, server: &Server) -> Result<String, Failure> {
+    fn find(&self, server: &ServerClient) -> Result<String, Failure> {
         let reference = self.reference.as_str();
         if uuid::Uuid::parse_str(reference).is_ok() {
             return Ok(reference.to_owned());

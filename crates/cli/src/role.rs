@@ -1,10 +1,10 @@
 //! Commands for roles and for role bindings, which grant roles to principals.
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     failure::Failure,
-    http_client::{Server, required_string, string_or_empty},
+    http_client::{ServerClient, required_string, string_or_empty},
     output::Column,
     workload::find_workload,
 };
@@ -72,8 +72,8 @@ pub(crate) struct NewBinding {
     workload: Option<String>,
 }
 
-pub(crate) fn run_roles(command: &RoleCommand, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run_roles(command: &RoleCommand, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     let RoleCommand::List = command;
     // Uses `get`, because the list of roles is not paginated.
     match server.get(&["roles"], &[])? {
@@ -84,8 +84,8 @@ pub(crate) fn run_roles(command: &RoleCommand, session: &Session) -> Result<(), 
     }
 }
 
-pub(crate) fn run_bindings(command: &BindingCommand, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run_bindings(command: &BindingCommand, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     match command {
         BindingCommand::List { principal } => {
             let mut listed = server.list(&["role-bindings"], &[("workspace_id", server.workspace_id()?)])?;
@@ -107,7 +107,7 @@ pub(crate) fn run_bindings(command: &BindingCommand, session: &Session) -> Resul
 }
 
 impl NewBinding {
-    fn body(&self, server: &Server) -> Result<Value, Failure> {
+    fn body(&self, server: &ServerClient) -> Result<Value, Failure> {
         let (kind, reference) = match (&self.workload, self.scope.as_deref()) {
             (Some(slug), _) => {
                 let workload = find_workload(server, slug)?;

@@ -6,10 +6,10 @@ mod submit;
 mod wait;
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     failure::Failure,
-    http_client::{Server, required_string},
+    http_client::{ServerClient, required_string},
     output::{Output, eprint, print},
     terminal_text::sanitize,
 };
@@ -67,9 +67,9 @@ pub(crate) struct WaitOptions {
     stream: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
-    let environment = session.environment(arguments.env.as_deref())?;
-    let (output, server) = session.open()?;
+pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
+    let environment = context.environment(arguments.env.as_deref())?;
+    let (output, server) = context.open()?;
     let given = RawInputs::parse(&arguments.input, arguments.inputs.as_deref())?;
     let explain = |failure| refusal::explain(&server, &arguments.slug, &environment, failure);
     let inputs = given.resolve_types(|| server.workload_form(&arguments.slug)).map_err(explain)?;
@@ -102,7 +102,12 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
 }
 
 /// Waits for an existing run.
-pub(crate) fn wait_for_run(server: &Server, output: Output, run: &str, patience: &WaitOptions) -> Result<(), Failure> {
+pub(crate) fn wait_for_run(
+    server: &ServerClient,
+    output: Output,
+    run: &str,
+    patience: &WaitOptions,
+) -> Result<(), Failure> {
     let wait = RunWait::new(patience);
     wait.set_run(run);
     wait.with_interrupts()?.follow(server, output, SubmittedRun::existing(run))

@@ -1,10 +1,10 @@
 //! Commands for share links, which open one workload for a limited time and number of runs.
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     failure::{Candidate, Failure},
-    http_client::{Server, required_string, string_or_empty},
+    http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, eprint, print},
     terminal_text::{sanitize, shorten},
     workload::find_workload,
@@ -67,8 +67,8 @@ pub(crate) enum Command {
     },
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     match command {
         Command::Create { workload, hours, max_uses, label, lane } => {
             let workload = find_workload(&server, workload)?;
@@ -123,7 +123,7 @@ fn is_revoked(link: &Value) -> bool {
 }
 
 /// Finds a link by its id, the unique beginning of its id, or its label.
-fn find_link(server: &Server, workload: &Value, reference: &str) -> Result<Value, Failure> {
+fn find_link(server: &ServerClient, workload: &Value, reference: &str) -> Result<Value, Failure> {
     choose_link(&server.list(&path(workload)?, &[])?, reference)
 }
 

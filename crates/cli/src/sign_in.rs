@@ -5,7 +5,7 @@ mod provider;
 
 use crate::{
     failure::Failure,
-    http_client::Server,
+    http_client::ServerClient,
     output::eprint,
     profile::{Configuration, Profile},
     terminal_text::sanitize,
@@ -61,7 +61,10 @@ pub(crate) struct StoredSignIn {
 /// # Errors
 /// When the server does not accept the issuer, server or provider cannot be reached, the provider lacks device
 /// authorization, or the person refuses.
-pub(crate) fn sign_in_person(server: &Server, issuer: Option<&str>) -> Result<Option<(String, StoredSignIn)>, Failure> {
+pub(crate) fn sign_in_person(
+    server: &ServerClient,
+    issuer: Option<&str>,
+) -> Result<Option<(String, StoredSignIn)>, Failure> {
     let choice = issuer.map_or(Choice::ForPeople, Choice::Named);
     let Some(provider) = Provider::of(server, choice)? else { return Ok(None) };
     let client_id = provider.cli_client_id()?.to_owned();
@@ -103,7 +106,7 @@ pub(crate) fn has_pipeline_variables() -> bool {
 ///
 /// # Errors
 /// When only one of the two variables is set, the server has no sign-in, or the provider refuses.
-pub(crate) fn pipeline_token(server: &Server) -> Result<Option<String>, Failure> {
+pub(crate) fn pipeline_token(server: &ServerClient) -> Result<Option<String>, Failure> {
     let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
     let (client, secret) = match (variable(CLIENT_VARIABLE), variable(SECRET_VARIABLE)) {
         (None, None) => return Ok(None),
@@ -206,7 +209,7 @@ fn seconds_now() -> u64 {
 }
 
 fn signed_out() -> Failure {
-    Failure::Advised {
+    Failure::WithNextStep {
         failure: Box::new(Failure::Failed("the sign-in has ended".to_owned())),
         next: "fairway login".to_owned(),
     }

@@ -12,9 +12,9 @@ mod render_plan;
 mod unpinned_reference;
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     failure::{Candidate, Failure},
-    http_client::Server,
+    http_client::ServerClient,
     output::{Output, print},
     terminal_text::{sanitize, shorten},
     untrusted_file::Source,
@@ -80,8 +80,8 @@ pub(crate) enum Command {
     },
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     match command {
         Command::Plan { directory, prune, out } => {
             let PlannedSync { directory: desired, remote: remote_state, plan } =
@@ -123,7 +123,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
 /// # Errors
 /// When the directory has no release for the environment, or when planning or applying fails.
 pub(crate) fn apply_environment(
-    server: &Server,
+    server: &ServerClient,
     output: Output,
     directory: &Path,
     environment: &str,
@@ -177,7 +177,11 @@ struct PlannedSync {
     plan: Plan,
 }
 
-fn make_plan(server: &Server, directory: &std::path::Path, rest: UnmanagedPolicy) -> Result<PlannedSync, Failure> {
+fn make_plan(
+    server: &ServerClient,
+    directory: &std::path::Path,
+    rest: UnmanagedPolicy,
+) -> Result<PlannedSync, Failure> {
     // Reads and validates all files before the first request.
     let desired = Directory::read(directory)?;
     let remote_state = RemoteState::read(server, &desired)?;

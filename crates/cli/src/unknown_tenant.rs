@@ -2,17 +2,17 @@
 //! `not_found`, which users would otherwise attribute to the resource of the command.
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     failure::Failure,
     terminal_text::{sanitize, shorten},
 };
 
 /// Adds the selected tenant if it is the reason of the refusal `not_found`. Returns other failures unchanged.
-pub(crate) fn explain(failure: Failure, session: &Session) -> Failure {
+pub(crate) fn explain(failure: Failure, context: &CommandContext) -> Failure {
     if !failure.is_missing_resource() {
         return failure;
     }
-    let Ok((_, server)) = session.open() else { return failure };
+    let Ok((_, server)) = context.open() else { return failure };
     let Some(tenant) = server.tenant() else { return failure };
     // Every caller may read its own session, so a refusal means that the tenant is unknown.
     match server.get(&["session"], &[]) {

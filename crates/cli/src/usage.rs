@@ -1,7 +1,7 @@
 //! `fairway usage`: reports totals of ended runs.
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     failure::Failure,
     format_units::{PointInTime, cost, milliseconds},
@@ -57,8 +57,8 @@ fn parse_grouping(text: &str) -> Result<String, String> {
 }
 
 /// Prints the totals of the runs that the caller may view.
-pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     let of_workload = arguments.workload.as_deref().map(|slug| workload::find_workload(&server, slug)).transpose()?;
     let mut query = vec![("group_by", arguments.by.as_str())];
     if let Some(workload) = &of_workload {

@@ -3,10 +3,10 @@
 mod changes;
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     failure::Failure,
-    http_client::{Server, required_string, string_or_empty},
+    http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, Output, eprint, is_stderr_terminal, print},
     terminal_text::sanitize,
     untrusted_file::Source,
@@ -116,8 +116,8 @@ pub(crate) enum Command {
     },
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     match command {
         // For programs, the output is the server's response, which may contain a question of the generator.
         Command::Generate { description } if !output.is_for_people() => {
@@ -177,17 +177,17 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     }
 }
 
-fn act(server: &Server, id: &str, verb: &str) -> Result<Value, Failure> {
+fn act(server: &ServerClient, id: &str, verb: &str) -> Result<Value, Failure> {
     post(server, &["use-cases", id, verb], &json!({}))
 }
 
-fn post(server: &Server, path: &[&str], body: &Value) -> Result<Value, Failure> {
+fn post(server: &ServerClient, path: &[&str], body: &Value) -> Result<Value, Failure> {
     server.post_with_query(path, &[("workspace_id", server.workspace_id()?)], body)
 }
 
 /// Generates a plan, and returns the final description and the plan. On a terminal, a person answers the generator's
 /// questions, which become part of the description.
-fn generate(output: Output, server: &Server, description: &str) -> Result<(String, Value), Failure> {
+fn generate(output: Output, server: &ServerClient, description: &str) -> Result<(String, Value), Failure> {
     let path = ["use-cases", "generate"];
     converse(
         description,
@@ -214,7 +214,7 @@ fn converse(
     Err(Failure::Failed("the generator still has questions; describe the use case in more detail".to_owned()))
 }
 
-fn refine(output: Output, server: &Server, id: &str, notes: &[String]) -> Result<(), Failure> {
+fn refine(output: Output, server: &ServerClient, id: &str, notes: &[String]) -> Result<(), Failure> {
     let query = [("workspace_id", server.workspace_id()?)];
     let found = server.get(&["use-cases", id], &query)?;
     let mut notes: Vec<Value> = notes.iter().map(|note| json!({ "note": note })).collect();

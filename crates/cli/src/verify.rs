@@ -1,16 +1,14 @@
 //! `fairway verify`: checks an evidence bundle offline, with keys from another source than the bundle.
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     failure::Failure,
     output::{eprint, print},
     terminal_text::sanitize,
 };
 use clap::Args;
 use fairway_domain::{
-    evidence::bundle::{
-        BundleReport, CheckVerdict, MAX_BUNDLE_BYTES, OutsideEvidence, SecondCheckpoint, verify_bundle,
-    },
+    evidence::bundle::{BundleReport, CheckVerdict, MAX_BUNDLE_BYTES, SecondCheckpoint, TrustedInputs, verify_bundle},
     transparency_log::{VerifierKey, WitnessKey},
 };
 use serde_json::json;
@@ -55,7 +53,7 @@ pub(crate) struct Arguments {
 }
 
 /// Verifies a bundle and shows each check.
-pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
     let mut texts = arguments.key.clone();
     if let Some(path) = &arguments.key_file {
         let bytes = read(path, 1 << 20)?;
@@ -69,7 +67,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     let checkpoint = arguments.checkpoint.as_ref().map(read_note).transpose()?;
     let proof = arguments.consistency_proof.as_ref().map(read_note).transpose()?;
     let policy_input = arguments.policy_input.as_ref().map(read_note).transpose()?;
-    let outside = OutsideEvidence {
+    let outside = TrustedInputs {
         policy_input: policy_input.as_deref(),
         log_keys: &keys,
         witnesses: &witnesses,
@@ -79,7 +77,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
             .map(|note| SecondCheckpoint { note, consistency_proof: proof.as_deref() }),
     };
     let report = verify_bundle(&read(&arguments.file, MAX_BUNDLE_BYTES + 1)?, outside);
-    let output = session.offline();
+    let output = context.offline();
     if output.is_for_people() {
         print_report(&report)?;
     } else {

@@ -1,6 +1,6 @@
 //! `fairway whoami`: prints the identity of the caller at the server, with its roles and permissions.
 
-use crate::{command_context::Session, failure::Failure, output::print, terminal_text::sanitize};
+use crate::{command_context::CommandContext, failure::Failure, output::print, terminal_text::sanitize};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 #[command(after_help = "Example:\n  fairway whoami")]
 pub(crate) struct Arguments {}
 
-pub(crate) fn run(session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run(context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     let mut caller = server.get(&["session"], &[])?;
     if output.is_for_people() {
         print(&format!(

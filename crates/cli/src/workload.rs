@@ -1,10 +1,10 @@
 //! Commands for workloads.
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     failure::Failure,
-    http_client::{Method, Server, required_string, string_or_empty},
+    http_client::{Method, ServerClient, required_string, string_or_empty},
     output::{Column, Output},
     resolve_names::unknown_name,
     untrusted_file::Source,
@@ -108,8 +108,8 @@ pub(crate) struct Edit {
     no_interface: bool,
 }
 
-pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
-    let (output, server) = session.open()?;
+pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Failure> {
+    let (output, server) = context.open()?;
     match command {
         Command::List { status } => {
             let mut query = vec![("workspace_id", server.workspace_id()?)];
@@ -134,7 +134,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
 }
 
 fn create(
-    server: &Server,
+    server: &ServerClient,
     output: Output,
     slug: &str,
     owner: &str,
@@ -179,7 +179,7 @@ fn read_interface(file: &Path) -> Result<Value, Failure> {
 }
 
 impl Edit {
-    fn apply(&self, server: &Server) -> Result<Value, Failure> {
+    fn apply(&self, server: &ServerClient) -> Result<Value, Failure> {
         let mut body = self.description.fields();
         let fields = [("owner_ref", &self.owner), ("invocation_mode", &self.mode)];
         body.extend(fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?)))));
@@ -198,7 +198,7 @@ impl Edit {
     }
 }
 
-fn set_status(server: &Server, slug: &str, status: Status) -> Result<Value, Failure> {
+fn set_status(server: &ServerClient, slug: &str, status: Status) -> Result<Value, Failure> {
     let workload = find_workload(server, slug)?;
     let path = ["workloads", required_string(&workload, "workload_id")?];
     server.update(&Method::PATCH, &path, &json!({ "status": status.as_str() }))
@@ -208,7 +208,7 @@ fn set_status(server: &Server, slug: &str, status: Status) -> Result<Value, Fail
 ///
 /// # Errors
 /// When the workspace has no visible workload with this slug or id; the failure suggests similar slugs.
-pub(crate) fn find_workload(server: &Server, slug: &str) -> Result<Value, Failure> {
+pub(crate) fn find_workload(server: &ServerClient, slug: &str) -> Result<Value, Failure> {
     if uuid::Uuid::parse_str(slug).is_ok() {
         let found = server.find(&["workloads", slug], &[])?;
         return found.ok_or_else(|| unknown_name("workload", slug, std::iter::empty()));

@@ -256,7 +256,11 @@ impl AccessRequest {
     ) -> Result<GrantedConnection, ConnectionRefusal> {
         let new = granted.into_connection(self.connection_name.clone());
         let created = Connection::create(id, self.workspace_id, new, stamp)?.into_record();
-        Ok(GrantedConnection { connection: created.next, decided_on: None, told: told("created", created.fact.detail) })
+        Ok(GrantedConnection {
+            connection: created.next,
+            decided_on: None,
+            told: fact_detail("created", created.fact.detail),
+        })
     }
 
     /// Denies the request. The use case stays pending.
@@ -292,15 +296,15 @@ fn grant_existing(
     let patch = granted.into_patch(existing);
     let existing = &existing.connection;
     let (connection, told) = match existing.amend(patch, stamp)?.map(Change::into_record) {
-        Some(changed) => (changed.next, told("changed", changed.fact.detail)),
-        None => (existing.clone(), told("kept", Map::new())),
+        Some(changed) => (changed.next, fact_detail("changed", changed.fact.detail)),
+        None => (existing.clone(), fact_detail("kept", Map::new())),
     };
     Ok(GrantedConnection { connection, decided_on: Some(existing.revision), told })
 }
 
 /// The detail of the connection in the grant's fact: the kind of change, and the detail that a fact of this change
 /// alone would have.
-fn told(change: &'static str, mut detail: Map<String, Value>) -> Map<String, Value> {
+fn fact_detail(change: &'static str, mut detail: Map<String, Value>) -> Map<String, Value> {
     detail.insert("change".to_owned(), json!(change));
     detail
 }

@@ -360,7 +360,7 @@ impl Asset {
         }
         let next = Self(AssetRecord { lifecycle: attempted, revision: self.revision.next(), ..self.0.clone() });
         let detail = json!({ "from": from.as_str(), "to": attempted.as_str() });
-        let fact = Fact::new(FactKind::AssetMoved, self.subject(), Some(self.workspace_id), stamp, detail);
+        let fact = Fact::new(FactKind::AssetLifecycleChanged, self.subject(), Some(self.workspace_id), stamp, detail);
         Ok(Change::replace(next, self.revision, fact))
     }
 

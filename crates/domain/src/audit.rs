@@ -106,7 +106,7 @@ fact_kinds! {
     /// An asset was created.
     AssetCreated = "asset.created",
     /// An asset was activated, retired or archived.
-    AssetMoved = "asset.moved",
+    AssetLifecycleChanged = "asset.moved",
     /// An asset was granted to a principal or a workspace.
     AssetGrantCreated = "asset_grant.created",
     /// A grant of an asset was revoked.
@@ -122,11 +122,11 @@ fact_kinds! {
     /// The memory of a conversation was erased.
     MemoryErased = "memory.erased",
     /// A knowledge base query outside a run sends its text to an embedding model.
-    KnowledgeAsked = "knowledge.asked",
+    KnowledgeQueryEmbedded = "knowledge.asked",
     /// A knowledge base was searched outside a run.
-    KnowledgeRead = "knowledge.read",
+    KnowledgeSearched = "knowledge.read",
     /// A search of a knowledge base was refused by its access contract.
-    KnowledgeReadRefused = "knowledge.read_refused",
+    KnowledgeSearchRefused = "knowledge.read_refused",
     /// A tool call was refused because the tool's description differs from its pin.
     ToolDrifted = "tool.drifted",
     /// An access contract of a knowledge base was revoked.
@@ -150,7 +150,7 @@ fact_kinds! {
     /// A stored document of a release does not match its checksum.
     ReleaseIntegrityMismatch = "release.integrity_mismatch",
     /// The rollback recommendation for a release was raised or cleared.
-    RollbackAdvised = "release.rollback_advised",
+    RollbackRecommendationChanged = "release.rollback_advised",
     /// A rollout advanced to its next lane or completed.
     RolloutAdvanced = "rollout.advanced",
     /// The rollout controller put the rollout on hold.
@@ -162,13 +162,13 @@ fact_kinds! {
     /// A script was accepted for execution.
     CodeAccepted = "execution.code_accepted",
     /// A person resolved a run whose outcome was unknown.
-    ExecutionSettled = "execution.settled",
+    ExecutionResolved = "execution.settled",
     /// A run ended.
     ExecutionEnded = "execution.ended",
     /// A policy denied a run.
     ExecutionDenied = "execution.denied",
     /// The steps of a run finished; its answer awaits human review.
-    ExecutionReviewAsked = "execution.review_asked",
+    ExecutionReviewRequested = "execution.review_asked",
     /// A reviewer gave a verdict on a run's answer, which ended the run.
     ExecutionReviewed = "execution.reviewed",
     /// A submitter's attempt to review its own run was refused.
@@ -402,7 +402,7 @@ pub struct AuditFilter {
 
 /// A stored fact, sequenced or not.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FoundFact {
+pub struct StoredFact {
     /// The kind of event.
     pub kind: String,
     /// The affected resource.
@@ -417,7 +417,7 @@ pub struct FoundFact {
 #[async_trait]
 pub trait AuditStore: Send + Sync {
     /// Finds a fact by its identifier.
-    async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<FoundFact>, StoreError>;
+    async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<StoredFact>, StoreError>;
     /// Lists sequenced events, newest first. `visible_scopes` restricts the list to events in these scopes.
     async fn list(
         &self,

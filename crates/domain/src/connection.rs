@@ -31,7 +31,7 @@ pub const MAX_BINDING_NAME_CHARS: usize = 63;
 /// The maximum length of an endpoint, in characters.
 pub const MAX_ENDPOINT_CHARS: usize = 2_000;
 /// The number of latest checks that a response about a connection contains.
-pub const SHOWN_CHECKS: u32 = 20;
+pub const MAX_LISTED_CHECKS: u32 = 20;
 
 /// The health of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]

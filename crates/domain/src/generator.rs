@@ -20,7 +20,7 @@ pub const MIN_WORDS: usize = 4;
 pub const MAX_ANSWER_BYTES: usize = 256 << 10;
 
 /// The slug of the generator's model policy. Workspaces without a model policy of their own may use it.
-pub const MODEL_SLUG: &str = "fairway-generator-model";
+pub const MODEL_POLICY_SLUG: &str = "fairway-generator-model";
 /// The first line of a message that requests a bundle plan.
 pub const BUNDLE_TASK: &str = "Task: use_case_bundle";
 /// The label of the model policies in a message that requests a bundle plan.

@@ -9,7 +9,7 @@ mod detector;
 mod evaluation;
 mod rewrite_texts;
 
-use crate::{asset::content::embedded::EmbeddedSchema, redaction::PersonalDataClass};
+use crate::{asset::content::embedded_schema::EmbeddedSchema, redaction::PersonalDataClass};
 use bounded_pattern::BoundedPattern;
 use detector::Detector;
 use serde::Deserialize;

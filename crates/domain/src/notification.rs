@@ -9,13 +9,13 @@ pub mod announcement;
 pub mod backlog;
 pub mod burst;
 pub mod cloud_event;
+pub mod console_link;
 pub mod delivery;
 pub mod derived_identifier;
 pub mod destination;
 pub mod destination_redaction;
 pub mod digest;
 pub mod inbox;
-pub mod link;
 pub mod message;
 pub mod ports;
 pub mod preference;
@@ -125,7 +125,7 @@ pub enum Tier {
 /// A required notification setting of the tenant is off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the tenant setting {} is off", .0.as_str())]
-pub struct SettingOff(pub Setting);
+pub struct SettingDisabled(pub Setting);
 
 /// A notification setting of a tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -67,7 +67,7 @@ impl TenantScope {
     /// The default tenant, in which attempts with unknown share tokens are rate-limited, because the tenant in an
     /// unknown token cannot be trusted.
     #[must_use]
-    pub fn for_counting_unknown_tokens() -> Self {
+    pub fn for_rate_limiting_unknown_tokens() -> Self {
         Self(DEFAULT_TENANT.into())
     }
 

@@ -4,8 +4,8 @@
 //! operators can approve and activate.
 
 pub mod bundle;
-pub mod changes;
 pub mod gaps;
+pub mod plan_diff;
 pub mod ports;
 mod publish;
 #[cfg(test)]

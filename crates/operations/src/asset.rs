@@ -129,7 +129,8 @@ impl Assets {
         draft: AssetDraft,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<Asset>, Failure> {
-        let position = self.scope_resolver.position_for_new(caller, Operation::CreateAsset, draft.workspace_id).await?;
+        let position =
+            self.scope_resolver.position_for_new_resource(caller, Operation::CreateAsset, draft.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateAsset, &position)?;
         let (workspace_id, namespace_id) = workspace_and_namespace(&position)?;
         self.keyed_requests
@@ -148,7 +149,9 @@ impl Assets {
                     Ok(asset)
                 },
                 async |id| {
-                    self.asset_from_anywhere(caller, Operation::ReadAsset, id.into()).await.map(|(_, asset)| asset)
+                    self.authorize_asset_from_anywhere(caller, Operation::ReadAsset, id.into())
+                        .await
+                        .map(|(_, asset)| asset)
                 },
             )
             .await
@@ -159,7 +162,7 @@ impl Assets {
     /// # Errors
     /// Not found when the caller does not see the asset from that workspace.
     pub async fn read_asset(&self, caller: &Caller, id: AssetId, from: WorkspaceId) -> Result<Asset, Failure> {
-        self.asset_from(caller, Operation::ReadAsset, id, from).await.map(|(_, asset)| asset)
+        self.authorize_asset_from(caller, Operation::ReadAsset, id, from).await.map(|(_, asset)| asset)
     }
 
     /// Adds a version: validates the content, stores its artifact, then its row. The asset must be visible from
@@ -175,7 +178,8 @@ impl Assets {
         draft: VersionDraft,
         key: Option<&RequestKey>,
     ) -> Result<(Asset, MaybeReplayed<AssetVersion>), Failure> {
-        let (scope, asset) = self.asset_from_optional(caller, Operation::CreateAssetVersion, asset_id, from).await?;
+        let (scope, asset) =
+            self.authorize_asset_from_optional(caller, Operation::CreateAssetVersion, asset_id, from).await?;
         let VersionDraft { content, label, change_note } = draft;
         let outcome = self.keyed_requests.idempotent(
             scope,
@@ -209,7 +213,7 @@ impl Assets {
         from: WorkspaceId,
         page: PageRequest,
     ) -> Result<Page<AssetVersion>, Failure> {
-        let (scope, _) = self.asset_from(caller, Operation::ListAssetVersions, id, from).await?;
+        let (scope, _) = self.authorize_asset_from(caller, Operation::ListAssetVersions, id, from).await?;
         Ok(self.version_store.list_versions(scope, id, page).await?)
     }
 
@@ -225,7 +229,7 @@ impl Assets {
         version: AssetVersionId,
         from: WorkspaceId,
     ) -> Result<(AssetKind, AssetVersion, Option<String>), Failure> {
-        let (scope, _) = self.asset_from(caller, Operation::ReadAssetVersion, asset, from).await?;
+        let (scope, _) = self.authorize_asset_from(caller, Operation::ReadAssetVersion, asset, from).await?;
         let stored = self.version_store.find_version(scope, version).await?;
         let stored = stored.filter(|(parent, _)| parent.asset_id == asset);
         let (parent, version) = stored.ok_or(Failure::NotFound)?;
@@ -243,7 +247,7 @@ impl Assets {
         asset: AssetId,
         id: AssetVersionId,
     ) -> Result<AssetVersion, Failure> {
-        let (scope, _) = self.asset_from_anywhere(caller, Operation::ReadAssetVersion, asset).await?;
+        let (scope, _) = self.authorize_asset_from_anywhere(caller, Operation::ReadAssetVersion, asset).await?;
         let stored = self.version_store.find_version(scope, id).await?;
         stored.map(|(_, version)| version).ok_or(Failure::NotFound)
     }

@@ -59,7 +59,7 @@ impl Processor {
     /// # Errors
     /// Unavailable when no processor becomes free for this tenant in time, or the tenant's queue is full.
     pub(crate) async fn acquire(scope: TenantScope, deadline: ProcessorWait) -> Result<Self, Failure> {
-        PROCESSOR_PERMITS.acquire(scope.tenant(), deadline.wait()).await.map(Self).map_err(busy)
+        PROCESSOR_PERMITS.acquire(scope.tenant(), deadline.wait()).await.map(Self).map_err(permit_failure)
     }
 
     /// Runs the work on the blocking pool, and releases the permit when the work ends.
@@ -91,7 +91,7 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
 }
 
 /// Converts the failure to acquire a permit. The work did not run, and a later attempt may succeed.
-pub(crate) fn busy(error: AcquireError) -> Failure {
+pub(crate) fn permit_failure(error: AcquireError) -> Failure {
     StoreError { source: Box::new(error), fault: StoreFault::Unavailable }.into()
 }
 
@@ -153,7 +153,7 @@ mod tests {
         let _held = all_processors(tenant(1)).await;
         for waiting in 1..=MAX_WAITING {
             tokio::spawn(run_blocking(tenant(1), ProcessorWait::Request, || ()));
-            while PROCESSOR_PERMITS.waiting_for(&tenant(1).tenant()) < waiting {
+            while PROCESSOR_PERMITS.waiting_count(&tenant(1).tenant()) < waiting {
                 tokio::task::yield_now().await;
             }
         }
@@ -162,7 +162,7 @@ mod tests {
             panic!("{refused:?}")
         };
         assert_eq!(source.downcast_ref(), Some(&AcquireError::QueueFull));
-        assert_eq!(PROCESSOR_PERMITS.waiting_for(&tenant(1).tenant()), MAX_WAITING);
+        assert_eq!(PROCESSOR_PERMITS.waiting_count(&tenant(1).tenant()), MAX_WAITING);
     }
 
     #[tokio::test]
@@ -172,9 +172,9 @@ mod tests {
         for number in [1, 1, 1, 1, 1, 1, 1, 1, 2] {
             let done = done.clone();
             let scope = tenant(number);
-            let before = PROCESSOR_PERMITS.waiting_for(&scope.tenant());
+            let before = PROCESSOR_PERMITS.waiting_count(&scope.tenant());
             tokio::spawn(run_blocking(scope, ProcessorWait::Run, move || done.send(number).unwrap()));
-            while PROCESSOR_PERMITS.waiting_for(&scope.tenant()) == before {
+            while PROCESSOR_PERMITS.waiting_count(&scope.tenant()) == before {
                 tokio::task::yield_now().await;
             }
         }

@@ -17,7 +17,7 @@ use crate::{
 use fairway_domain::{
     access::{Caller, ResourcePosition},
     connection::{
-        Connection, ConnectionCheck, ConnectionPatch, ConnectionStore, NewConnection, SHOWN_CHECKS,
+        Connection, ConnectionCheck, ConnectionPatch, ConnectionStore, MAX_LISTED_CHECKS, NewConnection,
         probe::{EndpointProbe, Probe, ProbeError, health_of},
     },
     id::{ConnectionCheckId, ConnectionId, WorkspaceId},
@@ -78,7 +78,8 @@ impl Connections {
         new: NewConnection,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<Connection>, Failure> {
-        let position = self.scope_resolver.position_for_new(caller, Operation::CreateConnection, workspace).await?;
+        let position =
+            self.scope_resolver.position_for_new_resource(caller, Operation::CreateConnection, workspace).await?;
         let scope = authorize::authorize(caller, Operation::CreateConnection, &position)?;
         let (workspace_id, _) = workspace_and_namespace(&position)?;
         self.keyed_requests
@@ -112,7 +113,7 @@ impl Connections {
         workspace: Option<WorkspaceId>,
     ) -> Result<(Connection, Vec<ConnectionCheck>), Failure> {
         let (scope, connection) = self.authorize_connection(caller, Operation::ReadConnection, id, workspace).await?;
-        let checks = self.connection_store.checks(scope, id, SHOWN_CHECKS).await?;
+        let checks = self.connection_store.checks(scope, id, MAX_LISTED_CHECKS).await?;
         Ok((connection, checks))
     }
 

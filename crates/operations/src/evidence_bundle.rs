@@ -14,7 +14,7 @@ use fairway_domain::{
         EvidenceRecord, StoredDocument,
         bundle::{
             BundledDocument, BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement, MAX_CONTENT_BYTES,
-            ProvenFact, last_outcome, names_run_records,
+            ProvenFact, has_run_records_digest, last_outcome,
             release_summary::{ReleaseChain, ReleaseHistory, ReleaseLocation, ReleaseStatement},
         },
         lineage::{LineageFilter, MAX_LINEAGE},
@@ -140,7 +140,7 @@ impl EvidenceBundles {
         if record.erasure.is_some_and(|erasure| !approves(&facts, erasure.erasure_id)) {
             return Err(Failure::NotYetInCheckpoint);
         }
-        let is_named = names_run_records(facts.iter().map(|fact| fact.body.as_slice()), run.execution_id);
+        let is_named = has_run_records_digest(facts.iter().map(|fact| fact.body.as_slice()), run.execution_id);
         let (records, documents) = self.records(scope, &record, is_named).await?;
         let (facts, checkpoint) = self.prove(scope, facts).await?;
         let mut left = MAX_CONTENT_BYTES;

@@ -20,8 +20,8 @@ use fairway_domain::{
     id::ExecutionId,
     knowledge::document::KnowledgeRefusal,
     notification::{
-        SettingOff, announcement::AnnouncementRefusal, delivery::DeliveryNotFailed, destination::DestinationRefusal,
-        preference::RepeatedPreference,
+        SettingDisabled, announcement::AnnouncementRefusal, delivery::DeliveryNotFailed,
+        destination::DestinationRefusal, preference::RepeatedPreference,
     },
     prompt::PromptRefusal,
     rate_limit::RateLimitRefusal,
@@ -162,7 +162,7 @@ pub enum Failure {
     Generate(#[from] GenerateRefusal),
     /// The operation requires a notification setting that the tenant has turned off.
     #[error(transparent)]
-    SettingOff(#[from] SettingOff),
+    SettingDisabled(#[from] SettingDisabled),
     /// A list of preferences contains the same category and channel twice.
     #[error(transparent)]
     RepeatedPreference(#[from] RepeatedPreference),
@@ -180,7 +180,7 @@ pub enum Failure {
     Review(#[from] ReviewRefusal),
     /// Refusal to resolve a run with an unknown outcome.
     #[error(transparent)]
-    Settle(#[from] ResolveRefusal),
+    Resolve(#[from] ResolveRefusal),
     /// Refusal of a tool call.
     #[error(transparent)]
     Tool(#[from] ToolRefusal),

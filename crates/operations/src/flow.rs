@@ -114,9 +114,11 @@ impl Flows {
     /// When the caller may not create flows in the workspace, or in any workspace if the query names none.
     pub async fn authorize_new_flow(&self, caller: &Caller, workspace: Option<WorkspaceId>) -> Result<(), Failure> {
         match workspace {
-            Some(workspace) => {
-                self.scope_resolver.position_for_new(caller, Operation::CreateFlow, Some(workspace)).await.map(|_| ())
-            }
+            Some(workspace) => self
+                .scope_resolver
+                .position_for_new_resource(caller, Operation::CreateFlow, Some(workspace))
+                .await
+                .map(|_| ()),
             None => authorize::authorize_list(caller, Operation::CreateFlow).map(|_| ()),
         }
     }
@@ -132,7 +134,7 @@ impl Flows {
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<FlowView>, Failure> {
         let position =
-            self.scope_resolver.position_for_new(caller, Operation::CreateFlow, new_flow.workspace_id).await?;
+            self.scope_resolver.position_for_new_resource(caller, Operation::CreateFlow, new_flow.workspace_id).await?;
         let scope = authorize::authorize(caller, Operation::CreateFlow, &position)?;
         let (workspace_id, namespace_id) = workspace_and_namespace(&position)?;
         self.keyed_requests
@@ -158,7 +160,7 @@ impl Flows {
                 },
                 async |id| {
                     let (scope, asset) =
-                        self.assets.asset_from_anywhere(caller, Operation::ReadFlow, id.into()).await?;
+                        self.assets.authorize_asset_from_anywhere(caller, Operation::ReadFlow, id.into()).await?;
                     self.flow_view(scope, asset).await
                 },
             )
@@ -236,7 +238,10 @@ impl Flows {
         id: AssetId,
         from: WorkspaceId,
     ) -> Result<(TenantScope, Asset), Failure> {
-        self.assets.asset_from(caller, operation, id, from).await.and_then(|(scope, asset)| ensure_flow(scope, asset))
+        self.assets
+            .authorize_asset_from(caller, operation, id, from)
+            .await
+            .and_then(|(scope, asset)| ensure_flow(scope, asset))
     }
 
     async fn flow_from_optional(
@@ -247,7 +252,7 @@ impl Flows {
         from: Option<WorkspaceId>,
     ) -> Result<(TenantScope, Asset), Failure> {
         self.assets
-            .asset_from_optional(caller, operation, id, from)
+            .authorize_asset_from_optional(caller, operation, id, from)
             .await
             .and_then(|(scope, asset)| ensure_flow(scope, asset))
     }

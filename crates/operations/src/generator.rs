@@ -184,7 +184,8 @@ impl DraftGenerator {
         description: &Description,
         key: Option<&RequestKey>,
     ) -> Result<GeneratedDraft, Failure> {
-        let position = self.scope_resolver.position_for_new(caller, Operation::GenerateDraft, Some(workspace)).await?;
+        let position =
+            self.scope_resolver.position_for_new_resource(caller, Operation::GenerateDraft, Some(workspace)).await?;
         let scope = authorize::authorize(caller, Operation::GenerateDraft, &position)?;
         let (run, replayed) = self.completed_run(caller, workspace, description.as_str(), key).await?;
         let generation_id = run.execution_id;

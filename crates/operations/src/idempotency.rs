@@ -157,7 +157,7 @@ impl KeyedRequests {
                 | Failure::PreconditionFailed
                 | Failure::Run(RunRefusal::NotCancellable)
                 | Failure::Review(ReviewRefusal::NotPending)
-                | Failure::Settle(ResolveRefusal::NotUnknown)
+                | Failure::Resolve(ResolveRefusal::NotUnknown)
         );
         if !may_be_replay {
             return Err(failure);

@@ -24,7 +24,7 @@ use fairway_domain::{
     id::{NotificationId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
     notification::{
-        Setting, SettingOff, Tier,
+        Setting, SettingDisabled, Tier,
         inbox::{InboxStatus, Notification, inbox_read_fact},
         message::MessageSender,
         ports::{
@@ -32,8 +32,8 @@ use fairway_domain::{
             SuppressedDecisionStore, SuppressedFilter,
         },
         preference::{
-            DefaultPreference, DefaultProfiles, EffectivePreference, Preference, PreferenceLayers, PreferenceScope,
-            PreferenceSet, Switches,
+            DefaultPreference, DefaultProfiles, EffectivePreference, NotificationSettings, Preference,
+            PreferenceLayers, PreferenceScope, PreferenceSet,
         },
         projection::SuppressedDecision,
     },
@@ -69,7 +69,7 @@ pub struct Notifications {
 
 /// The scope of preferences that a request names.
 #[derive(Clone, Debug)]
-pub enum PreferencePath {
+pub enum RequestedPreferenceScope {
     /// All notifications of the tenant.
     Global,
     /// Notifications of a workspace.
@@ -147,8 +147,8 @@ impl Notifications {
     /// Refuses the operation if the tenant's notifications are off; returns the tenant's tier.
     async fn require_enabled(&self, scope: TenantScope) -> Result<Tier, Failure> {
         match self.preference_store.switches(scope).await? {
-            Switches::Disabled => Err(SettingOff(Setting::Notifications).into()),
-            Switches::Enabled(tier) => Ok(tier),
+            NotificationSettings::Disabled => Err(SettingDisabled(Setting::Notifications).into()),
+            NotificationSettings::Enabled(tier) => Ok(tier),
         }
     }
 
@@ -235,27 +235,27 @@ impl Notifications {
     async fn authorize_preferences(
         &self,
         caller: &Caller,
-        path: PreferencePath,
+        path: RequestedPreferenceScope,
         operations: [Operation; 4],
     ) -> Result<(TenantScope, PreferenceScope), Failure> {
         let [global, workspace, project, environment] = operations;
         let (scope, preferences) = match path {
-            PreferencePath::Global => (authorize::authorize_list(caller, global)?.0, PreferenceScope::Global),
-            PreferencePath::Workspace(id) => {
+            RequestedPreferenceScope::Global => (authorize::authorize_list(caller, global)?.0, PreferenceScope::Global),
+            RequestedPreferenceScope::Workspace(id) => {
                 let position = self.scope_resolver.workspace_position(caller, id).await?;
                 (authorize::authorize(caller, workspace, &position)?, PreferenceScope::Workspace(id))
             }
-            PreferencePath::Project(home, id) => {
+            RequestedPreferenceScope::Project(home, id) => {
                 (self.authorize_workload(caller, project, home, id).await?, PreferenceScope::Project(id))
             }
-            PreferencePath::Environment(home, id, name) => {
+            RequestedPreferenceScope::Environment(home, id, name) => {
                 let scope = self.authorize_workload(caller, environment, home, id).await?;
                 (scope, PreferenceScope::Environment(id, name))
             }
         };
         let tier = self.require_enabled(scope).await?;
         if preferences.requires_advanced_tier() && tier == Tier::Standard {
-            return Err(SettingOff(Setting::AdvancedTier).into());
+            return Err(SettingDisabled(Setting::AdvancedTier).into());
         }
         if let PreferenceScope::Environment(workload, name) = &preferences
             && !self.preference_store.environments(scope, *workload).await?.contains(name)
@@ -296,7 +296,7 @@ impl Notifications {
     pub async fn preferences(
         &self,
         caller: &Caller,
-        path: PreferencePath,
+        path: RequestedPreferenceScope,
     ) -> Result<ExplicitSettings<Preference>, Failure> {
         let operations = [
             Operation::ReadPreferences,
@@ -316,7 +316,7 @@ impl Notifications {
     pub async fn set_preferences(
         &self,
         caller: &Caller,
-        path: PreferencePath,
+        path: RequestedPreferenceScope,
         preferences: &[Preference],
         expected: &Precondition,
     ) -> Result<ExplicitSettings<Preference>, Failure> {
@@ -368,8 +368,8 @@ impl Notifications {
         let sets = self.preference_store.find_sets(scope, &caller.actor, &scopes).await?;
         let profiles = self.preference_store.find_profiles(scope).await?;
         let tier = match self.preference_store.switches(scope).await? {
-            Switches::Enabled(tier) => tier,
-            Switches::Disabled => Tier::Standard,
+            NotificationSettings::Enabled(tier) => tier,
+            NotificationSettings::Disabled => Tier::Standard,
         };
         let mut layers = PreferenceLayers {
             profiles: profiles.as_ref(),

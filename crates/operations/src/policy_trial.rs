@@ -34,7 +34,7 @@ impl Assets {
         content: Value,
         input: Value,
     ) -> Result<DecisionExplanation, Failure> {
-        let (scope, asset) = self.asset_from_optional(caller, Operation::TryPolicy, id, from).await?;
+        let (scope, asset) = self.authorize_asset_from_optional(caller, Operation::TryPolicy, id, from).await?;
         if asset.kind != AssetKind::PolicyBundle {
             return Err(Failure::invalid_field("asset_id", "wrong_asset_kind", "the asset is no policy bundle"));
         }

@@ -121,7 +121,7 @@ impl RateLimits {
     ///
     /// # Errors
     /// When the store does not respond.
-    pub async fn sweep_rate_limits(&self) -> Result<u64, Failure> {
+    pub async fn delete_expired_counters(&self) -> Result<u64, Failure> {
         Ok(self.rate_limit_store.delete_idle().await?)
     }
 

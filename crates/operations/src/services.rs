@@ -374,7 +374,7 @@ impl Services {
 
     /// Returns the same operations with other stores, such as those of another thread. Caches and wakeups are shared.
     #[must_use]
-    pub fn sharing_caches_over(&self, stores: Stores) -> Self {
+    pub fn with_stores(&self, stores: Stores) -> Self {
         Self::assemble(stores, self.shared.clone())
     }
 

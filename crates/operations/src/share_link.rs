@@ -281,7 +281,7 @@ impl ShareLinks {
     async fn refuse_guess(&self, address: ClientAddress) -> Failure {
         let Quota { per_minute, .. } = self.settings.public_rate;
         let quota = Quota { per_minute, burst: per_minute };
-        let scope = TenantScope::for_counting_unknown_tokens();
+        let scope = TenantScope::for_rate_limiting_unknown_tokens();
         match self.rate_limits.count_request(scope, RateLimitKey::UnknownTokens(address), quota).await {
             Ok(()) => Failure::ShareToken(ShareTokenRefusal::Invalid),
             Err(refused) => refused,

@@ -128,7 +128,7 @@ impl TransparencyLogs {
         let hashes = self.tile_loader.proof_hashes(scope, &edge, &plan).await?;
         let root = self.root(scope, &edge, tree_size).await?;
         let claim = InclusionClaim { index: fact.index, leaf: TreeHash::new(leaf_hash(&fact.body)), tree_size, root };
-        if claim.is_shown_by(&hashes) {
+        if claim.is_proved_by(&hashes) {
             Ok(InclusionProof { index: fact.index, tree_size, root, hashes })
         } else {
             Err(Failure::Inconsistent("the stored bytes of an event do not match the tree of its log"))
@@ -190,7 +190,7 @@ impl TransparencyLogs {
             let hashes = self.tile_loader.proof_hashes(scope, &tree.edge, &plan).await?;
             let leaf = TreeHash::new(leaf_hash(&fact.body));
             let (tree_size, root) = (checkpoint.size, checkpoint.root);
-            if !(InclusionClaim { index: fact.index, leaf, tree_size, root }).is_shown_by(&hashes) {
+            if !(InclusionClaim { index: fact.index, leaf, tree_size, root }).is_proved_by(&hashes) {
                 return Err(Failure::Inconsistent("the stored bytes of an event do not match the tree of its log"));
             }
             proofs.push(hashes);

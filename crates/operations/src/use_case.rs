@@ -436,7 +436,7 @@ impl UseCases {
         operation: Operation,
         workspace: WorkspaceId,
     ) -> Result<(TenantScope, ResourcePosition), Failure> {
-        let position = self.scope_resolver.position_for_new(caller, operation, Some(workspace)).await?;
+        let position = self.scope_resolver.position_for_new_resource(caller, operation, Some(workspace)).await?;
         authorize::authorize(caller, Operation::CreateAsset, &position)?;
         Ok((authorize::authorize(caller, operation, &position)?, position))
     }

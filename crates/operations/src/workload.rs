@@ -143,8 +143,10 @@ impl Workloads {
         draft: WorkloadDraft,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<Workload>, Failure> {
-        let position =
-            self.scope_resolver.position_for_new(caller, Operation::CreateWorkload, draft.workspace_id).await?;
+        let position = self
+            .scope_resolver
+            .position_for_new_resource(caller, Operation::CreateWorkload, draft.workspace_id)
+            .await?;
         let scope = authorize::authorize(caller, Operation::CreateWorkload, &position)?;
         let home = position.workspace.zip(position.namespace);
         let (workspace_id, namespace_id) = home.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;

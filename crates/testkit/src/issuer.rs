@@ -12,7 +12,7 @@ use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
-use faults::HeldAnswers;
+use faults::ResponseGate;
 use serde_json::{Value, json};
 use std::{
     collections::{HashMap, HashSet},
@@ -29,7 +29,7 @@ use tokio::{
 /// The audience of the access tokens.
 pub const AUDIENCE: &str = "https://fairway.test";
 /// The client id of the portal.
-pub const PORTAL: &str = "portal";
+pub const PORTAL_CLIENT_ID: &str = "portal";
 /// The client id of the command line.
 pub const COMMAND_LINE: &str = "fairway-cli";
 /// The client id and secret of a pipeline, which uses client credentials.
@@ -59,7 +59,7 @@ struct IssuerState {
     /// The valid refresh tokens of browser sessions. Each token can be used once.
     refresh_tokens: Mutex<HashSet<String>>,
     /// Whether responses are withheld, and the number of withheld responses.
-    held: HeldAnswers,
+    held: ResponseGate,
     /// Issued authorization codes, with the nonce and the PKCE challenge of their sign-in.
     codes: Mutex<HashMap<String, (String, String)>>,
 }
@@ -127,7 +127,7 @@ impl TestIssuer {
             person,
             device: Mutex::default(),
             refresh_tokens: Mutex::default(),
-            held: HeldAnswers::default(),
+            held: ResponseGate::default(),
             codes: Mutex::default(),
         });
         let served = Arc::clone(&state);
@@ -151,7 +151,7 @@ impl TestIssuer {
 
     /// Sets the response of the claim source for groups. Returns ID token claims that refer to this claim source.
     #[must_use]
-    pub fn link_groups(&self, status: &'static str, response: Value) -> Value {
+    pub fn set_group_claim_source(&self, status: &'static str, response: Value) -> Value {
         self.state.person().linked_groups = (status, response);
         let source = json!({"endpoint": format!("{}/groups", self.url()), "access_token": GROUPS_TOKEN});
         json!({"_claim_names": {"groups": "link"}, "_claim_sources": {"link": source}})
@@ -246,7 +246,8 @@ impl TestIssuer {
     #[must_use]
     pub fn logout_token(&self, claims: Value) -> String {
         let events = json!({"http://schemas.openid.net/event/backchannel-logout": {}});
-        let base = json!({"iss": self.url(), "aud": PORTAL, "iat": Self::now(), "jti": "1", "events": events});
+        let base =
+            json!({"iss": self.url(), "aud": PORTAL_CLIENT_ID, "iat": Self::now(), "jti": "1", "events": events});
         self.sign(&json!({"alg": "EdDSA", "kid": KEY_ID, "typ": "logout+jwt"}), &with(base, claims))
     }
 
@@ -429,7 +430,7 @@ impl IssuerState {
             _ => return refused,
         };
         let base = json!({
-            "iss": self.url(), "aud": PORTAL, "sub": "1", "sid": "session-1", "iat": TestIssuer::now(),
+            "iss": self.url(), "aud": PORTAL_CLIENT_ID, "sub": "1", "sid": "session-1", "iat": TestIssuer::now(),
             "exp": TestIssuer::now().saturating_add(LIFETIME), "nonce": nonce.clone(),
         });
         let claims = with(base, self.person().id_token.clone());

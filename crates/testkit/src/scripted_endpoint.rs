@@ -49,7 +49,7 @@ impl RecordedRequest {
 }
 
 /// An endpoint for one test; stopped when dropped.
-pub struct FaultyEndpoint {
+pub struct ScriptedEndpoint {
     address: SocketAddr,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
@@ -62,7 +62,7 @@ struct Shared {
     released: Semaphore,
 }
 
-impl FaultyEndpoint {
+impl ScriptedEndpoint {
     /// Starts an endpoint that responds with 404 until a response is set.
     ///
     /// # Panics
@@ -124,7 +124,7 @@ impl FaultyEndpoint {
     }
 }
 
-impl Drop for FaultyEndpoint {
+impl Drop for ScriptedEndpoint {
     fn drop(&mut self) {
         self.task.abort();
     }

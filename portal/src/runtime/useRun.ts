@@ -1,7 +1,7 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import type { Client } from "../api/client";
 import { RunFollower, type RunRequest, type RunState } from "./run";
-import { TicketStore } from "./tickets";
+import { TicketStore } from "./lastRuns";
 
 export interface RunControl {
   state: RunState;

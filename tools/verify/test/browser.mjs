@@ -1,7 +1,7 @@
 // Tests docs/verify.html in Chromium as a local file without a network: verdicts, hostile texts, accessibility and
 // narrow windows.
 //
-// Environment: the variables of `agree.mjs`, VERIFY_CHROMIUM (the browser) and VERIFY_PICTURES (a
+// Environment: the variables of `compare_verifiers.mjs`, VERIFY_CHROMIUM (the browser) and VERIFY_PICTURES (a
 // folder for screenshots).
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";

@@ -89,7 +89,7 @@ const RESTRICTIONS: &[Restriction] = &[
         callers: &["crates/operations/src/share_link.rs"],
     },
     Restriction {
-        call: "TenantScope::for_counting_unknown_tokens(",
+        call: "TenantScope::for_rate_limiting_unknown_tokens(",
         problem: CHOOSES_TENANT,
         callers: &["crates/operations/src/share_link.rs"],
     },

@@ -1,7 +1,7 @@
 //! Tests of the store on a real S3 server.
 
 use super::{in_bucket, path};
-use crate::{Artifacts, MARKED_PREFIXES, marker_in};
+use crate::{MARKED_PREFIXES, ObjectArtifactStore, marker_in};
 use fairway_domain::{
     asset::artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, PutOutcome, StoredObject},
     id::{AssetId, AssetVersionId},
@@ -20,7 +20,7 @@ fn numbered(number: u128) -> ArtifactPath {
     ArtifactPath::of_version(ids.0, ids.1)
 }
 
-async fn paths(store: &Artifacts, portion: usize) -> BTreeSet<String> {
+async fn paths(store: &ObjectArtifactStore, portion: usize) -> BTreeSet<String> {
     let mut walk = store.list(ArtifactPath::VERSION_PREFIX);
     let mut found = BTreeSet::new();
     loop {

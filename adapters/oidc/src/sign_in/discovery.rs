@@ -2,7 +2,7 @@
 
 use crate::{
     config::is_loopback,
-    fetch::{KeySource, MAX_DOCUMENT_BYTES},
+    key_source::{KeySource, MAX_DOCUMENT_BYTES},
 };
 use fairway_domain::{access::sign_in_provider::SignInError, json};
 use fairway_egress::{EgressRequest, Limits};

@@ -2,8 +2,8 @@
 
 use crate::{
     database::Database,
-    guarded_commit::{Guarded, Input},
-    row::decode,
+    guarded_commit::{GuardedCommit, Input},
+    row::require_decoded,
     schema::{identity, tenant},
     sql_functions::database_now,
 };
@@ -34,7 +34,7 @@ impl IdentityStore for Database {
     async fn find_tenant_slug(&self, id: TenantId) -> Result<Option<Slug>, StoreError> {
         let find = || tenant::table.find(id.uuid()).select(tenant::slug);
         let found: Option<String> = self.first("slug of a tenant", find).await?;
-        found.map(|slug| decode("slug", Slug::parse(&slug).ok())).transpose()
+        found.map(|slug| require_decoded("slug", Slug::parse(&slug).ok())).transpose()
     }
 
     async fn name_holder(&self, scope: TenantScope, presented: &PinnedIdentity) -> Result<NameHolder, StoreError> {
@@ -46,7 +46,7 @@ impl IdentityStore for Database {
         };
         let pinned: Option<String> = self.first("name of a subject", of_subject).await?;
         if let Some(actor) = pinned {
-            return Ok(NameHolder::Subject(decode("actor", ActorRef::parse(&actor).ok())?));
+            return Ok(NameHolder::Subject(require_decoded("actor", ActorRef::parse(&actor).ok())?));
         }
         let actor = presented.actor.to_string();
         let of_name = || {
@@ -67,7 +67,7 @@ impl IdentityStore for Database {
         };
         let found: Option<Vec<String>> = self.first("groups of an actor", find).await?;
         let groups = found.unwrap_or_default();
-        groups.iter().map(|group| decode("groups", ActorRef::parse(group).ok())).collect()
+        groups.iter().map(|group| require_decoded("groups", ActorRef::parse(group).ok())).collect()
     }
 
     async fn refresh(
@@ -92,13 +92,13 @@ impl IdentityStore for Database {
         let Some((id, actor)) = found else { return Ok(None) };
         Ok(Some(PinnedIdentity {
             identity_id: id.into(),
-            actor: decode("actor", ActorRef::parse(&actor).ok())?,
+            actor: require_decoded("actor", ActorRef::parse(&actor).ok())?,
             ..presented.clone()
         }))
     }
 
     async fn commit_pin(&self, scope: TenantScope, pin: &PinnedIdentity, fact: Fact) -> Result<(), CommitError> {
-        static PIN: Guarded = Guarded::new(
+        static PIN: GuardedCommit = GuardedCommit::new(
             "made AS (
                 INSERT INTO identity (tenant_id, identity_id, issuer, subject, actor, groups, email, first_seen_at,
                     last_seen_at)

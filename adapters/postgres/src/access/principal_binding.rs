@@ -2,8 +2,8 @@
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded_commit::{Guarded, Input},
-    row::decode,
+    guarded_commit::{GuardedCommit, Input},
+    row::require_decoded,
     schema::principal_binding,
 };
 use async_trait::async_trait;
@@ -50,16 +50,16 @@ impl StoredRow for StoredPrincipalBinding {
     }
 
     fn into_value(self) -> Result<PrincipalBinding, StoreError> {
-        let lane = self.lane.map(|lane| decode("lane", Lane::parse(&lane)));
+        let lane = self.lane.map(|lane| require_decoded("lane", Lane::parse(&lane)));
         Ok(PrincipalBinding::restore(PrincipalBindingRecord {
             principal_binding_id: self.principal_binding_id.into(),
             workload_id: self.workload_id.into(),
-            principal: decode("principal", ActorRef::parse(&self.principal).ok())?,
+            principal: require_decoded("principal", ActorRef::parse(&self.principal).ok())?,
             lane: lane.transpose()?,
             created_at: Timestamp::new(self.created_at),
-            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            created_by: require_decoded("created_by", ActorRef::parse(&self.created_by).ok())?,
             updated_at: Timestamp::new(self.updated_at),
-            updated_by: decode("updated_by", ActorRef::parse(&self.updated_by).ok())?,
+            updated_by: require_decoded("updated_by", ActorRef::parse(&self.updated_by).ok())?,
             revision: Revision::new(self.revision),
         }))
     }
@@ -115,7 +115,7 @@ impl PrincipalBindingStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         // The statement increments the tenant's access revision, which invalidates cached lanes.
-        static CREATE: Guarded = Guarded::new(
+        static CREATE: GuardedCommit = GuardedCommit::new(
             "held AS (
                 INSERT INTO principal_binding (tenant_id, workload_id, principal, lane, updated_at, updated_by, revision,
                     principal_binding_id, created_at, created_by)
@@ -131,7 +131,7 @@ impl PrincipalBindingStore for Database {
              )",
             "(SELECT count(*) = 1 FROM held)",
         );
-        static CHANGE: Guarded = Guarded::new(
+        static CHANGE: GuardedCommit = GuardedCommit::new(
             "held AS (
                 UPDATE principal_binding AS bound SET lane = input.lane, updated_at = input.updated_at,
                     updated_by = input.updated_by, revision = input.revision
@@ -162,7 +162,7 @@ impl PrincipalBindingStore for Database {
     }
 
     async fn commit_removal(&self, scope: TenantScope, seen: &PrincipalBinding, fact: Fact) -> Result<(), CommitError> {
-        static REMOVE: Guarded = Guarded::new(
+        static REMOVE: GuardedCommit = GuardedCommit::new(
             "held AS (
                 DELETE FROM principal_binding AS bound USING input
                 WHERE bound.tenant_id = input.tenant_id AND bound.workload_id = input.workload_id

@@ -3,8 +3,8 @@
 use crate::{
     batch_load::BatchLoader,
     database::{Database, StatementPool, read},
-    guarded_commit::{Guarded, Input, Query},
-    row::{Row, decode, read_count},
+    guarded_commit::{GuardedCommit, Input, Query},
+    row::{Row, read_count, require_decoded},
     schema::{identity, session},
     sql_functions::{database_now, time_ago},
 };
@@ -53,7 +53,7 @@ impl BatchLoader for SessionLoader {
         rows.iter()
             .map(|row| {
                 let hash: &[u8] = row.column("secret_hash")?;
-                let key = (row.column("tenant_id")?, decode("secret_hash", hash.try_into().ok())?);
+                let key = (row.column("tenant_id")?, require_decoded("secret_hash", hash.try_into().ok())?);
                 Ok((key, snapshot(row)?))
             })
             .collect()
@@ -78,7 +78,7 @@ fn snapshot(row: &Row) -> Result<SessionSnapshot, StoreError> {
 }
 
 fn actors(names: &[String]) -> Result<Vec<ActorRef>, StoreError> {
-    names.iter().map(|name| decode("groups", ActorRef::parse(name).ok())).collect()
+    names.iter().map(|name| require_decoded("groups", ActorRef::parse(name).ok())).collect()
 }
 
 fn texts(actors: &[ActorRef]) -> Vec<String> {
@@ -113,7 +113,7 @@ impl SessionStore for Database {
         lifetime: SessionLifetime,
         fact: Fact,
     ) -> Result<(), CommitError> {
-        static CREATE: Guarded = Guarded::new(
+        static CREATE: GuardedCommit = GuardedCommit::new(
             "made AS (
                 INSERT INTO session (tenant_id, session_id, secret_hash, identity_id, issuer_session, display_name,
                     groups, groups_read_at, sealed_tokens, created_at, last_used_at, expires_at)
@@ -221,7 +221,7 @@ impl SessionStore for Database {
     }
 
     async fn commit_end(&self, scope: TenantScope, session: SessionId, fact: Fact) -> Result<(), CommitError> {
-        static END: Guarded = Guarded::new(
+        static END: GuardedCommit = GuardedCommit::new(
             "ended AS (
                 UPDATE session SET ended_at = fairway_now(), sealed_tokens = ''
                 FROM input
@@ -255,7 +255,7 @@ impl SessionStore for Database {
             Ok(LiveSession {
                 tenant: tenant.into(),
                 session_id: session.into(),
-                actor: decode("actor", ActorRef::parse(&actor).ok())?,
+                actor: require_decoded("actor", ActorRef::parse(&actor).ok())?,
             })
         };
         found.into_iter().map(session).collect()

@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded_commit::{Input, Query},
-    row::decode,
+    row::require_decoded,
     schema::{asset_version, installation},
 };
 use async_trait::async_trait;
@@ -69,7 +69,7 @@ impl ArtifactIndex for Database {
 
     async fn installation_id(&self) -> Result<Uuid, StoreError> {
         let found = self.first("installation", || installation::table.select(installation::installation_id)).await?;
-        decode("installation", found)
+        require_decoded("installation", found)
     }
 
     async fn find_orphans(&self, objects: Vec<StoredObject>) -> Result<Vec<StoredObject>, StoreError> {

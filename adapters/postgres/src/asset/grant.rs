@@ -2,8 +2,8 @@
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded_commit::{Guarded, Input, Query},
-    row::decode,
+    guarded_commit::{GuardedCommit, Input, Query},
+    row::require_decoded,
     schema::asset_grant,
     store_error,
 };
@@ -51,15 +51,17 @@ impl StoredRow for StoredGrant {
     fn into_value(self) -> Result<AssetGrant, StoreError> {
         let grantee = match (self.grantee_workspace_id, self.principal) {
             (Some(workspace), _) => Grantee::Workspace(workspace.into()),
-            (None, Some(principal)) => Grantee::Principal(decode("principal", ActorRef::parse(&principal).ok())?),
-            (None, None) => return Err(store_error::broken(Box::new(MissingGrantee))),
+            (None, Some(principal)) => {
+                Grantee::Principal(require_decoded("principal", ActorRef::parse(&principal).ok())?)
+            }
+            (None, None) => return Err(store_error::inconsistent(Box::new(MissingGrantee))),
         };
         Ok(AssetGrant::restore(AssetGrantRecord {
             grant_id: self.grant_id.into(),
             asset_id: self.asset_id.into(),
             grantee,
             created_at: Timestamp::new(self.created_at),
-            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            created_by: require_decoded("created_by", ActorRef::parse(&self.created_by).ok())?,
         }))
     }
 }
@@ -157,7 +159,7 @@ impl AssetGrantStore for Database {
         change: Change<AssetGrant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        static GRANT: Guarded = Guarded::new(
+        static GRANT: GuardedCommit = GuardedCommit::new(
             "made AS (
                 INSERT INTO asset_grant (tenant_id, grant_id, asset_id, principal, grantee_workspace_id, created_at,
                     created_by)
@@ -182,7 +184,7 @@ impl AssetGrantStore for Database {
     }
 
     async fn commit_revocation(&self, scope: TenantScope, id: AssetGrantId, fact: Fact) -> Result<(), CommitError> {
-        static REVOKE: Guarded = Guarded::new(
+        static REVOKE: GuardedCommit = GuardedCommit::new(
             "ended AS (
                 DELETE FROM asset_grant USING input
                 WHERE asset_grant.tenant_id = input.tenant_id AND asset_grant.grant_id = input.grant_id

@@ -1,7 +1,7 @@
 //! Builds the queries for lists of assets and of versions.
 
 use super::{ASSET_COLUMNS, versions::VERSION_COLUMNS};
-use crate::pagination::{COUNT_LIMIT, ListQuery, RowBytes, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values};
+use crate::pagination::{COUNT_LIMIT, ListQuery, PageByteLimit, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values};
 use fairway_domain::{
     access::{ActorRef, rights::VisibleScopes},
     asset::ports::{AssetFilter, AssetVisibility},
@@ -30,7 +30,7 @@ pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery 
         columns: ASSET_COLUMNS,
         key: KEY,
         post_join: None,
-        row_bytes: RowBytes::Small,
+        row_bytes: PageByteLimit::Small,
         arms,
         values,
         is_append_only: false,
@@ -130,7 +130,7 @@ pub(super) fn version_list(scope: TenantScope, asset: AssetId) -> ListQuery {
         "SELECT LEAST(last_ordinal, {COUNT_LIMIT})::bigint AS count FROM asset WHERE tenant_id = {tenant} AND asset_id = {id}"
     );
     let key = SortKey::Position("version.ordinal", "version_ordinal");
-    let row_bytes = RowBytes::Measured { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES };
+    let row_bytes = PageByteLimit::Measured { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES };
     let plain = ListQuery::single(VERSION_COLUMNS, key, FROM, row_bytes, conditions, values);
     ListQuery { stored_count: Some(stored_count), ..plain }
 }

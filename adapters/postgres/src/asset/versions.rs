@@ -4,9 +4,9 @@ use super::StoredAsset;
 use crate::{
     database::{Database, StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded_commit::{FactColumns, Guarded, GuardedBatch, Input, Query},
+    guarded_commit::{FactColumns, GuardedBatchCommit, GuardedCommit, Input, Query},
     large_reads::{LargeRead, MAX_SMALL_BYTES},
-    row::{Row, decode},
+    row::{Row, require_decoded},
     schema::{asset, asset_version, asset_version_note, asset_version_source},
     sql_functions::octet_length,
 };
@@ -61,13 +61,13 @@ impl StoredVersion {
         Ok(AssetVersion {
             asset_version_id,
             asset_id,
-            version_label: decode("version_label", VersionLabel::parse(&self.version_label))?,
+            version_label: require_decoded("version_label", VersionLabel::parse(&self.version_label))?,
             canonical,
             artifact_ref: ArtifactPath::of_version(asset_id, asset_version_id),
-            checksum: decode("checksum", Checksum::parse(&self.checksum))?,
+            checksum: require_decoded("checksum", Checksum::parse(&self.checksum))?,
             change_note: self.change_note.as_deref().map(Note::from_stored),
             created_at: Timestamp::new(self.created_at),
-            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            created_by: require_decoded("created_by", ActorRef::parse(&self.created_by).ok())?,
         })
     }
 }
@@ -138,12 +138,12 @@ pub(super) async fn find(
     let found: Option<FoundVersion> = database.first("version", find).await?;
     let Some((asset, version, small, bytes)) = found else { return Ok(None) };
     let content = match bytes {
-        None => decode("content", small)?,
+        None => require_decoded("content", small)?,
         Some(bytes) => {
             let large = LargeRead::acquire(scope, i64::from(bytes)).await?;
             let input = Input::new(scope).with("asset_version_id", version.asset_version_id);
             let (rows, _permit) = large.rows(database, READ_CONTENT.text(&input)?, &input.params()).await?;
-            decode("content", rows.first())?.column("content")?
+            require_decoded("content", rows.first())?.column("content")?
         }
     };
     Ok(Some((asset.into_value()?, version.with_content(content)?)))
@@ -226,7 +226,7 @@ const ASSIGNED_LABEL: &str = "(SELECT version_label FROM made) AS version_label"
 
 /// Creates an asset with its first version. If the label is `vN` and N fits into `bigint`, the label counter starts
 /// at N.
-pub(super) static CREATE_WITH_VERSION: Guarded = Guarded::of_parts(
+pub(super) static CREATE_WITH_VERSION: GuardedCommit = GuardedCommit::of_parts(
     &[
         "parent AS (
             INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier,
@@ -256,7 +256,7 @@ pub(super) async fn insert_version(
     // The update locks the asset's row and so serializes inserts of its versions. Labels are therefore unique, and
     // ordinals are in commit order. An explicit label `vN` whose number fits into `bigint` advances the label
     // counter.
-    static INSERT: Guarded = Guarded::of_parts(
+    static INSERT: GuardedCommit = GuardedCommit::of_parts(
         &[
             "parent AS (
                 UPDATE asset SET last_ordinal = last_ordinal + 1, last_label = CASE
@@ -279,13 +279,13 @@ pub(super) async fn insert_version(
     let input = with_version(Input::new(scope).with("asset_id", next.asset_id.uuid()), next);
     let (sql, input) = INSERT.prepare(scope, fact, key, input)?;
     let rows = commit(pool, sql, &input.params()).await?;
-    stored_version(next, decode("version_label", rows.first())?)
+    stored_version(next, require_decoded("version_label", rows.first())?)
 }
 
 /// Inserts a batch of versions without idempotency keys, explicit labels or attachments. A version is skipped if
 /// its asset is missing or archived; the other versions are inserted. The CTE `locked` locks assets in the order of
 /// their identifiers, so that concurrent batches do not deadlock.
-static INSERT_BATCH: GuardedBatch = GuardedBatch::new(
+static INSERT_BATCH: GuardedBatchCommit = GuardedBatchCommit::new(
     "locked AS MATERIALIZED (
         SELECT input.* FROM input JOIN asset USING (tenant_id, asset_id)
         WHERE lifecycle_state <> 'archived'

@@ -56,7 +56,9 @@ pub(super) async fn try_query<P: Send + 'static>(
     }
     match answer.zip(in_flight.resources.take()) {
         Some((answer, (_, permit))) => Ok((answer, permit)),
-        None => Err(StatementError::NoConnection(store_error::broken("the statement lost its connection".into()))),
+        None => {
+            Err(StatementError::NoConnection(store_error::inconsistent("the statement lost its connection".into())))
+        }
     }
 }
 

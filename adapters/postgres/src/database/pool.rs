@@ -104,7 +104,7 @@ pub(super) fn build_pool(url: &str, limits: PoolLimits, enter: &'static str) -> 
         .pre_recycle(forget)
         .build()
         .map(StatementPool)
-        .map_err(|error| store_error::broken(Box::new(error)))
+        .map_err(|error| store_error::inconsistent(Box::new(error)))
 }
 
 /// The plan generation of a connection of this age. Plans are discarded when the generation changes: whenever the

@@ -131,7 +131,7 @@ impl HeldConnection {
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, StatementError> {
         let Some(connection) = &self.connection else {
-            return Err(StatementError::NoConnection(store_error::broken("the connection is closed".into())));
+            return Err(StatementError::NoConnection(store_error::inconsistent("the connection is closed".into())));
         };
         let is_sent = AtomicBool::new(false);
         let answer = timeout_at(until, send(connection, &is_sent, &self.is_prepared, sql, params)).await;

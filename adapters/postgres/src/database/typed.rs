@@ -1,6 +1,6 @@
 //! Typed statements: reads, lists and simple writes in diesel's query language, on their own pool.
 //!
-//! The compiler checks these statements against `schema.rs`. Guarded commits and the most frequent reads use
+//! The compiler checks these statements against `schema.rs`. GuardedCommit commits and the most frequent reads use
 //! [`crate::guarded_commit`] instead, because diesel loses the SQLSTATE of an error and the error of a failed
 //! COMMIT.
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     driver_error::{Source, redact_driver_error},
-    store_error::{self, broken, unavailable},
+    store_error::{self, inconsistent, unavailable},
 };
 use deadpool::managed::{Manager, Metrics, Object, Pool, PoolError, QueueMode, RecycleError, RecycleResult, Timeouts};
 use diesel::{
@@ -118,7 +118,7 @@ pub(super) fn build_typed_pool(
         .runtime(deadpool::Runtime::Tokio1)
         .timeouts(Timeouts { wait: Some(wait), create: Some(CONNECT_TIMEOUT), recycle: Some(CONNECT_TIMEOUT) })
         .build()
-        .map_err(|error| broken(Box::new(error)))
+        .map_err(|error| inconsistent(Box::new(error)))
 }
 
 /// The reason why a typed statement has no result.
@@ -146,7 +146,7 @@ fn typed_error(error: QueryError, is_broken: bool) -> TypedError {
     if is_broken {
         return TypedError::Closed(source_of(error));
     }
-    let QueryError::DatabaseError(kind, _) = &error else { return TypedError::Other(broken(source_of(error))) };
+    let QueryError::DatabaseError(kind, _) = &error else { return TypedError::Other(inconsistent(source_of(error))) };
     match kind {
         // These kinds mean that the connection or its socket failed. They have no SQLSTATE.
         DatabaseErrorKind::ClosedConnection | DatabaseErrorKind::UnableToSendCommand => {
@@ -157,7 +157,7 @@ fn typed_error(error: QueryError, is_broken: bool) -> TypedError {
         | DatabaseErrorKind::NotNullViolation
         | DatabaseErrorKind::CheckViolation
         | DatabaseErrorKind::RestrictViolation
-        | DatabaseErrorKind::ExclusionViolation => TypedError::Other(broken(source_of(error))),
+        | DatabaseErrorKind::ExclusionViolation => TypedError::Other(inconsistent(source_of(error))),
         // Diesel has lost the SQLSTATE. The compiler has checked names and types, so the remaining errors are
         // temporary: a time-out, a deadlock, or a server that shuts down. The wildcard is needed because the enum
         // is not exhaustive.
@@ -201,7 +201,7 @@ impl Database {
 
     /// Reads the rows of a query that the caller built twice. The second one is sent if the connection was closed
     /// before the response to the first.
-    pub(super) async fn load_either<Q, U>(
+    pub(super) async fn load_prebuilt<Q, U>(
         &self,
         label: &'static str,
         [first, second]: [Q; 2],

@@ -5,8 +5,8 @@
 
 use super::{CONNECTION_WAIT, Database};
 use crate::{
-    pagination::{COUNT_LIMIT, MAX_PAGE_BYTES, MAX_UNMEASURED_ROW_BYTES, RowBytes},
-    row::decode,
+    pagination::{COUNT_LIMIT, MAX_PAGE_BYTES, MAX_UNMEASURED_ROW_BYTES, PageByteLimit},
+    row::require_decoded,
 };
 use diesel::{
     pg::Pg,
@@ -121,7 +121,7 @@ impl<Q: QueryFragment<Pg>> QueryFragment<Pg> for MeasuredPage<Q> {
 
 /// How the rows of a typed list are measured, for lists whose rows can be large.
 #[derive(Clone, Copy)]
-pub(crate) struct MeasuredRows {
+pub(crate) struct RowSizeMeasure {
     /// The column of the identifier.
     pub(crate) key: &'static str,
     /// The bytes of a row, as an SQL expression over the columns of the query.
@@ -142,7 +142,7 @@ fn page_of<U: StoredRow>(
     let is_last = fetched <= rows.len();
     let next = rows.last().filter(|_| !is_last).map(|row| Cursor::from(row.id()));
     let rows = rows.into_iter().map(U::into_value).collect::<Result<_, _>>()?;
-    Ok(Page { rows, total: decode("count", u64::try_from(total).ok())?, next })
+    Ok(Page { rows, total: require_decoded("count", u64::try_from(total).ok())?, next })
 }
 
 impl Database {
@@ -159,7 +159,7 @@ impl Database {
         let count = self.first(label, move || CappedCount(all()));
         Box::pin(async move {
             let total: Option<i64> = count.await?;
-            decode("count", total.and_then(|total| u64::try_from(total).ok()))
+            require_decoded("count", total.and_then(|total| u64::try_from(total).ok()))
         })
     }
 
@@ -171,7 +171,7 @@ impl Database {
     pub(crate) fn typed_measured_page<A, R, U>(
         &self,
         label: &'static str,
-        measured: MeasuredRows,
+        measured: RowSizeMeasure,
         page: PageRequest,
         all: impl Fn() -> A,
         rows: impl Fn(PageBounds) -> R,
@@ -185,15 +185,15 @@ impl Database {
     {
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
         let bounds = PageBounds::from(page);
-        let MeasuredRows { key, sql: bytes, largest } = measured;
+        let RowSizeMeasure { key, sql: bytes, largest } = measured;
         let measured_page = || MeasuredPage { rows: rows(bounds), key, bytes };
         let (counts, pages) = ([CappedCount(all()), CappedCount(all())], [measured_page(), measured_page()]);
-        let row_bytes = RowBytes::Measured { sql: bytes, largest };
+        let row_bytes = PageByteLimit::Measured { sql: bytes, largest };
         Box::pin(async move {
             let bytes = row_bytes.max_page_bytes(page.limit);
             let _permit = self.list_permits.acquire(bytes, CONNECTION_WAIT).await?;
-            let total = decode("count", self.load_either(label, counts).await?.pop())?;
-            let found: Vec<(U, i64, i64, i64)> = self.load_either(label, pages).await?;
+            let total = require_decoded("count", self.load_prebuilt(label, counts).await?.pop())?;
+            let found: Vec<(U, i64, i64, i64)> = self.load_prebuilt(label, pages).await?;
             let fetched = found.first().map_or(0, |row| usize::try_from(row.3).unwrap_or(usize::MAX));
             page_of(found.into_iter().map(|row| row.0).collect(), fetched, limit, total)
         })
@@ -226,8 +226,8 @@ impl Database {
         Box::pin(async move {
             let _permit =
                 self.list_permits.acquire(MAX_UNMEASURED_ROW_BYTES.saturating_mul(limit), CONNECTION_WAIT).await?;
-            let total = decode("count", self.load_either(label, counts).await?.pop())?;
-            let found: Vec<U> = self.load_either(label, pages).await?;
+            let total = require_decoded("count", self.load_prebuilt(label, counts).await?.pop())?;
+            let found: Vec<U> = self.load_prebuilt(label, pages).await?;
             let fetched = found.len();
             page_of(found, fetched, limit, total)
         })

@@ -5,7 +5,7 @@ use super::stored_decision;
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded_commit::{CLAIM_KEYS, FactColumns, GuardedBatch, Input, Query},
+    guarded_commit::{CLAIM_KEYS, FactColumns, GuardedBatchCommit, Input, Query},
     row::Row,
 };
 use async_trait::async_trait;
@@ -118,7 +118,7 @@ static ACCEPT: Query = Query::of_parts(&[
 ]);
 
 /// The statement for all other batches.
-static ACCEPT_WITH_ALL_PARTS: GuardedBatch = GuardedBatch::of_parts(
+static ACCEPT_WITH_ALL_PARTS: GuardedBatchCommit = GuardedBatchCommit::of_parts(
     &[
         FULL_QUEUES,
         CURRENT,

@@ -9,7 +9,7 @@ use crate::{
     database::{Database, StatementPool, read},
     guarded_commit::{Input, Query},
     large_reads::{LargeRead, MAX_SMALL_BYTES, small_text_columns},
-    row::{Row, decode, parse_json},
+    row::{Row, parse_json, require_decoded},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -110,8 +110,8 @@ impl BatchLoader for EvidenceLoader {
     const LABEL: &'static str = "evidence of runs";
 
     async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), EvidenceRecord>, StoreError> {
-        static READ_ONE: Query = Query::made(|| evidence_sql(RunSelector::Single));
-        static READ_MANY: Query = Query::made(|| evidence_sql(RunSelector::Batch));
+        static READ_ONE: Query = Query::formatted(|| evidence_sql(RunSelector::Single));
+        static READ_MANY: Query = Query::formatted(|| evidence_sql(RunSelector::Batch));
         let (query, input) = match keys {
             [(tenant, run)] => (&READ_ONE, single_run(*tenant, *run)),
             _ => (&READ_MANY, batch_of_runs(keys)),
@@ -132,7 +132,7 @@ impl EvidenceLoader {
     /// Adds the times at which obligations were fulfilled. Sends no statement if no decision imposed an obligation,
     /// which is the common case.
     async fn add_fulfilments(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
-        static READ_FULFILMENT: Query = Query::made(|| {
+        static READ_FULFILMENT: Query = Query::formatted(|| {
             let condition = RunSelector::Batch.condition("fulfilment");
             format!(
                 "SELECT found.* FROM input, LATERAL (
@@ -159,7 +159,7 @@ impl EvidenceLoader {
     /// Adds the retrieval queries that have not expired. Sends no statement if no run retrieved documents, which is
     /// the common case.
     async fn add_queries(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
-        static READ_QUERIES: Query = Query::made(queries_sql);
+        static READ_QUERIES: Query = Query::formatted(queries_sql);
         let mut runs = Vec::new();
         let mut artifacts = Vec::new();
         for (key, record) in &*found {
@@ -203,13 +203,13 @@ fn queries_sql() -> String {
 
 fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
     let digest = |name: &'static str| -> Result<Option<[u8; 32]>, StoreError> {
-        row.column::<Option<&[u8]>>(name)?.map(|bytes| decode(name, bytes.try_into().ok())).transpose()
+        row.column::<Option<&[u8]>>(name)?.map(|bytes| require_decoded(name, bytes.try_into().ok())).transpose()
     };
     let decisions: Vec<StoredDecision> = json_rows(row, "decisions")?;
     let artifacts: Vec<ArtifactBody> = json_rows(row, "artifacts")?;
     let mut record = EvidenceRecord {
         execution: execution(row)?,
-        input_digest: decode("input_digest", digest("input_digest")?)?,
+        input_digest: require_decoded("input_digest", digest("input_digest")?)?,
         output_digest: digest("output_digest")?,
         erasure: erasure(row)?,
         chain: parse_json(row.column("chain")?)?,
@@ -314,7 +314,7 @@ pub(super) async fn artifact(
     id: ExecutionId,
     artifact: ArtifactId,
 ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
-    static READ_ARTIFACT: Query = Query::made(artifact_sql);
+    static READ_ARTIFACT: Query = Query::formatted(artifact_sql);
     let input = single_run(scope.tenant().uuid(), id.uuid())
         .with_param("artifact_id", artifact.uuid())
         .with_param("retention", database.result_retention.as_secs_f64());

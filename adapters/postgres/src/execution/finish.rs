@@ -8,7 +8,7 @@ mod memory;
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded_commit::{GuardedBatch, Input},
+    guarded_commit::{GuardedBatchCommit, Input},
     memory::session_row_key,
     row::Row,
 };
@@ -105,12 +105,12 @@ const RESULT: &str = "SELECT execution_id FROM ended";
 
 /// The statement for runs that completed without obligations and without further policy decisions. Each additional
 /// CTE costs time for the whole batch, so other runs have other statements.
-static FINISH: GuardedBatch = GuardedBatch::new(END, "ended", RESULT);
+static FINISH: GuardedBatchCommit = GuardedBatchCommit::new(END, "ended", RESULT);
 /// Like [`FINISH`], for runs with progress events.
-static FINISH_WITH_EVENTS: GuardedBatch = GuardedBatch::of_parts(&[END, INSERT_EVENTS], "ended", RESULT);
+static FINISH_WITH_EVENTS: GuardedBatchCommit = GuardedBatchCommit::of_parts(&[END, INSERT_EVENTS], "ended", RESULT);
 /// The statement for all other runs.
-static FINISH_WITH_ALL_PARTS: GuardedBatch =
-    GuardedBatch::of_parts(&[END, INSERT_EVENTS, INSERT_RARE_PARTS, INSERT_TURNS], "ended", RESULT);
+static FINISH_WITH_ALL_PARTS: GuardedBatchCommit =
+    GuardedBatchCommit::of_parts(&[END, INSERT_EVENTS, INSERT_RARE_PARTS, INSERT_TURNS], "ended", RESULT);
 
 /// Group commit of the ends of runs.
 pub(crate) struct FinishCommitter(pub(crate) StatementPool);
@@ -188,7 +188,7 @@ pub(super) fn payload_bytes(ending: &FinishRecord) -> usize {
 }
 
 /// Selects the statement that has all parts that the `pending` runs need, and builds its input.
-fn prepare<'v>(pending: &[&'v PendingFinish]) -> (&'static GuardedBatch, Input<'v>) {
+fn prepare<'v>(pending: &[&'v PendingFinish]) -> (&'static GuardedBatchCommit, Input<'v>) {
     let endings = || pending.iter().map(|pending| &pending.ending);
     let input = columns::runs(pending);
     if pending.iter().any(|pending| pending.needs_rare_parts()) {

@@ -4,7 +4,7 @@ use super::{EXECUTION_COLUMNS, JOINED_REASON_CODE, NULL_OUTPUT, execution};
 use crate::{
     database::Database,
     guarded_commit::{Input, Query},
-    row::decode,
+    row::require_decoded,
 };
 use fairway_domain::{
     access::ActorRef,
@@ -46,7 +46,7 @@ pub(super) async fn renew(
     let Some(row) = rows.first() else { return Ok(LeaseState::Lost) };
     let cancelled_by = row.column::<Option<&str>>("cancelled_by")?;
     Ok(match (cancelled_by, row.column("accepts_runs")?) {
-        (Some(by), _) => LeaseState::Cancelled(decode("cancelled_by", ActorRef::parse(by).ok())?),
+        (Some(by), _) => LeaseState::Cancelled(require_decoded("cancelled_by", ActorRef::parse(by).ok())?),
         (None, true) => LeaseState::Held,
         (None, false) => LeaseState::WorkloadStopped,
     })
@@ -96,7 +96,7 @@ pub(super) async fn reclaim_expired(
         LapsedFilter::All => true,
         LapsedFilter::Scripts => false,
     };
-    static RECLAIM: Query = Query::made(reclaim_sql);
+    static RECLAIM: Query = Query::formatted(reclaim_sql);
     let input = Input::without_rows()
         .with_param("token", lease)
         .with_param("limit", MAX_RECLAIMED)
@@ -110,11 +110,13 @@ pub(super) async fn reclaim_expired(
             Ok(LapsedRun {
                 scope: TenantScope::for_background_task(row.id("tenant_id")?),
                 execution: execution(row)?,
-                input_digest: decode("input_digest", digest.try_into().ok())?,
+                input_digest: require_decoded("input_digest", digest.try_into().ok())?,
                 lease,
                 work_kind: if row.column("script")? { WorkKind::Script } else { WorkKind::Steps },
                 is_past_deadline: row.column("is_overdue")?,
-                cancelled_by: cancelled_by.map(|by| decode("cancelled_by", ActorRef::parse(by).ok())).transpose()?,
+                cancelled_by: cancelled_by
+                    .map(|by| require_decoded("cancelled_by", ActorRef::parse(by).ok()))
+                    .transpose()?,
                 owner_to_notify: if owed { row.column("owner_ref")? } else { None },
             })
         })

@@ -11,7 +11,7 @@
 use super::{EXECUTION_COLUMNS, JOINED_REASON_CODE, NULL_OUTPUT, execution};
 use crate::{
     database::Database,
-    pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms, visible_workspaces_cte},
+    pagination::{ListQuery, PageByteLimit, SortKey, UnionArm, Values, visible_arms, visible_workspaces_cte},
 };
 use fairway_domain::{
     access::rights::VisibleScopes,
@@ -130,10 +130,10 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
     let mut values = Values::of_tenant(scope);
     let mut conditions = vec![format!("entry.tenant_id = {}", values.tenant())];
     if let Some(since) = filter.since {
-        conditions.push(format!("entry.execution_id >= {}", values.bind(uuid_floor(since))));
+        conditions.push(format!("entry.execution_id >= {}", values.bind(smallest_uuid_v7_at(since))));
     }
     if let Some(until) = filter.until {
-        conditions.push(format!("entry.execution_id < {}", values.bind(uuid_floor(until))));
+        conditions.push(format!("entry.execution_id < {}", values.bind(smallest_uuid_v7_at(until))));
     }
     if let Some(status) = filter.status.filter(|_| !walk.has_single_status()) {
         conditions.push(format!("{run}.status = {}", values.bind(status.as_str())));
@@ -157,7 +157,7 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
         columns: COLUMNS,
         key: KEY,
         post_join: Some(beside),
-        row_bytes: RowBytes::Small,
+        row_bytes: PageByteLimit::Small,
         arms: branches,
         values,
         is_append_only: only_grows,
@@ -250,7 +250,7 @@ fn visible_condition(visible_scopes: &VisibleScopes, of: &str, values: &mut Valu
 
 /// The smallest UUIDv7 with this time, equal to the SQL function `fairway_uuid_floor`. Times before 1970 map to the
 /// nil UUID.
-pub(super) fn uuid_floor(moment: Timestamp) -> Uuid {
+pub(super) fn smallest_uuid_v7_at(moment: Timestamp) -> Uuid {
     let millis = u128::try_from(moment.micros().div_euclid(1_000)).unwrap_or(0);
     Uuid::from_u128(millis << 80)
 }
@@ -300,12 +300,12 @@ mod tests {
     #[test]
     fn maps_a_time_to_the_smallest_uuid_of_its_millisecond() {
         let at = |nanos| Timestamp::new(time::OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap());
-        assert_eq!(uuid_floor(at(0)), Uuid::nil());
-        assert_eq!(uuid_floor(at(-1_000_000_000)), Uuid::nil(), "times before 1970 map to the nil UUID");
+        assert_eq!(smallest_uuid_v7_at(at(0)), Uuid::nil());
+        assert_eq!(smallest_uuid_v7_at(at(-1_000_000_000)), Uuid::nil(), "times before 1970 map to the nil UUID");
         let moment = 1_780_000_000_123_999_000;
         let made = uuid::Builder::from_unix_timestamp_millis(1_780_000_000_123, &[0; 10]).into_uuid();
-        assert!(uuid_floor(at(moment)) < made);
+        assert!(smallest_uuid_v7_at(at(moment)) < made);
         let before = uuid::Builder::from_unix_timestamp_millis(1_780_000_000_122, &[0xff; 10]).into_uuid();
-        assert!(before < uuid_floor(at(moment)));
+        assert!(before < smallest_uuid_v7_at(at(moment)));
     }
 }

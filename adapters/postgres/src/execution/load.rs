@@ -43,8 +43,8 @@ fn runs_sql(selector: RunSelector) -> String {
     selector.select(&columns, &output)
 }
 
-static FIND_ONE: Query = Query::made(|| runs_sql(RunSelector::Single));
-static FIND_MANY: Query = Query::made(|| runs_sql(RunSelector::Batch));
+static FIND_ONE: Query = Query::formatted(|| runs_sql(RunSelector::Single));
+static FIND_MANY: Query = Query::formatted(|| runs_sql(RunSelector::Batch));
 
 /// A run as loaded in a batch, without its output if the output is large.
 #[derive(Clone)]

@@ -5,7 +5,7 @@ use crate::{
     group_commit::BatchCommitter,
     guarded_commit::{Input, Query},
     large_reads::{LargeRead, MAX_SMALL_BYTES},
-    row::{Row, decode, parse_json},
+    row::{Row, parse_json, require_decoded},
     store_error,
 };
 use async_trait::async_trait;
@@ -61,7 +61,7 @@ pub(super) fn decode_progress(text: Option<&str>) -> Result<Vec<ProgressRecord>,
 /// Serializes a domain value to JSON. Serialization of domain types does not fail, so an error means an
 /// inconsistent store.
 pub(super) fn to_json(value: &impl Serialize) -> Result<String, StoreError> {
-    serde_json::to_string(value).map_err(|error| store_error::broken(Box::new(error)))
+    serde_json::to_string(value).map_err(|error| store_error::inconsistent(Box::new(error)))
 }
 
 /// Maximum bytes of events in a page with several chunks. Rendered as an event stream, the events stay below
@@ -155,7 +155,7 @@ fn decode_events(row: &Row, events: &str) -> Result<ProgressRecord, StoreError> 
     if !row.column("is_retained")? {
         events.iter_mut().filter(|event| event.kind.is_model_output()).for_each(RunEvent::withhold_delta);
     }
-    let position = decode("position", u16::try_from(row.column::<i16>("position")?).ok())?;
+    let position = require_decoded("position", u16::try_from(row.column::<i16>("position")?).ok())?;
     Ok(ProgressRecord { position, answer: None, events })
 }
 

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     database::Database,
     guarded_commit::{Input, Query},
-    row::{Row, decode, parse_json},
+    row::{Row, parse_json, require_decoded},
 };
 use fairway_domain::{
     access::ActorRef,
@@ -171,7 +171,7 @@ async fn read_claimed(
     lease: Uuid,
     max_input_bytes: i32,
 ) -> Result<Vec<ClaimedRun>, StoreError> {
-    static READ_CLAIMED: Query = Query::made(claimed_sql);
+    static READ_CLAIMED: Query = Query::formatted(claimed_sql);
     let (first, last) = (runs.iter().min().copied(), runs.iter().max().copied());
     let input = Input::many()
         .with_all("tenant_id", tenants)
@@ -227,9 +227,10 @@ fn build_claimed(
     carried: fn(&Row) -> Result<ResumeData, StoreError>,
 ) -> Result<ClaimedRun, StoreError> {
     let bytes = |name: &'static str| -> Result<[u8; 32], StoreError> {
-        decode(name, row.column::<&[u8]>(name)?.try_into().ok())
+        require_decoded(name, row.column::<&[u8]>(name)?.try_into().ok())
     };
-    let salt = row.column::<Option<&[u8]>>("salt")?.map(|salt| decode("salt", salt.try_into().ok())).transpose()?;
+    let salt =
+        row.column::<Option<&[u8]>>("salt")?.map(|salt| require_decoded("salt", salt.try_into().ok())).transpose()?;
     let body: Option<String> = row.column("body")?;
     let ResumeData { sender, decisions, progress } = carried(row)?;
     let cancelled_by = row.column::<Option<&str>>("cancelled_by")?;
@@ -250,7 +251,7 @@ fn build_claimed(
         time_left: Duration::try_from_secs_f64(time_left).unwrap_or_default(),
         reclaims: u16::try_from(row.column::<i16>("takeovers")?).unwrap_or_default(),
         round_position: u16::try_from(row.column::<i32>("turn")?).unwrap_or_default(),
-        cancelled_by: cancelled_by.map(|by| decode("cancelled_by", ActorRef::parse(by).ok())).transpose()?,
+        cancelled_by: cancelled_by.map(|by| require_decoded("cancelled_by", ActorRef::parse(by).ok())).transpose()?,
         decisions,
         progress,
     })
@@ -267,7 +268,8 @@ pub(super) async fn read_inputs(
     );
     let row = database.fetch_one(&READ, Input::of_params(scope).with_param("execution_id", id.uuid())).await?;
     let Some(row) = row else { return Ok(None) };
-    let salt = row.column::<Option<&[u8]>>("salt")?.map(|salt| decode("salt", salt.try_into().ok())).transpose()?;
+    let salt =
+        row.column::<Option<&[u8]>>("salt")?.map(|salt| require_decoded("salt", salt.try_into().ok())).transpose()?;
     let body: Option<String> = row.column("body")?;
     Ok(salt.zip(body).map(|(salt, body)| Payload { body: body.into(), salt }))
 }
@@ -339,7 +341,7 @@ pub(super) async fn cancel(
         .with("key_digest", key_columns.map(|key| key.body_digest.as_slice()))
         .with("key_status", key.and_then(|key| i16::try_from(key.outcome.status).ok()));
     let rows = database.commit_idempotent(CANCEL.text(&input)?, &input.params()).await?;
-    let row = decode("is_leased", rows.first())?;
+    let row = require_decoded("is_leased", rows.first())?;
     let is_key_claimed = key.is_none() || row.column("is_key_claimed")?;
     Ok(match (row.column("is_leased")?, row.column("is_notified")?) {
         (false, false) => CancelOutcome::AlreadyEnded,

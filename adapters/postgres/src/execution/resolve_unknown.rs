@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    guarded_commit::{Guarded, Input},
+    guarded_commit::{GuardedCommit, Input},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -16,7 +16,7 @@ use fairway_domain::{
 };
 
 /// Stores a resolution. `finished_at` stays unchanged: it is the time at which the outcome became unknown.
-static RESOLVE: Guarded = Guarded::new(
+static RESOLVE: GuardedCommit = GuardedCommit::new(
     "settled AS (
         UPDATE execution AS run SET status = input.status, outcome = input.outcome, error_code = input.error_code,
             error_message = input.error_message

@@ -5,7 +5,7 @@ use crate::{
     batch_load::BatchLoader,
     database::{Database, StatementPool, read},
     guarded_commit::Query,
-    row::{Row, decode, parse_json},
+    row::{Row, parse_json, require_decoded},
     schema::{evidence_artifact, execution_step},
 };
 use async_trait::async_trait;
@@ -94,7 +94,7 @@ impl BatchLoader for LineageLoader {
     const LABEL: &'static str = "lineage of runs";
 
     async fn load_batch(&self, keys: &[LineagePageKey]) -> Result<HashMap<LineagePageKey, LineagePage>, StoreError> {
-        static READ_PAGES: Query = Query::made(page_sql);
+        static READ_PAGES: Query = Query::formatted(page_sql);
         let runs: Vec<(Uuid, Uuid)> = keys.iter().map(|key| (key.tenant, key.run)).collect();
         let input = batch_of_runs(&runs)
             .with_all("origin", keys.iter().map(|key| key.origin).collect())
@@ -107,7 +107,7 @@ impl BatchLoader for LineageLoader {
         let found = rows.iter().map(|row| {
             let number = usize::try_from(row.column::<i64>("number")?).ok();
             let key = number.and_then(|number| keys.get(number));
-            Ok((decode("number", key.cloned())?, page(row)?))
+            Ok((require_decoded("number", key.cloned())?, page(row)?))
         });
         found.collect()
     }
@@ -119,12 +119,12 @@ fn page(row: &Row) -> Result<LineagePage, StoreError> {
         row.column::<Option<&str>>("decisions")?.map(parse_json).transpose()?.unwrap_or_default();
     let decisions = decisions
         .into_iter()
-        .map(|decision| Ok((decision.decision_id, decode("outcome", Outcome::parse(&decision.outcome))?)))
+        .map(|decision| Ok((decision.decision_id, require_decoded("outcome", Outcome::parse(&decision.outcome))?)))
         .collect::<Result<Vec<_>, StoreError>>()?;
     let inputs_kept = row.column("inputs_kept")?;
     Ok(LineagePage {
         execution: execution(row)?,
-        total: decode("total", u64::try_from(row.column::<i64>("total")?).ok())?,
+        total: require_decoded("total", u64::try_from(row.column::<i64>("total")?).ok())?,
         items: items.into_iter().map(|item| item.read(&decisions, inputs_kept)).collect::<Result<_, _>>()?,
     })
 }
@@ -151,12 +151,12 @@ pub(super) async fn lineage(
 
 impl ItemBody {
     fn read(self, decisions: &[(DecisionId, Outcome)], inputs_kept: bool) -> Result<LineageRow, StoreError> {
-        let origin = decode("origin", Origin::parse(&self.origin))?;
+        let origin = require_decoded("origin", Origin::parse(&self.origin))?;
         Ok(LineageRow {
             lineage_id: self.lineage_id,
             origin,
-            influence_role: decode("influence_role", InfluenceRole::parse(&self.influence_role))?,
-            action_class: decode("action_class", ActionClass::parse(&self.action_class))?,
+            influence_role: require_decoded("influence_role", InfluenceRole::parse(&self.influence_role))?,
+            action_class: require_decoded("action_class", ActionClass::parse(&self.action_class))?,
             digest: self.digest,
             size_bytes: self.size_bytes,
             untrusted: self.untrusted_reason,

@@ -4,7 +4,7 @@
 //! and `!ID FIELD` that the inputs lack the field that it needs. An identifier begins with a letter or digit and
 //! contains no space, so the three forms are distinct.
 
-use crate::row::decode;
+use crate::row::require_decoded;
 use fairway_domain::{
     evidence::RecordedDecision,
     id::DecisionId,
@@ -31,7 +31,7 @@ impl StoredDecision {
         let (rules, failed_rules) = decode_rules(self.rules);
         Ok(RecordedDecision {
             decision_id: self.decision_id,
-            outcome: decode("decisions", Outcome::parse(&self.outcome))?,
+            outcome: require_decoded("decisions", Outcome::parse(&self.outcome))?,
             reason_code: self.reason_code,
             obligations: self.obligations,
             rules,

@@ -5,14 +5,14 @@
 
 use super::{
     RunSelector, batch_of_runs,
-    list::{uuid_floor, visible_list_arms},
+    list::{smallest_uuid_v7_at, visible_list_arms},
 };
 use crate::{
     database::Database,
     guarded_commit::Query,
     list_permits::PAGE_BYTES,
     pagination::{MAX_UNMEASURED_ROW_BYTES, UnionArm, Values},
-    row::{Row, decode},
+    row::{Row, require_decoded},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -71,7 +71,7 @@ pub(super) async fn summaries(
     scope: TenantScope,
     ids: &[ExecutionId],
 ) -> Result<HashMap<ExecutionId, RunSummary>, StoreError> {
-    static SUMMARIZE: Query = Query::made(summaries_sql);
+    static SUMMARIZE: Query = Query::formatted(summaries_sql);
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
@@ -104,7 +104,7 @@ fn model_usage(row: &Row) -> Result<ModelUsage, StoreError> {
 }
 
 fn count(row: &Row, name: &'static str) -> Result<Option<u64>, StoreError> {
-    row.column::<Option<i64>>(name)?.map(|number| decode(name, u64::try_from(number).ok())).transpose()
+    row.column::<Option<i64>>(name)?.map(|number| require_decoded(name, u64::try_from(number).ok())).transpose()
 }
 
 #[async_trait]
@@ -150,7 +150,7 @@ fn usage_sql(
 ) -> (String, Values) {
     let mut values = Values::of_tenant(scope);
     let tenant = values.tenant();
-    let (first, end) = (values.bind(uuid_floor(day.since)), values.bind(uuid_floor(day.until)));
+    let (first, end) = (values.bind(smallest_uuid_v7_at(day.since)), values.bind(smallest_uuid_v7_at(day.until)));
     let within = |table: &str| format!("{table}.execution_id >= {first} AND {table}.execution_id < {end}");
     let mut conditions =
         vec![format!("entry.tenant_id = {tenant}"), within("entry"), "entry.outcome IS NOT NULL".to_owned()];

@@ -38,17 +38,17 @@ fn fact() -> Fact {
         request_id: Uuid::nil().into(),
     };
     let subject = Subject { kind: "thing", id: Uuid::nil() };
-    Fact::new(FactKind::AssetMoved, subject, None, &stamp, serde_json::json!({}))
+    Fact::new(FactKind::AssetLifecycleChanged, subject, None, &stamp, serde_json::json!({}))
 }
 
 #[test]
 fn ends_every_commit_in_fairway_commit() {
-    static CHANGE: Guarded = Guarded::returning(
+    static CHANGE: GuardedCommit = GuardedCommit::returning(
         "changed AS (UPDATE thing SET name = input.name FROM input RETURNING 1)",
         "(SELECT count(*) = 1 FROM changed)",
         "(SELECT 7) AS answer",
     );
-    static ONCE: Guarded = Guarded::when("NOT EXISTS (SELECT FROM fact)", "", "true");
+    static ONCE: GuardedCommit = GuardedCommit::when("NOT EXISTS (SELECT FROM fact)", "", "true");
     let named = Input::new(scope()).with("name", "a");
     let (sql, input) = CHANGE.prepare(scope(), &fact(), None, named).unwrap();
     insta::assert_snapshot!(on_one_line(sql), @"WITH input AS MATERIALIZED (SELECT $1::uuid AS tenant_id, $2::text AS name, $3::uuid AS fact_id, $4::uuid AS fact_workspace_id, $5::text AS fact_kind, $6::bytea AS fact_leaf_hash, $7::bytea AS fact_body, $8::text AS key_caller, $9::text AS key_route, $10::text AS key_name, $11::bytea AS key_digest, $12::smallint AS key_status, $13::uuid AS key_resource), changed AS (UPDATE thing SET name = input.name FROM input RETURNING 1) SELECT fairway_commit((SELECT count(*) = 1 FROM changed), tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash, key_caller, key_route, key_name, key_digest, key_status, key_resource), (SELECT 7) AS answer FROM input");
@@ -59,8 +59,8 @@ fn ends_every_commit_in_fairway_commit() {
 
 #[test]
 fn writes_the_facts_of_held_rows_only() {
-    static CHANGE: GuardedBatch =
-        GuardedBatch::new("held AS (SELECT * FROM input)", "held", "SELECT fact_id FROM held");
+    static CHANGE: GuardedBatchCommit =
+        GuardedBatchCommit::new("held AS (SELECT * FROM input)", "held", "SELECT fact_id FROM held");
     let mut facts = FactColumns::default();
     facts.push(scope(), &fact());
     let input = facts.into_input(Input::many().with_all("tenant_id", vec![Uuid::nil()]));

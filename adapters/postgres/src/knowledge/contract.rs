@@ -2,8 +2,8 @@
 
 use crate::{
     database::Database,
-    guarded_commit::{Guarded, Input, Query},
-    row::decode,
+    guarded_commit::{GuardedCommit, Input, Query},
+    row::require_decoded,
     schema::{contract_revocation, contract_revocation_reason},
 };
 use diesel::{
@@ -44,7 +44,7 @@ impl StoredRevocation {
             contract_id: self.contract_id,
             reason: self.reason,
             revoked_at: Timestamp::new(self.revoked_at),
-            revoked_by: decode("revoked_by", ActorRef::parse(&self.revoked_by).ok())?,
+            revoked_by: require_decoded("revoked_by", ActorRef::parse(&self.revoked_by).ok())?,
         })
     }
 }
@@ -89,7 +89,7 @@ pub(super) async fn revoke(
 ) -> Result<(), CommitError> {
     // The update locks the contract's row. A concurrent insert of a version that names the contract waits for the
     // lock and then sees the revocation.
-    static REVOKE: Guarded = Guarded::new(
+    static REVOKE: GuardedCommit = GuardedCommit::new(
         "held AS (
             UPDATE access_contract AS contract SET revoked = true
             FROM input

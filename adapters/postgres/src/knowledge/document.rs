@@ -1,8 +1,8 @@
 //! Reads documents of knowledge bases.
 
 use crate::{
-    database::{Database, MeasuredRows, PageBounds, StoredRow},
-    row::{decode, parse_json},
+    database::{Database, PageBounds, RowSizeMeasure, StoredRow},
+    row::{parse_json, require_decoded},
     schema::{self, knowledge_document, knowledge_document_text, knowledge_ingest, knowledge_pin},
 };
 use diesel::{
@@ -26,7 +26,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 /// Limits of the measured columns: metadata 8 KiB, a title 300 characters, a source reference 2,000 characters.
-const MEASURED: MeasuredRows = MeasuredRows {
+const MEASURED: RowSizeMeasure = RowSizeMeasure {
     key: "entry_id",
     sql: "coalesce(octet_length(metadata), 0) + coalesce(octet_length(title), 0) + coalesce(octet_length(source_ref), 0)",
     largest: (8 << 10) + (300 + 2_000) * 4,
@@ -67,21 +67,21 @@ impl StoredRow for DocumentRow {
 
     fn into_value(self) -> Result<Document, StoreError> {
         let (stored, is_current) = self;
-        let count = |name, number| decode(name, u32::try_from(number).ok());
+        let count = |name, number| require_decoded(name, u32::try_from(number).ok());
         let metadata = stored.metadata.as_deref().map(parse_json).transpose()?;
         Ok(Document {
             entry_id: stored.entry_id.into(),
-            document_id: decode("document_id", DocumentId::parse(&stored.document_id))?,
+            document_id: require_decoded("document_id", DocumentId::parse(&stored.document_id))?,
             title: stored.title,
             source_ref: stored.source_ref,
             metadata: metadata.unwrap_or_default(),
-            digest: decode("digest", Checksum::parse(&stored.digest))?,
+            digest: require_decoded("digest", Checksum::parse(&stored.digest))?,
             text_bytes: count("text_bytes", stored.text_bytes)?,
             chunk_count: count("chunk_count", stored.chunk_count)?,
             index_revision: IndexRevision::new(stored.revision),
             is_current,
             created_at: Timestamp::new(stored.created_at),
-            created_by: decode("created_by", ActorRef::parse(&stored.created_by).ok())?,
+            created_by: require_decoded("created_by", ActorRef::parse(&stored.created_by).ok())?,
         })
     }
 }

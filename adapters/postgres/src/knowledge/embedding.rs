@@ -3,8 +3,8 @@
 use super::{model_name, revision_params};
 use crate::{
     database::Database,
-    guarded_commit::{Guarded, Input, Query},
-    row::decode,
+    guarded_commit::{GuardedCommit, Input, Query},
+    row::require_decoded,
     schema::{knowledge_chunk, knowledge_ingest},
 };
 use diesel::{BoolExpressionMethods as _, ExpressionMethods as _, QueryDsl as _};
@@ -120,7 +120,7 @@ pub(super) async fn stale_chunks(
         WHERE bytes_before < {max_bytes}",
     );
     let model = model_name(Some(model));
-    let bytes = decode("bytes", i64::try_from(MAX_INGEST_BYTES).ok())?;
+    let bytes = require_decoded("bytes", i64::try_from(MAX_INGEST_BYTES).ok())?;
     let input = Input::of_params(scope)
         .with_param("asset_id", asset.uuid())
         .with_param("model", model)
@@ -136,7 +136,7 @@ pub(super) async fn stale_chunks(
 /// `coalesce(until_revision, 0) = 0` keeps the planner on the primary key: with `until_revision IS NULL`, it would
 /// use the index over all current chunks. If another commit replaced a chunk meanwhile, the guard fails, so the
 /// chunk count in the fact is exact.
-static REEMBED: Guarded = Guarded::returning(
+static REEMBED: GuardedCommit = GuardedCommit::returning(
     "head AS (
         UPDATE knowledge_index AS known SET revision = known.revision + 1
         FROM input JOIN asset USING (tenant_id, asset_id)
@@ -186,7 +186,7 @@ pub(super) async fn commit_reembedding(
         .with("decided_on", decided_on.map_or(0, Revision::get))
         .with("ingest_id", next.ingest_id.uuid())
         .with("chunk_strategy", next.chunking.strategy.as_str())
-        .with("chunk_tokens", decode("chunk_tokens", i32::try_from(next.chunking.chunk_tokens).ok())?)
+        .with("chunk_tokens", require_decoded("chunk_tokens", i32::try_from(next.chunking.chunk_tokens).ok())?)
         .with("embedding_account", account.as_str())
         .with("embedding_model", model.as_str())
         .with("embedded_by", model_name(Some(&next.embedded_by)))
@@ -197,8 +197,8 @@ pub(super) async fn commit_reembedding(
         .with_all("embeddings", next.vectors.iter().map(|new| bytes(&new.vector)).collect());
     let (sql, input) = REEMBED.prepare(scope, fact, key, input)?;
     let rows = database.commit_ingest(scope, sql, &input.params()).await?;
-    let revision = decode("index_revision", rows.first())?.column::<Option<i64>>("index_revision")?;
-    Ok(IndexRevision::new(decode("index_revision", revision)?))
+    let revision = require_decoded("index_revision", rows.first())?.column::<Option<i64>>("index_revision")?;
+    Ok(IndexRevision::new(require_decoded("index_revision", revision)?))
 }
 
 pub(super) async fn find_reembedding(
@@ -230,10 +230,10 @@ pub(super) async fn find_reembedding(
         ingest_id: id,
         index_revision: IndexRevision::new(revision),
         embedded_by: EmbeddingModel {
-            account: decode("embedding_account", account)?,
-            model: decode("embedding_model", model)?,
+            account: require_decoded("embedding_account", account)?,
+            model: require_decoded("embedding_model", model)?,
         },
-        chunk_count: decode("chunks", chunks.and_then(|count| u32::try_from(count).ok()))?,
+        chunk_count: require_decoded("chunks", chunks.and_then(|count| u32::try_from(count).ok()))?,
     }))
 }
 

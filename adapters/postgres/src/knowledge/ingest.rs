@@ -3,8 +3,8 @@
 use super::{Lexemes, model_name};
 use crate::{
     database::Database,
-    guarded_commit::{Guarded, Input},
-    row::decode,
+    guarded_commit::{GuardedCommit, Input},
+    row::require_decoded,
     store_error,
 };
 use fairway_domain::{
@@ -27,7 +27,7 @@ const MAX_WORD_COUNT: u32 = 16;
 /// Adds documents to an index that still has the revision of the decision. The statement reads word counts from its
 /// snapshot, which would be outdated after a concurrent ingest. In that case the guard fails, and the ingest is
 /// retried.
-static INGEST: Guarded = Guarded::returning(
+static INGEST: GuardedCommit = GuardedCommit::returning(
     "head AS (
         INSERT INTO knowledge_index AS known (tenant_id, asset_id, revision, chunks)
         SELECT input.tenant_id, input.asset_id, 1, added_chunks FROM input JOIN asset USING (tenant_id, asset_id)
@@ -108,10 +108,10 @@ pub(super) async fn commit_documents(
     let input = Input::new(scope)
         .with("asset_id", next.asset_id.uuid())
         .with("decided_on", decided_on.map_or(0, Revision::get))
-        .with("added_chunks", decode("chunks", i64::try_from(chunks.ids.len()).ok())?)
+        .with("added_chunks", require_decoded("chunks", i64::try_from(chunks.ids.len()).ok())?)
         .with("ingest_id", next.ingest_id.uuid())
         .with("chunk_strategy", next.chunking.strategy.as_str())
-        .with("chunk_tokens", decode("chunk_tokens", i32::try_from(next.chunking.chunk_tokens).ok())?)
+        .with("chunk_tokens", require_decoded("chunk_tokens", i32::try_from(next.chunking.chunk_tokens).ok())?)
         .with("embedding_account", next.embedded_by.as_ref().map(|model| model.account.as_str()))
         .with("embedding_model", next.embedded_by.as_ref().map(|model| model.model.as_str()))
         .with("embedded_by", model_name(next.embedded_by.as_ref()))
@@ -119,12 +119,12 @@ pub(super) async fn commit_documents(
         .with("created_by", next.created_by.to_string());
     let (sql, input) = INGEST.prepare(scope, fact, key, chunks.into_input(documents.into_input(input)))?;
     let rows = database.commit_ingest(scope, sql, &input.params()).await?;
-    let revision = decode("index_revision", rows.first())?.column::<Option<i64>>("index_revision")?;
-    Ok(IndexRevision::new(decode("index_revision", revision)?))
+    let revision = require_decoded("index_revision", rows.first())?.column::<Option<i64>>("index_revision")?;
+    Ok(IndexRevision::new(require_decoded("index_revision", revision)?))
 }
 
 fn integer(name: &'static str, number: usize) -> Result<i32, StoreError> {
-    decode(name, i32::try_from(number).ok())
+    require_decoded(name, i32::try_from(number).ok())
 }
 
 /// The documents of an ingest, one vector for each column.
@@ -144,7 +144,7 @@ struct DocumentColumns<'a> {
 impl<'a> DocumentColumns<'a> {
     fn push(&mut self, document: &'a NewDocument) -> Result<(), StoreError> {
         let metadata = Canonical::of(&Value::Object(document.metadata.clone()));
-        let metadata = metadata.map_err(|refusal| store_error::broken(Box::new(refusal)))?;
+        let metadata = metadata.map_err(|refusal| store_error::inconsistent(Box::new(refusal)))?;
         self.entries.push(document.entry_id.uuid());
         self.names.push(document.document_id.as_str());
         self.digests.push(document.digest.as_str());
@@ -206,7 +206,7 @@ impl<'a> ChunkColumns<'a> {
         self.positions.push(integer("position", position)?);
         self.starts.push(integer("starts", chunk.start)?);
         self.ends.push(integer("ends", chunk.end)?);
-        self.tokens.push(decode("tokens", i32::try_from(chunk.tokens).ok())?);
+        self.tokens.push(require_decoded("tokens", i32::try_from(chunk.tokens).ok())?);
         self.digests.push(chunk.digest.as_str());
         self.lexemes.push(tsvector_text(lexemes, &chunk.term_frequencies, marks));
         self.texts.push(document.text.get(chunk.start..chunk.end).unwrap_or_default());

@@ -8,7 +8,7 @@ use super::{Lexemes, revision_params};
 use crate::{
     database::Database,
     guarded_commit::{Input, Query},
-    row::decode,
+    row::require_decoded,
 };
 use fairway_domain::{
     asset::canonical::Checksum,
@@ -97,7 +97,7 @@ async fn plan_queries(
     }
     let input = revision_params(scope, within.asset, within.revision).with_list_param("words", asked);
     let rows = database.fetch(&COUNT, input).await?;
-    let number = |name: &'static str, number: i64| decode(name, u64::try_from(number).ok());
+    let number = |name: &'static str, number: i64| require_decoded(name, u64::try_from(number).ok());
     let mut total = 0;
     let mut held = Vec::with_capacity(rows.len());
     for row in &rows {
@@ -126,7 +126,7 @@ pub(super) async fn chunks(
     let rows = database.fetch(&READ, input).await?;
     rows.iter()
         .map(|row| {
-            let count = |name: &'static str| decode(name, u32::try_from(row.column::<i32>(name)?).ok());
+            let count = |name: &'static str| require_decoded(name, u32::try_from(row.column::<i32>(name)?).ok());
             Ok(RetrievedChunk {
                 chunk_id: row.id("chunk_id")?,
                 entry_id: row.id("entry_id")?,

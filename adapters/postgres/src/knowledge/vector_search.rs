@@ -11,7 +11,7 @@ use super::{Lexemes, revision_params};
 use crate::{
     database::{Database, STATEMENT_TIMEOUT},
     guarded_commit::{Input, Query},
-    row::{Row, decode},
+    row::{Row, require_decoded},
     store_error::unavailable,
 };
 use fairway_domain::{
@@ -164,7 +164,7 @@ pub(super) async fn coverage(
     let input = revision_params(scope, within.asset, within.revision);
     let first = database.fetch_one(&LENGTH, input).await?;
     let dimensions = first.map_or(Ok(0), |row| row.column::<i32>("dimensions"))?;
-    let dimensions = decode("dimensions", usize::try_from(dimensions).ok())?;
+    let dimensions = require_decoded("dimensions", usize::try_from(dimensions).ok())?;
     let limit = if has_vector_column(database).await? {
         max_compared_in_database(dimensions)
     } else {
@@ -214,7 +214,7 @@ fn rank_candidates(vector: &[f32], rows: &[Row], limit: u32) -> Result<SearchRes
     for row in rows.iter().take(limit) {
         let stored: &[u8] = row.column("embedding")?;
         let other: Vec<f32> = stored.as_chunks::<4>().0.iter().map(|part| f32::from_le_bytes(*part)).collect();
-        decode("embedding", (other.len() == vector.len()).then_some(()))?;
+        require_decoded("embedding", (other.len() == vector.len()).then_some(()))?;
         hits.push(SearchHit { chunk_id: row.id("chunk_id")?, score: cosine_similarity(vector, &other) });
     }
     Ok(SearchResults { hits, is_capped: rows.len() > limit })

@@ -2,8 +2,8 @@
 
 use crate::{
     database::Database,
-    guarded_commit::{Guarded, Input},
-    row::decode,
+    guarded_commit::{GuardedCommit, Input},
+    row::require_decoded,
     schema::announcement,
 };
 use async_trait::async_trait;
@@ -38,23 +38,23 @@ struct StoredAnnouncement {
 
 impl StoredAnnouncement {
     fn into_value(self) -> Result<Announcement, StoreError> {
-        let roles = self.audience_roles.iter().map(|name| decode("audience_roles", Role::parse(name)));
+        let roles = self.audience_roles.iter().map(|name| require_decoded("audience_roles", Role::parse(name)));
         Ok(Announcement::restore(AnnouncementRecord {
             announcement_id: self.announcement_id.into(),
             title: self.title,
             body: self.body,
-            text_salt: self.text_salt.map(|salt| decode("text_salt", salt.try_into().ok())).transpose()?,
+            text_salt: self.text_salt.map(|salt| require_decoded("text_salt", salt.try_into().ok())).transpose()?,
             audience: Audience {
                 roles: roles.collect::<Result<_, _>>()?,
                 workspaces: self.audience_workspaces.into_iter().map(Into::into).collect(),
             },
             created_at: Timestamp::new(self.created_at),
-            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            created_by: require_decoded("created_by", ActorRef::parse(&self.created_by).ok())?,
         }))
     }
 }
 
-static CREATE: Guarded = Guarded::new(
+static CREATE: GuardedCommit = GuardedCommit::new(
     "made AS (
         INSERT INTO announcement (tenant_id, announcement_id, title, body, text_salt, audience_roles,
             audience_workspaces, created_at, created_by)

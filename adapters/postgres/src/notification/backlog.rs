@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded_commit::{Input, Query},
-    row::{Row, decode},
+    row::{Row, require_decoded},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -52,8 +52,8 @@ fn seconds(number: Option<f64>) -> Duration {
 fn channel_backlog(row: &Row) -> Result<ChannelBacklog, StoreError> {
     Ok(ChannelBacklog {
         channel: row.parsed("channel", Channel::parse)?,
-        pending: decode("pending", u64::try_from(row.column::<i64>("pending")?).ok())?,
-        claimed: decode("claimed", u64::try_from(row.column::<i64>("claimed")?).ok())?,
+        pending: require_decoded("pending", u64::try_from(row.column::<i64>("pending")?).ok())?,
+        claimed: require_decoded("claimed", u64::try_from(row.column::<i64>("claimed")?).ok())?,
         oldest_pending: seconds(row.column("oldest")?),
         longest_overdue: seconds(row.column("overdue")?),
     })
@@ -76,9 +76,9 @@ impl BacklogStore for Database {
         let Some(row) = row else { return Ok(ProjectorLag::default()) };
         let oldest: Option<&str> = row.column("oldest")?;
         let Some(oldest) = oldest else { return Ok(ProjectorLag::default()) };
-        let oldest = decode("oldest", Uuid::parse_str(oldest).ok())?;
+        let oldest = require_decoded("oldest", Uuid::parse_str(oldest).ok())?;
         Ok(ProjectorLag {
-            facts: decode("facts", u64::try_from(row.column::<i64>("facts")?).ok())?,
+            facts: require_decoded("facts", u64::try_from(row.column::<i64>("facts")?).ok())?,
             age: seconds(Some(row.column("now")?)).saturating_sub(uuid_time(oldest)),
         })
     }

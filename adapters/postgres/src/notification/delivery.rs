@@ -3,9 +3,9 @@
 use super::outbox::{WITHDRAWAL_JOINS, WITHDRAWN_STATUS};
 use crate::{
     database::Database,
-    guarded_commit::{Guarded, Input, Query},
-    pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms},
-    row::{Row, decode},
+    guarded_commit::{GuardedCommit, Input, Query},
+    pagination::{ListQuery, PageByteLimit, SortKey, UnionArm, Values, visible_arms},
+    row::{Row, require_decoded},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -38,7 +38,7 @@ const PRESENT_STATUS: &[&str] = &[
     ") AS present",
 ];
 
-static FIND: Query = Query::made(|| {
+static FIND: Query = Query::formatted(|| {
     let present = PRESENT_STATUS.concat();
     format!(
         "SELECT page.*, present_status, workspace.namespace_id FROM input CROSS JOIN LATERAL (
@@ -51,7 +51,7 @@ static FIND: Query = Query::made(|| {
 
 /// Makes a failed delivery pending again, with the current generations of the settings. A disabled destination
 /// still cancels the delivery.
-static RETRY: Guarded = Guarded::new(
+static RETRY: GuardedCommit = GuardedCommit::new(
     "retried AS (
         UPDATE notification_delivery AS delivery SET status = 'pending', due_at = fairway_now(),
             revision = input.revision, notification_generation = tenant.notification_generation,
@@ -95,11 +95,11 @@ fn delivery(row: &Row) -> Result<Delivery, StoreError> {
         channel: row.parsed("channel", Channel::parse)?,
         target,
         status,
-        attempts: decode("attempts", u32::try_from(row.column::<i32>("attempts")?).ok())?,
+        attempts: require_decoded("attempts", u32::try_from(row.column::<i32>("attempts")?).ok())?,
         next_attempt_at: if status == DeliveryStatus::Pending { Some(row.timestamp("due_at")?) } else { None },
-        last_error: error.map(|text| decode("last_error", DeliveryError::parse(text))).transpose()?,
+        last_error: error.map(|text| require_decoded("last_error", DeliveryError::parse(text))).transpose()?,
         last_response_status: response
-            .map(|status| decode("last_http_status", u16::try_from(status).ok()))
+            .map(|status| require_decoded("last_http_status", u16::try_from(status).ok()))
             .transpose()?,
         category: row.parsed("category", FactCategory::parse)?,
         event_kind: row.column("event_kind")?,
@@ -162,7 +162,7 @@ impl DeliveryStore for Database {
             columns: COLUMNS,
             key: SortKey::Id("delivery_id", "delivery_id"),
             post_join: Some(PRESENT_STATUS.concat()),
-            row_bytes: RowBytes::Small,
+            row_bytes: PageByteLimit::Small,
             arms,
             values,
             is_append_only: false,

@@ -1,9 +1,9 @@
 //! The store of destinations, to which notifications are delivered outside the inbox.
 
 use crate::{
-    database::{Database, MeasuredRows, PageBounds, StoredRow},
-    guarded_commit::{Guarded, Input},
-    row::decode,
+    database::{Database, PageBounds, RowSizeMeasure, StoredRow},
+    guarded_commit::{GuardedCommit, Input},
+    row::require_decoded,
     schema::notification_destination,
 };
 use async_trait::async_trait;
@@ -26,7 +26,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-const MEASURED: MeasuredRows = MeasuredRows {
+const MEASURED: RowSizeMeasure = RowSizeMeasure {
     key: "destination_id",
     sql: "octet_length(configuration::text)",
     // The factor allows for the spaces that PostgreSQL writes after each colon and comma.
@@ -67,20 +67,20 @@ impl StoredRow for StoredDestination {
             scope: self
                 .workspace_id
                 .map_or(DestinationScope::Organization, |id| DestinationScope::Workspace(id.into())),
-            destination_type: decode("destination_type", Channel::parse(&self.destination_type))?,
+            destination_type: require_decoded("destination_type", Channel::parse(&self.destination_type))?,
             display_name: self.display_name,
-            configuration: decode("configuration", configuration)?,
+            configuration: require_decoded("configuration", configuration)?,
             secret_ref: self.secret_ref,
             is_enabled: self.is_enabled,
             created_at: Timestamp::new(self.created_at),
-            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            created_by: require_decoded("created_by", ActorRef::parse(&self.created_by).ok())?,
             updated_at: Timestamp::new(self.updated_at),
             revision: Revision::new(self.revision),
         }))
     }
 }
 
-static CREATE: Guarded = Guarded::new(
+static CREATE: GuardedCommit = GuardedCommit::new(
     "stored AS (
         INSERT INTO notification_destination (tenant_id, destination_id, workspace_id, destination_type, display_name,
             configuration, secret_ref, is_enabled, created_at, created_by, updated_at, revision)
@@ -97,7 +97,7 @@ static CREATE: Guarded = Guarded::new(
     "(SELECT count(*) = 1 FROM stored)",
 );
 
-static CHANGE: Guarded = Guarded::new(
+static CHANGE: GuardedCommit = GuardedCommit::new(
     "stored AS (
         UPDATE notification_destination AS stored SET display_name = input.display_name,
             configuration = input.configuration, secret_ref = input.secret_ref, is_enabled = input.is_enabled,
@@ -112,7 +112,7 @@ static CHANGE: Guarded = Guarded::new(
     "(SELECT count(*) = 1 FROM stored)",
 );
 
-static TEST: Guarded = Guarded::new(
+static TEST: GuardedCommit = GuardedCommit::new(
     "tested AS (
         SELECT FROM notification_destination JOIN input USING (tenant_id, destination_id)
         FOR SHARE OF notification_destination
@@ -120,7 +120,7 @@ static TEST: Guarded = Guarded::new(
     "(SELECT count(*) = 1 FROM tested)",
 );
 
-static DELETE: Guarded = Guarded::new(
+static DELETE: GuardedCommit = GuardedCommit::new(
     "ended AS (
         DELETE FROM notification_destination AS stored USING input
         WHERE stored.tenant_id = input.tenant_id AND stored.destination_id = input.destination_id

@@ -2,8 +2,8 @@
 
 use crate::{
     database::{Database, PageBounds, StoredRow},
-    guarded_commit::{Guarded, Input, Query},
-    row::decode,
+    guarded_commit::{GuardedCommit, Input, Query},
+    row::require_decoded,
     schema::{notification, notification_position},
 };
 use async_trait::async_trait;
@@ -65,15 +65,15 @@ impl StoredRow for StoredNotification {
     fn into_value(self) -> Result<Notification, StoreError> {
         Ok(Notification::restore(NotificationRecord {
             notification_id: self.notification_id.into(),
-            recipient: decode("recipient", ActorRef::parse(&self.recipient).ok())?,
-            status: decode("status", InboxStatus::parse(&self.status))?,
-            category: decode("category", FactCategory::parse(&self.category))?,
-            severity: decode("severity", Severity::parse(&self.severity))?,
+            recipient: require_decoded("recipient", ActorRef::parse(&self.recipient).ok())?,
+            status: require_decoded("status", InboxStatus::parse(&self.status))?,
+            category: require_decoded("category", FactCategory::parse(&self.category))?,
+            severity: require_decoded("severity", Severity::parse(&self.severity))?,
             title: self.title,
             body: self.body,
             event_kind: self.event_kind,
             event_id: self.event_id.into(),
-            log_index: decode("log_index", u64::try_from(self.log_index).ok())?,
+            log_index: require_decoded("log_index", u64::try_from(self.log_index).ok())?,
             workspace_id: self.workspace_id.map(Into::into),
             workload_id: self.workload_id.map(Into::into),
             environment: self.environment,
@@ -104,9 +104,9 @@ const MARKED: &str = "newest AS (
 
 static MARK_BATCH: Query = Query::of_parts(&[MARKED, " SELECT count(*) AS count FROM marked"]);
 
-static MARK_ALL: Guarded = Guarded::of_parts(&[MARKED], "(SELECT count(*) >= 0 FROM marked)", "");
+static MARK_ALL: GuardedCommit = GuardedCommit::of_parts(&[MARKED], "(SELECT count(*) >= 0 FROM marked)", "");
 
-static SET_STATUS: Guarded = Guarded::new(
+static SET_STATUS: GuardedCommit = GuardedCommit::new(
     "changed AS (
         UPDATE notification SET status = input.status, read_at = input.read_at, revision = input.revision
         FROM input
@@ -224,7 +224,7 @@ impl InboxStore for Database {
         let tenant = scope.tenant().uuid();
         let find = || notification_position::table.find(tenant).select(notification_position::position);
         let found: Option<i64> = self.first("projected facts", find).await?;
-        decode("position", u64::try_from(found.unwrap_or(0)).ok())
+        require_decoded("position", u64::try_from(found.unwrap_or(0)).ok())
     }
 
     async fn count_unread(&self, scope: TenantScope, recipient: &ActorRef) -> Result<u64, StoreError> {

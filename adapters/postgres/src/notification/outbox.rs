@@ -3,10 +3,10 @@
 use crate::{
     database::Database,
     guarded_commit::{Input, Query},
-    row::{Row, decode},
+    row::{Row, require_decoded},
     schema::notification_delivery,
     sql_functions::{database_now, time_ahead},
-    store_error::broken,
+    store_error::inconsistent,
 };
 use async_trait::async_trait;
 use diesel::{ExpressionMethods as _, NullableExpressionMethods as _, QueryDsl as _};
@@ -15,8 +15,8 @@ use fairway_domain::{
     id::{DeliveryId, TenantId},
     notification::{
         Channel, Severity,
+        console_link::INBOX_PAGE,
         delivery::{DeliveryEvent, DeliveryStatus},
-        link::INBOX_PAGE,
         message::{DigestLine, Message, OutgoingMessage, Receiver},
         ports::{AttemptOutcome, ClaimResult, ClaimedDelivery, DeliveryClaim, OutboxStore},
         text::digest_title,
@@ -171,7 +171,7 @@ fn receiver(row: &Row, channel: Channel) -> Result<Receiver, StoreError> {
             Ok(Receiver::Destination { configuration, secret_ref: row.column("secret_ref")? })
         }
         Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | None => {
-            Err(broken("a destination has no configuration".into()))
+            Err(inconsistent("a destination has no configuration".into()))
         }
     }
 }
@@ -181,7 +181,7 @@ fn claimed(claim: &DeliveryClaim, row: &Row, digest: Digest) -> Result<ClaimedDe
     Ok(ClaimedDelivery {
         claim_id: claim.claim_id,
         lane: row.column("lane")?,
-        attempt: decode("attempts", u32::try_from(row.column::<i32>("attempts")?).ok())?,
+        attempt: require_decoded("attempts", u32::try_from(row.column::<i32>("attempts")?).ok())?,
         outgoing: OutgoingMessage {
             tenant_slug: row.slug("slug")?,
             channel,
@@ -217,7 +217,7 @@ impl Database {
             .with_param("limit", MAX_LINES);
         for row in &self.fetch(&LINES, input).await? {
             let digest = found.entry(row.id("delivery_id")?).or_default();
-            digest.total = decode("total", usize::try_from(row.column::<i64>("total")?).ok())?;
+            digest.total = require_decoded("total", usize::try_from(row.column::<i64>("total")?).ok())?;
             digest.lines.push(DigestLine {
                 severity: row.parsed("severity", Severity::parse)?,
                 title: row.column("title")?,
@@ -249,7 +249,7 @@ impl OutboxStore for Database {
             // These errors cannot occur: the statement has no guard, no idempotency key, and no constraint besides
             // the primary key.
             Err(error @ (CommitError::Stale | CommitError::DuplicateKey | CommitError::Conflict(_))) => {
-                return Err(broken(error.into()));
+                return Err(inconsistent(error.into()));
             }
         };
         let mut won = Vec::new();
@@ -273,7 +273,7 @@ impl OutboxStore for Database {
                 ),
             }
         }
-        Ok(ClaimResult { passed_over: rows.len().saturating_sub(deliveries.len()), deliveries })
+        Ok(ClaimResult { skipped: rows.len().saturating_sub(deliveries.len()), deliveries })
     }
 
     async fn release(&self, claimed: &[(TenantId, DeliveryId, Uuid)]) -> Result<(), StoreError> {
@@ -290,7 +290,7 @@ impl OutboxStore for Database {
             AttemptOutcome::Retry(failure, delay) => (DeliveryEvent::AttemptFailed, Some(failure), delay),
             AttemptOutcome::Failed(failure) => (DeliveryEvent::GivenUp, Some(failure), Duration::ZERO),
         };
-        let status = decode("status", DeliveryStatus::Claimed.after(event))?;
+        let status = require_decoded("status", DeliveryStatus::Claimed.after(event))?;
         let response = match outcome {
             AttemptOutcome::Sent(response) => response,
             AttemptOutcome::Retry(failure, _) | AttemptOutcome::Failed(failure) => failure.status,

@@ -2,10 +2,10 @@
 
 use crate::{
     database::Database,
-    guarded_commit::{Guarded, Input},
-    row::decode,
+    guarded_commit::{GuardedCommit, Input},
+    row::require_decoded,
     schema::{notification_default_profiles, notification_preference, release, tenant},
-    store_error::broken,
+    store_error::inconsistent,
 };
 use async_trait::async_trait;
 use diesel::{
@@ -20,8 +20,8 @@ use fairway_domain::{
         Channel, Tier,
         ports::PreferenceStore,
         preference::{
-            DefaultPreference, DefaultProfiles, DefaultProfilesRecord, Preference, PreferenceScope, PreferenceSet,
-            PreferenceSetRecord, Switches,
+            DefaultPreference, DefaultProfiles, DefaultProfilesRecord, NotificationSettings, Preference,
+            PreferenceScope, PreferenceSet, PreferenceSetRecord,
         },
     },
     slug::Slug,
@@ -47,19 +47,20 @@ struct StoredSetting {
 impl StoredSetting {
     fn preference(&self) -> Result<Preference, StoreError> {
         Ok(Preference {
-            category: decode("settings.category", FactCategory::parse(&self.category))?,
-            channel: decode("settings.channel", Channel::parse(&self.channel))?,
+            category: require_decoded("settings.category", FactCategory::parse(&self.category))?,
+            channel: require_decoded("settings.channel", Channel::parse(&self.channel))?,
             enabled: self.enabled,
         })
     }
 
     fn role(&self) -> Result<Role, StoreError> {
-        decode("settings.profile_ref", self.profile_ref.as_deref().and_then(Role::parse))
+        require_decoded("settings.profile_ref", self.profile_ref.as_deref().and_then(Role::parse))
     }
 }
 
 fn settings_of(value: Value) -> Result<Vec<StoredSetting>, StoreError> {
-    serde_json::from_value(value).map_err(|_| broken("stored notification settings have an unexpected shape".into()))
+    serde_json::from_value(value)
+        .map_err(|_| inconsistent("stored notification settings have an unexpected shape".into()))
 }
 
 fn preference_json(preference: Preference) -> Value {
@@ -93,17 +94,17 @@ impl StoredPreferences {
             "workspace" => PreferenceScope::Workspace(self.scope_ref.into()),
             "project" => PreferenceScope::Project(self.scope_ref.into()),
             "environment" => {
-                let environment = decode("environment", Slug::parse(&self.environment).ok())?;
+                let environment = require_decoded("environment", Slug::parse(&self.environment).ok())?;
                 PreferenceScope::Environment(self.scope_ref.into(), environment)
             }
-            _ => return Err(broken("the scope of stored preferences is unknown".into())),
+            _ => return Err(inconsistent("the scope of stored preferences is unknown".into())),
         };
         let stored = settings_of(self.settings)?;
         let settings = stored.iter().map(StoredSetting::preference);
         let settings = settings.map(|setting| setting.map(|one| ((one.category, one.channel), one.enabled)));
         Ok(PreferenceSet::restore(PreferenceSetRecord {
             preference_set_id: self.preference_set_id.into(),
-            principal: decode("principal", ActorRef::parse(&self.principal).ok())?,
+            principal: require_decoded("principal", ActorRef::parse(&self.principal).ok())?,
             scope,
             settings: settings.collect::<Result<_, _>>()?,
             updated_at: Timestamp::new(self.updated_at),
@@ -118,7 +119,7 @@ fn key_of(scope: TenantScope, preferences: &PreferenceScope) -> (Uuid, String) {
     (reference.unwrap_or(scope.tenant().uuid()), environment.unwrap_or_default().to_owned())
 }
 
-static CREATE: Guarded = Guarded::new(
+static CREATE: GuardedCommit = GuardedCommit::new(
     "stored AS (
         INSERT INTO notification_preference (tenant_id, principal, scope_kind, scope_ref, environment,
             preference_set_id, settings, revision, updated_at)
@@ -130,7 +131,7 @@ static CREATE: Guarded = Guarded::new(
     "(SELECT count(*) = 1 FROM stored)",
 );
 
-static CHANGE: Guarded = Guarded::new(
+static CHANGE: GuardedCommit = GuardedCommit::new(
     "stored AS (
         UPDATE notification_preference AS stored SET settings = input.settings, revision = input.revision,
             updated_at = input.updated_at
@@ -143,7 +144,7 @@ static CHANGE: Guarded = Guarded::new(
     "(SELECT count(*) = 1 FROM stored)",
 );
 
-static CREATE_PROFILES: Guarded = Guarded::new(
+static CREATE_PROFILES: GuardedCommit = GuardedCommit::new(
     "stored AS (
         INSERT INTO notification_default_profiles (tenant_id, settings, revision, updated_at, updated_by)
         SELECT tenant_id, settings, revision, updated_at, updated_by FROM input
@@ -153,7 +154,7 @@ static CREATE_PROFILES: Guarded = Guarded::new(
     "(SELECT count(*) = 1 FROM stored)",
 );
 
-static CHANGE_PROFILES: Guarded = Guarded::new(
+static CHANGE_PROFILES: GuardedCommit = GuardedCommit::new(
     "stored AS (
         UPDATE notification_default_profiles AS stored SET settings = input.settings, revision = input.revision,
             updated_at = input.updated_at, updated_by = input.updated_by
@@ -182,7 +183,7 @@ impl StoredProfiles {
         Ok(DefaultProfiles::restore(DefaultProfilesRecord {
             settings: settings.collect::<Result<_, StoreError>>()?,
             updated_at: Timestamp::new(self.updated_at),
-            updated_by: decode("updated_by", ActorRef::parse(&self.updated_by).ok())?,
+            updated_by: require_decoded("updated_by", ActorRef::parse(&self.updated_by).ok())?,
             revision: Revision::new(self.revision),
         }))
     }
@@ -260,17 +261,17 @@ impl PreferenceStore for Database {
         self.commit_guarded(statement, scope, &fact, None, input).await.map(|_| ())
     }
 
-    async fn switches(&self, scope: TenantScope) -> Result<Switches, StoreError> {
+    async fn switches(&self, scope: TenantScope) -> Result<NotificationSettings, StoreError> {
         let id = scope.tenant().uuid();
         let find = || {
             let settings = (tenant::notifications_enabled, tenant::advanced_notifications_enabled);
             tenant::table.find(id).select(settings)
         };
         let found: Option<(bool, bool)> = self.first("notification settings", find).await?;
-        Ok(match decode("notifications_enabled", found)? {
-            (false, _) => Switches::Disabled,
-            (true, false) => Switches::Enabled(Tier::Standard),
-            (true, true) => Switches::Enabled(Tier::Advanced),
+        Ok(match require_decoded("notifications_enabled", found)? {
+            (false, _) => NotificationSettings::Disabled,
+            (true, false) => NotificationSettings::Enabled(Tier::Standard),
+            (true, true) => NotificationSettings::Enabled(Tier::Advanced),
         })
     }
 
@@ -284,6 +285,6 @@ impl PreferenceStore for Database {
                 .order(release::environment)
         };
         let names: Vec<String> = self.load("environments of a workload", find).await?;
-        names.iter().map(|name| decode("environment", Slug::parse(name).ok())).collect()
+        names.iter().map(|name| require_decoded("environment", Slug::parse(name).ok())).collect()
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::{
     database::Database,
-    guarded_commit::{Guarded, Input},
-    row::decode,
+    guarded_commit::{GuardedCommit, Input},
+    row::require_decoded,
     schema::notification_profile,
-    store_error::broken,
+    store_error::inconsistent,
 };
 use async_trait::async_trait;
 use diesel::{
@@ -42,10 +42,10 @@ struct StoredProfile {
 }
 
 fn digest(stored: &Value) -> Result<BTreeMap<FactCategory, DigestFrequency>, StoreError> {
-    let Value::Object(members) = stored else { return Err(broken("a stored digest is no object".into())) };
+    let Value::Object(members) = stored else { return Err(inconsistent("a stored digest is no object".into())) };
     let entry = |(category, frequency): (&String, &Value)| {
         let frequency = frequency.as_str().and_then(DigestFrequency::parse);
-        Ok((decode("digest", FactCategory::parse(category))?, decode("digest", frequency)?))
+        Ok((require_decoded("digest", FactCategory::parse(category))?, require_decoded("digest", frequency)?))
     };
     members.iter().map(entry).collect()
 }
@@ -54,7 +54,7 @@ impl StoredProfile {
     fn into_value(self) -> Result<NotificationProfile, StoreError> {
         Ok(NotificationProfile::restore(NotificationProfileRecord {
             profile_id: self.profile_id.into(),
-            principal: decode("principal", ActorRef::parse(&self.principal).ok())?,
+            principal: require_decoded("principal", ActorRef::parse(&self.principal).ok())?,
             settings: ProfileSettings {
                 // A time zone that this server does not know counts as unset. The database of a newer server may
                 // have renamed it.
@@ -68,7 +68,7 @@ impl StoredProfile {
     }
 }
 
-static CREATE: Guarded = Guarded::new(
+static CREATE: GuardedCommit = GuardedCommit::new(
     "stored AS (
         INSERT INTO notification_profile (tenant_id, principal, profile_id, time_zone, digest, chat_secret_ref, revision,
             updated_at)
@@ -79,7 +79,7 @@ static CREATE: Guarded = Guarded::new(
     "(SELECT count(*) = 1 FROM stored)",
 );
 
-static CHANGE: Guarded = Guarded::new(
+static CHANGE: GuardedCommit = GuardedCommit::new(
     "stored AS (
         UPDATE notification_profile AS stored SET time_zone = input.time_zone, digest = input.digest,
             chat_secret_ref = input.chat_secret_ref, revision = input.revision, updated_at = input.updated_at

@@ -6,9 +6,9 @@ mod receivers;
 use crate::{
     database::Database,
     guarded_commit::{Input, Query},
-    row::{Row, decode},
+    row::{Row, require_decoded},
     schema::{fact_log, notification_delivery, notification_position},
-    store_error::broken,
+    store_error::inconsistent,
 };
 use async_trait::async_trait;
 use diesel::{
@@ -76,20 +76,20 @@ struct SubjectBody {
 /// Decodes the fact of a row; `None` if it causes no notifications.
 fn notifiable(row: &Row) -> Result<Option<NotifiableFact>, StoreError> {
     let bytes: &[u8] = row.column("body")?;
-    let body: FactBody = decode("body", serde_json::from_slice(bytes).ok())?;
+    let body: FactBody = require_decoded("body", serde_json::from_slice(bytes).ok())?;
     let Some(kind) = FactKind::parse(&body.kind) else { return Ok(None) };
     let categories: Vec<_> = body.categories.iter().filter_map(|name| FactCategory::parse(name)).collect();
     if categories.is_empty() {
         return Ok(None);
     }
     Ok(Some(NotifiableFact {
-        index: decode("index", u64::try_from(row.column::<i64>("index")?).ok())?,
+        index: require_decoded("index", u64::try_from(row.column::<i64>("index")?).ok())?,
         fact_id: body.fact_id,
         kind,
         subject_kind: body.subject.kind,
         subject_id: body.subject.id,
         workspace_id: body.workspace_id,
-        actor: decode("body.actor", ActorRef::parse(&body.actor).ok())?,
+        actor: require_decoded("body.actor", ActorRef::parse(&body.actor).ok())?,
         request_id: body.request_id,
         occurred_at: body.occurred_at,
         categories,
@@ -206,7 +206,7 @@ const MEMBERS: &str = "LEFT JOIN LATERAL (
 
 static HELD_ROLES: Query = Query::of_parts(&[
     "SELECT coalesce(member.actor, held.principal) AS principal, held.role, held.scope_kind, held.scope_ref,
-        false AS never_bound
+        false AS without_role_history
     FROM place CROSS JOIN LATERAL (
         SELECT principal, role, scope_kind, scope_ref FROM role_binding
         WHERE tenant_id = {tenant_id} AND role_binding.scope_kind = place.scope_kind
@@ -273,7 +273,7 @@ fn subjects_input(scope: TenantScope, facts: &[NotifiableFact]) -> Input<'_> {
 fn announcement(row: &Row) -> Result<Option<AnnouncementContext>, StoreError> {
     let Some(title) = row.column::<Option<String>>("announcement_title")? else { return Ok(None) };
     let names: Vec<String> = row.column("announcement_roles")?;
-    let roles = names.iter().map(|name| decode("announcement_roles", Role::parse(name)));
+    let roles = names.iter().map(|name| require_decoded("announcement_roles", Role::parse(name)));
     Ok(Some(AnnouncementContext {
         title,
         body: row.column("announcement_body")?,
@@ -285,7 +285,7 @@ fn announcement(row: &Row) -> Result<Option<AnnouncementContext>, StoreError> {
 /// Decodes the people in an array column, in which null means no people.
 fn people(row: &Row, name: &'static str) -> Result<Vec<ActorRef>, StoreError> {
     let names: Vec<&str> = row.column::<Option<_>>(name)?.unwrap_or_default();
-    names.iter().map(|text| decode(name, ActorRef::parse(text).ok())).collect()
+    names.iter().map(|text| require_decoded(name, ActorRef::parse(text).ok())).collect()
 }
 
 fn subject(scope: TenantScope, row: &Row) -> Result<SubjectContext, StoreError> {
@@ -352,9 +352,9 @@ impl ProjectionStore for Database {
             .with_param("limit", i64::from(limit))
             .with_list_param("kinds", NOTIFYING_KINDS.clone());
         let rows = self.fetch(&NEXT_FACTS, input).await?;
-        let first = decode("position", rows.first())?;
-        let count = decode("facts", u64::try_from(first.column::<i64>("facts")?).ok())?;
-        let position = decode("position", u64::try_from(first.column::<i64>("position")?).ok())?;
+        let first = require_decoded("position", rows.first())?;
+        let count = require_decoded("facts", u64::try_from(first.column::<i64>("facts")?).ok())?;
+        let position = require_decoded("position", u64::try_from(first.column::<i64>("position")?).ok())?;
         if count == 0 {
             return Ok(None);
         }
@@ -371,14 +371,14 @@ impl ProjectionStore for Database {
             rows.iter().map(|row| subject(scope, row)).collect::<Result<_, _>>()?
         };
         if subjects.len() != facts.len() {
-            return Err(broken("a fact has no or several subjects".into()));
+            return Err(inconsistent("a fact has no or several subjects".into()));
         }
         let facts = facts.into_iter().zip(subjects).collect();
         Ok(Some(FactBatch {
             position,
             end: position.saturating_add(count),
             at: first.timestamp("at")?,
-            generation: decode("generation", u64::try_from(first.column::<i64>("generation")?).ok())?,
+            generation: require_decoded("generation", u64::try_from(first.column::<i64>("generation")?).ok())?,
             turned_on: SettingsTurnedOnAt {
                 notifications: first.optional_timestamp("notifications_on_since")?,
                 advanced: first.optional_timestamp("advanced_notifications_on_since")?,
@@ -404,12 +404,12 @@ impl ProjectionStore for Database {
         for row in &self.fetch(&HELD_ROLES, input).await? {
             let principal = row.actor("principal")?;
             if row.column("never_bound")? {
-                held.never_bound.push(principal);
+                held.without_role_history.push(principal);
                 continue;
             }
             let role = row.parsed("role", Role::parse)?;
             let scope = GrantScope::from_parts(row.column("scope_kind")?, row.column("scope_ref")?);
-            held.roles.push(HeldRole { principal, role, scope: decode("scope_kind", scope)? });
+            held.roles.push(HeldRole { principal, role, scope: require_decoded("scope_kind", scope)? });
         }
         Ok(held)
     }
@@ -461,10 +461,10 @@ impl ProjectionStore for Database {
         };
         let found: Vec<SinglesRow> = self.load("recent single messages", singles).await?;
         let count = |(recipient, channel, category, singles): SinglesRow| {
-            let recipient = decode("recipient", recipient.and_then(|name| ActorRef::parse(&name).ok()))?;
-            let channel = decode("channel", Channel::parse(&channel))?;
-            let category = decode("category", FactCategory::parse(&category))?;
-            Ok(((recipient, channel, category), decode("singles", u32::try_from(singles).ok())?))
+            let recipient = require_decoded("recipient", recipient.and_then(|name| ActorRef::parse(&name).ok()))?;
+            let channel = require_decoded("channel", Channel::parse(&channel))?;
+            let category = require_decoded("category", FactCategory::parse(&category))?;
+            Ok(((recipient, channel, category), require_decoded("singles", u32::try_from(singles).ok())?))
         };
         found.into_iter().map(count).collect()
     }

@@ -2,8 +2,8 @@
 
 use crate::{
     database::Database,
-    pagination::{ListQuery, RowBytes, SortKey, UnionArm, Values, visible_arms},
-    row::{Row, decode},
+    pagination::{ListQuery, PageByteLimit, SortKey, UnionArm, Values, visible_arms},
+    row::{Row, require_decoded},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -21,8 +21,8 @@ use fairway_domain::{
 
 fn decision(row: &Row) -> Result<SuppressedDecision, StoreError> {
     let scope: Option<&str> = row.column("deciding_scope")?;
-    let scope = scope.map(|scope| decode("deciding_scope", DecidingScope::parse(scope)));
-    let channel_of = |name: &str| decode("channel", Channel::parse(name));
+    let scope = scope.map(|scope| require_decoded("deciding_scope", DecidingScope::parse(scope)));
+    let channel_of = |name: &str| require_decoded("channel", Channel::parse(name));
     let channel: Option<&str> = row.column("deciding_channel")?;
     let unreachable: Vec<&str> = row.column("unreachable_channels")?;
     Ok(SuppressedDecision {
@@ -78,7 +78,7 @@ impl SuppressedDecisionStore for Database {
             columns: COLUMNS,
             key: SortKey::Id("suppressed_decision_id", "suppressed_decision_id"),
             post_join: None,
-            row_bytes: RowBytes::Small,
+            row_bytes: PageByteLimit::Small,
             arms,
             values,
             is_append_only: true,

@@ -12,7 +12,7 @@ fn things_query(lateral: Option<&str>) -> ListQuery {
         "thing_id, name",
         SortKey::Id("thing_id", "thing_id"),
         "FROM thing",
-        RowBytes::Small,
+        PageByteLimit::Small,
         conditions,
         values,
     );
@@ -55,7 +55,7 @@ async fn computes_the_size_of_each_row_once() {
     let database = Database::new(&options).unwrap();
     let mut values = Values::default();
     let conditions = vec![format!("tenant_id = {}", values.bind(1_i32))];
-    let row_bytes = RowBytes::Measured { sql: "weigh(content)", largest: UNBOUNDED_ROW_BYTES };
+    let row_bytes = PageByteLimit::Measured { sql: "weigh(content)", largest: UNBOUNDED_ROW_BYTES };
     let listing = ListQuery::single(
         "thing_id, content",
         SortKey::Id("thing_id", "thing_id"),

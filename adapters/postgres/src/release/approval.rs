@@ -1,8 +1,8 @@
 //! Reads approvals of releases.
 
 use crate::{
-    database::{Database, MeasuredRows, PageBounds, StoredRow},
-    row::decode,
+    database::{Database, PageBounds, RowSizeMeasure, StoredRow},
+    row::require_decoded,
     schema::{approval, approval_note},
     sql_functions::database_now,
 };
@@ -54,8 +54,8 @@ impl StoredRow for StoredApproval {
         let age = (self.read_at - self.recorded_at).whole_seconds().max(0);
         Ok(Approval {
             approval_id: self.approval_id.into(),
-            verdict: decode("outcome", Verdict::parse(&self.outcome))?,
-            by: decode("approved_by", ActorRef::parse(&self.approved_by).ok())?,
+            verdict: require_decoded("outcome", Verdict::parse(&self.outcome))?,
+            by: require_decoded("approved_by", ActorRef::parse(&self.approved_by).ok())?,
             at: Timestamp::new(self.approved_at),
             note: self.body,
             subject_digest: BindingsDigest::from_stored(self.subject_digest),
@@ -64,8 +64,8 @@ impl StoredRow for StoredApproval {
     }
 }
 
-const MEASURED: MeasuredRows =
-    MeasuredRows { key: "approval_id", sql: "octet_length(body)", largest: MAX_NOTE_CHARS * 4 };
+const MEASURED: RowSizeMeasure =
+    RowSizeMeasure { key: "approval_id", sql: "octet_length(body)", largest: MAX_NOTE_CHARS * 4 };
 
 /// A query for the approvals of a release with their notes.
 #[diesel::dsl::auto_type(no_type_alias)]

@@ -5,8 +5,8 @@ use super::rows::{with_release, with_rollout};
 use crate::{
     database::{Database, StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded_commit::{FactColumns, Guarded, GuardedBatch, Input},
-    row::decode,
+    guarded_commit::{FactColumns, GuardedBatchCommit, GuardedCommit, Input},
+    row::require_decoded,
     schema::deployment as table,
 };
 use async_trait::async_trait;
@@ -32,7 +32,7 @@ use uuid::Uuid;
 /// Rows are locked in the order that the documentation of `release.rs` defines; all later parts depend on the
 /// update of the deployment. A release to which a lane returns must still be `superseded`. The shared lock on the
 /// workload serializes the change with a retirement of the workload, after which no release receives a lane.
-static MOVE_LANES: Guarded = Guarded::returning(
+static MOVE_LANES: GuardedCommit = GuardedCommit::returning(
     "locked_workload AS (
         SELECT FROM workload JOIN input USING (tenant_id, workload_id) WHERE status <> 'retired'
         FOR SHARE OF workload
@@ -125,7 +125,7 @@ pub(super) async fn environments_serving(
         }
     };
     let found: Vec<String> = database.load("environments that serve a lane", serving).await?;
-    found.iter().map(|name| decode("environment", Slug::parse(name).ok())).collect()
+    found.iter().map(|name| require_decoded("environment", Slug::parse(name).ok())).collect()
 }
 
 /// Commits a lane change. Returns when the current soak of the release's rollout began.
@@ -164,7 +164,7 @@ pub(super) async fn commit_lane_change(
         .with("artifact_checksum", evidence.map(|artifact| artifact.checksum.as_str()));
     let (sql, input) = MOVE_LANES.prepare(scope, &change.fact, key, with_rollout(input, change))?;
     let rows = commit(pool, sql, &input.params()).await?;
-    Ok(decode("soak_started_at", rows.first())?.optional_timestamp("soak_started_at")?)
+    Ok(require_decoded("soak_started_at", rows.first())?.optional_timestamp("soak_started_at")?)
 }
 
 /// Whether the change assigns a lane to a release, which a retired workload does not allow.
@@ -178,7 +178,7 @@ fn assigns_lane(change: &DeploymentChange) -> bool {
 /// Three CTEs check and lock all rows of a change before other CTEs write, so a change is applied completely or not
 /// at all. Each of the three locks its rows in key order. The conditions on counts make PostgreSQL complete each
 /// CTE before the next one starts, so that concurrent batches lock all rows in the same order.
-static LANE_CHANGES: GuardedBatch = GuardedBatch::new(
+static LANE_CHANGES: GuardedBatchCommit = GuardedBatchCommit::new(
     "locked_workload AS MATERIALIZED (
         SELECT fact_id FROM input JOIN workload USING (tenant_id, workload_id)
         WHERE workload.status <> 'retired' OR NOT assigns_lane

@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    guarded_commit::{Guarded, Input},
+    guarded_commit::{GuardedCommit, Input},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -22,7 +22,7 @@ impl RecommendationStore for Database {
     }
 
     async fn commit_recommendation(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {
-        static RECOMMEND: Guarded = Guarded::new(
+        static RECOMMEND: GuardedCommit = GuardedCommit::new(
             "changed AS (
                 UPDATE release SET rollback_advised = input.is_advised
                 FROM input

@@ -2,7 +2,7 @@
 
 use crate::{
     guarded_commit::Input,
-    row::{Row, decode, parse_json},
+    row::{Row, parse_json, require_decoded},
     schema::release_artifact,
 };
 use diesel::{Queryable, Selectable, pg::Pg};
@@ -84,16 +84,16 @@ struct ReferenceRow {
 }
 
 fn reference(row: ReferenceRow) -> Result<FrozenReference, StoreError> {
-    let label = row.label.map(|label| decode("label", VersionLabel::parse(&label))).transpose()?;
+    let label = row.label.map(|label| require_decoded("label", VersionLabel::parse(&label))).transpose()?;
     Ok(FrozenReference {
         from_version_id: row.from.into(),
-        slug: decode("slug", Slug::parse(&row.slug).ok())?,
+        slug: require_decoded("slug", Slug::parse(&row.slug).ok())?,
         label,
         asset_id: row.asset_id.into(),
-        kind: decode("asset_kind", AssetKind::parse(&row.asset_kind))?,
+        kind: require_decoded("asset_kind", AssetKind::parse(&row.asset_kind))?,
         asset_version_id: row.asset_version_id.into(),
-        version_label: decode("version_label", VersionLabel::parse(&row.version_label))?,
-        checksum: decode("checksum", Checksum::parse(&row.checksum))?,
+        version_label: require_decoded("version_label", VersionLabel::parse(&row.version_label))?,
+        checksum: require_decoded("checksum", Checksum::parse(&row.checksum))?,
     })
 }
 
@@ -113,14 +113,14 @@ struct BindingRow {
 fn binding(row: BindingRow) -> Result<Binding, StoreError> {
     Ok(Binding {
         binding_id: row.binding_id.into(),
-        role: decode("role", AssetKind::parse(&row.role))?,
+        role: require_decoded("role", AssetKind::parse(&row.role))?,
         asset_version_id: row.asset_version_id.into(),
-        checksum: decode("checksum", Checksum::parse(&row.checksum))?,
-        version_label: decode("version_label", VersionLabel::parse(&row.version_label))?,
+        checksum: require_decoded("checksum", Checksum::parse(&row.checksum))?,
+        version_label: require_decoded("version_label", VersionLabel::parse(&row.version_label))?,
         asset_id: row.asset_id.into(),
-        asset_slug: decode("asset_slug", Slug::parse(&row.asset_slug).ok())?,
+        asset_slug: require_decoded("asset_slug", Slug::parse(&row.asset_slug).ok())?,
         created_at: row.created_at,
-        created_by: decode("created_by", ActorRef::parse(&row.created_by).ok())?,
+        created_by: require_decoded("created_by", ActorRef::parse(&row.created_by).ok())?,
     })
 }
 
@@ -137,8 +137,8 @@ struct ApprovalRow {
 fn approval(row: ApprovalRow) -> Result<Approval, StoreError> {
     Ok(Approval {
         approval_id: row.approval_id.into(),
-        verdict: decode("outcome", Verdict::parse(&row.outcome))?,
-        by: decode("approved_by", ActorRef::parse(&row.approved_by).ok())?,
+        verdict: require_decoded("outcome", Verdict::parse(&row.outcome))?,
+        by: require_decoded("approved_by", ActorRef::parse(&row.approved_by).ok())?,
         at: row.approved_at,
         note: None,
         subject_digest: BindingsDigest::from_stored(row.subject_digest),
@@ -155,7 +155,7 @@ pub(super) fn release(row: &Row) -> Result<Release, StoreError> {
         workspace_id: row.id("workspace_id")?,
         environment: row.slug("environment")?,
         target_lane: row.parsed("target_lane", TargetLane::parse)?,
-        state: decode("state", State::from_parts(name, digest))?,
+        state: require_decoded("state", State::from_parts(name, digest))?,
         policy_bundle_id: row.optional_id("policy_bundle_id")?,
         supersedes_release_id: row.optional_id("supersedes_release_id")?,
         rollout: rollout(row)?,
@@ -174,24 +174,24 @@ fn rollout(row: &Row) -> Result<Option<Rollout>, StoreError> {
     let Some(status) = row.column::<Option<String>>("rollout_status")? else { return Ok(None) };
     let sequence = lanes("rollout_lanes", &row.column::<Vec<String>>("rollout_lanes")?)?;
     let minutes = u32::try_from(row.column::<i32>("rollout_soak_minutes")?).ok();
-    let minutes = decode("rollout_soak_minutes", minutes)?;
+    let minutes = require_decoded("rollout_soak_minutes", minutes)?;
     let pace = if row.column("rollout_auto_advance")? { AdvanceMode::Automatic } else { AdvanceMode::Manual };
     let holds = row.column::<Vec<String>>("rollout_holds")?;
     Ok(Some(Rollout::restore(RolloutRecord {
-        plan: decode("rollout_lanes", RolloutPlan::new(&sequence, minutes, pace).ok())?,
-        status: decode("rollout_status", RolloutStatus::parse(&status))?,
-        current_index: decode("rollout_index", u8::try_from(row.column::<i16>("rollout_index")?).ok())?,
+        plan: require_decoded("rollout_lanes", RolloutPlan::new(&sequence, minutes, pace).ok())?,
+        status: require_decoded("rollout_status", RolloutStatus::parse(&status))?,
+        current_index: require_decoded("rollout_index", u8::try_from(row.column::<i16>("rollout_index")?).ok())?,
         since_revision: row.revision("rollout_since")?,
         soak_started_at: row.timestamp("soak_started_at")?,
         hold_reasons: holds
             .iter()
-            .map(|hold| decode("rollout_holds", HoldReason::parse(hold)))
+            .map(|hold| require_decoded("rollout_holds", HoldReason::parse(hold)))
             .collect::<Result<_, _>>()?,
     })))
 }
 
 fn lanes(name: &'static str, spelled: &[String]) -> Result<Vec<Lane>, StoreError> {
-    spelled.iter().map(|lane| decode(name, Lane::parse(lane))).collect()
+    spelled.iter().map(|lane| require_decoded(name, Lane::parse(lane))).collect()
 }
 
 /// Adds the columns of a release's rollout, whether a soak starts, and whether the previous soak must have ended.
@@ -337,9 +337,9 @@ impl StoredArtifact {
             release_id: self.release_id.into(),
             kind: self.artifact_kind,
             content: self.content,
-            checksum: decode("checksum", Checksum::parse(&self.checksum))?,
+            checksum: require_decoded("checksum", Checksum::parse(&self.checksum))?,
             created_at: Timestamp::new(self.created_at),
-            created_by: decode("created_by", ActorRef::parse(&self.created_by).ok())?,
+            created_by: require_decoded("created_by", ActorRef::parse(&self.created_by).ok())?,
         })
     }
 }

@@ -4,7 +4,7 @@ use super::rows::{ReferenceRows, with_release};
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
-    guarded_commit::{FactColumns, Guarded, GuardedBatch, Input},
+    guarded_commit::{FactColumns, GuardedBatchCommit, GuardedCommit, Input},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -25,7 +25,7 @@ pub(super) async fn commit_transition(
     change: &Change<Release>,
     key: Option<&KeyedOutcome>,
 ) -> Result<(), CommitError> {
-    static MOVE: Guarded = Guarded::new(
+    static MOVE: GuardedCommit = GuardedCommit::new(
         "updated_release AS (
             UPDATE release SET state = input.state, bindings_digest = input.bindings_digest, revision = input.revision,
                 updated_at = input.updated_at
@@ -36,7 +36,7 @@ pub(super) async fn commit_transition(
          )",
         "(SELECT count(*) = 1 FROM updated_release)",
     );
-    static FREEZE: Guarded = Guarded::new(
+    static FREEZE: GuardedCommit = GuardedCommit::new(
         "updated_release AS (
             UPDATE release SET state = input.state, bindings_digest = input.bindings_digest, revision = input.revision,
                 updated_at = input.updated_at
@@ -74,7 +74,7 @@ pub(super) async fn commit_transition(
 /// Commits a batch of transitions without idempotency keys and references. A release whose revision has changed is
 /// skipped; the other transitions are committed. The CTE `locked` locks releases in the order of their identifiers,
 /// so that concurrent batches do not deadlock.
-static TRANSITIONS: GuardedBatch = GuardedBatch::new(
+static TRANSITIONS: GuardedBatchCommit = GuardedBatchCommit::new(
     "locked AS MATERIALIZED (
         SELECT input.* FROM input JOIN release USING (tenant_id, release_id)
         WHERE release.revision = decided_on

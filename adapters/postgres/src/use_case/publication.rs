@@ -4,7 +4,7 @@
 use super::{CHANGE_USE_CASE, pieces_json, with_change};
 use crate::{
     database::Database,
-    guarded_commit::{Guarded, Input},
+    guarded_commit::{GuardedCommit, Input},
     workload::with_workload,
 };
 use fairway_domain::{
@@ -28,14 +28,14 @@ const INSERT_REQUESTS: &str = "
      )";
 
 /// Publishes a use case whose assets, workload and release exist from an earlier publication.
-static REPUBLISH: Guarded = Guarded::of_parts(
+static REPUBLISH: GuardedCommit = GuardedCommit::of_parts(
     &["changed AS (", CHANGE_USE_CASE, " RETURNING 1),", INSERT_REQUESTS],
     "(SELECT count(*) = 1 FROM changed)",
     "",
 );
 
 /// Publishes a use case for the first time. Rows are locked in the order workload, deployment, release, asset.
-static PUBLISH: Guarded = Guarded::of_parts(
+static PUBLISH: GuardedCommit = GuardedCommit::of_parts(
     &[
         "changed AS (
             UPDATE use_case SET status = next_status, superseded_by = next_superseded_by, revision = next_revision,

@@ -38,25 +38,25 @@ use uuid::Uuid;
 
 /// A commit method. `method` names the port and its method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Commit {
+pub(crate) struct CommitMethod {
     pub(crate) method: &'static str,
     /// The kind of the fact that the commit writes; `None` if it writes none.
     pub(crate) fact_kind: Option<FactKind>,
     pub(crate) takes_key: bool,
 }
 
-const fn keyed(method: &'static str, tells: FactKind) -> Commit {
-    Commit { method, fact_kind: Some(tells), takes_key: true }
+const fn keyed(method: &'static str, tells: FactKind) -> CommitMethod {
+    CommitMethod { method, fact_kind: Some(tells), takes_key: true }
 }
 
-const fn keyless(method: &'static str, tells: FactKind) -> Commit {
-    Commit { method, fact_kind: Some(tells), takes_key: false }
+const fn keyless(method: &'static str, tells: FactKind) -> CommitMethod {
+    CommitMethod { method, fact_kind: Some(tells), takes_key: false }
 }
 
 /// All commits. `DeploymentStore::commit_lane_change` appears once for each kind of decision. `RunStore::accept`
 /// appears six times: for delegated and other runs; for running, queued and denied runs; and for scripts. An
 /// admitted run writes its fact when it ends. An admitted script additionally writes a fact at once.
-pub(crate) const COMMITS: [Commit; 86] = [
+pub(crate) const COMMITS: [CommitMethod; 86] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
     keyed("WorkspaceStore::commit_new", FactKind::WorkspaceCreated),
@@ -68,8 +68,8 @@ pub(crate) const COMMITS: [Commit; 86] = [
     keyless("EnvironmentStore::commit_settings (first)", FactKind::EnvironmentConfigured),
     keyless("EnvironmentStore::commit_settings", FactKind::EnvironmentConfigured),
     keyed("AssetStore::commit_new", FactKind::AssetCreated),
-    keyed("AssetStore::commit_lifecycle", FactKind::AssetMoved),
-    keyed("AssetStore::commit_lifecycle (archive)", FactKind::AssetMoved),
+    keyed("AssetStore::commit_lifecycle", FactKind::AssetLifecycleChanged),
+    keyed("AssetStore::commit_lifecycle (archive)", FactKind::AssetLifecycleChanged),
     keyed("AssetGrantStore::commit_grant", FactKind::AssetGrantCreated),
     keyless("AssetGrantStore::commit_revocation", FactKind::AssetGrantDeleted),
     keyed("VersionStore::commit_version", FactKind::AssetVersionCreated),
@@ -100,19 +100,19 @@ pub(crate) const COMMITS: [Commit; 86] = [
     keyed("DeploymentStore::commit_lane_change (rollout)", FactKind::ReleaseTransitioned),
     keyed("DeploymentStore::commit_lane_change (advance)", FactKind::RolloutAdvanced),
     keyless("RolloutStore::commit_hold", FactKind::RolloutHeld),
-    keyless("RecommendationStore::commit_recommendation", FactKind::RollbackAdvised),
+    keyless("RecommendationStore::commit_recommendation", FactKind::RollbackRecommendationChanged),
     keyless("AuditStore::commit_fact", FactKind::SelfApprovalRefused),
-    Commit { method: "RunStore::accept", fact_kind: None, takes_key: true },
-    Commit { method: "RunStore::accept (queued)", fact_kind: None, takes_key: true },
+    CommitMethod { method: "RunStore::accept", fact_kind: None, takes_key: true },
+    CommitMethod { method: "RunStore::accept (queued)", fact_kind: None, takes_key: true },
     keyed("RunStore::accept (refused)", FactKind::ExecutionDenied),
     keyed("RunStore::accept (script)", FactKind::CodeAccepted),
-    Commit { method: "RunStore::accept (guest)", fact_kind: None, takes_key: true },
+    CommitMethod { method: "RunStore::accept (guest)", fact_kind: None, takes_key: true },
     keyed("RunStore::accept (guest, refused)", FactKind::ExecutionDenied),
     keyless("RunStore::finish", FactKind::ExecutionEnded),
     keyless("RunStore::finish (remembered)", FactKind::ExecutionEnded),
-    keyless("RunStore::finish (to be reviewed)", FactKind::ExecutionReviewAsked),
-    Commit { method: "RunStore::start", fact_kind: None, takes_key: false },
-    Commit { method: "RunStore::record_progress", fact_kind: None, takes_key: false },
+    keyless("RunStore::finish (to be reviewed)", FactKind::ExecutionReviewRequested),
+    CommitMethod { method: "RunStore::start", fact_kind: None, takes_key: false },
+    CommitMethod { method: "RunStore::record_progress", fact_kind: None, takes_key: false },
     keyed("ReviewStore::commit_end", FactKind::ExecutionEnded),
     keyed("ReviewStore::commit_end (whenever)", FactKind::ExecutionEnded),
     keyed("ResolutionStore::commit_resolution", FactKind::ExecutionEnded),
@@ -185,7 +185,7 @@ impl Decision {
     }
 }
 
-impl Commit {
+impl CommitMethod {
     /// Makes a new decision on the current stored state.
     #[expect(clippy::too_many_lines, reason = "a table of commits")]
     pub(crate) async fn decide(self, stage: &Fixture) -> Decision {

@@ -65,8 +65,8 @@ impl Stage {
         };
         match event {
             DeliveryEvent::Claimed => meet("").await,
-            DeliveryEvent::MetSettingOff => meet("notification_generation = -1").await,
-            DeliveryEvent::MetDestinationOff => meet("destination_generation = -1").await,
+            DeliveryEvent::SettingDisabled => meet("notification_generation = -1").await,
+            DeliveryEvent::DestinationDisabled => meet("destination_generation = -1").await,
             DeliveryEvent::Returned => {
                 let message = &self.claimed.outgoing.message;
                 store.release(&[(message.tenant, message.delivery_id, self.claimed.claim_id)]).await.unwrap();

@@ -51,22 +51,22 @@ use uuid::Uuid;
 pub(crate) const RULE: ApprovalRule = ApprovalRule::new(1, SelfApproval::Allowed);
 
 /// A store, and an owner connection that bypasses the store.
-pub(crate) struct World {
+pub(crate) struct StoreFixture {
     pub(crate) owner: Client,
     pub(crate) store: Arc<Database>,
 }
 
-/// A [`World`] on a clone of the migrated template database.
+/// A [`StoreFixture`] on a clone of the migrated template database.
 pub(crate) struct Fixture {
-    world: World,
+    world: StoreFixture,
     /// The last field, so that it is dropped last: its drop closes every connection to the database.
     pub(crate) database: TestDatabase,
 }
 
 impl Deref for Fixture {
-    type Target = World;
+    type Target = StoreFixture;
 
-    fn deref(&self) -> &World {
+    fn deref(&self) -> &StoreFixture {
         &self.world
     }
 }
@@ -81,7 +81,7 @@ impl Fixture {
     }
 
     pub(crate) async fn over(database: TestDatabase, connections: usize) -> Self {
-        Self { world: World::new(&database.url(), connections).await, database }
+        Self { world: StoreFixture::new(&database.url(), connections).await, database }
     }
 
     /// Closes the connections and returns the database.
@@ -90,7 +90,7 @@ impl Fixture {
     }
 }
 
-impl World {
+impl StoreFixture {
     pub(crate) async fn new(url: &str, connections: usize) -> Self {
         Self { owner: connect(url).await, store: open_store(url, connections) }
     }

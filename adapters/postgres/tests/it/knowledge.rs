@@ -1,7 +1,7 @@
 //! Documents of knowledge bases: search by index revision, and isolation of tenants.
 
 use crate::{
-    fixture::{Fixture, World, fresh, scope, slug, stamp},
+    fixture::{Fixture, StoreFixture, fresh, scope, slug, stamp},
     indexes::{TURNS, measure},
 };
 use fairway_domain::{
@@ -30,7 +30,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 /// A knowledge base with one version. Returns it with the name of its access contract.
-pub(crate) async fn knowledge_base(stage: &World) -> (Asset, String) {
+pub(crate) async fn knowledge_base(stage: &StoreFixture) -> (Asset, String) {
     let asset = stage.asset(AssetKind::KnowledgeBase).await;
     let contract = slug().to_string();
     let content = Canonical::of(&content_with_contract(&contract, false)).unwrap();
@@ -104,7 +104,7 @@ async fn found(stage: &Fixture, within: &SearchScope, query: &str) -> Vec<String
     document_names(stage, within.asset, &found).await
 }
 
-pub(crate) async fn document_names(stage: &World, asset: AssetId, found: &SearchResults) -> Vec<String> {
+pub(crate) async fn document_names(stage: &StoreFixture, asset: AssetId, found: &SearchResults) -> Vec<String> {
     let ids: Vec<_> = found.hits.iter().map(|hit| hit.chunk_id).collect();
     let chunks = stage.store.find_chunks(scope(), asset, &ids).await.unwrap();
     let name = |id| chunks.iter().find(|chunk| chunk.chunk_id == id).unwrap().document_id.to_string();

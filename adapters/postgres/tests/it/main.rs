@@ -43,7 +43,7 @@ mod memory;
 #[cfg(test)]
 mod migrations;
 #[cfg(test)]
-#[path = "../../../../crates/domain/tests/machine/model.rs"]
+#[path = "../../../../crates/domain/tests/release_model/model.rs"]
 mod model;
 #[cfg(test)]
 mod model_conformance;

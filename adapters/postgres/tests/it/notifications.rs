@@ -147,7 +147,7 @@ async fn facts_come_with_their_subject_and_the_people_they_concern() {
     let held = stage.store.held_roles(scope(), &[subject.position], &people).await.unwrap();
     let names: BTreeSet<String> = held.roles.iter().map(|role| role.principal.to_string()).collect();
     assert_eq!(names, ["user:admin", "user:here", "user:viewer"].map(str::to_owned).into());
-    assert_eq!(held.never_bound, [people[1].clone()]);
+    assert_eq!(held.without_role_history, [people[1].clone()]);
     let workloads = [workload.workload_id];
     assert!(
         stage.store.preferences(scope(), &people, &[workload.workspace_id], &workloads, &[]).await.unwrap().is_empty()

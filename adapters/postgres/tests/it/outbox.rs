@@ -189,7 +189,7 @@ async fn withdrawn_and_unreadable_deliveries_are_passed_over() {
         ))
         .await;
     let claimed = stage.store.claim(&claim(1_000, 8, Vec::new())).await.unwrap();
-    assert_eq!((claimed.deliveries.len(), claimed.passed_over), (1, 3));
+    assert_eq!((claimed.deliveries.len(), claimed.skipped), (1, 3));
     let cancelled = "SELECT count(*) FROM notification_delivery WHERE status = 'cancelled'";
     assert_eq!(stage.query_number(cancelled).await, 2);
 }

@@ -1,6 +1,6 @@
 //! Database cost of a run: two round trips, two commits, and few bytes of write-ahead log (WAL).
 
-use crate::fixture::{World, acceptance, connect, ending, open_store, scope};
+use crate::fixture::{StoreFixture, acceptance, connect, ending, open_store, scope};
 use fairway_domain::{
     execution::ports::{AcceptOutcome, ExpectedRevisions, RunStore},
     release::ports::ReleaseWithDeployment,
@@ -160,7 +160,7 @@ async fn run_costs_two_round_trips_two_commits_and_under_12_kib_of_wal() {
     create_database(&server.url("postgres"), "cost").await.unwrap();
     let url = server.url("cost");
     migrate(&url).await.unwrap();
-    let world = World::new(&url, 1).await;
+    let world = StoreFixture::new(&url, 1).await;
     let (workload, placed) = world.active().await;
     let on = world.accepted_on(&workload, &placed).await;
 

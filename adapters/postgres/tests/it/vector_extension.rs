@@ -1,7 +1,7 @@
 //! Vector search in a PostgreSQL with the extension `vector` returns the same results as without the extension.
 
 use crate::{
-    fixture::{World, fresh, scope, stamp},
+    fixture::{StoreFixture, fresh, scope, stamp},
     knowledge::{SHORT_CHUNKS, document_names, documents, knowledge_base, local_model, within},
 };
 use fairway_domain::{
@@ -34,7 +34,7 @@ async fn migrated(server: &ManagedServer, name: &str) -> String {
 }
 
 /// Adds documents with one chunk each, as pairs of name and vector.
-async fn add(world: &World, asset: &Asset, directions: &[(&str, [f32; 3])]) {
+async fn add(world: &StoreFixture, asset: &Asset, directions: &[(&str, [f32; 3])]) {
     let named: Vec<(&str, &str)> = directions.iter().map(|(name, _)| (*name, *name)).collect();
     let mut all = documents(&named);
     for (document, (_, vector)) in all.iter_mut().zip(directions) {
@@ -45,7 +45,7 @@ async fn add(world: &World, asset: &Asset, directions: &[(&str, [f32; 3])]) {
     world.store.commit_documents(scope(), &change, None).await.unwrap();
 }
 
-async fn nearest(world: &World, asset: &Asset) -> SearchResults {
+async fn nearest(world: &StoreFixture, asset: &Asset) -> SearchResults {
     world.store.vector_search(scope(), &within(asset.asset_id, 1), &QUERY).await.unwrap()
 }
 
@@ -56,7 +56,7 @@ const HAS_VECTORS: &str = "SELECT count(*) FROM pg_attribute
 async fn search_in_the_database_returns_the_same_results() {
     let server = server();
     let url = migrated(&server, "vectors").await;
-    let before = World::new(&url, 2).await;
+    let before = StoreFixture::new(&url, 2).await;
     assert_eq!(before.query_number(HAS_VECTORS).await, 1);
     // Removes the extension, to simulate one that is installed only after the documents were added.
     before
@@ -75,7 +75,7 @@ async fn search_in_the_database_returns_the_same_results() {
     assert_eq!(document_names(&before, asset.asset_id, &found).await[..2], ["same", "close"]);
 
     migrate(&url).await.unwrap();
-    let world = World::new(&url, 2).await;
+    let world = StoreFixture::new(&url, 2).await;
     assert_eq!(world.query_number(HAS_VECTORS).await, 1);
     let there = nearest(&world, &asset).await;
     assert_eq!(there.hits.len(), found.hits.len());
@@ -98,7 +98,7 @@ async fn search_in_the_database_returns_the_same_results() {
 async fn the_database_compares_more_vectors_than_the_process() {
     let server = server();
     let url = migrated(&server, "many").await;
-    let world = World::new(&url, 2).await;
+    let world = StoreFixture::new(&url, 2).await;
     let (asset, _) = knowledge_base(&world).await;
     add(&world, &asset, &[("far", [-1.0, 0.0, 0.0])]).await;
     let copies = format!(
@@ -120,6 +120,6 @@ async fn the_database_compares_more_vectors_than_the_process() {
     assert!(!found.is_capped && found.hits[0].score > 0.999_999, "{found:?}");
     assert_eq!(document_names(&world, asset.asset_id, &found).await[0], "near");
     world.run("ALTER TABLE knowledge_chunk DROP COLUMN meaning").await;
-    let without = World::new(&url, 2).await;
+    let without = StoreFixture::new(&url, 2).await;
     assert!(nearest(&without, &asset).await.is_capped);
 }

@@ -2,7 +2,7 @@
 
 use crate::support::{ForwardingListener, Protocol, call, complete_streaming, keys, minimal_call, route, tool_call};
 use fairway_domain::execution::provider::{Completion, Conversation, EmbeddingCall, Provider, ProviderError, ToolCall};
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
@@ -15,8 +15,8 @@ fn reply(content: Value) -> Value {
     })
 }
 
-async fn serve(script: ScriptedResponse) -> (FaultyEndpoint, Arc<dyn Provider>) {
-    let endpoint = FaultyEndpoint::start().await;
+async fn serve(script: ScriptedResponse) -> (ScriptedEndpoint, Arc<dyn Provider>) {
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(script);
     let provider = Protocol::Anthropic.over(&endpoint);
     (endpoint, provider)
@@ -52,7 +52,7 @@ async fn sends_a_request_and_parses_the_response() {
 
 #[tokio::test]
 async fn base_address_may_include_the_api_version() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(ScriptedResponse::json(&reply(json!([]))));
     for base in ["", "/", "/v1", "/v1/", "/team", "/team/v1"] {
         let provider = Protocol::Anthropic.at(&endpoint.url(base), Duration::from_secs(30), Some(keys("k")));

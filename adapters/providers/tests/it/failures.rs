@@ -5,13 +5,13 @@ use fairway_domain::{
     execution::provider::{ProviderError, ProviderFailure},
     secret::SecretError,
 };
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
 use serde_json::json;
 use std::time::Duration;
 
 /// The failures of a call without streaming and of a call with streaming.
 async fn failure(protocol: Protocol, script: ScriptedResponse) -> [ProviderFailure; 2] {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(script);
     let provider = protocol.over(&endpoint);
     let quiet = provider.complete(&minimal_call(), None).await.unwrap_err();
@@ -115,7 +115,7 @@ async fn slow_servers_time_out() {
     let begun = || ScriptedResponse::events(["data: {\"type\": \"ping\", \"choices\": []}\n\n"]).hanging();
     for protocol in Protocol::ALL {
         for script in [ScriptedResponse::hang(), ScriptedResponse::status(200, "{").hanging(), begun()] {
-            let endpoint = FaultyEndpoint::start().await;
+            let endpoint = ScriptedEndpoint::start().await;
             endpoint.respond_with(script);
             let provider = protocol.at(&endpoint.url("/v1"), Duration::from_millis(200), None);
             let failed = complete_streaming(&*provider, &minimal_call()).await.0;
@@ -127,7 +127,7 @@ async fn slow_servers_time_out() {
 #[tokio::test]
 async fn calls_without_a_key_are_not_sent() {
     for protocol in Protocol::ALL {
-        let endpoint = FaultyEndpoint::start().await;
+        let endpoint = ScriptedEndpoint::start().await;
         let keys = keys("sk\n-broken");
         let provider = protocol.at(&endpoint.url("/v1"), Duration::from_secs(30), Some(keys.clone()));
         let unavailable = |error: SecretError| ProviderFailure::caused_by(ProviderError::Unavailable, error.code());
@@ -152,7 +152,7 @@ async fn calls_without_a_key_are_not_sent() {
 
 #[tokio::test]
 async fn one_connection_serves_many_calls() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(ScriptedResponse::json(&json!({ "choices": [{ "message": { "content": "Yes." } }] })));
     let provider = Protocol::OpenAi.over(&endpoint);
     for _ in 0..5 {

@@ -4,7 +4,7 @@ use crate::support::{ForwardingListener, Protocol, call, complete_streaming, min
 use fairway_domain::execution::provider::{
     Completion, Conversation, EmbeddingCall, Message, MessageRole, Provider, ProviderError, ToolCall,
 };
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ fn reply(message: &Value) -> Value {
     })
 }
 
-async fn serve(script: ScriptedResponse) -> (FaultyEndpoint, Arc<dyn Provider>) {
-    let endpoint = FaultyEndpoint::start().await;
+async fn serve(script: ScriptedResponse) -> (ScriptedEndpoint, Arc<dyn Provider>) {
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(script);
     let provider = Protocol::OpenAi.over(&endpoint);
     (endpoint, provider)
@@ -222,7 +222,7 @@ async fn returns_vectors_in_the_order_of_their_texts() {
     let vectors = |usage: u64, data: Value| json!({ "data": data, "usage": { "prompt_tokens": usage } });
     let first: Vec<Value> = (0..64).rev().map(|at| json!({ "index": at, "embedding": [at, 0.5] })).collect();
     let second = json!([{ "index": 0, "embedding": [64, 0.5] }]);
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_in_sequence([
         ScriptedResponse::json(&vectors(100, json!(first))),
         ScriptedResponse::json(&vectors(1, second)),

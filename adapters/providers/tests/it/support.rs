@@ -11,7 +11,7 @@ use fairway_domain::{
 };
 use fairway_egress::{Guard, ServerMode, Url};
 use fairway_providers::{Anthropic, Connection, OpenAi};
-use fairway_testkit::FaultyEndpoint;
+use fairway_testkit::ScriptedEndpoint;
 use serde_json::json;
 use std::{
     sync::{Arc, Mutex},
@@ -62,7 +62,7 @@ impl Protocol {
     }
 
     /// Creates a provider for this endpoint with a long timeout.
-    pub(crate) fn over(self, endpoint: &FaultyEndpoint) -> Arc<dyn Provider> {
+    pub(crate) fn over(self, endpoint: &ScriptedEndpoint) -> Arc<dyn Provider> {
         self.at(&endpoint.url("/v1"), Duration::from_secs(30), Some(keys("sk-test")))
     }
 }

@@ -11,7 +11,7 @@ use fairway_domain::{
     slug::Slug,
 };
 use fairway_egress::{Allowance, Guard, ServerMode};
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
 use fairway_tool_client::ToolClient;
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
@@ -51,7 +51,7 @@ fn call(address: String) -> HttpCall {
     }
 }
 
-async fn answer(endpoint: &FaultyEndpoint, script: ScriptedResponse) -> Result<Value, HttpCallError> {
+async fn answer(endpoint: &ScriptedEndpoint, script: ScriptedResponse) -> Result<Value, HttpCallError> {
     endpoint.respond_with(script);
     caller(&["127.0.0.0/8"]).call(&acme(), &call(endpoint.url("/"))).await
 }
@@ -62,7 +62,7 @@ fn acme() -> Slug {
 
 #[tokio::test]
 async fn posts_json_and_gets_with_a_query() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_in_sequence([ScriptedResponse::json(&json!({"ok": 1})), ScriptedResponse::json(&json!([2]))]);
     let caller = caller(&["127.0.0.0/8"]);
     let secret = Some(SecretRef::parse("env:KEY").unwrap());
@@ -82,7 +82,7 @@ async fn posts_json_and_gets_with_a_query() {
 
 #[tokio::test]
 async fn accepts_text_json_and_empty_responses_only() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let text = |kind: &str, text: &str| ScriptedResponse::status(200, text).header("content-type", kind);
     assert_eq!(answer(&endpoint, text("text/plain; charset=utf-8", "sunny")).await, Ok(json!("sunny")));
     assert_eq!(answer(&endpoint, text("text/plain", "")).await, Ok(Value::Null));
@@ -100,7 +100,7 @@ async fn accepts_text_json_and_empty_responses_only() {
 
 #[tokio::test]
 async fn failures_have_codes_and_are_not_retried() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let long = "x".repeat(MAX_RESPONSE_BYTES + 1);
     for (script, error) in [
         (ScriptedResponse::status(500, "s3cret <html>"), HttpCallError::ErrorStatus),
@@ -118,7 +118,7 @@ async fn failures_have_codes_and_are_not_retried() {
 
 #[tokio::test]
 async fn times_out_after_the_timeout_of_the_call() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(ScriptedResponse::hang());
     let call = HttpCall { timeout: Duration::from_millis(200), ..call(endpoint.url("/")) };
     assert_eq!(caller(&["127.0.0.0/8"]).call(&acme(), &call).await, Err(HttpCallError::TimedOut));
@@ -126,7 +126,7 @@ async fn times_out_after_the_timeout_of_the_call() {
 
 #[tokio::test]
 async fn refused_calls_are_not_sent() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(ScriptedResponse::json(&json!({})));
     // Loopback addresses are refused unless an egress allowance permits them.
     assert_eq!(caller(&[]).call(&acme(), &call(endpoint.url("/"))).await, Err(HttpCallError::Forbidden));

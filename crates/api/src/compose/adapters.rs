@@ -8,7 +8,7 @@ use crate::{
     system_clock_and_ids::{SystemClock, SystemIds},
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use fairway_artifacts::{Artifacts, CheckpointObjects};
+use fairway_artifacts::{ObjectArtifactStore, ObjectCheckpointArchive};
 use fairway_domain::{
     access::{AccessStore, identity::IdentityProvider, sign_in_provider::SignInProvider},
     asset::artifact_store::ArtifactStore,
@@ -92,9 +92,9 @@ impl Adapters {
         let tool_client = Arc::new(ToolClient::new(guard.clone(), Arc::clone(&secrets)));
         Ok(Self {
             access_decorator: None,
-            artifacts: Arc::new(Artifacts::open(&settings.artifacts).map_err(AdapterError::ArtifactStore)?),
+            artifacts: Arc::new(ObjectArtifactStore::open(&settings.artifacts).map_err(AdapterError::ArtifactStore)?),
             checkpoint_archive: Arc::new(
-                CheckpointObjects::open(&settings.facts).map_err(AdapterError::CheckpointArchive)?,
+                ObjectCheckpointArchive::open(&settings.facts).map_err(AdapterError::CheckpointArchive)?,
             ),
             checkpoint_signer: checkpoint_signer(settings, &secrets),
             witnesses: witnesses(settings, &guard)?,

@@ -1,9 +1,9 @@
 //! Provider accounts: the `[[providers]]` tables of the file and the variables of the environment.
 
 use super::{
-    checked_table::{TableContext, invalid, tables},
     provider_variable::ProviderVariables,
-    raw::{ConfigError, Origin},
+    raw_settings::{ConfigError, Origin},
+    toml_table::{TableContext, invalid, tables},
 };
 use fairway_domain::{asset::content::is_jurisdiction_code, secret::ServerSecretRef};
 use fairway_providers::ModelPrice;

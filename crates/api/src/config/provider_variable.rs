@@ -3,7 +3,7 @@
 //! `<ACCOUNT>` is the account slot in capitals, with `_` in place of `-`. A variable replaces one key of an account
 //! in the file, or defines an account that the file lacks.
 
-use super::raw::{ConfigError, nearest};
+use super::raw_settings::{ConfigError, nearest};
 use std::{collections::BTreeMap, ffi::OsString};
 use toml::{Table, Value};
 

@@ -91,10 +91,10 @@ impl From<Failure> for ApiError {
             Failure::Run(refusal) => map_run_refusal(refusal),
             Failure::Tool(refusal) => map_tool_refusal(refusal),
             Failure::Review(refusal) => map_review_refusal(refusal),
-            Failure::Settle(refusal @ ResolveRefusal::NotUnknown) => {
+            Failure::Resolve(refusal @ ResolveRefusal::NotUnknown) => {
                 Self::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string())
             }
-            Failure::SettingOff(setting) => map_setting_off(setting),
+            Failure::SettingDisabled(setting) => map_setting_off(setting),
             Failure::RepeatedPreference(repeated) => {
                 FieldProblem::new(format!("[{}]", repeated.position), "duplicate_item", repeated.to_string()).into()
             }
@@ -393,7 +393,9 @@ fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
             let missing: Vec<Value> = missing.iter().map(|gap| json!(gap)).collect();
             invalid("the release does not meet all activation requirements").with_detail("missing", missing)
         }
-        ReleaseRefusal::LaneNotHeld | ReleaseRefusal::NoPreviousRelease => conflict(&refusal.to_string()),
+        ReleaseRefusal::LaneNotHeld | ReleaseRefusal::NoPreviousRelease => {
+            ApiError::new(StatusCode::CONFLICT, code, refusal.to_string())
+        }
         ReleaseRefusal::WorkloadRetired => conflict("the workload is retired"),
         ReleaseRefusal::RolloutInProgress => conflict("a rollout of the release is in progress"),
         ReleaseRefusal::RolloutNotInProgress => conflict("no rollout of the release is in progress"),

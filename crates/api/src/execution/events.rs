@@ -7,8 +7,8 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{
-        HttpBase,
-        event_stream::{HEARTBEAT, KEEP_ALIVE, RETRY_FIELD, Unsent, encode_event, event_stream, last_event_id},
+        HttpState,
+        event_stream::{HEARTBEAT, KEEP_ALIVE, RETRY_FIELD, UnsentText, encode_event, event_stream, last_event_id},
         idempotency::IDEMPOTENCY_REPLAYED,
         outermost_middleware::request_id,
         path::PathId,
@@ -96,7 +96,7 @@ struct EventView {
 pub(crate) async fn read_execution_events(
     request: HttpRequest,
     api: web::Data<Api>,
-    base: web::Data<HttpBase>,
+    base: web::Data<HttpState>,
     RuntimeClient(arrival): RuntimeClient,
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
@@ -118,7 +118,7 @@ pub(super) struct StreamTarget {
 /// the result token, because a client can lose the connection before the first event.
 pub(super) async fn stream_accepted_run(
     api: &web::Data<Api>,
-    base: &web::Data<HttpBase>,
+    base: &web::Data<HttpState>,
     run: &Run,
     arrival: RuntimeRequest,
 ) -> Option<HttpResponse> {
@@ -148,7 +148,7 @@ pub(super) async fn stream_accepted_run(
 /// Opens the event stream of a run. Errors of the first read become an error response.
 pub(super) async fn open_stream(
     api: &web::Data<Api>,
-    base: &web::Data<HttpBase>,
+    base: &web::Data<HttpState>,
     followed: StreamTarget,
     last_seen: usize,
 ) -> Result<HttpResponse, ApiError> {
@@ -161,7 +161,7 @@ pub(super) async fn open_stream(
         cursor: EventCursor::default(),
         last_sent: last_seen,
         permit: None,
-        unsent: Unsent::default(),
+        unsent: UnsentText::default(),
         last_write: Instant::now(),
         has_more: true,
         has_ended: false,
@@ -181,7 +181,7 @@ pub(super) async fn open_stream(
                 Some(base.stream_limiter.acquire(StreamSubject::Run(telling.target.id), follower.guest_address())?);
         }
         if !telling.has_more || !first.is_empty() {
-            telling.unsent = Unsent::reserve(format!("{RETRY_FIELD}{first}"), follower.address, base)?;
+            telling.unsent = UnsentText::reserve(format!("{RETRY_FIELD}{first}"), follower.address, base)?;
         }
     }
     let portions = stream::unfold(telling, |mut telling| async move {
@@ -194,7 +194,7 @@ pub(super) async fn open_stream(
 /// State of one event stream.
 struct EventStream {
     api: web::Data<Api>,
-    base: web::Data<HttpBase>,
+    base: web::Data<HttpState>,
     wakeups: RunSubscription,
     target: StreamTarget,
     request_id: RequestId,
@@ -203,7 +203,7 @@ struct EventStream {
     last_sent: usize,
     /// The permit for this stream; `None` until the first read.
     permit: Option<StreamPermit>,
-    unsent: Unsent,
+    unsent: UnsentText,
     last_write: Instant,
     /// Whether further events are already stored.
     has_more: bool,
@@ -253,7 +253,7 @@ impl EventStream {
             let text = self.encode_new_events(&batch).ok()?;
             if !text.is_empty() {
                 self.last_write = Instant::now();
-                self.unsent = Unsent::reserve(text, follower.address, &self.base).ok()?;
+                self.unsent = UnsentText::reserve(text, follower.address, &self.base).ok()?;
             } else if self.last_write.elapsed() >= HEARTBEAT {
                 self.last_write = Instant::now();
                 return Some(KEEP_ALIVE);

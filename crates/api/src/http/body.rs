@@ -9,7 +9,7 @@ pub use forbidden_names::ForbiddenNames;
 pub(crate) use validation::{to_validation_error, to_validation_errors, validate_list_length};
 
 use super::{
-    HttpBase,
+    HttpState,
     client_address::client_of,
     deserialize_error,
     load_shedding::BodySender,
@@ -138,7 +138,7 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> Body<T, LIMIT> {
         memory.resize(heap_bytes.saturating_mul(DOCUMENT_COPIES)).await.map_err(|_| ApiError::unavailable())?;
         // The reservation lasts until the response: the handler derives further data from the document.
         request.extensions_mut().insert(memory);
-        let value = read_as(&document)
+        let value = deserialize_strict(&document)
             .and_then(|value: T| validation::validate(&value).map(|()| value))
             .map_err(|problems| field_refusal(request, problems))?;
         Ok(Self { value, document })
@@ -223,7 +223,7 @@ fn receive_bounded(
 ) -> impl Future<Output = Result<ReceivedBody, ApiError>> + use<> {
     let accepted = check_headers(request.headers(), limit);
     let announced = content_length(request.headers());
-    let base = request.app_data::<web::Data<HttpBase>>().cloned();
+    let base = request.app_data::<web::Data<HttpState>>().cloned();
     let client = client_of(request);
     let sender = request.extensions().get::<BodySender>().cloned().unwrap_or_default();
     let payload = payload.take();
@@ -258,7 +258,7 @@ impl<'de> Deserialize<'de> for DeferredMember {
 ///
 /// # Errors
 /// When the value is not a `T`: each missing field, each unknown field and each value of a wrong type, up to 200.
-pub fn read_as<T: DeserializeOwned>(document: &Value) -> Result<T, Vec<FieldProblem>> {
+pub fn deserialize_strict<T: DeserializeOwned>(document: &Value) -> Result<T, Vec<FieldProblem>> {
     serde_path_to_error::deserialize(no_array_as_struct::StrictValue(document))
         .map_err(|failure| diagnosis::diagnose::<T>(document, deserialize_error::to_field_problem(failure)))
 }

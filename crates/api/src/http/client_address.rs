@@ -1,7 +1,7 @@
 //! The client address of a request. Clients can forge `X-Forwarded-For`, so only entries of trusted proxies count: from
 //! the right, up to the first address outside the trusted networks.
 
-use super::HttpBase;
+use super::HttpState;
 use actix_web::{
     HttpRequest,
     http::header::{HeaderMap, HeaderName},
@@ -64,7 +64,7 @@ fn parse_address(text: &str) -> Option<IpAddr> {
 /// The client address of a request. A request without a peer has the unspecified address.
 pub(crate) fn client_of(request: &HttpRequest) -> ClientAddress {
     let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
-    let base = request.app_data::<web::Data<HttpBase>>();
+    let base = request.app_data::<web::Data<HttpState>>();
     ClientAddress::from_ip(base.map_or(peer, |base| base.trusted_proxies.client(peer, request.headers())))
 }
 

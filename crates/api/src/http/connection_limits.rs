@@ -27,7 +27,7 @@ mod read_ahead_limit;
 mod write_rate;
 
 use super::{
-    framing::{Framing, Stop},
+    framing::{Framing, StopReason},
     outermost_middleware::{DEFAULT_HEADERS, REQUEST_ID},
 };
 use crate::error::ApiError;
@@ -242,8 +242,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
             }
             let (at, refusal) = match this.framing.advance(read) {
                 Ok(at) => (at, None),
-                Err(Stop::Refused(at)) => (at, Some(INVALID_BYTES)),
-                Err(Stop::Ended(at)) => (at, Some(&[][..])),
+                Err(StopReason::Refused(at)) => (at, Some(INVALID_BYTES)),
+                Err(StopReason::Ended(at)) => (at, Some(&[][..])),
             };
             let (now, later) = read.split_at_checked(at).unwrap_or((read, &[]));
             buffer.put_slice(now);

@@ -58,7 +58,7 @@ impl Deprecation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{HttpBase, outermost_middleware::outermost_middleware, test_support};
+    use crate::http::{HttpState, outermost_middleware::outermost_middleware, test_support};
     use actix_web::{App, HttpResponse, middleware::from_fn, test, web};
 
     const OLD: &[Deprecation] = &[Deprecation {
@@ -73,7 +73,7 @@ mod tests {
     async fn adds_deprecation_headers_to_responses() {
         let thing = || async { HttpResponse::Ok().append_header(("Link", "</v1/things?x>; rel=\"next\"")).finish() };
         let app = App::new()
-            .app_data(web::Data::new(HttpBase { deprecations: OLD, ..test_support::base() }))
+            .app_data(web::Data::new(HttpState { deprecations: OLD, ..test_support::base() }))
             .service(web::resource("/v1/things/{thing_id}").get(thing).post(thing))
             .wrap(from_fn(outermost_middleware));
         let app = test::init_service(app).await;

@@ -3,7 +3,7 @@
 
 use crate::{
     error::{ApiError, FieldProblem},
-    http::{HttpBase, memory_budget::Reservation, response_memory::CHUNK_BYTES},
+    http::{HttpState, memory_budget::Reservation, response_memory::CHUNK_BYTES},
 };
 use actix_web::{
     HttpResponse,
@@ -59,15 +59,15 @@ pub(crate) fn event_stream(chunks: impl Stream<Item = Result<Bytes, Infallible>>
 
 /// Text that the client has not read yet. Texts longer than a chunk count towards the response budget.
 #[derive(Default)]
-pub(crate) struct Unsent {
+pub(crate) struct UnsentText {
     text: Bytes,
     reservation: Option<Reservation>,
 }
 
-impl Unsent {
+impl UnsentText {
     /// # Errors
     /// When the response budget has no memory for a large text.
-    pub(crate) fn reserve(text: String, client: ClientAddress, base: &HttpBase) -> Result<Self, ApiError> {
+    pub(crate) fn reserve(text: String, client: ClientAddress, base: &HttpState) -> Result<Self, ApiError> {
         let is_large = text.len() > CHUNK_BYTES;
         if is_large && try_admit(0).is_err() {
             return Err(ApiError::unavailable());

@@ -3,7 +3,7 @@
 use crate::{
     embeddable_page::EMBED_PATTERN,
     error::ApiError,
-    http::{HttpBase, html_page, path::routed_path},
+    http::{HttpState, html_page, path::routed_path},
     openapi::operations,
     portal::routes::PORTAL_PATTERNS,
 };
@@ -71,7 +71,7 @@ pub(super) fn documented_path(pattern: &str) -> Cow<'_, str> {
 
 /// The default service of the application.
 pub async fn fallback(request: HttpRequest) -> HttpResponse {
-    let base = request.app_data::<web::Data<HttpBase>>();
+    let base = request.app_data::<web::Data<HttpState>>();
     // The framework's route table matches patterns without methods: each pair of pattern and method is a separate
     // route.
     let pattern = request.resource_map().match_pattern(routed_path(&request));
@@ -126,7 +126,7 @@ mod tests {
         let mut known = KnownMethods::default();
         known.add("/things/{thing}", "GET");
         known.add("/things/{thing}", "POST");
-        let base = web::Data::new(HttpBase { known_methods: known, ..test_support::base() });
+        let base = web::Data::new(HttpState { known_methods: known, ..test_support::base() });
         let app = App::new().app_data(base).service(read).service(change).default_service(web::to(fallback));
         let app = test::init_service(app).await;
         for (method, path, status, allow) in [

@@ -20,7 +20,7 @@ const MAX_STORED_BYTES: usize = 64;
 
 /// Reason why the framework must read no further. Offsets are relative to the bytes of the last call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stop {
+pub(super) enum StopReason {
     /// A head or trailer section contains a bare line feed, or a head frames its body ambiguously or has an unsupported
     /// expectation. The offset is the start of the message; 0 if it began in an earlier call.
     Refused(usize),
@@ -132,14 +132,14 @@ impl Framing {
     ///
     /// # Errors
     /// At the first refused message, and after the last message. The tracker must not be used afterwards.
-    pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<usize, Stop> {
+    pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<usize, StopReason> {
         let mut remaining = bytes;
         let messages = self.messages;
         // Start of the current message: 0 if it began in an earlier call.
         let mut message_at = 0;
         while !remaining.is_empty() {
             if matches!(self.state, State::Ended) {
-                return Err(Stop::Ended(bytes.len().saturating_sub(remaining.len())));
+                return Err(StopReason::Ended(bytes.len().saturating_sub(remaining.len())));
             }
             match self.process_part(remaining) {
                 Some(consumed) => {
@@ -151,7 +151,7 @@ impl Framing {
                         message_at = bytes.len().saturating_sub(remaining.len());
                     }
                 }
-                None => return Err(Stop::Refused(message_at)),
+                None => return Err(StopReason::Refused(message_at)),
             }
         }
         Ok(bytes.len().saturating_sub(remaining.len()))

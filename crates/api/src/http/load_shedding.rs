@@ -77,12 +77,12 @@ pub enum ClientKey {
 pub struct AdmissionPermit {
     client: ClientKey,
     state: Arc<Mutex<ShedState>>,
-    arriving: Option<Arriving>,
+    arriving: Option<ArrivingBodyGuard>,
 }
 
 impl AdmissionPermit {
     /// Takes the guard of the arriving body. The caller drops the guard when the body has arrived.
-    pub fn take_body_guard(&mut self) -> Option<Arriving> {
+    pub fn take_body_guard(&mut self) -> Option<ArrivingBodyGuard> {
         self.arriving.take()
     }
 }
@@ -90,7 +90,7 @@ impl AdmissionPermit {
 /// A request body that arrives. The body counts until this guard is dropped.
 #[derive(Debug)]
 #[must_use = "the body counts as arrived once this is dropped"]
-pub struct Arriving {
+pub struct ArrivingBodyGuard {
     sender: BodySender,
     state: Arc<Mutex<ShedState>>,
 }
@@ -126,7 +126,7 @@ struct ShedState {
     next_refusal: Instant,
     /// Requests in flight by client, without zero entries.
     in_flight: HashMap<ClientKey, usize>,
-    /// Arriving bodies by sender, without zero entries.
+    /// ArrivingBodyGuard bodies by sender, without zero entries.
     arriving: HashMap<BodySender, usize>,
     /// Time of the last log line about refused bodies.
     bodies_logged_at: Option<Instant>,
@@ -203,7 +203,7 @@ impl LoadShedder {
         *state.in_flight.entry(client.clone()).or_default() += 1;
         let arriving = has_body.then(|| {
             *state.arriving.entry(sender.clone()).or_default() += 1;
-            Arriving { sender, state: Arc::clone(&self.state) }
+            ArrivingBodyGuard { sender, state: Arc::clone(&self.state) }
         });
         Some(AdmissionPermit { client, state: Arc::clone(&self.state), arriving })
     }
@@ -255,7 +255,7 @@ fn count_down<P: Eq + Hash>(counts: &mut HashMap<P, usize>, client: &P) {
     }
 }
 
-impl Drop for Arriving {
+impl Drop for ArrivingBodyGuard {
     fn drop(&mut self) {
         count_down(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).arriving, &self.sender);
     }

@@ -29,7 +29,7 @@ const MAX_SMALL_REQUESTS: usize = 24 << 20;
 const MAX_LARGE_REQUESTS: usize = 64 << 20;
 /// Maximum bytes of all large unread responses together.
 const MAX_RESPONSES: usize = 64 << 20;
-/// Maximum bytes of a document while it is parsed. Arriving bodies leave this much of the budget, and of each
+/// Maximum bytes of a document while it is parsed. ArrivingBodyGuard bodies leave this much of the budget, and of each
 /// client's half, free for complete bodies. Otherwise bodies that wait for the memory of their values could reserve
 /// the whole budget and deadlock.
 const MAX_DOCUMENT_BYTES: usize = 16 << 20;
@@ -42,7 +42,7 @@ const MAX_WAIT: Duration = Duration::from_secs(2);
 /// The memory budget is exhausted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the memory budget is exhausted")]
-pub struct Exhausted;
+pub struct BudgetExhausted;
 
 /// A memory budget that the reservations of all clients share; each client gets at most half. Clones share the
 /// budget.
@@ -137,11 +137,11 @@ impl Reservation {
     ///
     /// # Errors
     /// When growth would exceed the budget. The reservation then keeps its size.
-    pub fn try_resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
+    pub fn try_resize(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
         self.try_resize_at(Stage::Values, bytes)
     }
 
-    fn try_resize_at(&mut self, stage: Stage, bytes: usize) -> Result<(), Exhausted> {
+    fn try_resize_at(&mut self, stage: Stage, bytes: usize) -> Result<(), BudgetExhausted> {
         let (shared, before) = (&*self.budget.0, self.bytes);
         let kept = match stage {
             Stage::Arrival => shared.reserved_for_values,
@@ -161,7 +161,7 @@ impl Reservation {
                 || exceeds(of_client, shared.max_per_client)
                 || of_sender.is_some_and(|(_, used)| exceeds(used, shared.max_per_sender)))
         {
-            return Err(Exhausted);
+            return Err(BudgetExhausted);
         }
         usage.total = total;
         set_or_remove(&mut usage.by_client, &self.client, of_client);
@@ -180,7 +180,7 @@ impl Reservation {
     ///
     /// # Errors
     /// When the budget is still exhausted after [`MAX_WAIT`].
-    async fn resize_at(&mut self, stage: Stage, bytes: usize) -> Result<(), Exhausted> {
+    async fn resize_at(&mut self, stage: Stage, bytes: usize) -> Result<(), BudgetExhausted> {
         let until = Instant::now() + MAX_WAIT;
         let shared = Arc::clone(&self.budget.0);
         loop {
@@ -189,7 +189,7 @@ impl Reservation {
             if self.try_resize_at(stage, bytes).is_ok() {
                 return Ok(());
             }
-            timeout_at(until, released).await.map_err(|_| Exhausted)?;
+            timeout_at(until, released).await.map_err(|_| BudgetExhausted)?;
         }
     }
 }
@@ -242,7 +242,7 @@ impl MemoryBudgets {
     ///
     /// # Errors
     /// When the budget is exhausted.
-    pub fn reserve_response(&self, client: ClientAddress, bytes: usize) -> Result<Reservation, Exhausted> {
+    pub fn reserve_response(&self, client: ClientAddress, bytes: usize) -> Result<Reservation, BudgetExhausted> {
         let mut reservation = self.responses.reserve(client);
         reservation.try_resize(bytes)?;
         Ok(reservation)
@@ -263,7 +263,7 @@ impl RequestMemory {
     ///
     /// # Errors
     /// When the budget is exhausted.
-    pub async fn reserve_arriving(&mut self, bytes: usize) -> Result<(), Exhausted> {
+    pub async fn reserve_arriving(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
         self.small.resize_at(Stage::Arrival, bytes.min(SMALL_REQUEST_BYTES)).await?;
         self.resize_large(Stage::Arrival, bytes).await
     }
@@ -273,34 +273,34 @@ impl RequestMemory {
     ///
     /// # Errors
     /// When the budget is exhausted.
-    pub fn try_grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
+    pub fn try_grow(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
         if bytes <= self.bytes() {
             return Ok(());
         }
         self.small.try_resize_at(Stage::Arrival, bytes.min(SMALL_REQUEST_BYTES))?;
         let growth = self.large_growth(bytes);
         if growth > 0 {
-            try_admit(growth).map_err(|_| Exhausted)?.detach();
+            try_admit(growth).map_err(|_| BudgetExhausted)?.detach();
         }
         self.large.try_resize_at(Stage::Arrival, bytes.saturating_sub(SMALL_REQUEST_BYTES))
     }
 
-    /// Resizes the reservation, and waits for memory. Arriving bodies leave memory for the largest document, so one of
+    /// Resizes the reservation, and waits for memory. ArrivingBodyGuard bodies leave memory for the largest document, so one of
     /// the waiting requests always proceeds.
     ///
     /// # Errors
     /// When the budget is exhausted.
-    pub async fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
+    pub async fn resize(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
         self.small.resize_at(Stage::Values, bytes.min(SMALL_REQUEST_BYTES)).await?;
         self.resize_large(Stage::Values, bytes).await
     }
 
     /// Resizes the part in the budget of large requests. Growth also needs admission by the process memory limit.
-    async fn resize_large(&mut self, stage: Stage, bytes: usize) -> Result<(), Exhausted> {
+    async fn resize_large(&mut self, stage: Stage, bytes: usize) -> Result<(), BudgetExhausted> {
         let growth = self.large_growth(bytes);
         self.large.resize_at(stage, bytes.saturating_sub(SMALL_REQUEST_BYTES)).await?;
         if growth > 0 {
-            admit(growth, MAX_WAIT).await.map_err(|_| Exhausted)?.detach();
+            admit(growth, MAX_WAIT).await.map_err(|_| BudgetExhausted)?.detach();
         }
         Ok(())
     }
@@ -336,12 +336,12 @@ mod tests {
         let budget = ClientMemoryBudget::new(100);
         let (mut one, mut other) = (budget.reserve(client("192.0.2.1")), budget.reserve(client("192.0.2.1")));
         assert_eq!(one.try_resize(30), Ok(()));
-        assert_eq!(other.try_resize(21), Err(Exhausted));
+        assert_eq!(other.try_resize(21), Err(BudgetExhausted));
         assert_eq!(other.try_resize(20), Ok(()));
         let mut elsewhere = budget.reserve(client("192.0.2.2"));
         assert_eq!(elsewhere.try_resize(50), Ok(()));
         let mut last = budget.reserve(client("192.0.2.3"));
-        assert_eq!(last.try_resize(1), Err(Exhausted));
+        assert_eq!(last.try_resize(1), Err(BudgetExhausted));
         drop((one, other, elsewhere));
         assert_eq!(budget.usage().total, 0);
         assert!(budget.usage().by_client.is_empty());
@@ -353,7 +353,7 @@ mod tests {
         let budget = ClientMemoryBudget::new(100);
         let mut one = budget.reserve(client("192.0.2.1"));
         assert_eq!(one.try_resize(40), Ok(()));
-        assert_eq!(one.try_resize(51), Err(Exhausted));
+        assert_eq!(one.try_resize(51), Err(BudgetExhausted));
         assert_eq!(budget.usage().total, 40);
         assert_eq!(one.try_resize(10), Ok(()));
         assert_eq!(budget.usage().total, 10);
@@ -365,7 +365,7 @@ mod tests {
         let mut holder = budget.reserve(client("192.0.2.1"));
         assert_eq!(holder.try_resize(50), Ok(()));
         let mut waiter = budget.reserve(client("192.0.2.1"));
-        assert_eq!(waiter.resize_at(Stage::Values, 10).await, Err(Exhausted));
+        assert_eq!(waiter.resize_at(Stage::Values, 10).await, Err(BudgetExhausted));
         let waits = tokio::spawn(async move { waiter.resize_at(Stage::Values, 10).await });
         tokio::task::yield_now().await;
         drop(holder);
@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(one.try_grow(12 << 20), Ok(()));
         assert_eq!(other.try_grow(3 << 20), Ok(()));
         let began = Instant::now();
-        assert_eq!(other.try_grow(5 << 20), Err(Exhausted));
+        assert_eq!(other.try_grow(5 << 20), Err(BudgetExhausted));
         assert_eq!(began.elapsed(), Duration::ZERO);
         drop(one);
         assert_eq!(other.try_grow(5 << 20), Ok(()));

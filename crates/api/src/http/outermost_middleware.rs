@@ -8,8 +8,8 @@
 use crate::{
     caller::is_guest,
     error::ApiError,
-    http::{HttpBase, connection_limits::ConnectionActivity, deprecation::Deprecation, shutdown::ReportedShutdown},
-    metrics::{Method, RequestFacts},
+    http::{HttpState, connection_limits::ConnectionActivity, deprecation::Deprecation, shutdown::ReportedShutdown},
+    metrics::{CompletedRequest, Method},
     telemetry,
 };
 use actix_web::{
@@ -137,7 +137,7 @@ struct RequestRecord {
     began: Instant,
     /// Whether the connection must close after the response.
     closes_connection: bool,
-    base: Option<web::Data<HttpBase>>,
+    base: Option<web::Data<HttpState>>,
 }
 
 impl RequestRecord {
@@ -154,7 +154,7 @@ impl RequestRecord {
         if request.method() == http::Method::HEAD {
             request.head_mut().method = http::Method::GET;
         }
-        let base = request.app_data::<web::Data<HttpBase>>().cloned();
+        let base = request.app_data::<web::Data<HttpState>>().cloned();
         let began = Instant::now();
         Self { request_id, client_request_id, trace_id, method, path, span, began, closes_connection, base }
     }
@@ -232,7 +232,7 @@ impl RequestRecord {
             self.span.record("http.response.status_code", status.as_u16());
         }
         if let Some(base) = &self.base {
-            base.metrics.request(&RequestFacts { method: self.method, route, status: status.as_u16(), elapsed });
+            base.metrics.request(&CompletedRequest { method: self.method, route, status: status.as_u16(), elapsed });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Identifiers in paths. A malformed identifier is a 404, like an unknown one.
 
-use crate::{error::ApiError, http::HttpBase};
+use crate::{error::ApiError, http::HttpState};
 use actix_web::{FromRequest, HttpRequest, dev::Payload, web};
 use serde::{
     Deserialize, Deserializer,
@@ -75,7 +75,7 @@ pub(crate) fn routed_path(request: &HttpRequest) -> &str {
 
 /// The error for a malformed identifier: 404, or 405 if the path matches a route with another method.
 fn malformed_path_error(request: &HttpRequest) -> ApiError {
-    let base = request.app_data::<web::Data<HttpBase>>();
+    let base = request.app_data::<web::Data<HttpState>>();
     match base.and_then(|base| base.known_methods.allow(routed_path(request))) {
         Some(allow) => ApiError::method_not_allowed(Some(allow)),
         None => ApiError::not_found(),

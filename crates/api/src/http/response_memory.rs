@@ -4,10 +4,10 @@
 //! the response. Bodies are written in chunks, because the framework copies a whole body into its write buffer.
 
 use super::{
-    HttpBase,
+    HttpState,
     client_address::client_of,
     idempotency::IDEMPOTENCY_KEY,
-    memory_budget::{Exhausted, RequestMemory, Reservation},
+    memory_budget::{BudgetExhausted, RequestMemory, Reservation},
 };
 use crate::error::ApiError;
 use actix_web::{
@@ -54,7 +54,7 @@ pub async fn response_memory<B: MessageBody + 'static>(
     let held = match of_request {
         Some(memory) if memory.bytes() >= bytes => ResponseMemory::Request(memory),
         Some(_) | None => {
-            let base = response.request().app_data::<web::Data<HttpBase>>();
+            let base = response.request().app_data::<web::Data<HttpState>>();
             let client = client_of(response.request());
             // The process limit refuses responses to reads only, because a client can repeat a read. Responses to
             // changes need a budget reservation only.
@@ -62,9 +62,9 @@ pub async fn response_memory<B: MessageBody + 'static>(
                 true => admit(bytes, ADMISSION_WAIT).await.map(Admission::detach),
                 false => Ok(()),
             };
-            let reserve = |base: &web::Data<HttpBase>| match admitted {
+            let reserve = |base: &web::Data<HttpState>| match admitted {
                 Ok(()) => base.memory_budgets.reserve_response(client, bytes),
-                Err(LimitReached) => Err(Exhausted),
+                Err(LimitReached) => Err(BudgetExhausted),
             };
             match base.map(reserve) {
                 Some(Ok(reservation)) => ResponseMemory::Reserved(reservation),

@@ -2,7 +2,7 @@
 //! browsers. The server sends no CORS headers, so other sites cannot read responses either.
 
 use super::{fallback::documented_path, route_origins::RouteOrigins};
-use crate::{error::ApiError, http::HttpBase};
+use crate::{error::ApiError, http::HttpState};
 use actix_web::{
     Error, HttpRequest, ResponseError as _,
     body::{EitherBody, MessageBody},
@@ -21,7 +21,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Rules for the host names that the server serves.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum SiteRules {
+pub enum HostRules {
     /// Loopback names and addresses, and these additional names.
     LoopbackAnd(Vec<HostName>),
     /// The same hosts. Paths of probes accept every host, because load balancers choose the host of a probe.
@@ -147,7 +147,7 @@ pub async fn site_guard<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
-    let verdict = match request.app_data::<web::Data<HttpBase>>() {
+    let verdict = match request.app_data::<web::Data<HttpState>>() {
         Some(base) => base.site_rules.check(&request, base.public_scheme),
         None => Err(ApiError::internal()),
     };
@@ -160,7 +160,7 @@ pub async fn site_guard<B: MessageBody + 'static>(
     }
 }
 
-impl SiteRules {
+impl HostRules {
     /// Whether the server serves a host at this path.
     fn answers(&self, host: Option<&HostName>, path: &str) -> bool {
         let allowed = match self {

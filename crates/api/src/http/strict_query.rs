@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     error::{ApiError, FieldProblem},
-    http::HttpBase,
+    http::HttpState,
     openapi::operations,
 };
 use actix_web::{
@@ -82,7 +82,7 @@ fn check(request: &ServiceRequest) -> Result<(), ApiError> {
     if request.query_string().is_empty() || !routed_path(request.request()).starts_with(STRICT_PREFIX) {
         return Ok(());
     }
-    let base = request.app_data::<web::Data<HttpBase>>().ok_or_else(ApiError::internal)?;
+    let base = request.app_data::<web::Data<HttpState>>().ok_or_else(ApiError::internal)?;
     let pattern = request.resource_map().match_pattern(routed_path(request.request()));
     let Some(known) = pattern.and_then(|pattern| base.known_queries.for_route(&pattern, request.method())) else {
         return Ok(());
@@ -115,7 +115,7 @@ mod tests {
 
     #[actix_web::test]
     async fn refuses_unknown_query_parameters() {
-        let base = web::Data::new(HttpBase { known_queries: known(), ..test_support::base() });
+        let base = web::Data::new(HttpState { known_queries: known(), ..test_support::base() });
         let ok = || async { HttpResponse::Ok().finish() };
         let app = App::new()
             .app_data(base)

@@ -1,11 +1,11 @@
 //! Common fixtures of the HTTP tests.
 
 use super::{
-    HttpBase,
+    HttpState,
     client_address::TrustedProxies,
     fallback::KnownMethods,
     shutdown::ShutdownSignal,
-    site_guard::{Scheme, SiteRules},
+    site_guard::{HostRules, Scheme},
     strict_query::KnownQueries,
 };
 use crate::{
@@ -15,10 +15,10 @@ use crate::{
 use std::time::Duration;
 
 /// The HTTP base of an app that serves every host.
-pub(crate) fn base() -> HttpBase {
-    HttpBase {
+pub(crate) fn base() -> HttpState {
+    HttpState {
         metrics: Metrics::new().unwrap(),
-        site_rules: SiteRules::AnyHost,
+        site_rules: HostRules::AnyHost,
         public_scheme: Scheme::Http,
         trusted_proxies: TrustedProxies::default(),
         embed_policy: EmbedPolicy::new(Vec::new(), FrameAncestors::parse("'self'").unwrap()),

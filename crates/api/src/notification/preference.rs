@@ -25,7 +25,7 @@ use fairway_domain::{
     slug::Slug,
     store::Revision,
 };
-use fairway_operations::notification::{ExplicitSettings, PreferenceContext, PreferencePath};
+use fairway_operations::notification::{ExplicitSettings, PreferenceContext, RequestedPreferenceScope};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -150,14 +150,14 @@ fn respond_with_defaults(explicit: &ExplicitSettings<DefaultPreference>) -> Http
     ResourceResponse::ok(&view).with_etag(explicit.revision.unwrap_or(Revision::UNSET)).into_response()
 }
 
-async fn read(api: &Api, caller: &IdentifiedCaller, path: PreferencePath) -> Result<HttpResponse, ApiError> {
+async fn read(api: &Api, caller: &IdentifiedCaller, path: RequestedPreferenceScope) -> Result<HttpResponse, ApiError> {
     Ok(respond(&api.services.notifications.preferences(caller, path).await?))
 }
 
 async fn change(
     api: &Api,
     caller: &IdentifiedCaller,
-    path: PreferencePath,
+    path: RequestedPreferenceScope,
     expected: &IfMatch,
     body: &PreferenceList,
 ) -> Result<HttpResponse, ApiError> {
@@ -166,15 +166,17 @@ async fn change(
 }
 
 /// The workload and the environment of a path; a malformed slug is a 404.
-fn environment_path(path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>, String)>) -> Result<PreferencePath, ApiError> {
+fn environment_path(
+    path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>, String)>,
+) -> Result<RequestedPreferenceScope, ApiError> {
     let (workspace, workload, environment) = path.into_inner();
     let environment = Slug::parse(&environment).map_err(|_| ApiError::not_found())?;
-    Ok(PreferencePath::Environment(*workspace, *workload, environment))
+    Ok(RequestedPreferenceScope::Environment(*workspace, *workload, environment))
 }
 
-fn workload_path(path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>)>) -> PreferencePath {
+fn workload_path(path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>)>) -> RequestedPreferenceScope {
     let (workspace, workload) = path.into_inner();
-    PreferencePath::Project(*workspace, *workload)
+    RequestedPreferenceScope::Project(*workspace, *workload)
 }
 
 /// Reads the caller's explicit preferences everywhere in the tenant.
@@ -185,7 +187,7 @@ fn workload_path(path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>)>) -> Prefe
 )]
 #[get("/v1/notifications/preferences")]
 pub(crate) async fn read_preferences(api: web::Data<Api>, caller: IdentifiedCaller) -> Result<HttpResponse, ApiError> {
-    read(&api, &caller, PreferencePath::Global).await
+    read(&api, &caller, RequestedPreferenceScope::Global).await
 }
 
 /// Sets preferences of the caller everywhere in the tenant. Preferences that the request omits stay unchanged. A
@@ -204,7 +206,7 @@ pub(crate) async fn change_preferences(
     expected: IfMatch,
     body: Body<PreferenceList>,
 ) -> Result<HttpResponse, ApiError> {
-    change(&api, &caller, PreferencePath::Global, &expected, &body).await
+    change(&api, &caller, RequestedPreferenceScope::Global, &expected, &body).await
 }
 
 /// Reads the caller's explicit preferences in a workspace.
@@ -220,7 +222,7 @@ pub(crate) async fn read_workspace_preferences(
     caller: IdentifiedCaller,
     workspace: PathId<WorkspaceId>,
 ) -> Result<HttpResponse, ApiError> {
-    read(&api, &caller, PreferencePath::Workspace(*workspace)).await
+    read(&api, &caller, RequestedPreferenceScope::Workspace(*workspace)).await
 }
 
 /// Sets preferences of the caller in a workspace.
@@ -239,7 +241,7 @@ pub(crate) async fn change_workspace_preferences(
     expected: IfMatch,
     body: Body<PreferenceList>,
 ) -> Result<HttpResponse, ApiError> {
-    change(&api, &caller, PreferencePath::Workspace(*workspace), &expected, &body).await
+    change(&api, &caller, RequestedPreferenceScope::Workspace(*workspace), &expected, &body).await
 }
 
 /// Reads the caller's explicit preferences for a workload. Requires the advanced tier.

@@ -6,9 +6,9 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{
-        HttpBase,
+        HttpState,
         client_address::client_of,
-        event_stream::{HEARTBEAT, KEEP_ALIVE, RETRY_FIELD, Unsent, encode_event, event_stream, last_event_id},
+        event_stream::{HEARTBEAT, KEEP_ALIVE, RETRY_FIELD, UnsentText, encode_event, event_stream, last_event_id},
         outermost_middleware::request_id,
         stream_limit::{StreamPermit, StreamSubject},
     },
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use fairway_domain::{id::RequestId, rate_limit::ClientAddress};
 use fairway_operations::{
     access::Claims,
-    notification::stream::{InboxBatch, InboxChanges},
+    notification::stream::{InboxBatch, InboxSubscription},
 };
 use futures_util::stream;
 use serde::Serialize;
@@ -76,7 +76,7 @@ struct UnreadData {
 pub(crate) async fn read_inbox_stream(
     request: HttpRequest,
     api: web::Data<Api>,
-    base: web::Data<HttpBase>,
+    base: web::Data<HttpState>,
     UnverifiedClaims(claims): UnverifiedClaims,
 ) -> Result<HttpResponse, ApiError> {
     let seen = last_event_id(request.headers())?;
@@ -90,7 +90,7 @@ pub(crate) async fn read_inbox_stream(
     let text = format!("{RETRY_FIELD}{}", encode(&first)?);
     let following = InboxStream {
         api,
-        unsent: Unsent::reserve(text, address, &base)?,
+        unsent: UnsentText::reserve(text, address, &base)?,
         base,
         claims,
         request_id: request_id(),
@@ -114,7 +114,7 @@ pub(crate) async fn read_inbox_stream(
 /// State of one stream.
 struct InboxStream {
     api: web::Data<Api>,
-    base: web::Data<HttpBase>,
+    base: web::Data<HttpState>,
     claims: Claims,
     request_id: RequestId,
     address: ClientAddress,
@@ -124,8 +124,8 @@ struct InboxStream {
     /// The last number of unread notifications that was sent. `counted` is the time of that count.
     unread: u64,
     counted: Instant,
-    changes: InboxChanges,
-    unsent: Unsent,
+    changes: InboxSubscription,
+    unsent: UnsentText,
     opened: Instant,
     last_write: Instant,
     _permit: StreamPermit,
@@ -163,7 +163,7 @@ impl InboxStream {
             let batch = self.poll().await.ok()?;
             if batch.unread.is_some() {
                 self.last_write = Instant::now();
-                self.unsent = Unsent::reserve(encode(&batch).ok()?, self.address, &self.base).ok()?;
+                self.unsent = UnsentText::reserve(encode(&batch).ok()?, self.address, &self.base).ok()?;
             } else if self.last_write.elapsed() >= HEARTBEAT {
                 self.last_write = Instant::now();
                 return Some(KEEP_ALIVE);

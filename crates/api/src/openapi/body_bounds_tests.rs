@@ -17,7 +17,7 @@ use crate::{
     erasure::{ErasureDecision, NewErasure},
     execution::{Execute, cancel::CancelRequest, code::RunCode, resolve_unknown::SettleRequest, review::ReviewRequest},
     flow::{FlowText, NewFlowBody, NewFlowVersionBody},
-    http::body::read_as,
+    http::body::deserialize_strict,
     knowledge::{NewContractRevocation, NewDocuments, NewReembedding},
     notification::{
         announcement::NewAnnouncement,
@@ -119,7 +119,8 @@ const ENDLESS: usize = 2 << 20;
 
 fn broken_bounds<T: DeserializeOwned + Validate>(body: &Value) -> BrokenBounds {
     let mut found = BrokenBounds::new();
-    let read = read_as::<T>(body).unwrap_or_else(|problems| panic!("the body has the wrong shape: {problems:?}"));
+    let read =
+        deserialize_strict::<T>(body).unwrap_or_else(|problems| panic!("the body has the wrong shape: {problems:?}"));
     if let Err(errors) = read.validate() {
         collect(&errors, "", &mut found);
     }

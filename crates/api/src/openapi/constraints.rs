@@ -55,7 +55,7 @@ const BODY: &str = "request bodies";
 /// A constraint of a value.
 enum Constraint {
     /// One of these values.
-    Words(Vec<&'static str>),
+    Enumeration(Vec<&'static str>),
     /// A text with this pattern, a minimum length of 1 and this maximum length in characters. Bounds on the field
     /// take precedence.
     Pattern(&'static str, usize),
@@ -94,7 +94,7 @@ const PROPERTIES: &[Entry] = &[
     ("Role", "role", roles),
     ("RoleBinding", "role", roles),
     ("NewRoleBinding", "role", roles),
-    (ANY, "scope_kind", || Constraint::Words(vec!["platform", "tenant", "namespace", "workspace", "workload"])),
+    (ANY, "scope_kind", || Constraint::Enumeration(vec!["platform", "tenant", "namespace", "workspace", "workload"])),
     (ANY, "owner_ref", owner),
     (ANY, "principal", principal),
     (ANY, "version_label", label),
@@ -110,7 +110,7 @@ const PROPERTIES: &[Entry] = &[
     ("Execution", "status", run_statuses),
     ("ExecutionSection", "status", run_statuses),
     ("ExecutionResult", "status", || {
-        Constraint::Words(vec![RunStatus::Completed.as_str(), RunStatus::Failed.as_str()])
+        Constraint::Enumeration(vec![RunStatus::Completed.as_str(), RunStatus::Failed.as_str()])
     }),
     ("CodeResult", "status", || {
         one_of([RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled].map(RunStatus::as_str))
@@ -118,7 +118,7 @@ const PROPERTIES: &[Entry] = &[
     ("RunCode", "language", || one_of(Language::ALL.map(Language::as_str))),
     ("RunCode", "workload_slug", slug),
     ("SettleRequest", "outcome", || one_of(Resolution::ALL.map(Resolution::as_str))),
-    ("QueuedExecution", "state", || Constraint::Words(vec![RunStatus::Queued.as_str()])),
+    ("QueuedExecution", "state", || Constraint::Enumeration(vec![RunStatus::Queued.as_str()])),
     ("QueuedExecution", "review", pending),
     ("ReviewRequest", "outcome", || one_of(ReviewVerdict::ALL.map(ReviewVerdict::as_str))),
     ("Execution", "outcome", outcomes),
@@ -138,7 +138,7 @@ const PROPERTIES: &[Entry] = &[
     ("Notification", "severity", || one_of(Severity::ALL.map(Severity::as_str))),
     ("Destination", "destination_type", destination_types),
     ("NewDestination", "destination_type", destination_types),
-    ("Destination", "scope", || Constraint::Words(vec!["organization", "workspace"])),
+    ("Destination", "scope", || Constraint::Enumeration(vec!["organization", "workspace"])),
     (BODY, "display_name", || Constraint::Text(NAME)),
     ("NewDestination", "secret_ref", secret_ref),
     ("DestinationChange", "secret_ref", secret_ref),
@@ -162,9 +162,9 @@ const PROPERTIES: &[Entry] = &[
     ("Gap", "kind", || from_domain(&GapKind::ALL, GapKind::as_str)),
     (BODY, "source_description", || Constraint::Text(REASON)),
     ("WorkloadChange", "status", workload_statuses),
-    ("GraphEvidence", "format", || Constraint::Words(vec!["graph"])),
-    ("Health", "status", || Constraint::Words(vec!["ok"])),
-    ("Readiness", "status", || Constraint::Words(vec!["ready", "unready", "leaving"])),
+    ("GraphEvidence", "format", || Constraint::Enumeration(vec!["graph"])),
+    ("Health", "status", || Constraint::Enumeration(vec!["ok"])),
+    ("Readiness", "status", || Constraint::Enumeration(vec!["ready", "unready", "leaving"])),
     ("Readiness", "database", readiness),
     ("Readiness", "artifacts", readiness),
     ("Readiness", "partitions", readiness),
@@ -197,10 +197,10 @@ const PARAMETERS: &[Entry] = &[
     (ANY, "origin", || one_of(Origin::ALL.map(Origin::as_str))),
     (ANY, "influence_role", || one_of(InfluenceRole::ALL.map(InfluenceRole::as_str))),
     (ANY, "action_class", || one_of(ActionClass::ALL.map(ActionClass::as_str))),
-    (ANY, "format", || Constraint::Words(vec!["flat", "graph"])),
-    (ANY, "presentation_mode", || Constraint::Words(vec!["chat", "form", "block"])),
-    (ANY, "mode", || Constraint::Words(vec!["async"])),
-    (ANY, "include", || Constraint::Words(vec!["citations"])),
+    (ANY, "format", || Constraint::Enumeration(vec!["flat", "graph"])),
+    (ANY, "presentation_mode", || Constraint::Enumeration(vec!["chat", "form", "block"])),
+    (ANY, "mode", || Constraint::Enumeration(vec!["async"])),
+    (ANY, "include", || Constraint::Enumeration(vec!["citations"])),
     (ANY, "Idempotency-Key", || Constraint::Pattern(IDEMPOTENCY_KEY, 255)),
     (ANY, "If-Match", || Constraint::Tags),
     (ANY, "Last-Event-ID", || Constraint::Text(EVENT_NUMBER)),
@@ -208,7 +208,7 @@ const PARAMETERS: &[Entry] = &[
 
 fn destination_types() -> Constraint {
     let external = Channel::ALL.into_iter().filter(|channel| *channel != Channel::Portal);
-    Constraint::Words(external.map(Channel::as_str).collect())
+    Constraint::Enumeration(external.map(Channel::as_str).collect())
 }
 
 fn secret_ref() -> Constraint {
@@ -216,11 +216,11 @@ fn secret_ref() -> Constraint {
 }
 
 fn one_of<const N: usize>(all: [&'static str; N]) -> Constraint {
-    Constraint::Words(all.to_vec())
+    Constraint::Enumeration(all.to_vec())
 }
 
 fn pending() -> Constraint {
-    Constraint::Words(vec!["pending"])
+    Constraint::Enumeration(vec!["pending"])
 }
 
 fn lanes() -> Constraint {
@@ -228,7 +228,7 @@ fn lanes() -> Constraint {
 }
 
 fn target_lanes() -> Constraint {
-    Constraint::Words(["all"].into_iter().chain(Lane::ALL.map(Lane::as_str)).collect())
+    Constraint::Enumeration(["all"].into_iter().chain(Lane::ALL.map(Lane::as_str)).collect())
 }
 
 const fn slug() -> Constraint {
@@ -284,7 +284,7 @@ fn verdicts() -> Constraint {
 }
 
 fn subjects() -> Constraint {
-    Constraint::Words(vec!["release"])
+    Constraint::Enumeration(vec!["release"])
 }
 
 fn categories() -> Constraint {
@@ -296,7 +296,7 @@ fn deciding_scopes() -> Constraint {
 }
 
 fn from_domain<T: Copy>(all: &[T], as_str: fn(T) -> &'static str) -> Constraint {
-    Constraint::Words(all.iter().copied().map(as_str).collect())
+    Constraint::Enumeration(all.iter().copied().map(as_str).collect())
 }
 
 fn connection_statuses() -> Constraint {
@@ -320,7 +320,7 @@ fn workload_statuses() -> Constraint {
 }
 
 fn readiness() -> Constraint {
-    Constraint::Words(vec!["ok", "unavailable"])
+    Constraint::Enumeration(vec!["ok", "unavailable"])
 }
 
 /// Adds the constraints to a document, and returns the entries that matched.
@@ -461,7 +461,7 @@ fn apply_constraint(
         }
         placed.insert((*schema, *property));
         match form() {
-            Constraint::Words(words) => {
+            Constraint::Enumeration(words) => {
                 let null = null.then_some(Value::Null);
                 object.enum_values = Some(words.into_iter().map(Value::from).chain(null).collect());
             }

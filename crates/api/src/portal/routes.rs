@@ -4,7 +4,7 @@
 use super::page::{PageKind, PortalPage};
 use crate::{
     compose::Api,
-    http::{HttpBase, fallback::not_found, route_origins::RouteOrigins},
+    http::{HttpState, fallback::not_found, route_origins::RouteOrigins},
 };
 use actix_web::{
     HttpRequest, HttpResponse, guard,
@@ -37,13 +37,13 @@ async fn redirect_to_gallery() -> HttpResponse {
     HttpResponse::TemporaryRedirect().insert_header((LOCATION, GALLERY)).finish()
 }
 
-async fn gallery(api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
+async fn gallery(api: web::Data<Api>, base: web::Data<HttpState>) -> HttpResponse {
     document(&api, &base, PageKind::Gallery, None)
 }
 
 /// Serves the console. The document is the same for every view and caller, because the script requests a sign-in
 /// where one is needed.
-async fn console(api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
+async fn console(api: web::Data<Api>, base: web::Data<HttpState>) -> HttpResponse {
     document(&api, &base, PageKind::Console, None)
 }
 
@@ -52,7 +52,7 @@ async fn console(api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse
 async fn runtime_page(
     request: HttpRequest,
     api: web::Data<Api>,
-    base: web::Data<HttpBase>,
+    base: web::Data<HttpState>,
     slug: web::Path<String>,
 ) -> HttpResponse {
     match Slug::parse(&slug) {
@@ -61,7 +61,7 @@ async fn runtime_page(
     }
 }
 
-fn document(api: &Api, base: &HttpBase, kind: PageKind, slug: Option<&Slug>) -> HttpResponse {
+fn document(api: &Api, base: &HttpState, kind: PageKind, slug: Option<&Slug>) -> HttpResponse {
     let pattern = if slug.is_some() { RUNTIME_PAGE } else { GALLERY };
     PortalPage {
         status: StatusCode::OK,
@@ -76,6 +76,6 @@ fn document(api: &Api, base: &HttpBase, kind: PageKind, slug: Option<&Slug>) -> 
     .render(&base.portal)
 }
 
-async fn file(request: HttpRequest, base: web::Data<HttpBase>, name: web::Path<String>) -> HttpResponse {
+async fn file(request: HttpRequest, base: web::Data<HttpState>, name: web::Path<String>) -> HttpResponse {
     base.portal.file(&name, &request).unwrap_or_else(|| not_found(&request))
 }

@@ -269,8 +269,8 @@ pub(crate) struct LaneTenureView {
 
 impl LaneView {
     pub(super) fn of(lane_history: &LaneHistory) -> Self {
-        let history: Vec<LaneTenureView> = lane_history.holdings.iter().map(LaneTenureView::of).collect();
-        let holder = lane_history.holdings.first().filter(|holding| holding.to.is_none());
+        let history: Vec<LaneTenureView> = lane_history.tenures.iter().map(LaneTenureView::of).collect();
+        let holder = lane_history.tenures.first().filter(|holding| holding.to.is_none());
         Self { lane: lane_history.lane.as_str(), holder: holder.map(|holding| holding.release.uuid()), history }
     }
 }

@@ -1,7 +1,7 @@
 //! Sign-out. A person ends the session here and at the identity provider, or the identity provider ends sessions
 //! here.
 
-use super::{SESSION_COOKIE, removal, see_other};
+use super::{SESSION_COOKIE, removal_cookie, see_other};
 use crate::{
     compose::Api,
     error::ApiError,
@@ -57,7 +57,7 @@ pub(crate) async fn end_session(
     let mut response = HttpResponse::NoContent().finish();
     if let Some(BrowserSession { token, active }) = session {
         api.services.sessions.end(&token, &active.snapshot, SessionEnd::SignedOut, request_id()).await?;
-        response.add_cookie(&removal(SESSION_COOKIE)).map_err(|_| ApiError::internal())?;
+        response.add_cookie(&removal_cookie(SESSION_COOKIE)).map_err(|_| ApiError::internal())?;
     }
     Ok(response)
 }
@@ -121,7 +121,7 @@ async fn sign_out(
         }
     }
     let mut response = leave(&request, &location);
-    response.add_cookie(&removal(SESSION_COOKIE)).map_err(|_| ApiError::internal())?;
+    response.add_cookie(&removal_cookie(SESSION_COOKIE)).map_err(|_| ApiError::internal())?;
     Ok(response)
 }
 

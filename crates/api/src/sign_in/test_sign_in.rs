@@ -1,7 +1,7 @@
 //! Test sign-ins by an administrator: a page with the claims, the verdict of each mapping rule and the resulting
 //! roles. A test creates no session.
 
-use super::{CALLBACK_PATH, SIGN_IN_PATH, attempt::PendingSignIn, error_page, oidc_of, see_other};
+use super::{CALLBACK_PATH, SIGN_IN_PATH, error_page, oidc_of, pending_sign_in::PendingSignIn, see_other};
 use crate::{
     compose::Api,
     error::ApiError,
@@ -228,7 +228,7 @@ fn write_roles(text: &mut String, principal: &TestedPrincipal) {
     for grant in grants {
         let reference = grant.scope.reference().map(|id| format!(" <code>{id}</code>")).unwrap_or_default();
         let source = match grant.source {
-            GrantSource::Usual => "",
+            GrantSource::BindingOrRule => "",
             GrantSource::BootstrapAdmins => ", by the setting <code>FAIRWAY_BOOTSTRAP_ADMINS</code>",
         };
         let _ = writeln!(text, "<li>{} on {}{reference}{source}</li>", grant.role.as_str(), grant.scope.kind());

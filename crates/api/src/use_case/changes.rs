@@ -10,7 +10,7 @@ use crate::{
     response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, web};
-use fairway_domain::{id::UseCaseId, use_case::changes::PlanChange};
+use fairway_domain::{id::UseCaseId, use_case::plan_diff::PlanChange};
 use fairway_operations::use_case::PlanComparison;
 use serde::Serialize;
 use serde_json::Value;

@@ -5,7 +5,7 @@ use crate::{
     api_client::ApiClient,
     server_process::{Server, ServerSetup, wait_until},
 };
-use fairway_testkit::{FaultyEndpoint, RecordedRequest, ScriptedResponse, TestDatabase, is_long};
+use fairway_testkit::{RecordedRequest, ScriptedEndpoint, ScriptedResponse, TestDatabase, is_long};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +30,7 @@ async fn number(owner: &Client, sql: &str) -> i64 {
 
 /// Creates a webhook destination, which the local user selects for incidents, and a workload. Returns the workload's
 /// path.
-async fn prepare(client: &ApiClient, receiver: &FaultyEndpoint) -> String {
+async fn prepare(client: &ApiClient, receiver: &ScriptedEndpoint) -> String {
     let hook = json!({
         "destination_type": "webhook", "display_name": "hook", "redacted_metadata": { "url": receiver.url("/in") },
         "is_enabled": true,
@@ -72,7 +72,7 @@ const UNSENT: &str = "SELECT (SELECT count(*) FROM notification_delivery WHERE s
 async fn kills_lose_no_notification_and_repeat_only_what_was_in_progress() {
     let database = TestDatabase::create().await.unwrap();
     let owner = database.connect_as_owner().await.unwrap();
-    let receiver = FaultyEndpoint::start().await;
+    let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::status(204, ""));
     let first = ServerSetup::new(&database.url()).setting(ON_LOOPBACK.0, ON_LOOPBACK.1);
     let second = ServerSetup::sharing_storage_of(&first).setting(ON_LOOPBACK.0, ON_LOOPBACK.1);
@@ -113,7 +113,7 @@ async fn kills_lose_no_notification_and_repeat_only_what_was_in_progress() {
 async fn stopping_server_returns_what_it_has_not_sent() {
     let database = TestDatabase::create().await.unwrap();
     let owner = database.connect_as_owner().await.unwrap();
-    let receiver = FaultyEndpoint::start().await;
+    let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::hang());
     let setup = ServerSetup::new(&database.url()).setting(ON_LOOPBACK.0, ON_LOOPBACK.1);
     let mut server = setup.start().await;

@@ -5,7 +5,7 @@ use crate::{
     api_client::{ApiClient, execute_body},
     server_process::{Server, ServerSetup, wait_until},
 };
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestDatabase};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestDatabase};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio_postgres::Client;
@@ -35,7 +35,7 @@ fn completion_body(text: &str) -> Value {
 /// A server without workers, with a provider account at a scripted endpoint.
 struct Fixture {
     database: TestDatabase,
-    endpoint: FaultyEndpoint,
+    endpoint: ScriptedEndpoint,
     setup: ServerSetup,
     server: Server,
     owner: Client,
@@ -44,7 +44,7 @@ struct Fixture {
 impl Fixture {
     async fn start() -> Self {
         let database = TestDatabase::create().await.unwrap();
-        let endpoint = FaultyEndpoint::start().await;
+        let endpoint = ScriptedEndpoint::start().await;
         let setup = ServerSetup::new(&database.url()).config_file(&account_config(&endpoint));
         let mut front = setup.spawn_without_worker();
         front.wait_until_ready().await;
@@ -86,7 +86,7 @@ impl Fixture {
     }
 }
 
-fn account_config(endpoint: &FaultyEndpoint) -> String {
+fn account_config(endpoint: &ScriptedEndpoint) -> String {
     let base = endpoint.url("/v1");
     format!("[[providers]]\naccount_slot = \"slow\"\nkind = \"openai\"\nbase_url = \"{base}\"\ntimeout = \"5m\"\n")
 }

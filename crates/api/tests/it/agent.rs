@@ -7,7 +7,7 @@ use crate::{
     guardrail::evidence_documents,
 };
 use fairway_testkit::{
-    AGENT_FLOW, FaultyEndpoint, ScriptedResponse, TestApp,
+    AGENT_FLOW, ScriptedEndpoint, ScriptedResponse, TestApp,
     app::{ActiveWorkload, Response, Version},
 };
 use serde_json::{Value, json};
@@ -17,13 +17,13 @@ const LOOPBACK: &str = "127.0.0.1/32";
 /// A server whose egress guard allows this machine, and a tool endpoint on this machine.
 struct AgentFixture {
     app: TestApp,
-    endpoint: FaultyEndpoint,
+    endpoint: ScriptedEndpoint,
 }
 
 impl AgentFixture {
     async fn start() -> Self {
         let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", LOOPBACK).start().await;
-        Self { app, endpoint: FaultyEndpoint::start().await }
+        Self { app, endpoint: ScriptedEndpoint::start().await }
     }
 
     /// The content of a tool definition for the endpoint. `overrides` replaces members.
@@ -167,7 +167,7 @@ async fn tool_secret_is_sent_to_the_tool_and_never_disclosed() {
         .setting("FAIRWAY_SECRETS_DIR", folder)
         .start()
         .await;
-    let fixture = AgentFixture { app, endpoint: FaultyEndpoint::start().await };
+    let fixture = AgentFixture { app, endpoint: ScriptedEndpoint::start().await };
     let bound = |reference: &str| json!({ "kind": "http", "ref": fixture.endpoint.url("/"), "secret_ref": reference });
     let none = json!({ "name": "none", "binding": bound("file:nobody") });
     let tools = [fixture.tool_content(&json!({ "binding": bound("file:weather-key") })), fixture.tool_content(&none)];
@@ -252,7 +252,7 @@ async fn activation_is_blocked_by_unavailable_agent_tools() {
 async fn run_with_worker_death(overrides: &Value) -> (usize, Value) {
     let server = || TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", LOOPBACK);
     let fixture =
-        AgentFixture { app: server().without_worker().start().await, endpoint: FaultyEndpoint::start().await };
+        AgentFixture { app: server().without_worker().start().await, endpoint: ScriptedEndpoint::start().await };
     let workload = fixture.workload_with_tools(&[fixture.tool_content(overrides)]).await;
     let first_server = server().sharing_storage_of(&fixture.app).start().await;
     fixture.endpoint.respond_in_sequence([ScriptedResponse::hang(), ScriptedResponse::json(&json!("sunny"))]);

@@ -1,6 +1,6 @@
 //! Scheduled checks of connections: once a day, according to the database's clock.
 
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
@@ -9,14 +9,14 @@ const DAY: i64 = 24 * 60 * 60;
 /// Runs the scheduled checks several times concurrently, as several servers do. Returns the number of checked
 /// connections.
 async fn look(app: &TestApp) -> u64 {
-    let looks = (0..4).map(|_| app.services().connections.make_due_checks());
+    let looks = (0..4).map(|_| app.services().connections.run_due_checks());
     join_all(looks).await.into_iter().map(Result::unwrap).sum()
 }
 
 #[tokio::test]
 async fn active_connections_are_checked_once_a_day() {
     let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8").start().await;
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(ScriptedResponse::status(500, "{}"));
     let create = async |name: &str, body: Value| {
         let mut connection = json!({ "name": name, "connector_kind": "http", "endpoint": endpoint.url("/health") });
@@ -44,7 +44,7 @@ async fn active_connections_are_checked_once_a_day() {
 #[tokio::test]
 async fn check_that_fails_stops_no_other() {
     let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8").start().await;
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(ScriptedResponse::status(200, "{}"));
     let mut connections = Vec::new();
     for name in ["broken", "first", "second"] {

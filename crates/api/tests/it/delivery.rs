@@ -5,7 +5,7 @@ use crate::{
     fixture::{TENANT, WorkspaceFixture},
     openapi_routes::routes,
 };
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp, app::Client};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp, app::Client};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::time::{Duration, Instant};
@@ -108,7 +108,7 @@ fn verifies(request: &fairway_testkit::RecordedRequest, key: &str) -> bool {
 async fn webhook_is_signed_and_its_delivery_recorded() {
     let (app, _secrets) = server(&format!("{KEY} {NEXT_KEY}")).await;
     let stage = WorkspaceFixture::create(&app).await;
-    let receiver = FaultyEndpoint::start().await;
+    let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::json(&json!({})));
     let destination = webhook(&app, "hook", &receiver.url("/in"), Some("file:hook")).await;
     want(&app, "webhook").await;
@@ -142,7 +142,7 @@ async fn webhook_is_signed_and_its_delivery_recorded() {
 async fn failed_attempts_repeat_the_same_message_until_they_are_used_up() {
     let (app, _secrets) = server(KEY).await;
     let stage = WorkspaceFixture::create(&app).await;
-    let receiver = FaultyEndpoint::start().await;
+    let receiver = ScriptedEndpoint::start().await;
     let failure = ScriptedResponse::status(503, KEY).header("Retry-After", "120");
     receiver.respond_with(failure);
     webhook(&app, "hook", &receiver.url("/in"), Some("file:hook")).await;
@@ -196,7 +196,7 @@ async fn addresses_are_refused_at_delivery_without_a_packet() {
     // This server's egress guard allows no address of this machine.
     let app = TestApp::start().await;
     let stage = WorkspaceFixture::create(&app).await;
-    let canary = FaultyEndpoint::start().await;
+    let canary = ScriptedEndpoint::start().await;
     let port = canary.url("/").rsplit_once(':').unwrap().1.trim_end_matches('/').to_owned();
     let addresses: Vec<String> = [
         "127.1",
@@ -259,7 +259,7 @@ async fn addresses_are_refused_at_delivery_without_a_packet() {
 async fn nothing_queued_is_sent_after_a_setting_or_a_destination_went_off() {
     let (app, _secrets) = server(KEY).await;
     let stage = WorkspaceFixture::create(&app).await;
-    let receiver = FaultyEndpoint::start().await;
+    let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::status(503, ""));
     let settings =
         |on: bool| app.patch(format!("/v1/tenants/{TENANT}/settings"), json!({ "notifications_enabled": on }));
@@ -300,7 +300,7 @@ async fn nothing_queued_is_sent_after_a_setting_or_a_destination_went_off() {
 #[tokio::test]
 async fn test_of_a_destination_shows_the_status_and_never_the_text_of_the_receiver() {
     let (app, _secrets) = server(KEY).await;
-    let receiver = FaultyEndpoint::start().await;
+    let receiver = ScriptedEndpoint::start().await;
     let id = webhook(&app, "hook", &receiver.url("/in"), Some("file:hook")).await;
     let path = format!("{ORGANIZATION}/{id}/test");
     app.patch(format!("{ORGANIZATION}/{id}"), json!({ "is_enabled": false })).await.expect(200);
@@ -337,7 +337,7 @@ async fn test_of_a_destination_shows_the_status_and_never_the_text_of_the_receiv
 async fn accepted_message_is_sent_once_though_its_response_never_ends() {
     let (app, _secrets) = server(KEY).await;
     let stage = WorkspaceFixture::create(&app).await;
-    let receiver = FaultyEndpoint::start().await;
+    let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::status(200, "and so on").hanging());
     webhook(&app, "hook", &receiver.url("/in"), None).await;
     want(&app, "webhook").await;

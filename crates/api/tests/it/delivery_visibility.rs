@@ -4,7 +4,7 @@ use crate::{
     delivery::{DELIVERIES, await_deliveries, suspend, want, webhook},
     fixture::WorkspaceFixture,
 };
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp, app::Client};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp, app::Client};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -89,7 +89,7 @@ async fn messages_name_the_actor_and_link_to_the_subject() {
     let builder = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8");
     let app = builder.setting("FAIRWAY_PUBLIC_URL", "https://fairway.test").start().await;
     let stage = WorkspaceFixture::create(&app).await;
-    let receiver = FaultyEndpoint::start().await;
+    let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::json(&json!({})));
     webhook(&app, "hook", &receiver.url("/in"), None).await;
     want(&app, "webhook").await;

@@ -5,13 +5,13 @@ use crate::{
     fixture::{WORKSPACE, knowledge_content},
     knowledge::documents_path,
 };
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
 use serde_json::json;
 
 /// The script gateway may have a private address. Tenants cannot reach it through other components.
 #[tokio::test]
 async fn only_scripts_reach_the_runtime_gateway() {
-    let gateway = FaultyEndpoint::start().await;
+    let gateway = ScriptedEndpoint::start().await;
     gateway.respond_with(ScriptedResponse::json(&json!({ "result": 1 })));
     let app = TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", gateway.url("/scripts")).start().await;
     app.active_workload("main").await;

@@ -21,7 +21,7 @@ async fn create(app: &TestApp, name: &str, expires_at: Option<String>) -> String
 /// Gives due notices several times concurrently, as several servers do. Returns the days of all notices about a
 /// connection, in order.
 async fn notices(app: &TestApp, connection: &str) -> Vec<i64> {
-    let looks = (0..4).map(|_| app.services().connections.give_due_notices());
+    let looks = (0..4).map(|_| app.services().connections.create_due_notices());
     join_all(looks).await.into_iter().for_each(|given| assert!(given.is_ok()));
     let owner = app.database().connect_as_owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8')::jsonb FROM fact WHERE kind = 'connection.expiring' ORDER BY fact_id";

@@ -1,7 +1,7 @@
 //! Runs the commands of the guide's chapters, as a reader does.
 
 use fairway_sandbox::EmbeddedGateway;
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
 use serde_json::json;
 use std::{
     env,
@@ -92,7 +92,7 @@ fn run_script(script: &str, settings: &[(&str, String)]) -> Output {
 async fn every_chapter_of_the_guide_runs() {
     let guide = Path::new(ROOT).join("docs/guide");
     let gateway = EmbeddedGateway::with_program(env!("CARGO_BIN_EXE_fairway-server").into());
-    let model = FaultyEndpoint::start().await;
+    let model = ScriptedEndpoint::start().await;
     let message = json!({ "content": "A fairway is the mown part of a golf course." });
     model.respond_with(ScriptedResponse::json(&json!({ "choices": [{ "message": message }] })));
     // The provider account of `connect-your-model.md`. The shell of the chapter has its key.

@@ -2,7 +2,7 @@
 
 use crate::{dispatch::execution_path, execution::wait_until_ended, guardrail::evidence_documents};
 use fairway_testkit::{
-    Behaviour, FaultyEndpoint, ScriptedResponse, StubProvider, TestApp,
+    Behaviour, ScriptedEndpoint, ScriptedResponse, StubProvider, TestApp,
     app::{ActiveWorkload, Response, Version},
 };
 use serde_json::{Value, json};
@@ -12,14 +12,14 @@ use std::sync::Arc;
 struct HookFixture {
     app: TestApp,
     provider: Arc<StubProvider>,
-    endpoint: FaultyEndpoint,
+    endpoint: ScriptedEndpoint,
 }
 
 impl HookFixture {
     async fn start(allowed: &'static str) -> Self {
         let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
         let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", allowed).provider(provider.clone()).start().await;
-        Self { app, provider, endpoint: FaultyEndpoint::start().await }
+        Self { app, provider, endpoint: ScriptedEndpoint::start().await }
     }
 
     /// A workload with a hook that calls the endpoint. `overrides` extends the content of the hook.

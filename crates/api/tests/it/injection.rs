@@ -6,7 +6,7 @@ use crate::{
     execution::{run, wait_until_ended},
 };
 use fairway_testkit::{
-    Behaviour, FaultyEndpoint, ScriptedResponse, StubProvider, TestApp,
+    Behaviour, ScriptedEndpoint, ScriptedResponse, StubProvider, TestApp,
     app::{ActiveWorkload, Response},
 };
 use serde_json::{Value, json};
@@ -119,7 +119,7 @@ async fn hostile_model_output_is_redacted_as_text() {
 /// Provider responses are parsed within bounds.
 #[tokio::test]
 async fn hostile_provider_responses_are_rejected_within_bounds() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let account =
         format!("[[providers]]\naccount_slot = \"acme\"\nkind = \"openai\"\nbase_url = \"{}\"\n", endpoint.url("/v1"));
     let app = TestApp::builder().config_file(account).start().await;
@@ -160,7 +160,7 @@ async fn hostile_provider_responses_are_rejected_within_bounds() {
 /// `$ref` in embedded schemas is never fetched (T12).
 #[tokio::test]
 async fn schema_references_are_never_fetched() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(ScriptedResponse::json(&json!({ "type": "string" })));
     let app = TestApp::start().await;
     let file = app.home().join("schema.json");

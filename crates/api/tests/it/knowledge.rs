@@ -10,7 +10,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use fairway_operations::knowledge::{Retrieval, RetrievalFailure, RetrievalRequest};
-use fairway_testkit::{FaultProxy, FaultyEndpoint, ProxyFault, ScriptedResponse, TestApp, app::Version};
+use fairway_testkit::{FaultProxy, ProxyFault, ScriptedEndpoint, ScriptedResponse, TestApp, app::Version};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -250,7 +250,7 @@ async fn reads_only_sources_that_the_caller_may_read() {
 
 #[tokio::test]
 async fn fetches_documents_only_from_allowed_addresses() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let allowed = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.1/32").start().await;
     let closed = TestApp::start().await;
     let source = json!({ "documents": [{ "document_id": "handbook", "source_ref": endpoint.url("/handbook") }] });
@@ -363,7 +363,7 @@ async fn refuses_retrieval_unless_the_contract_allows_it() {
 
 #[tokio::test]
 async fn limits_the_total_size_of_fetched_sources() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.1/32").start().await;
     let mut content = knowledge_content("handbook");
     content["source_type"] = json!("http");

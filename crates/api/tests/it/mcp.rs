@@ -435,7 +435,12 @@ async fn official_client_lists_and_calls_tools() {
     let address = format!("http://{}/mcp?environment=dev", app.address());
     for mode in ["legacy", REVISIONS[1]] {
         let mut command = Command::new(env::var_os(PYTHON_VARIABLE).expect("run the tests by `cargo xtask test`"));
-        command.arg(format!("{ROOT}/tools/mcp/walk.py")).args([&address, mode, "run_ticket_sorter", &execution]);
+        command.arg(format!("{ROOT}/tools/mcp/official_client.py")).args([
+            &address,
+            mode,
+            "run_ticket_sorter",
+            &execution,
+        ]);
         let output = tokio::task::spawn_blocking(move || command_output(command)).await.unwrap();
         for line in [
             "tools execute_flow inspect_evidence query_knowledge_base run_ticket_sorter",

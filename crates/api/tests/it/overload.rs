@@ -19,7 +19,7 @@ async fn counter(app: &TestApp, name: &str) -> u64 {
 }
 
 /// The number of requests refused because of load.
-async fn refused_for_load(app: &TestApp) -> u64 {
+async fn count_load_refusal(app: &TestApp) -> u64 {
     counter(app, "fairway_http_refused_for_load_total").await
 }
 
@@ -42,7 +42,7 @@ async fn sheds_load_when_the_admission_queue_stalls() {
         assert_eq!(answer.header("retry-after"), Some("1"), "{answer}");
     }
     // Load shedding refuses these requests at once. Queued requests that time out after a second are not counted here.
-    assert!(refused_for_load(&app).await >= 40);
+    assert!(count_load_refusal(&app).await >= 40);
     // A burst of refusals exceeds the rate of immediate refusals, so some are delayed. A slow machine may spread a
     // burst over time, so the burst is repeated.
     let since = Instant::now();
@@ -79,7 +79,7 @@ async fn sheds_load_when_the_admission_queue_stalls() {
     assert!(answers.iter().all(|answer| [200, 503].contains(&answer.status)));
     // The liveness probe bypasses the queue.
     app.get("/healthz").await.expect(200);
-    assert!(refused_for_load(&app).await >= 40);
+    assert!(count_load_refusal(&app).await >= 40);
     owner.batch_execute("ROLLBACK").await.unwrap();
     is_over.store(true, Ordering::Relaxed);
     steady_clients.join_all().await;

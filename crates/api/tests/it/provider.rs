@@ -7,7 +7,7 @@ use crate::{
     execution::{run, wait_until_ended},
 };
 use fairway_testkit::{
-    FaultyEndpoint, ScriptedResponse, TestApp,
+    ScriptedEndpoint, ScriptedResponse, TestApp,
     app::{ActiveWorkload, Client, Fixtures},
 };
 use serde_json::{Value, json};
@@ -33,8 +33,8 @@ fn message_response(text: &str) -> ScriptedResponse {
 
 /// Two provider accounts with different protocols. A file contains their common key.
 pub(crate) struct ProviderAccounts {
-    pub(crate) openai: FaultyEndpoint,
-    anthropic: FaultyEndpoint,
+    pub(crate) openai: ScriptedEndpoint,
+    anthropic: ScriptedEndpoint,
     folder: TempDir,
 }
 
@@ -42,7 +42,7 @@ impl ProviderAccounts {
     pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("key"), format!("{KEY}\n")).unwrap();
-        Self { openai: FaultyEndpoint::start().await, anthropic: FaultyEndpoint::start().await, folder }
+        Self { openai: ScriptedEndpoint::start().await, anthropic: ScriptedEndpoint::start().await, folder }
     }
 
     pub(crate) fn settings(&self) -> String {

@@ -1,7 +1,7 @@
 //! `fairway-server providers test`, the default settings file, and reports about accounts that cannot be called.
 
 use crate::captured_telemetry::CapturedServer;
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
 use serde_json::{Value, json};
 use std::{
     env, fs,
@@ -65,7 +65,7 @@ fn chat_response() -> ScriptedResponse {
 
 #[tokio::test]
 async fn says_in_one_sentence_why_an_account_fails() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let settings = account("first", "openai", &endpoint.url("/v1"), "secret_ref = \"env:KEY\"\ntest_model = \"small\"");
     let error = |message: &str| json!({ "error": { "message": message } }).to_string();
     for (script, sentence) in [
@@ -105,7 +105,7 @@ async fn says_in_one_sentence_why_an_account_fails() {
 
 #[tokio::test]
 async fn reports_keys_models_and_addresses_before_the_provider_is_asked() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(chat_response());
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let plain = endpoint.url("/v1");
@@ -210,7 +210,7 @@ async fn activation_needs_an_account_of_this_server() {
 
 #[tokio::test]
 async fn failures_keep_status_account_model_and_run() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let settings = account("first", "openai", &endpoint.url("/v1"), "")
         + &account("keyless", "openai", &endpoint.url("/v1"), "secret_ref = \"env:FAIRWAY_TEST_NO_SUCH_KEY\"");
     let server = CapturedServer::start_with("warn", &settings).await;

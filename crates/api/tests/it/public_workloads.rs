@@ -161,10 +161,10 @@ async fn rate_limit_counts_each_client_and_workload_across_servers() {
         fairway_now() + interval '1 minute' * sign(number - 20000) FROM generate_series(1, 20001) AS number";
     owner.execute(counters, &[]).await.unwrap();
     // The servers also sweep in the background, so only the remaining counters are compared.
-    app.services().rate_limits.sweep_rate_limits().await.unwrap();
+    app.services().rate_limits.delete_expired_counters().await.unwrap();
     assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 1);
     app.database().move_clock(7200).await.unwrap();
-    app.services().rate_limits.sweep_rate_limits().await.unwrap();
+    app.services().rate_limits.delete_expired_counters().await.unwrap();
     assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 0);
 }
 

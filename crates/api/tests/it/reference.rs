@@ -101,8 +101,7 @@ async fn reference_to_a_wrong_kind_blocks_submission() {
     let places: Vec<_> = refused["missing"].as_array().unwrap().iter().map(|open| &open["path"]).collect();
     assert_eq!(places, ["content.memory_ref", "content.model_policy_ref", "content.tools[0]"], "{refused}");
     let blocked = gates().await;
-    let blocked: Vec<_> =
-        blocked.as_array().unwrap().iter().filter(|gate| gate["gate"] == "references").collect();
+    let blocked: Vec<_> = blocked.as_array().unwrap().iter().filter(|gate| gate["gate"] == "references").collect();
     assert!(!blocked.is_empty());
     assert!(blocked.iter().all(|gate| gate["code"] == "reference_unresolved"), "{blocked:?}");
 

@@ -7,7 +7,7 @@ use crate::{
     openapi_routes::{Route, routes},
 };
 use fairway_testkit::{
-    FaultyEndpoint, ScriptedResponse, TestDatabase,
+    ScriptedEndpoint, ScriptedResponse, TestDatabase,
     app::{ActiveWorkload, Client, Request, Version},
 };
 use serde_json::{Value, json};
@@ -43,13 +43,13 @@ steps:
 /// A server with human review. Its model searches documents for the canary, and then answers with the canary.
 struct ReviewedServer {
     server: CapturedServer,
-    model: FaultyEndpoint,
+    model: ScriptedEndpoint,
     workload: ActiveWorkload,
 }
 
 impl ReviewedServer {
     async fn start() -> Self {
-        let model = FaultyEndpoint::start().await;
+        let model = ScriptedEndpoint::start().await;
         let account = format!(
             "[[providers]]\naccount_slot = \"first\"\nkind = \"openai\"\nbase_url = \"{}\"\n",
             model.url("/v1")

@@ -8,7 +8,7 @@ use crate::{
     fixture::{WORKSPACE, knowledge_content},
 };
 use fairway_testkit::{
-    Behaviour, FaultProxy, FaultyEndpoint, ProxyFault, ScriptedResponse, StubProvider, TestApp,
+    Behaviour, FaultProxy, ProxyFault, ScriptedEndpoint, ScriptedResponse, StubProvider, TestApp,
     app::{ActiveWorkload, Response, Version},
 };
 use serde_json::{Value, json};
@@ -315,7 +315,7 @@ async fn refuses_principals_that_the_contract_does_not_name() {
 /// The query is sent to the embedding provider, so the sovereignty profile also applies to this call.
 #[tokio::test]
 async fn sends_queries_only_to_jurisdictions_that_the_profile_allows() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let vector = json!({ "data": [{ "index": 0, "embedding": [1.0, 0.0] }], "usage": { "prompt_tokens": 1 } });
     endpoint.respond_with(ScriptedResponse::json(&vector));
     let account = |residency: &str| {

@@ -653,7 +653,7 @@ async fn groups_come_from_the_link_that_a_token_announces() {
     let scene = Scene::start().await;
     let person = |status: &'static str, response: Value| {
         let mut claims = json!({"preferred_username": "ada"});
-        let link = scene.issuer.link_groups(status, response);
+        let link = scene.issuer.set_group_claim_source(status, response);
         claims.as_object_mut().unwrap().extend(link.as_object().unwrap().clone());
         scene.issuer.set_person(claims, json!({}));
     };

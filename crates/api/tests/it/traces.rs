@@ -4,7 +4,7 @@ use crate::{
     captured_telemetry::CapturedServer, fixture::WorkspaceFixture, guardrail::evidence_documents,
     mcp_server::AGENT_FLOW,
 };
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,7 +69,7 @@ const CANARY: &str = "canary-qxzw-7781";
 /// The MCP SDK logs whole messages. None of them may reach the log or the trace collector.
 #[tokio::test]
 async fn exports_no_messages_of_a_tool_server() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let server = CapturedServer::start_with("trace", "[egress]\nallow = [\"127.0.0.1/32\"]").await;
     let given = server.client.fixtures();
     let (name, schema) = ("weather", json!({ "type": "object", "properties": { "city": { "type": "string" } } }));

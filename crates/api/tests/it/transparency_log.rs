@@ -116,7 +116,7 @@ async fn signed_checkpoint_and_proofs_cover_every_event() {
             root: checkpoint.root,
         };
         assert_eq!(proof["root_hash"], checkpoint.root.to_string());
-        assert!(claim.is_shown_by(&hashes(&proof["proof"])), "{proof}");
+        assert!(claim.is_proved_by(&hashes(&proof["proof"])), "{proof}");
     }
     // Requests an inclusion proof against the tree of an earlier checkpoint.
     let first = events.last().unwrap()["event_id"].as_str().unwrap();
@@ -154,7 +154,7 @@ async fn later_checkpoints_extend_earlier_ones_across_tiles() {
         assert_eq!((proof["from"].as_u64(), proof["tree_size"].as_u64()), (Some(from), Some(to)));
         let claim = ConsistencyClaim { from_size: from, from_root: root_at(from), to_size: to, to_root: root_at(to) };
         assert_eq!((hash(&proof["from_root_hash"]), hash(&proof["root_hash"])), (claim.from_root, claim.to_root));
-        assert!(claim.is_shown_by(&hashes(&proof["proof"])), "{proof}");
+        assert!(claim.is_proved_by(&hashes(&proof["proof"])), "{proof}");
     }
     // Tiles contain the hashes of their level. Complete tiles are in the artifact store, and partial ones in the
     // database.

@@ -5,7 +5,7 @@ use crate::{
     delivery::{KEY, NEXT_KEY, await_status, server, suspend, want, webhook},
     fixture::WorkspaceFixture,
 };
-use fairway_testkit::{FaultyEndpoint, RecordedRequest, ScriptedResponse};
+use fairway_testkit::{RecordedRequest, ScriptedEndpoint, ScriptedResponse};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -51,7 +51,7 @@ fn read_by(mut verifier: Command, request: &RecordedRequest, keys: &[&str]) -> (
 async fn webhook_verifies_with_the_packages_of_its_standards() {
     let (app, _secrets) = server(&format!("{KEY} {NEXT_KEY}")).await;
     let stage = WorkspaceFixture::create(&app).await;
-    let receiver = FaultyEndpoint::start().await;
+    let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::status(204, ""));
     webhook(&app, "hook", &receiver.url("/in"), Some("file:hook")).await;
     want(&app, "webhook").await;

@@ -2,7 +2,7 @@
 
 use actix_web::{App, HttpResponse, HttpServer, dev::ServerHandle, web};
 use fairway_domain::{
-    evidence::bundle::{OutsideEvidence, verify_bundle},
+    evidence::bundle::{TrustedInputs, verify_bundle},
     transparency_log::{
         Checkpoint, ConsistencyClaim, NoteSigningKey, SignedNote, TreeHash, VerifierKey, WitnessKey, cosigned_message,
     },
@@ -83,7 +83,7 @@ async fn add_checkpoint(state: web::Data<WitnessState>, body: String) -> HttpRes
         return HttpResponse::Conflict().content_type("text/x.tlog.size").body(format!("{}\n", tree.0));
     }
     let (to_size, to_root) = (checkpoint.size, checkpoint.root);
-    if !(ConsistencyClaim { from_size: tree.0, from_root: tree.1, to_size, to_root }).is_shown_by(&proof) {
+    if !(ConsistencyClaim { from_size: tree.0, from_root: tree.1, to_size, to_root }).is_proved_by(&proof) {
         return HttpResponse::UnprocessableEntity().finish();
     }
     *tree = (to_size, to_root);
@@ -142,7 +142,7 @@ async fn witness_cosigns_checkpoints_and_verifiers_require_it() {
     let log = [VerifierKey::parse(keys[0]["verifier_key"].as_str().unwrap()).unwrap()];
     let verify = |witnesses: &[WitnessKey]| {
         let required_witnesses = witnesses.len();
-        let outside = OutsideEvidence {
+        let outside = TrustedInputs {
             log_keys: &log,
             witnesses,
             required_witnesses,

@@ -75,7 +75,7 @@ fn parse_stat(line: &str) -> Option<Stat> {
     Some(Stat { parent, own, ended_children })
 }
 
-/// Sums user, nice, system and interrupt times. Idle, I/O wait and steal times are excluded, because no local
+/// Sums user, nice, system and interrupt times. IdleMeasurement, I/O wait and steal times are excluded, because no local
 /// process used them.
 fn busy_ticks(text: &str) -> Option<u32> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;

@@ -5,14 +5,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::background_task_cost::TaskCost;
+use crate::benchmark_run::{Findings, Measurement, ScenarioMeasurement};
 use crate::environment::FirstResponseTimes;
 use crate::interleaved::InterleavedScenario;
 use crate::large_corpus::RetrievalLatency;
 use crate::list_pagination::PageFigures;
-use crate::notifications::NotificationFigures;
+use crate::notifications::NotificationResults;
 use crate::openai_provider::ProviderBenchmark;
 use crate::proofs::ProofFigures;
-use crate::run::{Findings, Measurement, ScenarioMeasurement};
 use crate::statement_count::StatementCounts;
 use crate::thresholds::TargetResult;
 
@@ -52,7 +52,7 @@ pub(super) fn to_json(findings: &Findings, judged: &[TargetResult]) -> Value {
             "p50_us": seen.latency.value_at_quantile(0.5), "p99_us": seen.latency.value_at_quantile(0.99),
         })),
         "asking": findings.provider.as_ref().map(ProviderBenchmark::to_json),
-        "notifications": findings.notifications.as_ref().map(NotificationFigures::to_json),
+        "notifications": findings.notifications.as_ref().map(NotificationResults::to_json),
         "verified_tokens": findings.verified_tokens.as_ref().map(interleaved),
         "task_costs": findings.task_costs.iter().map(TaskCost::to_json).collect::<Vec<_>>(),
         "pages": findings.pages.as_ref().map(PageFigures::to_json),

@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::background_task_cost::TaskCost;
+use crate::benchmark_run::{Findings, Measurement, ScenarioMeasurement};
 use crate::code_mode::ScriptLatency;
 use crate::cold_start::MinAndMedian;
 use crate::cost_meter::LogContents;
 use crate::interleaved::ROUNDS;
 use crate::large_corpus::RetrievalLatency;
 use crate::openai_provider::ProviderBenchmark;
-use crate::overload::Overload;
+use crate::overload::OverloadResult;
 use crate::queued::QueuedRuns;
-use crate::run::{Findings, Measurement, ScenarioMeasurement};
 use crate::scenario::BaselineOperation;
 use crate::thresholds::{TargetResult, mean, mebibytes};
 use crate::verified_tokens;
@@ -187,7 +187,7 @@ fn process(out: &mut String, findings: &Findings) {
     ] {
         let _ = writeln!(out, "| {what} | {value} |");
     }
-    let rows = findings.overload.iter().flat_map(Overload::table_rows);
+    let rows = findings.overload.iter().flat_map(OverloadResult::table_rows);
     for (what, value) in rows {
         let _ = writeln!(out, "| {what} | {value} |");
     }
@@ -259,6 +259,7 @@ fn per_second(count: u64, time: Duration) -> f64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::benchmark_run::IdleMeasurement;
     use crate::closed_loop_clients::tests::tally;
     use crate::cold_start::ColdStart;
     use crate::cost_meter::Cost;
@@ -267,7 +268,6 @@ pub(super) mod tests {
     use crate::known_misses::KNOWN_MISSES;
     use crate::permission_revocation::RevocationResult;
     use crate::report::Machine;
-    use crate::run::Idle;
     use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
     use crate::statement_count::{Statement, StatementCounts};
     use crate::thresholds::judge;
@@ -298,7 +298,10 @@ pub(super) mod tests {
             machine: Machine::current(15),
             seconds: 5.0,
             cold_start: ColdStart { migrating: first, starts: vec![first; 5] },
-            idle: Idle { cost: Cost { elapsed: Duration::from_secs(1), ..Cost::default() }, memory: 30 << 20 },
+            idle: IdleMeasurement {
+                cost: Cost { elapsed: Duration::from_secs(1), ..Cost::default() },
+                memory: 30 << 20,
+            },
             measured: vec![ScenarioMeasurement {
                 scenario,
                 clients: 32,

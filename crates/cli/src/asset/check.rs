@@ -1,11 +1,11 @@
 //! Checks content offline by the server's rules, and reports findings with positions in the file.
 
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     failure::{Candidate, Failure, Finding, candidate_hint},
     output::{eprint, print},
     resolve_names::similar_names,
-    unknown_name,
+    undeclared_names,
     untrusted_file::{LocatedValue, MAX_FILE_BYTES, Source},
 };
 use clap::{Args, builder::PossibleValuesParser};
@@ -34,14 +34,14 @@ pub(crate) struct Arguments {
     files: Vec<PathBuf>,
 }
 
-pub(crate) fn check(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
+pub(crate) fn check(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
     let Arguments { kind, files } = arguments;
     let kind = kind.as_deref().and_then(AssetKind::parse);
     let mut findings = Vec::new();
     for path in files {
         findings.extend(check_file(path, kind));
     }
-    let output = session.offline();
+    let output = context.offline();
     if !output.is_for_people() {
         output.value(&json!({ "valid": findings.is_empty(), "errors": findings }))?;
     }
@@ -142,7 +142,8 @@ pub(crate) fn content_problems(kind: AssetKind, located: &LocatedValue, pointer:
             problems.into_iter().map(|problem| at(&problem.pointer, problem.code, problem.message)).collect()
         }
         Err(ContentRefusal::Prompt(refusal)) => {
-            let hint = refusal.offset().and_then(|offset| unknown_name::in_prompt(content, offset)).unwrap_or_default();
+            let hint =
+                refusal.offset().and_then(|offset| undeclared_names::in_prompt(content, offset)).unwrap_or_default();
             let finding = at("/system_prompt", refusal.code(), format!("{refusal}{hint}"));
             vec![finding.with_offset(refusal.offset())]
         }

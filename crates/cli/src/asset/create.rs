@@ -3,7 +3,7 @@
 use super::{VersionOptions, add_version, content_problems, find_asset, list_versions};
 use crate::{
     failure::Failure,
-    http_client::{Server, required_string},
+    http_client::{ServerClient, required_string},
     output::{Output, eprint},
     terminal_text::sanitize,
     untrusted_file::LocatedValue,
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 /// Creates an asset, and its first version when content is given. Continues an attempt that ended between the two
 /// requests.
 pub(super) fn create(
-    server: &Server,
+    server: &ServerClient,
     output: Output,
     slug: &str,
     kind: &str,
@@ -49,7 +49,7 @@ fn taken_slug(failure: Failure, slug: &str) -> Failure {
     })
 }
 
-fn post_asset(server: &Server, slug: &str, kind: &str, owner: &str) -> Result<Value, Failure> {
+fn post_asset(server: &ServerClient, slug: &str, kind: &str, owner: &str) -> Result<Value, Failure> {
     let workspace = server.workspace_id()?;
     let body = json!({ "slug": slug, "asset_kind": kind, "owner_ref": owner, "workspace_id": workspace });
     server.post(&["assets"], &body)
@@ -69,7 +69,7 @@ fn check_version(kind: &str, content: &LocatedValue, options: &VersionOptions) -
 }
 
 /// Finds the asset that an earlier attempt created: with the same kind, owner and workspace, and without a version.
-fn find_unversioned(server: &Server, slug: &str, kind: &str, owner: &str) -> Result<Option<Value>, Failure> {
+fn find_unversioned(server: &ServerClient, slug: &str, kind: &str, owner: &str) -> Result<Option<Value>, Failure> {
     let asset = match find_asset(server, slug) {
         // The slug belongs to another workspace.
         Err(Failure::Unknown { .. }) => return Ok(None),

@@ -2,7 +2,7 @@
 
 use crate::{
     failure::Failure,
-    http_client::{Server, string_or_empty},
+    http_client::{ServerClient, string_or_empty},
     output::{Output, eprint},
 };
 use fairway_domain::connection::HealthState;
@@ -12,7 +12,7 @@ use serde_json::json;
 ///
 /// # Errors
 /// When the endpoint is unhealthy, so that a script can depend on the exit code.
-pub(super) fn check(server: &Server, output: Output, id: &str) -> Result<(), Failure> {
+pub(super) fn check(server: &ServerClient, output: Output, id: &str) -> Result<(), Failure> {
     let checked = server.post(&["connections", id, "check"], &json!({}))?;
     output.one(&checked)?;
     let Explanation { cause, next } = explain(string_or_empty(&checked, "health_code"), id);

@@ -6,7 +6,7 @@
 use super::{find_knowledge_base, is_current};
 use crate::{
     failure::{Failure, Finding},
-    http_client::{Server, required_string, string_or_empty},
+    http_client::{ServerClient, required_string, string_or_empty},
     output::{Output, eprint},
     terminal_text::sanitize,
     untrusted_file::{Source, files_below},
@@ -58,7 +58,7 @@ struct LocalDocument {
     text: String,
 }
 
-pub(super) fn upload(server: &Server, output: Output, arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn upload(server: &ServerClient, output: Output, arguments: &Arguments) -> Result<(), Failure> {
     // All files are read and checked before the first request.
     let documents = read_documents(&arguments.path)?;
     let base = find_knowledge_base(server, &arguments.to)?;

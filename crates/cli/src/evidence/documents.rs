@@ -2,7 +2,7 @@
 
 use crate::{
     failure::Failure,
-    http_client::{Server, required_string, string_or_empty},
+    http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, Output},
 };
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ const COLUMNS: [Column; 5] = [
     ("RETRIEVED", "/retrieved_at"),
 ];
 
-pub(super) fn show(server: &Server, output: Output, run: &str) -> Result<(), Failure> {
+pub(super) fn show(server: &ServerClient, output: Output, run: &str) -> Result<(), Failure> {
     let evidence = server.get(&["executions", run, "evidence-graph"], &[])?;
     let retrievals = evidence.get("retrieval_events").and_then(Value::as_array).into_iter().flatten();
     let mut documents = Vec::new();
@@ -57,7 +57,7 @@ fn retrieved_documents(retrieval: &Value, artifact: &Value) -> Vec<Value> {
 }
 
 /// Adds the slug of each knowledge base, or its id if the knowledge base is not visible to the caller.
-fn name_knowledge_bases(server: &Server, documents: &mut [Value]) -> Result<(), Failure> {
+fn name_knowledge_bases(server: &ServerClient, documents: &mut [Value]) -> Result<(), Failure> {
     if documents.is_empty() {
         return Ok(());
     }

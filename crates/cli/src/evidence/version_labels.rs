@@ -3,7 +3,7 @@
 use crate::{
     asset,
     failure::Failure,
-    http_client::{Server, string_or_empty},
+    http_client::{ServerClient, string_or_empty},
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ const MAX_LOOKUPS: usize = 100;
 
 /// Reads the labels of the bound and referenced versions in evidence of format `flat`. The result omits versions that
 /// are not visible to the caller.
-pub(super) fn read(server: &Server, flat: &Value) -> Result<VersionLabels, Failure> {
+pub(super) fn read(server: &ServerClient, flat: &Value) -> Result<VersionLabels, Failure> {
     let named = ["bindings", "references"].into_iter().filter_map(|list| flat.get(list)?.as_array()).flatten();
     let mut wanted: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for version in named.take(MAX_LOOKUPS) {

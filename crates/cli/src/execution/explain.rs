@@ -6,7 +6,7 @@ mod next_step;
 use crate::{
     failure::Failure,
     format_units::{cost, milliseconds, tokens},
-    http_client::{Server, string_or_empty},
+    http_client::{ServerClient, string_or_empty},
     output::{Output, print},
     terminal_text::sanitize,
 };
@@ -19,7 +19,7 @@ const MAX_ARTIFACTS: usize = 40;
 /// Width of the page's first column, which contains the labels.
 const LABEL_WIDTH: usize = 11;
 
-pub(super) fn run(id: &str, server: &Server, output: Output) -> Result<(), Failure> {
+pub(super) fn run(id: &str, server: &ServerClient, output: Output) -> Result<(), Failure> {
     let execution = server.get(&["executions", id], &[])?;
     // A submitter without permission to view executions can read its run, but not the evidence.
     let evidence = match server.get(&["executions", id, "evidence-graph"], &[]) {
@@ -48,7 +48,7 @@ pub(super) fn run(id: &str, server: &Server, output: Output) -> Result<(), Failu
 pub(crate) fn summarize(
     id: &str,
     evidence: &Value,
-    server: &Server,
+    server: &ServerClient,
 ) -> Result<Vec<(&'static str, Vec<String>)>, Failure> {
     let execution = server.get(&["executions", id], &[])?;
     let (artifacts, omitted) = read_artifacts(id, evidence, server)?;
@@ -59,7 +59,7 @@ pub(crate) fn summarize(
 }
 
 /// Reads the artifacts that the page shows, and counts the artifacts beyond [`MAX_ARTIFACTS`].
-fn read_artifacts(id: &str, evidence: &Value, server: &Server) -> Result<(Vec<Value>, usize), Failure> {
+fn read_artifacts(id: &str, evidence: &Value, server: &ServerClient) -> Result<(Vec<Value>, usize), Failure> {
     let listed = evidence.get("evidence_artifacts").and_then(Value::as_array).into_iter().flatten();
     let shown: Vec<&Value> =
         listed.filter(|artifact| SHOWN_KINDS.contains(&string_or_empty(artifact, "artifact_kind"))).collect();

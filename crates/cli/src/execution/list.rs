@@ -4,7 +4,7 @@ use crate::{
     completion,
     failure::Failure,
     format_units::{PointInTime, cost, milliseconds, tokens},
-    http_client::{Page, Server, required_string},
+    http_client::{Page, ServerClient, required_string},
     output::{Column, Output, eprint},
     workload,
 };
@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
     cursor: Option<String>,
 }
 
-pub(super) fn run(arguments: &Arguments, server: &Server, output: Output) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments, server: &ServerClient, output: Output) -> Result<(), Failure> {
     let of_workload = arguments.workload.as_deref().map(|slug| workload::find_workload(server, slug)).transpose()?;
     let mut query = Vec::new();
     if let Some(workload) = &of_workload {

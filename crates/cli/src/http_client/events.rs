@@ -1,6 +1,6 @@
 //! Reads the events of runs and of the inbox as server-sent events.
 
-use super::{REQUEST_TIMEOUT, Server};
+use super::{REQUEST_TIMEOUT, ServerClient};
 use crate::failure::Failure;
 use serde_json::Value;
 use std::{
@@ -80,7 +80,7 @@ pub(crate) enum EventResponse {
     Nothing,
 }
 
-impl Server {
+impl ServerClient {
     /// Posts a body under an idempotency key and requests an event stream.
     pub(crate) fn post_for_events(&self, path: &[&str], key: &str, body: &Value) -> Result<EventResponse, Failure> {
         let url = self.url(path, &[])?;
@@ -91,7 +91,7 @@ impl Server {
         )
     }
 
-    /// Submits a queued run, with retries as in [`Server::post_with_key`].
+    /// Submits a queued run, with retries as in [`ServerClient::post_with_key`].
     pub(crate) fn post_queued(&self, path: &[&str], key: &str, body: &Value) -> Result<Value, Failure> {
         self.post_with_headers((path, &[]), body, key, &[("Prefer", "respond-async")])
     }

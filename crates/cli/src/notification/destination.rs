@@ -2,7 +2,7 @@
 
 use crate::{
     failure::Failure,
-    http_client::{Method, Server, required_string, string_or_empty},
+    http_client::{Method, ServerClient, required_string, string_or_empty},
     output::{Column, Output},
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
@@ -88,7 +88,7 @@ pub(crate) struct Scope {
 
 impl Scope {
     /// The API path of the scope's destinations, followed by `rest`.
-    fn path<'s>(self, server: &'s Server, rest: &[&'s str]) -> Result<Vec<&'s str>, Failure> {
+    fn path<'s>(self, server: &'s ServerClient, rest: &[&'s str]) -> Result<Vec<&'s str>, Failure> {
         let mut path = vec!["notifications"];
         if self.organization {
             path.push("organization");
@@ -106,7 +106,7 @@ fn types() -> PossibleValuesParser {
     PossibleValuesParser::new(external.map(|channel| channel.as_str()))
 }
 
-pub(super) fn run(command: &Command, server: &Server, output: Output) -> Result<(), Failure> {
+pub(super) fn run(command: &Command, server: &ServerClient, output: Output) -> Result<(), Failure> {
     match command {
         Command::List(scope) => output.list(&server.list(&scope.path(server, &[])?, &[])?, &COLUMNS),
         Command::Create { destination_type, name, url, address, format, secret, scope } => {

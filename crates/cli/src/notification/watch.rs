@@ -3,7 +3,7 @@
 use crate::{
     failure::Failure,
     http_client::{
-        Server,
+        ServerClient,
         events::{EventResponse, EventStream},
     },
     output::Output,
@@ -15,7 +15,7 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 /// Prints notifications until `count` notifications arrived, or without an end. After a lost connection, the command
 /// reconnects and continues after the last event, so that each notification is printed exactly once.
-pub(super) fn run(server: &Server, output: Output, count: Option<usize>) -> Result<(), Failure> {
+pub(super) fn run(server: &ServerClient, output: Output, count: Option<usize>) -> Result<(), Failure> {
     let mut seen: Option<String> = None;
     let mut printed = 0_usize;
     loop {

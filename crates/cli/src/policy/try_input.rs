@@ -3,7 +3,7 @@
 use super::suite;
 use crate::{
     asset::content_problems,
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     failure::Failure,
     output::{Output, print},
@@ -43,8 +43,8 @@ pub(crate) struct Arguments {
     set: Vec<String>,
 }
 
-pub(super) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
-    let output = session.offline();
+pub(super) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
+    let output = context.offline();
     let input = arguments.read_input()?;
     if !arguments.bundle.is_dir() {
         let (located, pointer) = read_bundle(&arguments.bundle)?;

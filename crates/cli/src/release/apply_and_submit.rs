@@ -3,10 +3,10 @@
 
 use super::{approvers::Approval, next_step};
 use crate::{
-    command_context::Session,
+    command_context::CommandContext,
     completion,
     failure::{Candidate, Failure, candidate_hint},
-    http_client::{Server, required_string, string_or_empty},
+    http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, eprint, print},
     resolve_names::similar_names,
     sync,
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
 }
 
 /// Plans, applies and submits the releases of one environment.
-pub(super) fn publish(arguments: &Arguments, session: &Session) -> Result<(), Failure> {
+pub(super) fn publish(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
     let directory = match arguments.words.as_slice() {
         [only] if only.is_dir() => only,
         [first, ..] if !first.is_dir() => return Err(no_directory(&first.to_string_lossy())),
@@ -43,8 +43,8 @@ pub(super) fn publish(arguments: &Arguments, session: &Session) -> Result<(), Fa
             return Err(Failure::Usage(message.to_owned()));
         }
     };
-    let environment = session.environment(arguments.env.as_deref())?;
-    let (output, server) = session.open()?;
+    let environment = context.environment(arguments.env.as_deref())?;
+    let (output, server) = context.open()?;
     let mut releases = sync::apply_environment(&server, output, directory, &environment)?;
     for release in &mut releases {
         submit(&server, release)?;
@@ -66,7 +66,7 @@ pub(super) fn publish(arguments: &Arguments, session: &Session) -> Result<(), Fa
 }
 
 /// Submits a release for review if it is a draft; leaves releases in other states unchanged.
-fn submit(server: &Server, release: &mut Value) -> Result<(), Failure> {
+fn submit(server: &ServerClient, release: &mut Value) -> Result<(), Failure> {
     if string_or_empty(release, "state") != StateName::Draft.as_str() {
         return Ok(());
     }

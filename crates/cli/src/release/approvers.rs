@@ -2,7 +2,7 @@
 
 use crate::{
     failure::Failure,
-    http_client::{Server, string_or_empty},
+    http_client::{ServerClient, string_or_empty},
     terminal_text::sanitize,
 };
 use fairway_domain::access::Permission;
@@ -20,7 +20,7 @@ pub(super) struct Approval {
 }
 
 impl Approval {
-    pub(super) fn read(server: &Server, environment: &str) -> Result<Self, Failure> {
+    pub(super) fn read(server: &ServerClient, environment: &str) -> Result<Self, Failure> {
         let workspace = server.workspace_id()?;
         let settings = readable(server.get(&["workspaces", workspace, "environments", environment, "settings"], &[]))?;
         let settings = settings.unwrap_or_default();

@@ -4,7 +4,7 @@ use super::ReleaseArgument;
 use crate::{
     asset, completion,
     failure::Failure,
-    http_client::{Server, required_string, string_or_empty},
+    http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, Output, print},
     resolve_names::find_release,
 };
@@ -37,7 +37,7 @@ struct BoundVersion {
     label: String,
 }
 
-pub(super) fn show(server: &Server, output: Output, arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn show(server: &ServerClient, output: Output, arguments: &Arguments) -> Result<(), Failure> {
     let release = server.get(&["releases", &arguments.release.find(server)?], &[])?;
     let base = base(server, &release, arguments)?;
     let versions = name_versions(server, &[&release, &base])?;
@@ -65,7 +65,7 @@ pub(super) fn show(server: &Server, output: Output, arguments: &Arguments) -> Re
 }
 
 /// The release to compare with; JSON `null` when no release serves the lane.
-fn base(server: &Server, release: &Value, arguments: &Arguments) -> Result<Value, Failure> {
+fn base(server: &ServerClient, release: &Value, arguments: &Arguments) -> Result<Value, Failure> {
     if let Some(other) = &arguments.with {
         return server.get(&["releases", &find_release(server, other)?], &[]);
     }
@@ -82,7 +82,7 @@ fn bindings(release: &Value) -> impl Iterator<Item = (&str, &str)> {
 
 /// The asset slug and the label of each version that the releases bind, by version id. A binding contains only the id,
 /// so this function searches the versions of all assets of the kind.
-fn name_versions(server: &Server, releases: &[&Value]) -> Result<BTreeMap<String, (String, String)>, Failure> {
+fn name_versions(server: &ServerClient, releases: &[&Value]) -> Result<BTreeMap<String, (String, String)>, Failure> {
     let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (role, version) in releases.iter().flat_map(|release| bindings(release)) {
         wanted.entry(role).or_default().insert(version);

@@ -2,7 +2,7 @@
 
 use crate::{
     failure::Failure,
-    http_client::{Server, required_string},
+    http_client::{ServerClient, required_string},
     output::{Column, Output},
     workload,
 };
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const COLUMNS: [Column; 5] =
     [("LANE", "/lane"), ("RELEASE", "/holder"), ("SINCE", "/since"), ("BY", "/reason"), ("BEFORE", "/before")];
 
-pub(super) fn show(server: &Server, output: Output, slug: &str, environment: &str) -> Result<(), Failure> {
+pub(super) fn show(server: &ServerClient, output: Output, slug: &str, environment: &str) -> Result<(), Failure> {
     let workload = workload::find_workload(server, slug)?;
     let path = ["workloads", required_string(&workload, "workload_id")?, "lanes"];
     let Value::Array(lanes) = server.get(&path, &[("environment", environment)])? else {

@@ -2,7 +2,7 @@
 
 use crate::{
     failure::{Failure, Refusal},
-    http_client::{Server, string_or_empty},
+    http_client::{ServerClient, string_or_empty},
     output::{Output, eprint},
     terminal_text::sanitize,
 };
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Prints the next step after a verdict. A failure to read the release is not reported, because the verdict is
 /// recorded. If the gates cannot be read, the message contains no command.
-pub(super) fn report(server: &Server, output: Output, release: &str, verdict: Verdict) {
+pub(super) fn report(server: &ServerClient, output: Output, release: &str, verdict: Verdict) {
     if !output.is_for_people() {
         return;
     }
@@ -65,7 +65,7 @@ impl NextStep {
 
 /// Prints the warnings of the gates, such as an undeclared input that a rule reads. Warnings block no transition, so a
 /// failure to read them is not reported.
-pub(super) fn report_warnings(server: &Server, release: &str) {
+pub(super) fn report_warnings(server: &ServerClient, release: &str) {
     let Ok(Value::Array(gates)) = server.get(&["releases", release, "gates"], &[]) else { return };
     for gate in gates.iter().filter(|gate| string_or_empty(gate, "verdict") == GateVerdict::Warn.as_str()) {
         eprint(&format!("warning: {}", string_or_empty(gate, "message")));
@@ -82,7 +82,7 @@ fn missing_approvals(gates: &[Value]) -> impl Iterator<Item = String> {
 }
 
 /// Adds the next step to a refusal: who can approve, or which commands the state of the release permits.
-pub(super) fn explain(server: &Server, release: &str, failure: Failure) -> Failure {
+pub(super) fn explain(server: &ServerClient, release: &str, failure: Failure) -> Failure {
     let is_own = failure.is_refusal("self_approval_not_allowed");
     if is_rejection(&failure)
         && let Some(rejection) = newest_rejection(server, release)
@@ -108,7 +108,7 @@ fn is_rejection(failure: &Failure) -> bool {
 }
 
 /// The newest verdict, if it is not an approval.
-fn newest_rejection(server: &Server, release: &str) -> Option<Value> {
+fn newest_rejection(server: &ServerClient, release: &str) -> Option<Value> {
     let verdicts = server.list(&["releases", release, "approvals"], &[]).ok()?;
     let at = |verdict: &Value| string_or_empty(verdict, "approved_at").to_owned();
     let newest = verdicts.into_iter().max_by_key(at)?;

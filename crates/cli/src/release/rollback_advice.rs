@@ -2,7 +2,7 @@
 
 use crate::{
     failure::Failure,
-    http_client::{Server, string_or_empty},
+    http_client::{ServerClient, string_or_empty},
     output::{Output, print},
 };
 use fairway_domain::release::StateName;
@@ -12,7 +12,7 @@ use serde_json::Value;
 const MEMBER: &str = "rollback_recommendation";
 
 /// Prints a release, and the advice if the release is active, because only active releases can be rolled back.
-pub(super) fn show(server: &Server, output: Output, id: &str) -> Result<(), Failure> {
+pub(super) fn show(server: &ServerClient, output: Output, id: &str) -> Result<(), Failure> {
     let mut release = server.get(&["releases", id], &[])?;
     let is_active = string_or_empty(&release, "state") == StateName::Active.as_str();
     let advice = if is_active { recommendation(server, id)? } else { None };
@@ -29,7 +29,7 @@ pub(super) fn show(server: &Server, output: Output, id: &str) -> Result<(), Fail
 }
 
 /// The server's recommendation; `None` if the caller may not read it.
-fn recommendation(server: &Server, id: &str) -> Result<Option<Value>, Failure> {
+fn recommendation(server: &ServerClient, id: &str) -> Result<Option<Value>, Failure> {
     match server.get(&["releases", id, "rollback-recommendation"], &[]) {
         Err(Failure::Refused(refusal)) if matches!(refusal.status, 403 | 404) => Ok(None),
         found => found.map(Some),

@@ -3,7 +3,7 @@
 use super::ReleaseArgument;
 use crate::{
     failure::Failure,
-    http_client::Server,
+    http_client::ServerClient,
     output::{Output, eprint, is_stdout_open, print},
     terminal_text::sanitize,
 };
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     wait: Duration,
 }
 
-pub(super) fn watch(server: &Server, output: Output, arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn watch(server: &ServerClient, output: Output, arguments: &Arguments) -> Result<(), Failure> {
     let until = Instant::now() + arguments.wait;
     let id = arguments.release.find(server)?;
     let mut before = String::new();

@@ -3,7 +3,7 @@
 use crate::{
     asset,
     failure::Failure,
-    http_client::{Server, required_string, string_or_empty},
+    http_client::{ServerClient, required_string, string_or_empty},
     terminal_text::sanitize,
     workload,
 };
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 /// Drafts a release and binds versions to it.
 pub(super) fn create(
-    server: &Server,
+    server: &ServerClient,
     workload: &str,
     environment: &str,
     target_lane: &str,
@@ -55,7 +55,12 @@ pub(super) fn create(
 ///
 /// # Errors
 /// When a role permits only one version and is bound already, unless `replaces` is set.
-pub(super) fn bind(server: &Server, release: &str, versions: &[String], replaces: bool) -> Result<Value, Failure> {
+pub(super) fn bind(
+    server: &ServerClient,
+    release: &str,
+    versions: &[String],
+    replaces: bool,
+) -> Result<Value, Failure> {
     let found = versions.iter().map(|version| asset::resolve_version(server, version));
     for (asset, version) in &found.collect::<Result<Vec<_>, _>>()? {
         let role = required_string(asset, "asset_kind")?;
@@ -76,7 +81,7 @@ pub(super) fn bind(server: &Server, release: &str, versions: &[String], replaces
 }
 
 /// Replaces the bound version of a role that permits only one version.
-fn replace_role(server: &Server, release: &str, role: &str, version: &str) -> Result<(), Failure> {
+fn replace_role(server: &ServerClient, release: &str, role: &str, version: &str) -> Result<(), Failure> {
     for binding in bindings_of(server, release)?.iter().filter(|binding| string_or_empty(binding, "role") == role) {
         unbind_one(server, release, binding)?;
     }
@@ -90,7 +95,7 @@ fn replace_role(server: &Server, release: &str, role: &str, version: &str) -> Re
 
 /// Binds a version of an asset whose role permits several versions, and removes the bindings of the
 /// asset's other versions.
-fn replace_version(server: &Server, release: &str, asset: &Value, version: &str) -> Result<(), Failure> {
+fn replace_version(server: &ServerClient, release: &str, asset: &Value, version: &str) -> Result<(), Failure> {
     let bindings = bindings_of(server, release)?;
     let is_same = |binding: &&&Value| string_or_empty(binding, "asset_version_id") == version;
     let of_asset = bindings_of_asset(server, asset, &bindings)?;
@@ -107,7 +112,7 @@ fn replace_version(server: &Server, release: &str, asset: &Value, version: &str)
 /// Adds to a failure that the draft exists, but without the refused version.
 fn incomplete_draft(failure: Failure, release: &str, role: &str) -> Failure {
     let failure = if failure.is_refusal("duplicate_role") { bound_role(failure, release, role) } else { failure };
-    if let Failure::Advised { failure, next } = failure {
+    if let Failure::WithNextStep { failure, next } = failure {
         return failure.with_next(format!("the draft {release} exists; {next}"));
     }
     failure.with_next(format!("the draft {release} exists: `fairway releases bind {release} VERSION`"))
@@ -153,13 +158,17 @@ fn inactive_asset(failure: Failure, asset: &Value) -> Failure {
 }
 
 /// The bindings of a release.
-fn bindings_of(server: &Server, release: &str) -> Result<Vec<Value>, Failure> {
+fn bindings_of(server: &ServerClient, release: &str) -> Result<Vec<Value>, Failure> {
     let found = server.get(&["releases", release], &[])?;
     Ok(found.get("bindings").and_then(Value::as_array).cloned().unwrap_or_default())
 }
 
 /// The bindings whose version belongs to this asset.
-fn bindings_of_asset<'b>(server: &Server, asset: &Value, bindings: &'b [Value]) -> Result<Vec<&'b Value>, Failure> {
+fn bindings_of_asset<'b>(
+    server: &ServerClient,
+    asset: &Value,
+    bindings: &'b [Value],
+) -> Result<Vec<&'b Value>, Failure> {
     let versions = asset::list_versions(server, asset)?;
     let is_version = |binding: &&Value| {
         let bound = string_or_empty(binding, "asset_version_id");
@@ -168,7 +177,7 @@ fn bindings_of_asset<'b>(server: &Server, asset: &Value, bindings: &'b [Value]) 
     Ok(bindings.iter().filter(is_version).collect())
 }
 
-fn unbind_one(server: &Server, release: &str, binding: &Value) -> Result<(), Failure> {
+fn unbind_one(server: &ServerClient, release: &str, binding: &Value) -> Result<(), Failure> {
     server.delete(&["releases", release, "bindings", required_string(binding, "binding_id")?])
 }
 
@@ -176,7 +185,7 @@ fn unbind_one(server: &Server, release: &str, binding: &Value) -> Result<(), Fai
 ///
 /// # Errors
 /// When the draft binds no version of an asset.
-pub(super) fn unbind(server: &Server, release: &str, slugs: &[String]) -> Result<Value, Failure> {
+pub(super) fn unbind(server: &ServerClient, release: &str, slugs: &[String]) -> Result<Value, Failure> {
     let bindings = bindings_of(server, release)?;
     let mut removed = Vec::new();
     for slug in BTreeSet::from_iter(slugs) {
@@ -194,7 +203,7 @@ pub(super) fn unbind(server: &Server, release: &str, slugs: &[String]) -> Result
 }
 
 /// Binds a version to a draft, in the role of its kind.
-pub(crate) fn bind_version(server: &Server, release: &str, role: &str, version: &str) -> Result<(), Failure> {
+pub(crate) fn bind_version(server: &ServerClient, release: &str, role: &str, version: &str) -> Result<(), Failure> {
     let body = json!({ "asset_version_id": version, "role": role });
     server.post(&["releases", release, "bindings"], &body).map(drop)
 }
@@ -204,7 +213,7 @@ pub(crate) fn bind_version(server: &Server, release: &str, role: &str, version: 
 /// # Errors
 /// When the draft has no bindings. The server would accept the submission, but such a release can be neither reviewed
 /// nor activated.
-pub(super) fn submit(server: &Server, release: &str) -> Result<Value, Failure> {
+pub(super) fn submit(server: &ServerClient, release: &str) -> Result<Value, Failure> {
     let found = server.get(&["releases", release], &[])?;
     let is_empty = found.get("bindings").and_then(Value::as_array).is_some_and(Vec::is_empty);
     if is_empty && string_or_empty(&found, "state") == StateName::Draft.as_str() {
@@ -215,13 +224,13 @@ pub(super) fn submit(server: &Server, release: &str) -> Result<Value, Failure> {
 }
 
 /// Requests a state transition.
-pub(crate) fn transition(server: &Server, release: &str, to: StateName) -> Result<Value, Failure> {
+pub(crate) fn transition(server: &ServerClient, release: &str, to: StateName) -> Result<Value, Failure> {
     server.post(&["releases", release, "transition"], &json!({ "to_state": to.as_str() }))
 }
 
 /// Activates a release. Requests the transition from review to `approved` first, if needed.
 pub(super) fn activate(
-    server: &Server,
+    server: &ServerClient,
     release: &str,
     lane: Option<&str>,
     plan: Option<Value>,
@@ -236,7 +245,7 @@ pub(super) fn activate(
 
 /// Submits a review outcome for a release.
 pub(super) fn submit_review(
-    server: &Server,
+    server: &ServerClient,
     release: &str,
     outcome: review::Verdict,
     note: Option<&str>,

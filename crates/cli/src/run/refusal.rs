@@ -3,7 +3,7 @@
 
 use crate::{
     failure::{Candidate, Failure},
-    http_client::{Server, string_or_empty},
+    http_client::{ServerClient, string_or_empty},
     resolve_names::similar_names,
     terminal_text::{sanitize, shorten},
 };
@@ -13,7 +13,7 @@ use serde_json::Value;
 const MAX_COMPARED: usize = 2000;
 
 /// Adds the cause and the next step to a refusal of a run.
-pub(super) fn explain(server: &Server, slug: &str, environment: &str, failure: Failure) -> Failure {
+pub(super) fn explain(server: &ServerClient, slug: &str, environment: &str, failure: Failure) -> Failure {
     if failure.is_refusal("not_found") {
         return unknown_workload(server, slug, environment, failure);
     }
@@ -40,7 +40,7 @@ fn ended_run(failure: Failure) -> Failure {
 }
 
 /// The failure for a slug without a visible workload. If a visible workload has the slug, another resource is missing.
-fn unknown_workload(server: &Server, slug: &str, environment: &str, failure: Failure) -> Failure {
+fn unknown_workload(server: &ServerClient, slug: &str, environment: &str, failure: Failure) -> Failure {
     let known = visible_slugs(server);
     if known.iter().any(|known| known == slug) {
         return failure;
@@ -57,7 +57,7 @@ fn unknown_workload(server: &Server, slug: &str, environment: &str, failure: Fai
 
 /// The slugs of the workloads that the caller may list: those of its workspace, and those with a runtime interface.
 /// A refused list counts as empty.
-fn visible_slugs(server: &Server) -> Vec<String> {
+fn visible_slugs(server: &ServerClient) -> Vec<String> {
     let of_workspace = server
         .workspace_id()
         .and_then(|workspace| server.list_first(&["workloads"], &[("workspace_id", workspace)], MAX_COMPARED));

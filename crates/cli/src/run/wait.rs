@@ -5,7 +5,7 @@ use super::WaitOptions;
 use crate::{
     failure::Failure,
     http_client::{
-        Server,
+        ServerClient,
         events::{Event, EventResponse, EventStream, Events, StreamItem},
         required_string, string_or_empty,
     },
@@ -129,7 +129,7 @@ impl RunWait {
     }
 
     /// Follows the run to its end. On an early exit, prints how to resume the wait.
-    pub(super) fn follow(&self, server: &Server, output: Output, begun: SubmittedRun) -> Result<(), Failure> {
+    pub(super) fn follow(&self, server: &ServerClient, output: Output, begun: SubmittedRun) -> Result<(), Failure> {
         let SubmittedRun { run, token, events, is_known } = begun;
         let streams = self.streams && output.is_for_people();
         let mut seen = RunProgress { streams, is_known, ..RunProgress::default() };
@@ -250,7 +250,7 @@ enum StreamEnd {
 
 /// Reads a run from a server, with the result token of an anonymous run.
 struct RunReader<'f> {
-    server: &'f Server,
+    server: &'f ServerClient,
     run: &'f str,
     token: Option<&'f str>,
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     failure::Failure,
-    http_client::{Server, agent, is_loopback, string_or_empty},
+    http_client::{ServerClient, agent, is_loopback, string_or_empty},
     terminal_text::sanitize,
 };
 use oauth2::{HttpRequest, HttpResponse};
@@ -123,7 +123,7 @@ impl Provider {
     /// # Errors
     /// When the server does not accept the selected provider, the server or the provider cannot be reached, or the
     /// document belongs to another issuer.
-    pub(super) fn of(server: &Server, choice: Choice<'_>) -> Result<Option<Self>, Failure> {
+    pub(super) fn of(server: &ServerClient, choice: Choice<'_>) -> Result<Option<Self>, Failure> {
         let settings = server.get(&["sign-in"], &[])?;
         if string_or_empty(&settings, "mode") == "local" {
             return match choice {

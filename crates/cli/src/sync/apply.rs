@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    http_client::{Method, Server, required_string, string_or_empty},
+    http_client::{Method, ServerClient, required_string, string_or_empty},
     output::{Output, eprint},
 };
 use asset::ensure_version;
@@ -51,7 +51,7 @@ impl Applied {
 
 /// Applies the plan, and returns the resulting versions and releases.
 pub(super) fn apply(
-    server: &Server,
+    server: &ServerClient,
     desired: &Directory,
     remote_state: &RemoteState,
     plan: &Plan,
@@ -92,7 +92,7 @@ pub(super) fn apply(
 }
 
 /// Archives an asset. An asset that is already archived counts as success.
-fn archive(server: &Server, rest: &Unmanaged) -> Result<(), Failure> {
+fn archive(server: &ServerClient, rest: &Unmanaged) -> Result<(), Failure> {
     match server.post(&["assets", &rest.asset_id, "archive"], &json!({ "workspace_id": server.workspace_id()? })) {
         Err(Failure::Refused(refusal))
             if refusal.code == "invalid_transition"
@@ -106,7 +106,7 @@ fn archive(server: &Server, rest: &Unmanaged) -> Result<(), Failure> {
 }
 
 fn apply_workload(
-    server: &Server,
+    server: &ServerClient,
     remote_state: &RemoteState,
     desired: &WorkloadManifest,
     step: &WorkloadStep,
@@ -151,7 +151,7 @@ fn apply_workload(
 
 /// Changes fields of a workload; fails if the workload has changed since the plan.
 fn change_workload(
-    server: &Server,
+    server: &ServerClient,
     desired: &WorkloadManifest,
     step: &WorkloadStep,
     id: &str,

@@ -11,7 +11,7 @@ pub(super) use release::{bound_versions, release_step};
 pub(super) use workload::{differing_fields, workload_step};
 
 use super::{UnmanagedPolicy, directory::Directory, manifest::BindingManifest, remote_state::RemoteState};
-use crate::{failure::Failure, http_client::Server};
+use crate::{failure::Failure, http_client::ServerClient};
 use fairway_domain::{asset::kind::AssetKind, release::StateName};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -199,7 +199,7 @@ pub(super) fn stale_plan(what: &str, outcome: &str) -> Failure {
 /// # Errors
 /// When parts of the directory conflict with the server's state; the failure lists all conflicts.
 pub(super) fn build_plan(
-    server: &Server,
+    server: &ServerClient,
     desired: &Directory,
     remote_state: &RemoteState,
     rest: UnmanagedPolicy,

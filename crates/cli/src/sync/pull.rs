@@ -1,9 +1,9 @@
 //! `fairway sync pull`: writes the server's state into manifests. Equal states produce equal bytes. Files with
 //! equivalent content are not rewritten, so their comments and order stay.
 
+mod archived_files;
 mod local_state;
 mod output_file;
-mod removed;
 
 use super::{
     manifest::{AssetManifest, BindingManifest, FlowMetadata, ReleaseManifest, WorkloadManifest},
@@ -11,21 +11,21 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    http_client::{Server, required_string},
+    http_client::{ServerClient, required_string},
     output::{Output, eprint, print},
     terminal_text::sanitize,
 };
+use archived_files::ArchivedAssetFiles;
 use fairway_domain::{asset::kind::AssetKind, slug::Slug};
 use local_state::LocalState;
 use output_file::OutputFile;
-use removed::RemovedFiles;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
 };
 
-pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<(), Failure> {
+pub(super) fn pull(server: &ServerClient, output: Output, directory: &Path) -> Result<(), Failure> {
     let mut there = LocalState::read(directory)?;
     let remote_state = RemoteState::read(server, &there.directory)?;
     there.find_unchanged(server, &remote_state)?;
@@ -57,7 +57,7 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
         pages.push(workload_file(&there, workload)?);
         pages.extend(release_files(server, &there, workload, &remote_state, &labels)?);
     }
-    let gone = RemovedFiles::find(server, &there, &remote_state, &pages)?;
+    let gone = ArchivedAssetFiles::find(server, &there, &remote_state, &pages)?;
     let (kept, changed): (Vec<OutputFile>, Vec<OutputFile>) =
         pages.into_iter().partition(|page| there.is_unchanged(&page.path) || page.matches_existing());
     // Checks that all files are writable before the first write.
@@ -83,7 +83,7 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
 }
 
 /// The newest version of an asset.
-fn newest_version(server: &Server, asset: &Value) -> Result<Option<Value>, Failure> {
+fn newest_version(server: &ServerClient, asset: &Value) -> Result<Option<Value>, Failure> {
     let (asset_id, query) = (required_string(asset, "asset_id")?, [("workspace_id", server.workspace_id()?)]);
     let Some(newest) = server.list_first(&["assets", asset_id, "versions"], &query, 1)?.into_iter().next() else {
         return Ok(None);
@@ -92,7 +92,7 @@ fn newest_version(server: &Server, asset: &Value) -> Result<Option<Value>, Failu
 }
 
 /// Adds the text of a flow to a version from a list, because lists omit the text.
-fn with_flow_text(server: &Server, asset: &Value, listed: Value) -> Result<Value, Failure> {
+fn with_flow_text(server: &ServerClient, asset: &Value, listed: Value) -> Result<Value, Failure> {
     if string_or_empty(asset, "asset_kind") != AssetKind::OrchestrationFlow.as_str() {
         return Ok(listed);
     }
@@ -149,7 +149,7 @@ fn workload_file(there: &LocalState<'_>, workload: &Value) -> Result<OutputFile,
 
 /// Creates a release file for each environment in which a release of the workload serves.
 fn release_files(
-    server: &Server,
+    server: &ServerClient,
     there: &LocalState<'_>,
     workload: &Value,
     remote_state: &RemoteState,
@@ -189,7 +189,7 @@ fn release_files(
 
 /// Creates the manifest entry for a bound version that is not the newest version of its asset.
 fn older_binding(
-    server: &Server,
+    server: &ServerClient,
     remote_state: &RemoteState,
     role: AssetKind,
     version: &str,

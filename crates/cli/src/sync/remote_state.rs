@@ -3,7 +3,7 @@
 use super::{directory::Directory, unpinned_reference::ReachableAssets};
 use crate::{
     failure::Failure,
-    http_client::{Server, required_string},
+    http_client::{ServerClient, required_string},
 };
 use serde_json::Value;
 use std::{
@@ -27,7 +27,7 @@ pub(super) struct RemoteState {
 
 impl RemoteState {
     /// Reads all assets and workloads, and the versions of all assets that the directory contains or references.
-    pub(super) fn read(server: &Server, desired: &Directory) -> Result<Self, Failure> {
+    pub(super) fn read(server: &ServerClient, desired: &Directory) -> Result<Self, Failure> {
         let workspace = [("workspace_id", server.workspace_id()?)];
         let assets = index_by_slug(server.list(&["assets"], &workspace)?);
         let workloads = index_by_slug(server.list(&["workloads"], &workspace)?);
@@ -44,7 +44,7 @@ impl RemoteState {
         }
     }
 
-    fn read_versions(&mut self, server: &Server, slugs: &BTreeSet<&str>) -> Result<(), Failure> {
+    fn read_versions(&mut self, server: &ServerClient, slugs: &BTreeSet<&str>) -> Result<(), Failure> {
         let workspace = [("workspace_id", server.workspace_id()?)];
         let asked: Vec<(&str, &Value)> =
             slugs.iter().filter_map(|slug| Some((*slug, self.assets.get(*slug)?))).collect();

@@ -2,14 +2,14 @@
 
 use crate::{
     failure::Failure,
-    http_client::{Server, string_or_empty},
+    http_client::{ServerClient, string_or_empty},
     output::print,
     terminal_text::sanitize,
 };
 use serde_json::Value;
 
 /// The server's comparison of a use case with its predecessor; `None` if the comparison is not visible to the caller.
-pub(super) fn compare(server: &Server, id: &str) -> Result<Option<Value>, Failure> {
+pub(super) fn compare(server: &ServerClient, id: &str) -> Result<Option<Value>, Failure> {
     server.find(&["use-cases", id, "changes"], &[("workspace_id", server.workspace_id()?)])
 }
 

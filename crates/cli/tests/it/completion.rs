@@ -1,7 +1,7 @@
 //! Completion of names and identifiers from the server.
 
 use crate::{CommandOutput, Terminal, commands::create_contents};
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
 use std::time::{Duration, Instant};
 
 /// The completions that the bash script receives for a command line whose last word is incomplete.
@@ -39,7 +39,7 @@ async fn completes_names_and_identifiers_from_the_server() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_server_delays_a_completion_by_a_second() {
-    let silent = FaultyEndpoint::start().await;
+    let silent = ScriptedEndpoint::start().await;
     silent.respond_with(ScriptedResponse::hang());
     let mut terminal = Terminal::offline();
     terminal.server = Some(silent.url(""));

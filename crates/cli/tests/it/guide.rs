@@ -1,7 +1,7 @@
 //! Runs the commands of the guide's chapters about the command line.
 
 use crate::{Terminal, root};
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse, SmtpServer, TestApp};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, SmtpServer, TestApp};
 use std::{
     env,
     path::Path,
@@ -118,7 +118,7 @@ fn commands(chapters: &[&str]) -> String {
 // The test is multi-threaded: the webhook receiver must respond while the test waits for the shell.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guide_commands_succeed() {
-    let receiver = FaultyEndpoint::start().await;
+    let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::status(204, ""));
     let smtp = SmtpServer::start().unwrap();
     let secrets = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Hostile servers: lost responses, links to foreign hosts, and text that a terminal would interpret.
 
 use crate::{CommandOutput, Terminal, path_text};
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
 use serde_json::{Value, json};
 use std::{
     io::{self, BufRead as _, BufReader, Read as _},
@@ -11,7 +11,7 @@ use std::{
 pub(crate) const RUN: &str = "019a0000-0000-7000-8000-000000000001";
 
 /// A terminal connected to the endpoint.
-pub(crate) fn connected_to(endpoint: &FaultyEndpoint) -> Terminal {
+pub(crate) fn connected_to(endpoint: &ScriptedEndpoint) -> Terminal {
     Terminal { server: Some(endpoint.url("")), ..Terminal::offline() }
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn run(status: &str, answer: &Value) -> ScriptedResponse {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sends_a_token_only_to_its_server() {
-    let (home, other) = (FaultyEndpoint::start().await, FaultyEndpoint::start().await);
+    let (home, other) = (ScriptedEndpoint::start().await, ScriptedEndpoint::start().await);
     for endpoint in [&home, &other] {
         endpoint.respond_with(ScriptedResponse::json(&json!([])));
     }
@@ -43,14 +43,14 @@ async fn sends_a_token_only_to_its_server() {
     terminal.run_ok(&login);
     terminal.run_ok(&["audit", "list", "--profile", "far"]);
     terminal.run_ok(&["audit", "list", "--profile", "far", "--server", &other.url("")]);
-    let shown = |endpoint: &FaultyEndpoint| endpoint.requests()[0].header("authorization").map(str::to_owned);
+    let shown = |endpoint: &ScriptedEndpoint| endpoint.requests()[0].header("authorization").map(str::to_owned);
     assert_eq!(shown(&home).as_deref(), Some("Bearer far-token"));
     assert_eq!((shown(&other), other.request_count()), (None, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refuses_redirects_and_foreign_next_links() {
-    let (home, other) = (FaultyEndpoint::start().await, FaultyEndpoint::start().await);
+    let (home, other) = (ScriptedEndpoint::start().await, ScriptedEndpoint::start().await);
     other.respond_with(ScriptedResponse::json(&json!([])));
     let list = ["audit", "list", "--limit", "1000", "--server", &home.url(""), "--token", "t"];
     let next = format!("<{}>; rel=\"next\"", other.url("/v1/audit/events?cursor=x"));
@@ -76,7 +76,7 @@ async fn refuses_redirects_and_foreign_next_links() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bounds_endless_lists_and_events() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint
         .respond_with(ScriptedResponse::json(&json!([])).header("Link", "</v1/audit/events?cursor=y>; rel=\"next\""));
     let output = connected_to(&endpoint).run(&["audit", "list", "--limit", "100000"]);
@@ -92,7 +92,7 @@ async fn bounds_endless_lists_and_events() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn retries_once_under_the_same_key_after_a_lost_response() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let terminal = connected_to(&endpoint);
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let ended = event(2, "execution.completed", &json!({}));
@@ -125,7 +125,7 @@ async fn retries_once_under_the_same_key_after_a_lost_response() {
 /// Of a proxy's response, the command reports only the status, because the body is not from Fairway.
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_status_of_foreign_responses() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     for (status, expected) in [(502, "502 Bad Gateway"), (504, "504 Gateway Timeout"), (403, "403 Forbidden")] {
         endpoint.respond_with(ScriptedResponse::status(status, "<html>nothing that Fairway says"));
         let output = connected_to(&endpoint).run(&["audit", "list"]);
@@ -141,7 +141,7 @@ fn release(state: &str, rollout: Option<&str>) -> ScriptedResponse {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watch_exit_code_reflects_the_release_outcome() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let watch = ["releases", "watch", RUN, "--wait", "1m"];
     let terminal = connected_to(&endpoint);
     for (state, rollout, code, why) in [
@@ -172,7 +172,7 @@ async fn watch_exit_code_reflects_the_release_outcome() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watch_ends_when_standard_output_closes() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_in_sequence([release("draft", None), release("approved", None), release("draft", None)]);
     let terminal = connected_to(&endpoint);
     let mut child = terminal
@@ -202,7 +202,7 @@ fn has_terminal_controls(text: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn output_contains_no_terminal_controls() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let terminal = connected_to(&endpoint);
     let graph = json!({
         "nodes": [{ "id": TERMINAL_CONTROLS, "type": TERMINAL_CONTROLS, "data": { "slug": TERMINAL_CONTROLS } }, { "id": "b", "type": "b", "data": {} }],
@@ -259,7 +259,7 @@ async fn output_contains_no_terminal_controls() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fails_when_output_cannot_be_written() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let terminal = connected_to(&endpoint);
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let ended = event(9, "execution.completed", &json!({}));
@@ -333,7 +333,7 @@ async fn refuses_addresses_with_secrets_without_echo() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejects_empty_and_oversized_tokens() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(ScriptedResponse::json(&json!([])));
     let terminal = Terminal::offline();
     let longest = "x".repeat(16 << 10);

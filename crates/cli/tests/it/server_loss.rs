@@ -4,13 +4,13 @@ use crate::{
     CommandOutput,
     hostile_server::{RUN, connected_to, delta, event, execute_events, run},
 };
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
 use serde_json::json;
 use std::{process::Stdio, time::Instant};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn resumes_a_dropped_stream_after_the_last_event() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let whole = json!("Hello, world");
     endpoint.respond_in_sequence([
@@ -49,7 +49,7 @@ async fn resumes_a_dropped_stream_after_the_last_event() {
 /// If the rate limit allows only few requests, the client must not use all of them for event streams.
 #[tokio::test(flavor = "multi_thread")]
 async fn rate_limited_caller_gets_its_answer() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let refusal = json!({ "detail": { "error": "rate_limited", "message": "Later." }, "request_id": "r" });
     let limited = ScriptedResponse::status(429, &refusal.to_string());
     endpoint.respond_in_sequence([
@@ -67,7 +67,7 @@ async fn rate_limited_caller_gets_its_answer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn detects_review_and_end_behind_a_silent_stream() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let silent = || execute_events([started.clone()]).hanging();
     let words = ["run", "w", "--env", "dev", "--wait", "150s"];
@@ -86,7 +86,7 @@ async fn detects_review_and_end_behind_a_silent_stream() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_run_id_before_any_event() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let terminal = connected_to(&endpoint);
     let words = ["run", "w", "--env", "dev", "--wait", "2s"];
     let queued = || run("queued", &json!(null));
@@ -134,7 +134,7 @@ async fn reports_run_id_before_any_event() {
 /// The client polls the run while it reads the last events. Either response may arrive first.
 #[tokio::test(flavor = "multi_thread")]
 async fn output_is_independent_of_poll_and_event_order() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let step = |id, name| event(id, name, &json!({ "step_id": "ask" }));
     let failed = event(5, "step.completed", &json!({ "step_id": "check", "error_code": "too_slow" }));
     let rest =
@@ -181,7 +181,7 @@ async fn output_is_independent_of_poll_and_event_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wait_for_an_existing_run_survives_an_outage() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let terminal = connected_to(&endpoint);
     let busy = ScriptedResponse::status(503, "<html>nobody is there");
     let wait = |time: &str| terminal.run(&["executions", "wait", RUN, "--wait", time]);
@@ -219,7 +219,7 @@ async fn wait_for_an_existing_run_survives_an_outage() {
 /// much longer than its wait time. The bounds allow for a busy machine.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_server_does_not_extend_the_wait() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let terminal = connected_to(&endpoint);
     let timed = |words: &[&str]| {
         let since = Instant::now();
@@ -245,7 +245,7 @@ async fn silent_server_does_not_extend_the_wait() {
 /// even if it is open.
 #[tokio::test(flavor = "multi_thread")]
 async fn abandons_a_dead_connection_and_resumes_the_stream() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let started = event(7, "execution.started", &json!({ "execution_id": RUN }));
     endpoint.respond_in_sequence([execute_events([started]).hanging(), run("running", &json!(null))]);
     let terminal = connected_to(&endpoint);

@@ -2,22 +2,22 @@
 //! or the wait time ends.
 
 use crate::Terminal;
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
 use serde_json::json;
 use std::collections::BTreeSet;
 
 const RUN: &str = "019a0000-0000-7000-8000-000000000001";
 
 /// An endpoint with scripted responses, the last of which repeats, and a terminal that is connected to it.
-async fn scripted_server(scripts: Vec<ScriptedResponse>) -> (FaultyEndpoint, Terminal) {
-    let endpoint = FaultyEndpoint::start().await;
+async fn scripted_server(scripts: Vec<ScriptedResponse>) -> (ScriptedEndpoint, Terminal) {
+    let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_in_sequence(scripts);
     let terminal = Terminal { server: Some(endpoint.url("")), ..Terminal::offline() };
     (endpoint, terminal)
 }
 
 /// The number of submissions, and their distinct idempotency keys.
-fn submission_keys(endpoint: &FaultyEndpoint) -> (usize, BTreeSet<String>) {
+fn submission_keys(endpoint: &ScriptedEndpoint) -> (usize, BTreeSet<String>) {
     let posted: Vec<_> = endpoint.requests().into_iter().filter(|asked| asked.method == "POST").collect();
     (posted.len(), posted.iter().map(|asked| asked.header("idempotency-key").unwrap().to_owned()).collect())
 }

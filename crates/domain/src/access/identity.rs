@@ -5,14 +5,14 @@
 //! cryptographic work nor network requests.
 
 mod claims;
+mod id_and_logout_token;
 mod mapping;
-mod pin;
-mod portal_token;
+mod pinned_identity;
 mod token;
 
 pub use claims::{ClaimRules, ClaimedIdentity};
 pub use mapping::{MappingRule, MappingVerdict, NameHolder, mapping_verdicts, pin_verdict};
-pub use pin::{
+pub use pinned_identity::{
     IdentityRefusal, IdentityStore, PinnedIdentity, ReplacedFields, actor_name, group_actor, group_actors, tenant_slug,
 };
 pub use token::{MAX_KEY_ID_BYTES, MAX_TOKEN_BYTES, SignatureAlgorithm, TokenUse, UnverifiedToken};

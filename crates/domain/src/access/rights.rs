@@ -82,7 +82,7 @@ pub struct Grant {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GrantSource {
     /// A role binding, or a built-in rule of the server.
-    Usual,
+    BindingOrRule,
     /// The setting that names the first administrators (`FAIRWAY_BOOTSTRAP_ADMINS`).
     BootstrapAdmins,
 }
@@ -92,7 +92,7 @@ impl GrantSource {
     #[must_use]
     pub const fn as_wire(self) -> Option<&'static str> {
         match self {
-            Self::Usual => None,
+            Self::BindingOrRule => None,
             Self::BootstrapAdmins => Some("bootstrap_admins"),
         }
     }
@@ -102,7 +102,7 @@ impl Grant {
     /// A grant with the role's own permissions.
     #[must_use]
     pub const fn of_role(role: Role, scope: GrantScope) -> Self {
-        Self { role, permissions: role.permissions(), scope, source: GrantSource::Usual }
+        Self { role, permissions: role.permissions(), scope, source: GrantSource::BindingOrRule }
     }
 
     /// The grant of an administrator whom the configuration names.

@@ -2,7 +2,7 @@
 //!
 //! Validation also parses the content into types, so that later code does not interpret JSON again.
 
-pub mod embedded;
+pub mod embedded_schema;
 mod enforcement;
 mod fail_closed;
 mod legacy_kind;
@@ -54,7 +54,7 @@ pub const fn may_hold_compiled_parts(kind: AssetKind) -> bool {
 pub fn estimate_compiled_bytes(kind: AssetKind, content: &Value) -> usize {
     let schemas = |holder: &Value, names: &[&str]| {
         let schemas = names.iter().filter_map(|name| holder.get(name));
-        schemas.map(embedded::EmbeddedSchema::estimated_bytes).fold(0, usize::saturating_add)
+        schemas.map(embedded_schema::EmbeddedSchema::estimated_bytes).fold(0, usize::saturating_add)
     };
     if kind == AssetKind::GuardrailConfig {
         let rails = content.get("guardrails").and_then(Value::as_array).into_iter().flatten();

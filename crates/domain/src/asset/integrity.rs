@@ -64,7 +64,7 @@ impl UnverifiedBytes {
     /// Returns the tile that these bytes represent, unverified. Callers may only compare the tile with another, as an
     /// audit does to find where a log differs.
     #[must_use]
-    pub fn claimed_tile(self, tile: TileCoordinate) -> Option<FullTile> {
+    pub fn unverified_tile(self, tile: TileCoordinate) -> Option<FullTile> {
         match self.0 {
             Content::Whole(bytes) => FullTile::from_bytes(tile, &bytes),
             Content::TooLong => None,

@@ -13,7 +13,7 @@ mod verification;
 
 pub use envelope::{Envelope, EnvelopeSignature};
 pub use report::{BundleCheck, BundleKind, BundleReport, CheckVerdict};
-pub use verification::{OutsideEvidence, SecondCheckpoint, last_outcome, names_run_records, verify_bundle};
+pub use verification::{SecondCheckpoint, TrustedInputs, has_run_records_digest, last_outcome, verify_bundle};
 
 use crate::id::{ArtifactId, AssetVersionId, TenantId};
 use serde::{Deserialize, Serialize};

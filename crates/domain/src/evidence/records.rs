@@ -22,7 +22,7 @@ const OWN_FACT_KINDS: [&str; 2] = ["review", "settlement"];
 pub const EVIDENCE_DIGEST_MEMBER: &str = "evidence_digest";
 
 /// The member in the detail of the fact of a run's end that is true if a review was requested before.
-pub const REVIEW_ASKED_MEMBER: &str = "review_asked";
+pub const REVIEW_REQUESTED_MEMBER: &str = "review_asked";
 
 /// The policy decisions, evidence documents and lineage of a run, each with the members that the evidence response
 /// contains.
@@ -92,7 +92,7 @@ pub struct LineageEntry {
 impl RunRecords {
     /// The records of a run that a commit stores, or that earlier commits stored.
     #[must_use]
-    pub fn to_store<D: Into<DecisionEntry>>(
+    pub fn for_commit<D: Into<DecisionEntry>>(
         decisions: impl IntoIterator<Item = D>,
         artifacts: &[EvidenceArtifact],
         lineage: &[LineageItem],
@@ -168,7 +168,7 @@ impl Fact {
     /// Adds the digest of the records of the fact's subject: those that its commit stores, and those that earlier
     /// commits stored.
     #[must_use]
-    pub fn naming_records(self, records: &RunRecords) -> Self {
+    pub fn with_records_digest(self, records: &RunRecords) -> Self {
         if records.is_empty() { self } else { self.merge_detail(json!({ EVIDENCE_DIGEST_MEMBER: records.digest() })) }
     }
 }

@@ -147,8 +147,8 @@ pub struct StoredAnswer {
     #[serde(default)]
     pub attempts: Vec<StoredAttempt>,
     /// Whether the model output was streamed.
-    #[serde(default)]
-    pub was_told: bool,
+    #[serde(default, rename = "was_told")]
+    pub was_streamed: bool,
     /// The received response, or the failure of the call.
     #[serde(flatten)]
     pub response: StoredResponse,
@@ -241,7 +241,7 @@ impl StoredAnswer {
             latency_us: u64::try_from(attempt.latency.as_micros()).unwrap_or(u64::MAX),
         };
         let attempts = answer.attempts.iter().map(kept).collect();
-        Self { step_id: step_id.to_owned(), attempts, was_told: answer.was_streamed, response }
+        Self { step_id: step_id.to_owned(), attempts, was_streamed: answer.was_streamed, response }
     }
 
     /// Converts a tool result into its stored form.
@@ -257,7 +257,7 @@ impl StoredAnswer {
                 },
             },
         };
-        Self { step_id: step_id.to_owned(), attempts: Vec::new(), was_told: false, response }
+        Self { step_id: step_id.to_owned(), attempts: Vec::new(), was_streamed: false, response }
     }
 
     /// The tool result, if this response is a tool result or a tool failure.
@@ -292,7 +292,7 @@ impl StoredAnswer {
             latency: Duration::from_micros(kept.latency_us),
         };
         let attempts = self.attempts.into_iter().map(attempt).collect();
-        Some(ModelResponse { attempts, was_streamed: self.was_told, completion })
+        Some(ModelResponse { attempts, was_streamed: self.was_streamed, completion })
     }
 }
 

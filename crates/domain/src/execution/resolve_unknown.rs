@@ -124,7 +124,7 @@ pub fn resolve(
         note.map(|note| Payload { body: json!({ "note": note.as_str() }).to_string().into(), salt: moment.salt() });
     let note_digest = note.as_ref().map(|note| digest_text(&note.digest()));
     let detail = json!({ "outcome": outcome.as_str(), "note_digest": note_digest });
-    let fact = named.fact(FactKind::ExecutionSettled, detail, stamp).with_categories(categories.iter().copied());
+    let fact = named.fact(FactKind::ExecutionResolved, detail, stamp).with_categories(categories.iter().copied());
     let artifact_id = moment.new_id().into();
     let artifact = EvidenceArtifact {
         artifact_id,
@@ -139,7 +139,7 @@ pub fn resolve(
         payload: note,
         created_at: stamp.at,
     };
-    let fact = fact.naming_records(&RunRecords::of_artifact(&artifact));
+    let fact = fact.with_records_digest(&RunRecords::of_artifact(&artifact));
     Ok(ResolvedRun { execution_id: run.execution_id, status, outcome, error, artifact, fact })
 }
 

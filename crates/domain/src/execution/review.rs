@@ -11,7 +11,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp},
     evidence::{
         EvidenceArtifact, EvidenceRecord,
-        records::{REVIEW_ASKED_MEMBER, RunRecords},
+        records::{REVIEW_REQUESTED_MEMBER, RunRecords},
     },
     fact_category::FactCategory,
     id::ExecutionId,
@@ -188,7 +188,7 @@ impl<'r> PendingReview<'r> {
         let fact =
             self.run_ref().fact(FactKind::ExecutionReviewed, detail, stamp).with_categories(categories.iter().copied());
         let artifact = self.verdict_artifact(verdict, note, stamp, moment);
-        let fact = fact.naming_records(&RunRecords::of_artifact(&artifact));
+        let fact = fact.with_records_digest(&RunRecords::of_artifact(&artifact));
         let mut end = self.end(status, outcome, error, fact, stamp);
         end.fulfilled.push(Obligation::HumanReview);
         Ok(ReviewEnd { artifact: Some(artifact), deadline_check: DeadlineCheck::Required, ..end })
@@ -239,7 +239,7 @@ impl<'r> PendingReview<'r> {
         let fact = self.run_ref().ended_fact(ExecutionOutcome::Cancelled, Some(code), None, stamp);
         // This member tells a verifier to require the fact of the review request, because that fact names the
         // run's records.
-        let fact = fact.merge_detail(json!({ REVIEW_ASKED_MEMBER: true }));
+        let fact = fact.merge_detail(json!({ REVIEW_REQUESTED_MEMBER: true }));
         self.end(Status::Cancelled, ExecutionOutcome::Cancelled, Some(RunError::new(code, message)), fact, stamp)
     }
 
@@ -254,8 +254,8 @@ impl<'r> PendingReview<'r> {
         stamp: &Stamp,
     ) -> ReviewEnd {
         let imposed = self.0.decisions.iter().flat_map(|decision| &decision.obligations);
-        let owes_owner = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
-        let (fact, fulfilled) = if owes_owner {
+        let must_notify_owner = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
+        let (fact, fulfilled) = if must_notify_owner {
             (fact.notifying_owner(&self.0.chain.workload.owner_ref), vec![Obligation::NotifyOwner])
         } else {
             (fact, Vec::new())
@@ -306,7 +306,7 @@ impl RunRef<'_> {
     #[must_use]
     pub fn review_requested_fact(&self, output: Option<&Payload>, stamp: &Stamp) -> Fact {
         let detail = json!({ "output_digest": output.map(|output| digest_text(&output.digest())) });
-        self.fact(FactKind::ExecutionReviewAsked, detail, stamp).with_categories([FactCategory::Approvals])
+        self.fact(FactKind::ExecutionReviewRequested, detail, stamp).with_categories([FactCategory::Approvals])
     }
 }
 

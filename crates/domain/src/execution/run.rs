@@ -270,8 +270,8 @@ impl<'a> Run<'a> {
     }
 
     /// Emits model output as an event, unless the output was already streamed or must be withheld.
-    fn emit_answer(&mut self, step: &Step, was_told: bool, text: &str) {
-        if self.streams_answers && !was_told {
+    fn emit_answer(&mut self, step: &Step, was_streamed: bool, text: &str) {
+        if self.streams_answers && !was_streamed {
             self.emit(|| RunEvent::delta(&step.id, text));
         }
     }

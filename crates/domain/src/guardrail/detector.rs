@@ -8,7 +8,7 @@ use super::{
 use crate::{
     asset::content::{
         COUNTED_PATTERN_BYTES,
-        embedded::{EmbeddedSchema, SchemaRejection},
+        embedded_schema::{EmbeddedSchema, SchemaRejection},
     },
     json::{self, JsonRefusal},
     redaction::{PersonalDataClass, Redactor},

@@ -6,7 +6,7 @@ use super::{
     rewrite_texts::estimate_bytes,
 };
 use crate::{
-    asset::content::embedded::BRIEF_EVALUATIONS,
+    asset::content::embedded_schema::BRIEF_EVALUATIONS,
     redaction::{PersonalDataClass, Redactor},
 };
 use serde_json::{Map, Value, json};

@@ -39,11 +39,11 @@ impl QueryAudit<'_> {
         match self {
             Self::Returned(revision, chunks) => {
                 let chunks: Vec<Value> = chunks.iter().map(|chunk| json!(chunk.chunk_id)).collect();
-                fact(FactKind::KnowledgeRead)
+                fact(FactKind::KnowledgeSearched)
                     .merge_detail(json!({ "index_revision": revision.get(), "chunk_ids": chunks }))
             }
-            Self::Embedding => fact(FactKind::KnowledgeAsked),
-            Self::Refused => fact(FactKind::KnowledgeReadRefused).with_categories([FactCategory::ComplianceFindings]),
+            Self::Embedding => fact(FactKind::KnowledgeQueryEmbedded),
+            Self::Refused => fact(FactKind::KnowledgeSearchRefused).with_categories([FactCategory::ComplianceFindings]),
         }
     }
 }

@@ -245,7 +245,7 @@ impl DeliveryError {
 
 /// The decision after a failed attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AfterFailure {
+pub enum RetryDecision {
     /// Attempt the delivery again after this delay.
     Retry(Duration),
     /// Make no further attempt.
@@ -256,16 +256,16 @@ pub enum AfterFailure {
 /// `random` adds jitter in the second half of the delay, so that deliveries that failed together are spread.
 /// `retry_after` is the delay that the receiver requests.
 #[must_use]
-pub fn after_failure(attempts: u32, error: DeliveryError, random: u8, retry_after: Option<Duration>) -> AfterFailure {
+pub fn decide_retry(attempts: u32, error: DeliveryError, random: u8, retry_after: Option<Duration>) -> RetryDecision {
     if error.is_permanent() || attempts >= MAX_ATTEMPTS {
-        return AfterFailure::GiveUp;
+        return RetryDecision::GiveUp;
     }
     let step = usize::try_from(attempts.saturating_sub(1)).unwrap_or(usize::MAX);
-    let Some(seconds) = DELAYS.get(step) else { return AfterFailure::GiveUp };
+    let Some(seconds) = DELAYS.get(step) else { return RetryDecision::GiveUp };
     let millis = seconds.saturating_mul(1_000);
     let jitter = (millis / 2).saturating_mul(u64::from(random)) / u64::from(u8::MAX);
     let delay = Duration::from_millis((millis / 2).saturating_add(jitter)).max(Duration::from_secs(5));
-    AfterFailure::Retry(delay.max(retry_after.unwrap_or_default()).min(MAX_DELAY))
+    RetryDecision::Retry(delay.max(retry_after.unwrap_or_default()).min(MAX_DELAY))
 }
 
 #[cfg(test)]
@@ -274,9 +274,9 @@ mod tests {
 
     fn delay(attempts: u32, random: u8, retry_after: Option<u64>) -> Option<Duration> {
         let asked = retry_after.map(Duration::from_secs);
-        match after_failure(attempts, DeliveryError::ReceiverFailed, random, asked) {
-            AfterFailure::Retry(delay) => Some(delay),
-            AfterFailure::GiveUp => None,
+        match decide_retry(attempts, DeliveryError::ReceiverFailed, random, asked) {
+            RetryDecision::Retry(delay) => Some(delay),
+            RetryDecision::GiveUp => None,
         }
     }
 
@@ -313,7 +313,7 @@ mod tests {
         for error in DeliveryError::ALL {
             let permanent = [DeliveryError::NoAddress, DeliveryError::MailNotConfigured, DeliveryError::AddressRefused]
                 .contains(&error);
-            assert_eq!(after_failure(1, error, 0, None) == AfterFailure::GiveUp, permanent, "{error:?}");
+            assert_eq!(decide_retry(1, error, 0, None) == RetryDecision::GiveUp, permanent, "{error:?}");
             assert_eq!(DeliveryError::parse(error.as_str()), Some(error));
         }
     }

@@ -16,7 +16,7 @@ use crate::{
         destination::{ActiveDestination, Destination, DestinationScope},
         inbox::{InboxStatus, Notification},
         message::{OutgoingMessage, SendFailure},
-        preference::{DefaultProfiles, PreferenceScope, PreferenceSet, Switches},
+        preference::{DefaultProfiles, NotificationSettings, PreferenceScope, PreferenceSet},
         profile::NotificationProfile,
         projection::{NotifiableFact, Projection, SettingsTurnedOnAt, SubjectContext, SuppressedDecision},
     },
@@ -102,7 +102,7 @@ pub trait PreferenceStore: Send + Sync {
     /// Stores the default profiles.
     async fn commit_profiles(&self, scope: TenantScope, change: Change<DefaultProfiles>) -> Result<(), CommitError>;
     /// Loads the notification settings of the tenant.
-    async fn switches(&self, scope: TenantScope) -> Result<Switches, StoreError>;
+    async fn switches(&self, scope: TenantScope) -> Result<NotificationSettings, StoreError>;
     /// Lists the environments to which a workload is released, in alphabetical order.
     async fn environments(&self, scope: TenantScope, workload: WorkloadId) -> Result<Vec<Slug>, StoreError>;
 }
@@ -226,7 +226,7 @@ pub struct ClaimResult {
     pub deliveries: Vec<ClaimedDelivery>,
     /// The number of due deliveries that were suppressed, were cancelled, or cannot be read by this version of the
     /// server.
-    pub passed_over: usize,
+    pub skipped: usize,
 }
 
 /// The outcome of a delivery attempt.
@@ -338,7 +338,7 @@ pub struct HeldRoles {
     /// The roles of these people.
     pub roles: Vec<HeldRole>,
     /// The named people who never held any role.
-    pub never_bound: Vec<ActorRef>,
+    pub without_role_history: Vec<ActorRef>,
 }
 
 /// Reads facts for the projector, and commits the projector's decisions.

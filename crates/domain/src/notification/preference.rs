@@ -378,10 +378,10 @@ impl PreferenceLayers<'_> {
     pub fn delivery(
         &self,
         category: FactCategory,
-        switches: Switches,
+        switches: NotificationSettings,
         has_receiver: impl Fn(Channel) -> bool,
     ) -> DeliveryDecision {
-        let Switches::Enabled(tier) = switches else {
+        let NotificationSettings::Enabled(tier) = switches else {
             let reason = ReasonCode::NotificationsDisabled;
             let (scope, revision, channel, unreachable) = (None, None, None, Vec::new());
             return DeliveryDecision::Suppressed(Suppression { reason, scope, revision, channel, unreachable });
@@ -417,7 +417,7 @@ impl PreferenceLayers<'_> {
 
 /// The notification settings of a tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Switches {
+pub enum NotificationSettings {
     /// Facts cause no notifications.
     Disabled,
     /// Facts cause notifications, according to this tier.

@@ -14,13 +14,15 @@ use crate::{
     id::{FactId, NotificationId, RequestId, TenantId, WorkloadId, WorkspaceId},
     notification::{
         Channel, Severity, Tier,
+        console_link::console_path,
         delivery::{DeliveryError, DeliveryTarget, NewDelivery},
         derived_identifier::{EventKey, digest_delivery},
         destination::ActiveDestination,
         digest::DigestFrequency,
         inbox::{InboxStatus, Notification, NotificationRecord},
-        link::console_path,
-        preference::{DefaultProfiles, DeliveryDecision, PreferenceLayers, PreferenceScope, PreferenceSet, Switches},
+        preference::{
+            DefaultProfiles, DeliveryDecision, NotificationSettings, PreferenceLayers, PreferenceScope, PreferenceSet,
+        },
         profile::ProfileSettings,
         recipient::{RecipientRights, Recipients, recipients},
         rule::rule_for,
@@ -111,7 +113,7 @@ pub struct RecipientPreferences {
     /// The default profiles of the tenant's roles.
     pub profiles: Option<DefaultProfiles>,
     /// The current notification settings of the tenant.
-    pub switches: Switches,
+    pub switches: NotificationSettings,
     /// The times at which these settings were turned on.
     pub turned_on: SettingsTurnedOnAt,
     /// The tenant of the batch.
@@ -142,10 +144,10 @@ impl RecipientPreferences {
     }
 
     /// The recipient's profile; `None` without the advanced tier, in which alone profiles have an effect.
-    fn profile(&self, recipient: &ActorRef, switches: Switches) -> Option<&ProfileSettings> {
+    fn profile(&self, recipient: &ActorRef, switches: NotificationSettings) -> Option<&ProfileSettings> {
         match switches {
-            Switches::Enabled(Tier::Advanced) => self.people.get(recipient),
-            Switches::Enabled(Tier::Standard) | Switches::Disabled => None,
+            NotificationSettings::Enabled(Tier::Advanced) => self.people.get(recipient),
+            NotificationSettings::Enabled(Tier::Standard) | NotificationSettings::Disabled => None,
         }
     }
 
@@ -154,7 +156,7 @@ impl RecipientPreferences {
         &self,
         (fact, subject): (&NotifiableFact, &SubjectContext),
         recipient: &ActorRef,
-        switches: Switches,
+        switches: NotificationSettings,
         channel: Channel,
     ) -> bool {
         let is_own = match channel {
@@ -269,10 +271,11 @@ pub fn project(
             let identifier = event.notification(&recipient.to_string());
             let reader = (recipient.clone(), may_see_actor);
             let notification = event_texts.notification(identifier, reader, (category, rule.severity), fact, subject);
-            let standard_channels = match layers.delivery(category, Switches::Enabled(Tier::Standard), |_| true) {
-                DeliveryDecision::Channels(channels) => channels,
-                DeliveryDecision::Suppressed(_) => Vec::new(),
-            };
+            let standard_channels =
+                match layers.delivery(category, NotificationSettings::Enabled(Tier::Standard), |_| true) {
+                    DeliveryDecision::Channels(channels) => channels,
+                    DeliveryDecision::Suppressed(_) => Vec::new(),
+                };
             NewNotification { notification, channels, standard_channels }
         };
         if let Some((category, channels)) = delivered {
@@ -385,7 +388,7 @@ fn shared_deliveries(
 fn personal_deliveries(
     event: EventKey,
     new: &NewNotification,
-    (book, switches): (&RecipientPreferences, Switches),
+    (book, switches): (&RecipientPreferences, NotificationSettings),
     at: Timestamp,
 ) -> Vec<NewDelivery> {
     let NewNotification { notification, channels, standard_channels: _ } = new;

@@ -52,8 +52,8 @@ pub const fn rule_of(kind: FactKind) -> Option<NotificationRule> {
         K::ExecutionDenied => {
             rule(&[C::Executions, C::ComplianceFindings, C::Reports], S::Warning, P::ExecutionKill, P::ExecutionView)
         }
-        K::ExecutionSettled => rule(&[C::Executions], S::Warning, P::ExecutionKill, P::ExecutionView),
-        K::ExecutionReviewAsked => rule(&[C::Approvals, C::Reports], S::Info, P::ReleaseApprove, P::ExecutionView),
+        K::ExecutionResolved => rule(&[C::Executions], S::Warning, P::ExecutionKill, P::ExecutionView),
+        K::ExecutionReviewRequested => rule(&[C::Approvals, C::Reports], S::Info, P::ReleaseApprove, P::ExecutionView),
         K::ExecutionReviewed => {
             rule(&[C::Approvals, C::Executions, C::Reports], S::Info, P::ReleaseApprove, P::ExecutionView)
         }
@@ -62,7 +62,7 @@ pub const fn rule_of(kind: FactKind) -> Option<NotificationRule> {
         K::ReleaseReviewed => rule(&[C::Approvals], S::Info, P::ReleaseTransition, P::ReleaseView),
         K::SelfApprovalRefused => rule(&[C::ComplianceFindings], S::Warning, P::AuditView, P::ReleaseView),
         K::ReleaseRolledBack => rule(&[C::Incidents, C::Reports], S::Critical, P::ReleaseRollback, P::ReleaseView),
-        K::RollbackAdvised => rule(&[C::Incidents], S::Critical, P::ReleaseRollback, P::ReleaseView),
+        K::RollbackRecommendationChanged => rule(&[C::Incidents], S::Critical, P::ReleaseRollback, P::ReleaseView),
         K::WorkloadChanged => rule(&[C::Incidents], S::Critical, P::WorkloadSuspend, P::WorkloadView),
         K::IntegrityMismatch => {
             rule(&[C::Incidents, C::ComplianceFindings], S::Critical, P::WorkspaceManage, P::AssetView)
@@ -70,7 +70,7 @@ pub const fn rule_of(kind: FactKind) -> Option<NotificationRule> {
         K::ReleaseIntegrityMismatch => {
             rule(&[C::Incidents, C::ComplianceFindings], S::Critical, P::WorkspaceManage, P::ReleaseView)
         }
-        K::KnowledgeReadRefused => rule(&[C::ComplianceFindings], S::Warning, P::AuditView, P::AssetView),
+        K::KnowledgeSearchRefused => rule(&[C::ComplianceFindings], S::Warning, P::AuditView, P::AssetView),
         K::ToolDrifted => rule(&[C::ComplianceFindings], S::Warning, P::AuditView, P::AssetView),
         K::ContractRevoked => rule(&[C::ComplianceFindings, C::PolicyChanges], S::Warning, P::AuditView, P::AssetView),
         K::AssetVersionCreated => rule(&[C::PolicyChanges], S::Info, P::ReleaseApprove, P::AssetView),
@@ -115,14 +115,14 @@ pub const fn rule_of(kind: FactKind) -> Option<NotificationRule> {
         | K::ShareLinkCreated
         | K::ShareLinkRevoked
         | K::AssetCreated
-        | K::AssetMoved
+        | K::AssetLifecycleChanged
         | K::AssetGrantCreated
         | K::AssetGrantDeleted
         | K::DocumentsAdded
         | K::DocumentsReembedded
         | K::MemoryErased
-        | K::KnowledgeAsked
-        | K::KnowledgeRead
+        | K::KnowledgeQueryEmbedded
+        | K::KnowledgeSearched
         | K::FlowCreated
         | K::WorkloadCreated
         | K::ReleaseCreated

@@ -28,19 +28,19 @@ pub fn texts(fact: &NotifiableFact, subject: &SubjectContext, names_actor: bool)
     let title = match fact.kind {
         FactKind::ExecutionEnded => format!("A run of {name} {}{place}", ending(code(fact, "outcome"))),
         FactKind::ExecutionDenied => format!("A policy denied a run of {name}{place}"),
-        FactKind::ExecutionSettled => format!("A run of {name} was resolved as failed{place}"),
-        FactKind::ExecutionReviewAsked => format!("An answer of {name} awaits review{place}"),
+        FactKind::ExecutionResolved => format!("A run of {name} was resolved as failed{place}"),
+        FactKind::ExecutionReviewRequested => format!("An answer of {name} awaits review{place}"),
         FactKind::ExecutionReviewed => format!("An answer of {name} was reviewed{place}"),
         FactKind::SelfReviewRefused => format!("A review of one's own run of {name} was refused{place}"),
         FactKind::ReleaseTransitioned => format!("A release of {name} awaits approval{place}"),
         FactKind::ReleaseReviewed => format!("A release of {name} was {}{place}", verdict(code(fact, "outcome"))),
         FactKind::SelfApprovalRefused => format!("An author's approval of a release of {name} was refused{place}"),
         FactKind::ReleaseRolledBack => format!("A release of {name} was rolled back{place}"),
-        FactKind::RollbackAdvised => format!("A rollback of {name} is recommended{place}"),
+        FactKind::RollbackRecommendationChanged => format!("A rollback of {name} is recommended{place}"),
         FactKind::WorkloadChanged => format!("The workload {name} was suspended"),
         FactKind::IntegrityMismatch => format!("A stored version of {name} does not match its checksum"),
         FactKind::ReleaseIntegrityMismatch => format!("A stored document of a release of {name} was altered{place}"),
-        FactKind::KnowledgeReadRefused => format!("A search of {name} was refused by its access contract"),
+        FactKind::KnowledgeSearchRefused => format!("A search of {name} was refused by its access contract"),
         FactKind::ToolDrifted => format!("A call of the tool {name} was refused, because the tool has changed"),
         FactKind::ContractRevoked => format!("An access contract of {name} was revoked"),
         FactKind::AssetVersionCreated => format!("A new version of {name} was added"),
@@ -87,14 +87,14 @@ pub fn texts(fact: &NotifiableFact, subject: &SubjectContext, names_actor: bool)
         | FactKind::ShareLinkCreated
         | FactKind::ShareLinkRevoked
         | FactKind::AssetCreated
-        | FactKind::AssetMoved
+        | FactKind::AssetLifecycleChanged
         | FactKind::AssetGrantCreated
         | FactKind::AssetGrantDeleted
         | FactKind::DocumentsAdded
         | FactKind::DocumentsReembedded
         | FactKind::MemoryErased
-        | FactKind::KnowledgeAsked
-        | FactKind::KnowledgeRead
+        | FactKind::KnowledgeQueryEmbedded
+        | FactKind::KnowledgeSearched
         | FactKind::FlowCreated
         | FactKind::WorkloadCreated
         | FactKind::ReleaseCreated

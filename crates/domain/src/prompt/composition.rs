@@ -8,7 +8,7 @@ use super::{
     grammar::{self, TemplateSegment},
 };
 use crate::asset::{
-    content::embedded::{EmbeddedSchema, SchemaRejection},
+    content::embedded_schema::{EmbeddedSchema, SchemaRejection},
     kind::AssetKind,
 };
 use serde_json::{Map, Value};

@@ -1,5 +1,5 @@
 use super::{composition::IncludedBody, *};
-use crate::asset::{content::embedded::SchemaRejection, kind::AssetKind};
+use crate::asset::{content::embedded_schema::SchemaRejection, kind::AssetKind};
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -69,8 +69,9 @@ impl Release {
             "sample_size": recommendation.sample_size,
             "threshold": recommendation.threshold,
         });
-        let fact = Fact::new(FactKind::RollbackAdvised, self.subject(), Some(self.workspace_id), stamp, detail)
-            .with_categories(advised.then_some(FactCategory::Incidents));
+        let fact =
+            Fact::new(FactKind::RollbackRecommendationChanged, self.subject(), Some(self.workspace_id), stamp, detail)
+                .with_categories(advised.then_some(FactCategory::Incidents));
         Some(Change::replace(Self(ReleaseRecord { rollback_advised: advised, ..self.0.clone() }), self.revision, fact))
     }
 }

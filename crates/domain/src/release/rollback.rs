@@ -91,10 +91,10 @@ pub struct RollbackRecord {
 #[must_use]
 pub fn earlier_holders(moves: &[LaneHistoryEntry], lane: Lane, holder: ReleaseId) -> Vec<ReleaseId> {
     let of_lane = || moves.iter().filter(|moved| moved.lane == lane);
-    let mut passed_over: BTreeSet<ReleaseId> =
+    let mut skipped: BTreeSet<ReleaseId> =
         of_lane().filter(|moved| moved.reason == MoveReason::Rollback).filter_map(|moved| moved.from).collect();
-    passed_over.insert(holder);
-    of_lane().filter_map(|moved| moved.to).filter(|release| passed_over.insert(*release)).collect()
+    skipped.insert(holder);
+    of_lane().filter_map(|moved| moved.to).filter(|release| skipped.insert(*release)).collect()
 }
 
 /// Validates the reason of a rollback.

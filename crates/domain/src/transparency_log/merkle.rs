@@ -94,7 +94,7 @@ pub struct InclusionClaim {
 impl InclusionClaim {
     /// Whether the proof proves the claim (RFC 9162, 2.1.3.2).
     #[must_use]
-    pub fn is_shown_by(&self, proof: &[TreeHash]) -> bool {
+    pub fn is_proved_by(&self, proof: &[TreeHash]) -> bool {
         self.root_from(proof) == Some(self.root)
     }
 
@@ -143,7 +143,7 @@ pub struct ConsistencyClaim {
 impl ConsistencyClaim {
     /// Whether the proof proves the claim (RFC 9162, 2.1.4.2). The empty tree is a prefix of every tree.
     #[must_use]
-    pub fn is_shown_by(&self, proof: &[TreeHash]) -> bool {
+    pub fn is_proved_by(&self, proof: &[TreeHash]) -> bool {
         let Self { from_size, from_root, to_size, to_root } = *self;
         if from_size == 0 {
             return proof.is_empty() && from_root == TreeHash::of_empty_tree() && (to_size > 0 || to_root == from_root);

@@ -118,7 +118,7 @@ pub enum ArchiveError {
 pub trait CheckpointArchive: Send + Sync {
     /// Archives a checkpoint, unless the archive already has a checkpoint of this size. Returns the archived
     /// bytes, which are then those of the earlier checkpoint.
-    async fn keep(&self, tenant: TenantId, size: u64, note: &str) -> Result<Vec<u8>, ArchiveError>;
+    async fn store_if_absent(&self, tenant: TenantId, size: u64, note: &str) -> Result<Vec<u8>, ArchiveError>;
     /// Finds the newest checkpoint that has at least this size.
     async fn newest_from(&self, tenant: TenantId, size: u64) -> Result<Option<Vec<u8>>, ArchiveError>;
     /// Lists the tenants with archived checkpoints, in order. The archive also lists tenants that were removed
@@ -153,7 +153,7 @@ pub enum WitnessResponse {
     /// The witness cosigned the checkpoint and returned these signature lines, which are not verified yet.
     Cosigned(Vec<NoteSignature>),
     /// The witness cosigned a tree of another size than the request assumes; contains that size.
-    KnowsSize(u64),
+    SizeMismatch(u64),
 }
 
 /// The reason why a witness did not cosign a checkpoint.

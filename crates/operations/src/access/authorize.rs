@@ -150,7 +150,7 @@ impl ScopeResolver {
     ///
     /// A workspace that does not exist is refused as not found. A workspace in which the caller lacks the permission
     /// is refused as forbidden, because every member of a tenant sees its workspaces.
-    pub(crate) async fn position_for_new(
+    pub(crate) async fn position_for_new_resource(
         &self,
         caller: &Caller,
         operation: Operation,
@@ -231,7 +231,7 @@ impl ScopeResolver {
                 (scope, Some(workspace))
             }
             None => {
-                let position = self.position_for_new(caller, operation, None).await?;
+                let position = self.position_for_new_resource(caller, operation, None).await?;
                 (authorize(caller, operation, &position)?, position.workspace)
             }
         };

@@ -164,7 +164,7 @@ impl Decision {
 
 /// Returns the role binding from which a grant comes. The configuration may grant the same role as a binding.
 fn binding_of(grant: &Grant, bindings: &[RoleBinding]) -> Option<RoleBindingId> {
-    if grant.source != GrantSource::Usual {
+    if grant.source != GrantSource::BindingOrRule {
         return None;
     }
     let binding = bindings.iter().find(|binding| binding.role == grant.role && binding.scope == grant.scope);

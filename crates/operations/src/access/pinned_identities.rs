@@ -131,7 +131,7 @@ impl PinnedIdentities {
         request_id: RequestId,
     ) -> Result<(TenantId, Arc<PinnedIdentity>), Failure> {
         let (key, groups) = self.subject(identity).await?;
-        let presented = PinnedIdentity::first_seen(self.context.new_id(), identity, groups);
+        let presented = PinnedIdentity::pin(self.context.new_id(), identity, groups);
         let pin = self.read_or_pin(&key, &presented, ReplacedFields::BY_SIGN_IN, request_id).await?;
         Ok((key.tenant, pin))
     }
@@ -146,8 +146,7 @@ impl PinnedIdentities {
         if let Some(pin) = self.cache.pins.get(&key).filter(|pin| pin.groups == groups) {
             return Ok((key.tenant, pin));
         }
-        let presented =
-            PinnedIdentity { email: None, ..PinnedIdentity::first_seen(self.context.new_id(), identity, groups) };
+        let presented = PinnedIdentity { email: None, ..PinnedIdentity::pin(self.context.new_id(), identity, groups) };
         let replaces = ReplacedFields::by_access_token(&identity.groups);
         let pin = self.read_or_pin(&key, &presented, replaces, request_id).await?;
         let tenant = key.tenant;

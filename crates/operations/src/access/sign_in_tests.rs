@@ -128,7 +128,7 @@ impl SignInTests {
             Err(failure) => return Err(failure),
         };
         let groups = group_actors(&identity.groups);
-        let presented = PinnedIdentity::first_seen(self.context.new_id(), identity, groups.clone().unwrap_or_default());
+        let presented = PinnedIdentity::pin(self.context.new_id(), identity, groups.clone().unwrap_or_default());
         let holder = self.identity_store.name_holder(TenantScope::for_identity(tenant), &presented).await?;
         verdicts.push((MappingRule::Pin, pin_verdict(identity, &holder)));
         let actor = match holder {

@@ -22,7 +22,7 @@ impl Assets {
         from: WorkspaceId,
         page: PageRequest,
     ) -> Result<Page<AssetGrant>, Failure> {
-        let (scope, asset) = self.asset_from(caller, Operation::ListAssetGrants, id, from).await?;
+        let (scope, asset) = self.authorize_asset_from(caller, Operation::ListAssetGrants, id, from).await?;
         Ok(self.asset_grant_store.list(scope, asset.asset_id, page).await?)
     }
 
@@ -39,7 +39,7 @@ impl Assets {
         grantee: Grantee,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<AssetGrant>, Failure> {
-        let (scope, asset) = self.asset_from(caller, Operation::CreateAssetGrant, id, from).await?;
+        let (scope, asset) = self.authorize_asset_from(caller, Operation::CreateAssetGrant, id, from).await?;
         self.keyed_requests
             .idempotent(
                 scope,
@@ -73,7 +73,7 @@ impl Assets {
         from: WorkspaceId,
         grant: AssetGrantId,
     ) -> Result<(), Failure> {
-        let (scope, asset) = self.asset_from(caller, Operation::DeleteAssetGrant, id, from).await?;
+        let (scope, asset) = self.authorize_asset_from(caller, Operation::DeleteAssetGrant, id, from).await?;
         let held = self.asset_grant_store.find(scope, id, grant).await?.ok_or(Failure::NotFound)?;
         let fact = held.fact(FactKind::AssetGrantDeleted, &asset, &self.context.stamp(caller));
         match self.asset_grant_store.commit_revocation(scope, grant, fact).await {

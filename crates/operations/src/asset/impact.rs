@@ -104,8 +104,8 @@ impl Assets {
         from: Option<WorkspaceId>,
     ) -> Result<BlastRadius, Failure> {
         let (scope, asset) = match from {
-            Some(from) => self.asset_from(caller, Operation::ReadBlastRadius, id, from).await?,
-            None => self.asset_from_anywhere(caller, Operation::ReadBlastRadius, id).await?,
+            Some(from) => self.authorize_asset_from(caller, Operation::ReadBlastRadius, id, from).await?,
+            None => self.authorize_asset_from_anywhere(caller, Operation::ReadBlastRadius, id).await?,
         };
         let (hops, mut truncated) = find_referrers(&*self.impact_store, scope, &asset, SEARCH_LIMITS).await?;
         let mut bound = self.impact_store.binding_releases(scope, BindingTarget::Asset(id), MAX_BINDINGS).await?;

@@ -63,14 +63,14 @@ impl Assets {
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<Asset>, Failure> {
-        let (scope, _) = self.asset_from(caller, command.operation(), id, from).await?;
+        let (scope, _) = self.authorize_asset_from(caller, command.operation(), id, from).await?;
         self.keyed_requests
             .idempotent(
                 scope,
                 key,
                 async || {
                     for _ in 0..MAX_ATTEMPTS {
-                        let (scope, asset) = self.asset_from(caller, command.operation(), id, from).await?;
+                        let (scope, asset) = self.authorize_asset_from(caller, command.operation(), id, from).await?;
                         expected.check(asset.revision)?;
                         let change = asset.transition_to(command.target(), &self.context.stamp(caller))?;
                         let next = change.next.clone();

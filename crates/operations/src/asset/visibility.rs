@@ -79,7 +79,7 @@ impl Assets {
     }
 
     /// Returns the asset if it is visible from a workspace.
-    pub(crate) async fn asset_from(
+    pub(crate) async fn authorize_asset_from(
         &self,
         caller: &Caller,
         operation: Operation,
@@ -91,7 +91,7 @@ impl Assets {
     }
 
     /// Returns the asset if it is visible from any workspace.
-    pub(crate) async fn asset_from_anywhere(
+    pub(crate) async fn authorize_asset_from_anywhere(
         &self,
         caller: &Caller,
         operation: Operation,
@@ -101,7 +101,7 @@ impl Assets {
     }
 
     /// Returns the asset if it is visible from the given workspace, or from any workspace if `from` is `None`.
-    pub(crate) async fn asset_from_optional(
+    pub(crate) async fn authorize_asset_from_optional(
         &self,
         caller: &Caller,
         operation: Operation,
@@ -109,8 +109,8 @@ impl Assets {
         from: Option<WorkspaceId>,
     ) -> Result<(TenantScope, Asset), Failure> {
         match from {
-            Some(from) => self.asset_from(caller, operation, id, from).await,
-            None => self.asset_from_anywhere(caller, operation, id).await,
+            Some(from) => self.authorize_asset_from(caller, operation, id, from).await,
+            None => self.authorize_asset_from_anywhere(caller, operation, id).await,
         }
     }
 
@@ -126,7 +126,7 @@ impl Assets {
         id: AssetId,
         from: Option<WorkspaceId>,
     ) -> Result<(), Failure> {
-        self.asset_from_optional(caller, operation, id, from).await.map(|_| ())
+        self.authorize_asset_from_optional(caller, operation, id, from).await.map(|_| ())
     }
 
     async fn authorize_visible_asset(

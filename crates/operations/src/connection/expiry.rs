@@ -17,7 +17,7 @@ const ACTOR: &str = "clock";
 /// Creates due expiry notices in an endless loop. Several processes may run this task concurrently.
 pub async fn run_expiry_notices(connections: Arc<Connections>) {
     loop {
-        if let Err(error) = connections.give_due_notices().await {
+        if let Err(error) = connections.create_due_notices().await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "failed to create expiry notices of connections; retrying in 60 s"
@@ -32,7 +32,7 @@ impl Connections {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn give_due_notices(&self) -> Result<u64, Failure> {
+    pub async fn create_due_notices(&self) -> Result<u64, Failure> {
         let mut given = 0_u64;
         loop {
             let due = self.connection_store.due_expiry_notices(PAGE).await?;

@@ -29,7 +29,7 @@ const ACTOR: &str = "clock";
 pub async fn run_connection_checks(connections: Arc<Connections>) {
     loop {
         tokio::time::sleep(INTERVAL).await;
-        if let Err(error) = connections.make_due_checks().await {
+        if let Err(error) = connections.run_due_checks().await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "failed to list connections to check; retrying in 60 s"
@@ -43,7 +43,7 @@ impl Connections {
     ///
     /// # Errors
     /// When the due connections cannot be read.
-    pub async fn make_due_checks(&self) -> Result<u64, Failure> {
+    pub async fn run_due_checks(&self) -> Result<u64, Failure> {
         let due = self.connection_store.due_checks(PAGE).await?;
         let check_count = AtomicU64::new(0);
         let check = async |due: DueCheck| match self.make_check(due).await {

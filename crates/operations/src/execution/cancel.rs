@@ -228,7 +228,7 @@ impl Cancellations {
             workload_slug: Some(&record.chain.workload.slug),
             started_at: execution.started_at,
             decisions: record.decisions.iter().map(Into::into).collect(),
-            owes_owner: owes,
+            must_notify_owner: owes,
         };
         let early_end = EarlyEnd::cancelled("cancelled", "the run was cancelled");
         self.run_engine.end_without_steps(target, early_end, caller.actor.clone(), caller.request_id).await

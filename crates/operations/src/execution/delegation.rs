@@ -4,7 +4,7 @@ use super::run_access;
 use crate::{
     Failure, RunRefusal,
     access::{Claims, IdentityMode, Operation, authorize},
-    execution::start::Executions,
+    execution::execute::Executions,
     workload::position_of,
 };
 use fairway_domain::{

@@ -70,7 +70,7 @@ pub(super) struct UnstartedRun<'r> {
     /// The decisions on the run that are already stored.
     pub(super) decisions: Vec<DecisionEntry>,
     /// Whether a policy obliges Fairway to notify the owner of the workload.
-    pub(super) owes_owner: bool,
+    pub(super) must_notify_owner: bool,
 }
 
 impl RunEngine {
@@ -83,7 +83,7 @@ impl RunEngine {
         actor: ActorRef,
         request_id: RequestId,
     ) -> Result<(), Failure> {
-        let UnstartedRun { scope, run, lease, workload_slug, started_at, decisions, owes_owner } = target;
+        let UnstartedRun { scope, run, lease, workload_slug, started_at, decisions, must_notify_owner } = target;
         let EarlyEnd { status, outcome, code, message, decision } = early_end;
         let finished_at = self.context.clock.now();
         let stamp = Stamp { fact_id: self.context.new_id(), at: finished_at, actor, request_id };
@@ -92,9 +92,9 @@ impl RunEngine {
             Some(_) | None => run.ended_fact(outcome, Some(code), None, &stamp),
         };
         let stored = decisions.into_iter().chain(decision.as_ref().map(DecisionEntry::from));
-        fact = fact.naming_records(&RunRecords::to_store(stored, &[], &[]));
+        fact = fact.with_records_digest(&RunRecords::for_commit(stored, &[], &[]));
         let mut fulfilled = Vec::new();
-        if owes_owner && let Some(workload) = self.workload_store.find(scope, run.workload_id).await? {
+        if must_notify_owner && let Some(workload) = self.workload_store.find(scope, run.workload_id).await? {
             fact = fact.notifying_owner(&workload.owner_ref.to_string());
             fulfilled.push((Obligation::NotifyOwner, finished_at));
         }

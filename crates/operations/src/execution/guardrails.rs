@@ -6,7 +6,7 @@ use crate::{
     execution::engine::RunEngine,
 };
 use fairway_domain::{
-    asset::content::embedded::SchemaRejection,
+    asset::content::embedded_schema::SchemaRejection,
     execution::{http_call::HttpCall, run::SchemaCheck},
     guardrail::{GuardrailCheck, GuardrailResult},
     hook::{HookError, HookResponse},

@@ -278,7 +278,7 @@ mod tests {
         );
         let own = Arc::clone(&runs);
         let waiting = tokio::spawn(async move { own.reserve_claimed(tenant(1), LONG).await.map(|_| ()) });
-        while runs.permits.waiting_for(&tenant(1).tenant()) == 0 {
+        while runs.permits.waiting_count(&tenant(1).tenant()) == 0 {
             tokio::task::yield_now().await;
         }
         let expected = LargeClaims { is_allowed: true, excluded: vec![tenant(1).tenant()], saturated: Vec::new() };
@@ -304,7 +304,7 @@ mod tests {
         for count in 1..=4 * MAX_WAITING_CLAIMS {
             let own = Arc::clone(&runs);
             paused.push(tokio::spawn(async move { own.reserve_paused(tenant(1)).await.map(|_| ()) }));
-            while runs.permits.waiting_for(&tenant(1).tenant()) < count {
+            while runs.permits.waiting_count(&tenant(1).tenant()) < count {
                 tokio::task::yield_now().await;
             }
             let own = vec![tenant(1).tenant()];

@@ -71,7 +71,7 @@ pub struct PlanCache {
     plans: Cache<PlanKey, Arc<CachedPlan>>,
     plans_in_flight: PendingLoads<PlanKey, Arc<CachedPlan>>,
     pub(crate) entries: Cache<WorkloadCacheKey, Arc<WorkloadWithDeployment>>,
-    pub(crate) entries_by_workload: Cache<(TenantId, WorkloadId, Slug), Arc<WorkloadWithDeployment>>,
+    pub(crate) workloads_by_id: Cache<(TenantId, WorkloadId, Slug), Arc<WorkloadWithDeployment>>,
 }
 
 impl PlanCache {
@@ -83,7 +83,7 @@ impl PlanCache {
                 SLUG_BYTES.saturating_mul(2).saturating_add(entry_bytes(entry))
             })
             .build(),
-            entries_by_workload: weighted_cache(
+            workloads_by_id: weighted_cache(
                 MAX_BYTES.entries,
                 |_: &(TenantId, WorkloadId, Slug), entry: &Arc<WorkloadWithDeployment>| {
                     SLUG_BYTES.saturating_add(entry_bytes(entry))

@@ -6,7 +6,7 @@ use super::{
     large_runs::Reservation,
     plan::CachedPlan,
     retrieval::{RetrievalContext, principals_of},
-    run_limit::RunSlot,
+    run_slots::RunSlot,
     script::RunWork,
 };
 use crate::{
@@ -344,7 +344,7 @@ impl ActiveRun {
             }
         };
         let stored = self.earlier_decisions.iter().chain([&accepted.decision]).chain(&ended.decisions);
-        fact = fact.naming_records(&RunRecords::to_store(stored, &ended.artifacts, &ended.lineage));
+        fact = fact.with_records_digest(&RunRecords::for_commit(stored, &ended.artifacts, &ended.lineage));
         if ended.fulfilled.iter().any(|(obligation, _)| *obligation == Obligation::NotifyOwner) {
             fact = fact.notifying_owner(&self.facts.owner_ref);
         }

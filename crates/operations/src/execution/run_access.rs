@@ -3,7 +3,7 @@
 use crate::{
     Failure,
     access::{Operation, authorize},
-    execution::{evidence::ExecutionReader, start::Executions},
+    execution::{evidence::ExecutionReader, execute::Executions},
     share_link::VerifiedLink,
     workload::position_of,
 };

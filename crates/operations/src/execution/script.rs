@@ -5,7 +5,7 @@ use super::{run::ActiveRun, run_access};
 use crate::{
     Failure, RunRefusal,
     access::{Operation, authorize},
-    execution::start::Executions,
+    execution::execute::Executions,
     share_link::VerifiedLink,
     workload::position_of,
 };

@@ -3,20 +3,20 @@
 
 use super::{
     engine::{CheckpointPolicy, Replay},
+    execute::{Executions, RunContext},
     execute_request::{ExecuteRequest, ExecuteResult, WaitMode},
     large_runs::{REQUEST_WAIT, is_large},
     run::{ActiveRun, InlineRun},
     run_access,
     run_decision::{RunDecision, RunDecisionRefusal, RunDecisionRequest},
-    run_limit::Placement,
+    run_slots::Placement,
     script::{RunPayload, RunWork, limits_of},
-    start::{Executions, RunContext},
     submit::{Submission, SubmitOutcome},
 };
 use crate::{
     Failure,
     access::{Operation, authorize},
-    blocking::busy,
+    blocking::permit_failure,
     failure::RunRefusal,
     workload::position_of,
 };
@@ -145,7 +145,7 @@ impl Executions {
             self.acceptance(attempt, &run_decision, execution_id, requested_lane, sent, admission);
         let reservation = OnceLock::new();
         if inline.is_some() && is_large(&acceptance.inputs.body) {
-            let reserved = self.large_runs.reserve(scope, REQUEST_WAIT).await.map_err(busy)?;
+            let reserved = self.large_runs.reserve(scope, REQUEST_WAIT).await.map_err(permit_failure)?;
             reservation.get_or_init(|| Arc::new(reserved));
         }
         let is_followed = request.wait == WaitMode::Acceptance;
@@ -230,7 +230,7 @@ impl Executions {
         let Attempt { state, request, key, scope } = attempt;
         if run_decision.decision.outcome == policy::Outcome::Deny {
             let denied = run.denied_fact(&run_decision.recorded, &self.context.stamp(&state.caller));
-            let denied = denied.naming_records(&RunRecords::to_store([&run_decision.recorded], &[], &[]));
+            let denied = denied.with_records_digest(&RunRecords::for_commit([&run_decision.recorded], &[], &[]));
             return Ok((Admission::Deny(Box::new(denied)), None));
         }
         let slot = match self.placement(scope, request).await.map_err(NotStarted::RefusedUnlessReplayed)? {
@@ -307,7 +307,7 @@ impl Executions {
             }
             (SubmitOutcome::QueueFull, _) => {
                 return Err(Failure::from(RunRefusal::QueueFull { limit: self.settings.queue_cap }).into());
-            },
+            }
             (SubmitOutcome::LinkClosed, _) => {
                 let link = request.link.as_ref();
                 let link = link

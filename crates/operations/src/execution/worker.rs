@@ -397,7 +397,7 @@ impl RunWorker {
     ) -> Result<Arc<WorkloadWithDeployment>, Failure> {
         let (scope, run) = (claimed.scope, &claimed.execution);
         let key = (scope.tenant(), run.workload_id, run.environment.clone());
-        if !fresh && let Some(entry) = self.plans.entries_by_workload.get(&key) {
+        if !fresh && let Some(entry) = self.plans.workloads_by_id.get(&key) {
             return Ok(entry);
         }
         let workload = self.workload_store.find(scope, run.workload_id).await?;
@@ -405,7 +405,7 @@ impl RunWorker {
         let entry = self.run_store.find_workload_with_deployment(scope, &slug, &run.environment).await?;
         let entry = Arc::new(entry.ok_or(Failure::Inconsistent("the workload of a run is missing"))?);
         if entry.deployment.is_some() {
-            self.plans.entries_by_workload.insert(key, Arc::clone(&entry));
+            self.plans.workloads_by_id.insert(key, Arc::clone(&entry));
         }
         Ok(entry)
     }
@@ -469,7 +469,7 @@ impl RunWorker {
             workload_slug: None,
             started_at: run.started_at,
             decisions: claimed.decisions.iter().map(Into::into).collect(),
-            owes_owner: owes,
+            must_notify_owner: owes,
         };
         self.run_engine.end_without_steps(target, early_end, by, request_id).await
     }

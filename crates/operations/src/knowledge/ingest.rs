@@ -5,7 +5,7 @@ use super::invalid_base;
 use crate::{
     Failure, MaybeReplayed,
     access::{Operation, authorize},
-    blocking::{ProcessorWait, busy, run_blocking},
+    blocking::{ProcessorWait, permit_failure, run_blocking},
     idempotency::{keyed_outcome, read_after_commit},
     knowledge::KnowledgeBases,
 };
@@ -96,7 +96,7 @@ impl KnowledgeBases {
         drafts: Vec<DocumentDraft>,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<IngestReport>, Failure> {
-        let (scope, asset) = self.assets.asset_from(caller, Operation::AddDocuments, id, from).await?;
+        let (scope, asset) = self.assets.authorize_asset_from(caller, Operation::AddDocuments, id, from).await?;
         let ingest_id: IngestId = self.context.new_id();
         self.keyed_requests
             .idempotent(
@@ -138,8 +138,8 @@ impl KnowledgeBases {
 
     /// Acquires a permit and memory for an ingest.
     pub(super) async fn ingest_permit(&self, scope: TenantScope) -> Result<IngestPermit, Failure> {
-        let permit = INGEST_PERMITS.acquire(scope.tenant(), START_TIMEOUT).await.map_err(busy)?;
-        let memory = admit(INGEST_BYTES, START_TIMEOUT).await.map_err(|_| busy(AcquireError::TimedOut))?;
+        let permit = INGEST_PERMITS.acquire(scope.tenant(), START_TIMEOUT).await.map_err(permit_failure)?;
+        let memory = admit(INGEST_BYTES, START_TIMEOUT).await.map_err(|_| permit_failure(AcquireError::TimedOut))?;
         Ok(IngestPermit { _permit: permit, _memory: memory })
     }
 
@@ -154,7 +154,7 @@ impl KnowledgeBases {
         from: WorkspaceId,
         page: PageRequest,
     ) -> Result<Page<Document>, Failure> {
-        let (scope, _) = self.assets.asset_from(caller, Operation::ListDocuments, id, from).await?;
+        let (scope, _) = self.assets.authorize_asset_from(caller, Operation::ListDocuments, id, from).await?;
         Ok(self.document_store.list_documents(scope, id, page).await?)
     }
 
@@ -302,7 +302,7 @@ impl KnowledgeBases {
     /// the artifact store are not readable.
     async fn artifact_text(&self, caller: &Caller, source: &str) -> Result<Option<String>, Failure> {
         let Some((asset, version)) = ArtifactPath::parse_version(source) else { return Ok(None) };
-        let scope = match self.assets.asset_from_anywhere(caller, Operation::ReadAssetVersion, asset).await {
+        let scope = match self.assets.authorize_asset_from_anywhere(caller, Operation::ReadAssetVersion, asset).await {
             Ok((scope, _)) => scope,
             Err(Failure::NotFound) => return Ok(None),
             Err(failure) => return Err(failure),

@@ -40,14 +40,15 @@ impl KnowledgeBases {
     /// When the caller may not use tools in that workspace, the caller does not see the knowledge base from there,
     /// the access contract refuses, or the index cannot be searched.
     pub async fn query_knowledge(&self, caller: &Caller, query: &KnowledgeQuery) -> Result<Retrieval, Failure> {
-        let position = self.scope_resolver.position_for_new(caller, Operation::CallTool, query.workspace).await?;
+        let position =
+            self.scope_resolver.position_for_new_resource(caller, Operation::CallTool, query.workspace).await?;
         let scope = authorize::authorize(caller, Operation::CallTool, &position)?;
         let workspace = position.workspace.ok_or(Failure::Inconsistent("the scope of a workspace has no workspace"))?;
         let found = self.asset_store.find_id(scope, &query.base).await?;
         // For a hidden knowledge base, the asset is looked up by identifier. An unknown one causes the same lookup
         // with a new identifier, so that the response time does not reveal whether it exists.
         let id = found.unwrap_or_else(|| self.context.new_id());
-        let (_, asset) = self.assets.asset_from(caller, Operation::ReadAsset, id, workspace).await?;
+        let (_, asset) = self.assets.authorize_asset_from(caller, Operation::ReadAsset, id, workspace).await?;
         // A retired knowledge base can be searched only by runs whose release binds it.
         check_accepts_documents(&asset)?;
         let base = self.latest_base(scope, &asset).await?;

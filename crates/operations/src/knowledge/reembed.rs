@@ -63,7 +63,7 @@ impl KnowledgeBases {
         limit: ChunkLimit,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<ReembeddingReport>, Failure> {
-        let (scope, asset) = self.assets.asset_from(caller, Operation::ReembedDocuments, id, from).await?;
+        let (scope, asset) = self.assets.authorize_asset_from(caller, Operation::ReembedDocuments, id, from).await?;
         let ingest_id: IngestId = self.context.new_id();
         let replay = async |ingest: Uuid| self.reembedding_report(scope, &asset, ingest.into()).await;
         let outcome = self.keyed_requests.idempotent(

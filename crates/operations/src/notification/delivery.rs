@@ -13,9 +13,9 @@ use fairway_domain::{
     idempotency::RequestKey,
     notification::{
         Severity,
+        console_link::INBOX_PAGE,
         delivery::{Delivery, DeliveryError},
         destination::DestinationScope,
-        link::INBOX_PAGE,
         message::{Message, OutgoingMessage, Receiver},
         ports::DeliveryFilter,
     },

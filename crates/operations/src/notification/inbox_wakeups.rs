@@ -23,8 +23,8 @@ impl InboxWakeups {
     }
 
     /// Subscribes to the projections of a tenant, starting now.
-    pub(crate) fn subscribe(&self, tenant: TenantId) -> InboxChanges {
-        InboxChanges(self.streams().entry(tenant).or_default().subscribe())
+    pub(crate) fn subscribe(&self, tenant: TenantId) -> InboxSubscription {
+        InboxSubscription(self.streams().entry(tenant).or_default().subscribe())
     }
 
     fn streams(&self) -> MutexGuard<'_, HashMap<TenantId, watch::Sender<()>>> {
@@ -34,9 +34,9 @@ impl InboxWakeups {
 }
 
 /// Subscription to the projections of a tenant in this process.
-pub struct InboxChanges(watch::Receiver<()>);
+pub struct InboxSubscription(watch::Receiver<()>);
 
-impl InboxChanges {
+impl InboxSubscription {
     /// Waits until this process has projected further facts of the tenant since the last wait, or `most` has elapsed.
     /// The limit is needed because other processes project facts too.
     pub async fn wait(&mut self, most: Duration) {

@@ -11,7 +11,7 @@ use fairway_domain::{
     id::AnnouncementId,
     idempotency::RequestKey,
     notification::{
-        Setting, SettingOff, Tier,
+        Setting, SettingDisabled, Tier,
         announcement::{Announcement, Audience},
         profile::{NotificationProfile, ProfileSettings},
     },
@@ -41,7 +41,7 @@ impl Notifications {
     async fn require_advanced_tier(&self, scope: TenantScope) -> Result<(), Failure> {
         match self.require_enabled(scope).await? {
             Tier::Advanced => Ok(()),
-            Tier::Standard => Err(SettingOff(Setting::AdvancedTier).into()),
+            Tier::Standard => Err(SettingDisabled(Setting::AdvancedTier).into()),
         }
     }
 

@@ -14,7 +14,7 @@ use fairway_domain::{
         Tier,
         burst::{self, BurstCounts},
         ports::{FactBatch, HeldRoles, PreferenceStore, ProfileStore, ProjectionStore},
-        preference::{PreferenceSet, Switches},
+        preference::{NotificationSettings, PreferenceSet},
         projection::{
             NotifiableFact, Projection, RecipientPreferences, SettingsTurnedOnAt, SubjectContext, project,
             recipients_of,
@@ -262,7 +262,7 @@ impl Projector {
 
     /// Returns the rights of the given people, and of everyone who holds one of the roles.
     fn rights(&self, scope: TenantScope, holders: HeldRoles, people: &[ActorRef]) -> RecipientRights {
-        let HeldRoles { roles, never_bound } = holders;
+        let HeldRoles { roles, without_role_history } = holders;
         let mut grants: BTreeMap<ActorRef, Vec<Grant>> =
             people.iter().map(|person| (person.clone(), Vec::new())).collect();
         for role in roles {
@@ -271,7 +271,7 @@ impl Projector {
         let rights = grants.into_iter().map(|(actor, grants)| {
             let known = PrincipalAccess {
                 tenant: scope.tenant(),
-                ever_bound: !never_bound.contains(&actor),
+                ever_bound: !without_role_history.contains(&actor),
                 grants,
                 lanes: Vec::new(),
                 access_revision: Revision::FIRST,
@@ -292,8 +292,8 @@ impl Projector {
         at: Timestamp,
     ) -> Result<Option<BurstCounts>, CommitError> {
         let window = match book.switches {
-            Switches::Enabled(Tier::Advanced) => burst::window(at),
-            Switches::Enabled(Tier::Standard) | Switches::Disabled => None,
+            NotificationSettings::Enabled(Tier::Advanced) => burst::window(at),
+            NotificationSettings::Enabled(Tier::Standard) | NotificationSettings::Disabled => None,
         };
         let Some(window) = window else { return Ok(None) };
         let people: Vec<ActorRef> = directory.rights.keys().cloned().collect();
@@ -326,8 +326,8 @@ impl Projector {
         let switches = self.preference_store.switches(scope).await?;
         let destinations = self.projection_store.destinations(scope, &workspaces).await?;
         let profiles_of_people = match switches {
-            Switches::Enabled(Tier::Advanced) => self.profile_store.find_many(scope, &people).await?,
-            Switches::Enabled(Tier::Standard) | Switches::Disabled => Vec::new(),
+            NotificationSettings::Enabled(Tier::Advanced) => self.profile_store.find_many(scope, &people).await?,
+            NotificationSettings::Enabled(Tier::Standard) | NotificationSettings::Disabled => Vec::new(),
         };
         let settings = profiles_of_people.into_iter().map(|profile| {
             let profile = profile.into_record();

@@ -5,7 +5,7 @@ use fairway_domain::{
     id::{DeliveryId, TenantId},
     notification::{
         backlog::NotificationObserver,
-        delivery::{AfterFailure, after_failure},
+        delivery::{RetryDecision, decide_retry},
         message::{MessageSender, SendFailure},
         ports::{AttemptOutcome, ClaimResult, ClaimedDelivery, DeliveryClaim, OutboxStore},
     },
@@ -169,9 +169,9 @@ impl NotificationSender {
 
     fn after(&self, claimed: &ClaimedDelivery, failure: SendFailure) -> AttemptOutcome {
         let [random, ..] = self.context.ids.salt();
-        match after_failure(claimed.attempt, failure.error, random, failure.retry_after) {
-            AfterFailure::Retry(delay) => AttemptOutcome::Retry(failure, delay),
-            AfterFailure::GiveUp => {
+        match decide_retry(claimed.attempt, failure.error, random, failure.retry_after) {
+            RetryDecision::Retry(delay) => AttemptOutcome::Retry(failure, delay),
+            RetryDecision::GiveUp => {
                 let message = &claimed.outgoing.message;
                 tracing::warn!(
                     tenant_id = %message.tenant,
@@ -220,7 +220,7 @@ pub async fn run_notification_sender(sender: Arc<NotificationSender>) {
         let room = if is_stopping { 0 } else { MAX_IN_FLIGHT.saturating_sub(attempts.len()) };
         let claimed = if room == 0 { Ok(ClaimResult::default()) } else { sender.claim(room).await };
         match claimed {
-            Ok(ClaimResult { deliveries, passed_over: 0 }) if deliveries.is_empty() => tokio::select! {
+            Ok(ClaimResult { deliveries, skipped: 0 }) if deliveries.is_empty() => tokio::select! {
                 // The end of an attempt allows another attempt in its lane.
                 Some(_) = attempts.join_next() => {}
                 () = sender.outbox_wakeup.notified() => {}

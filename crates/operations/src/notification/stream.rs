@@ -1,7 +1,7 @@
 //! The live stream of an inbox: notifications in the order of the audit log, from any position.
 
 use super::Notifications;
-pub use super::inbox_wakeups::InboxChanges;
+pub use super::inbox_wakeups::InboxSubscription;
 use crate::{Failure, access::Operation};
 use fairway_domain::{access::Caller, notification::inbox::Notification, tenant::TenantScope};
 
@@ -74,7 +74,7 @@ impl Notifications {
 
     /// Subscribes to the projections of this process for the caller's tenant, starting now.
     #[must_use]
-    pub fn inbox_changes(&self, caller: &Caller) -> InboxChanges {
+    pub fn inbox_changes(&self, caller: &Caller) -> InboxSubscription {
         self.inbox_wakeups.subscribe(TenantScope::for_caller(caller).tenant())
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     Failure,
     access::Operation,
     asset::{Assets, ValidContent, validate},
-    blocking::{Processor, ProcessorWait, busy},
+    blocking::{Processor, ProcessorWait, permit_failure},
     resolve_reference::ResolutionFailure,
 };
 use fairway_domain::{
@@ -40,14 +40,14 @@ impl Assets {
         content: Value,
         arguments: Map<String, Value>,
     ) -> Result<String, Failure> {
-        let (scope, asset) = self.asset_from_optional(caller, Operation::PreviewPrompt, id, from).await?;
+        let (scope, asset) = self.authorize_asset_from_optional(caller, Operation::PreviewPrompt, id, from).await?;
         if asset.kind != AssetKind::PromptTemplate {
             return Err(Failure::invalid_field("asset_id", "wrong_asset_kind", "the asset is no prompt template"));
         }
         let ValidContent { prompt, .. } = validate(scope, asset.kind, content).await?;
         let prompt = prompt.ok_or(Failure::Inconsistent("valid content of a prompt template is no template"))?;
         let processor = Processor::acquire(scope, ProcessorWait::Request).await?;
-        let _memory = admit(PREVIEW_BYTES, PREVIEW_WAIT).await.map_err(|_| busy(AcquireError::TimedOut))?;
+        let _memory = admit(PREVIEW_BYTES, PREVIEW_WAIT).await.map_err(|_| permit_failure(AcquireError::TimedOut))?;
         let bodies = self.read_seen_includes(caller, &asset, from, &prompt).await?;
         let render = move || prompt.compose(|reference| bodies.get(reference).cloned())?.render(&arguments);
         processor.run(render).await?.map_err(Failure::prompt)

@@ -17,7 +17,7 @@ pub struct LaneHistory {
     /// The lane.
     pub lane: Lane,
     /// The tenures from the newest [`HISTORY_LIMIT`] reassignments, newest first.
-    pub holdings: Vec<LaneTenure>,
+    pub tenures: Vec<LaneTenure>,
 }
 
 impl Releases {
@@ -34,6 +34,6 @@ impl Releases {
         let (scope, _) = self.workloads.authorize_workload(caller, Operation::ListLanes, workload).await?;
         // The current holders are derived from the history too, so that they always agree with it.
         let moves = self.deployment_store.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
-        Ok(Lane::ALL.map(|lane| LaneHistory { lane, holdings: lane_tenures(&moves, lane) }).into())
+        Ok(Lane::ALL.map(|lane| LaneHistory { lane, tenures: lane_tenures(&moves, lane) }).into())
     }
 }

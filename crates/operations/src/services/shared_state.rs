@@ -7,7 +7,7 @@ use crate::{
     cache::{MAX_BYTES, caller_bytes, claims_bytes, weighted_cache},
     commit_context::CommitContext,
     execution::{
-        active_runs::ActiveRuns, large_runs::LargeRuns, plan::PlanCache, run_limit::RunSlots, script::ScriptSlots,
+        active_runs::ActiveRuns, large_runs::LargeRuns, plan::PlanCache, run_slots::RunSlots, script::ScriptSlots,
     },
     idempotency::KeyedRequests,
     notification::inbox_wakeups::InboxWakeups,

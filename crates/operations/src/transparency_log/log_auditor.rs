@@ -127,20 +127,24 @@ impl LogAuditor {
                     break 'walk;
                 }
                 if let Some(tile) = audit.filled_tile() {
-                    audit.compare_tile(self.claimed_tile(scope, tile).await?.as_ref());
+                    audit.compare_tile(self.unverified_tile(scope, tile).await?.as_ref());
                 }
             }
         }
         if let Some(tile) = audit.open_tile() {
-            audit.compare_tile(self.claimed_tile(scope, tile).await?.as_ref());
+            audit.compare_tile(self.unverified_tile(scope, tile).await?.as_ref());
         }
         Ok(audit)
     }
 
-    async fn claimed_tile(&self, scope: TenantScope, tile: TileCoordinate) -> Result<Option<FullTile>, LogAccessError> {
+    async fn unverified_tile(
+        &self,
+        scope: TenantScope,
+        tile: TileCoordinate,
+    ) -> Result<Option<FullTile>, LogAccessError> {
         let path = ArtifactPath::of_log_tile(scope.tenant(), tile);
         let stored = self.artifact_store.read(&path, FullTile::BYTES).await?;
-        Ok(stored.and_then(|bytes| bytes.claimed_tile(tile)))
+        Ok(stored.and_then(|bytes| bytes.unverified_tile(tile)))
     }
 
     async fn newest_checkpoint(&self, scope: TenantScope) -> Result<Option<Vec<u8>>, LogAccessError> {

@@ -206,10 +206,10 @@ impl KnownWitness {
             let request = WitnessRequest { old_size, proof, checkpoint: tree.note.clone() };
             match self.witness.add_checkpoint(&request).await? {
                 WitnessResponse::Cosigned(lines) => return self.valid_line(tree.note, lines),
-                WitnessResponse::KnowsSize(size) if size > tree.checkpoint.size => {
+                WitnessResponse::SizeMismatch(size) if size > tree.checkpoint.size => {
                     return Err(CosignError::LargerTree(size));
                 }
-                WitnessResponse::KnowsSize(size) => old_size = size,
+                WitnessResponse::SizeMismatch(size) => old_size = size,
             }
         }
         // The witness refused the size that it had returned itself.

@@ -6,8 +6,8 @@ use fairway_domain::{
     access::Caller,
     id::{UseCaseId, WorkspaceId},
     use_case::{
-        changes::{PlanChanges, plan_changes},
         gaps::ConnectionAccess,
+        plan_diff::{PlanChanges, plan_changes},
     },
 };
 

@@ -17,7 +17,7 @@ use fairway_domain::{
         kind::AssetKind,
         ports::{AssetFilter, AssetVisibility},
     },
-    generator::{MODEL_SLUG, bundle_message},
+    generator::{MODEL_POLICY_SLUG, bundle_message},
     id::{ExecutionId, WorkspaceId},
     idempotency::RequestKey,
     note::Note,
@@ -197,7 +197,7 @@ impl UseCases {
                 Err(failure) => return Err(failure),
             }
         }
-        slugs.push(MODEL_SLUG.to_owned());
+        slugs.push(MODEL_POLICY_SLUG.to_owned());
         Ok(slugs)
     }
 

@@ -5,9 +5,9 @@ use tokio::sync::watch;
 
 /// Whether responses are withheld, and the number of withheld responses.
 #[derive(Default, Debug)]
-pub(super) struct HeldAnswers(watch::Sender<(bool, usize)>);
+pub(super) struct ResponseGate(watch::Sender<(bool, usize)>);
 
-impl HeldAnswers {
+impl ResponseGate {
     /// Waits until responses are no longer withheld.
     pub(super) async fn pass(&self) {
         if !self.0.borrow().0 {

@@ -90,7 +90,7 @@ impl ScriptedResponse {
         self
     }
 
-    /// Waits for [`FaultyEndpoint::release_pauses`](super::FaultyEndpoint::release_pauses) before each part except the first.
+    /// Waits for [`ScriptedEndpoint::release_pauses`](super::ScriptedEndpoint::release_pauses) before each part except the first.
     #[must_use]
     pub fn pausing(mut self) -> Self {
         let mut paused = Vec::new();
@@ -102,7 +102,7 @@ impl ScriptedResponse {
         self
     }
 
-    /// Waits for [`FaultyEndpoint::release_pauses`](super::FaultyEndpoint::release_pauses) before the first byte.
+    /// Waits for [`ScriptedEndpoint::release_pauses`](super::ScriptedEndpoint::release_pauses) before the first byte.
     #[must_use]
     pub const fn held(mut self) -> Self {
         self.is_held = true;

@@ -25,7 +25,7 @@ export function useConsole(): Console {
 }
 
 /** A resource with its entity tag, which a change sends as `If-Match`. */
-export interface Tagged<T> {
+export interface WithEntityTag<T> {
   value: T;
   etag: string | null;
 }
@@ -36,7 +36,7 @@ export const REFRESH_MS = 10_000;
 /** Reads a resource. While the path is null, no request is sent. */
 export function useRead<T>(path: string | null, options: { refresh?: boolean; keep?: boolean } = {}) {
   const { client } = useConsole();
-  return useQuery<Tagged<T>, Problem>({
+  return useQuery<WithEntityTag<T>, Problem>({
     queryKey: ["read", client.cacheKey, path],
     enabled: path !== null,
     retry: (count, problem) => problem instanceof Problem && problem.isTemporary && count < 2,

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { findingOfOffset, findingsOfFields, findingsOfLines, isUnkeepable, offsetOf, parsedObject, positionsOf, syntaxFinding } from "./positions";
+import { findingOfOffset, findingsOfFields, findingsOfLines, isLostByForm, offsetOf, parsedObject, positionsOf, syntaxFinding } from "./positions";
 
 const TEXT = `{
   "system_prompt": 3,
@@ -65,5 +65,5 @@ test("only a JSON object is the content of an asset", () => {
 
 test("knows what a form would lose", () => {
   const cases = ['{"a": {"__proto__": 1}}', '{"a": [1e400]}', '{"\\u005f_proto__": 1}', '{"a": ["__proto__"], "b": null}', "{}"];
-  expect(cases.map((text) => isUnkeepable(parsedObject(text)))).toEqual([true, true, true, false, false]);
+  expect(cases.map((text) => isLostByForm(parsedObject(text)))).toEqual([true, true, true, false, false]);
 });

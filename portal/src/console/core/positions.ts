@@ -160,10 +160,10 @@ export function parsedObject(text: string): Record<string, Json> | null {
 }
 
 /** Whether a form would lose a part of a value: a member named `__proto__`, or a number that JSON cannot represent. */
-export function isUnkeepable(value: Json): boolean {
+export function isLostByForm(value: Json): boolean {
   if (typeof value === "number") return !Number.isFinite(value);
   if (value === null || typeof value !== "object") return false;
-  return Object.hasOwn(value, "__proto__") || Object.values(value).some(isUnkeepable);
+  return Object.hasOwn(value, "__proto__") || Object.values(value).some(isLostByForm);
 }
 
 /** One character of the source of a JSON string: an escaped pair, an escape, or the character itself. */

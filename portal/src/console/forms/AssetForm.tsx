@@ -3,11 +3,11 @@ import { TranslatableString, type RJSFSchema } from "@rjsf/utils";
 import { useCallback, useEffect, useMemo, useRef, useState, type RefObject } from "react";
 import type { Json } from "../../api/types";
 import { sortedJson } from "../core/diff";
-import { isUnkeepable } from "../core/positions";
+import { isLostByForm } from "../core/positions";
 import { useConsoleText } from "../i18n";
 import { fields } from "./fields";
 import { FormStateContext, type FieldMessage } from "./messages";
-import { fieldId, formSchema, withoutGaps } from "./schema";
+import { fieldId, formSchema, withoutEmptyFields } from "./schema";
 import { templates } from "./templates";
 import { validator } from "./validator";
 import { widgets } from "./widgets";
@@ -99,12 +99,12 @@ export default function AssetForm({ schema, content, onChange, messages, goTo, o
         experimental_defaultFormStateBehavior={NO_DEFAULTS}
         onChange={({ formData }: { formData?: unknown }) => {
           // JSON cannot represent the value (such as an infinite number), so the form returns to its last data.
-          if (isUnkeepable((formData ?? {}) as Json)) {
+          if (isLostByForm((formData ?? {}) as Json)) {
             setData((last: unknown) => structuredClone(last));
             return;
           }
           setData(formData);
-          const next = sortedJson(withoutGaps(prepared, formData ?? {}) as Json);
+          const next = sortedJson(withoutEmptyFields(prepared, formData ?? {}) as Json);
           if (next === reported.current) return;
           reported.current = next;
           onChange(next);

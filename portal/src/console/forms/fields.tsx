@@ -2,7 +2,7 @@ import SchemaField from "@rjsf/core/lib/components/fields/SchemaField.js";
 import type { FieldProps, RegistryFieldsType } from "@rjsf/utils";
 import { useContext, useEffect, useState } from "react";
 import type { Json } from "../../api/types";
-import { isUnkeepable } from "../core/positions";
+import { isLostByForm } from "../core/positions";
 import { useConsoleText } from "../i18n";
 import { FormStateContext, useDescription } from "./messages";
 import { isChoice, isMap, needsJson } from "./schema";
@@ -44,7 +44,7 @@ function JsonField({ fieldPathId, formData, onChange, required = false }: FieldP
     setTyped(next);
     try {
       const value = next.trim() === "" ? undefined : (JSON.parse(next) as Json);
-      const isKept = value === undefined || !isUnkeepable(value);
+      const isKept = value === undefined || !isLostByForm(value);
       setTrouble(isKept ? null : "form_unkept");
       if (isKept) onChange(value, path);
     } catch {

@@ -1,7 +1,7 @@
 import type { RJSFSchema } from "@rjsf/utils";
 import { readdirSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { fieldId, formSchema, isChoice, isMap, nameOf, needsJson, withoutGaps } from "./schema";
+import { fieldId, formSchema, isChoice, isMap, nameOf, needsJson, withoutEmptyFields } from "./schema";
 import { validator } from "./validator";
 
 const ROOT = `${import.meta.dirname}/../../../..`;
@@ -11,7 +11,7 @@ const schemaOf = (kind: string) => formSchema(read(`crates/domain/src/asset/sche
 
 test.each(KINDS)("keeps the example content of %s", (kind) => {
   const [prepared, content] = [schemaOf(kind), read(`examples/assets/${kind}.json`)];
-  expect(withoutGaps(prepared, content)).toEqual(content);
+  expect(withoutEmptyFields(prepared, content)).toEqual(content);
   expect(validator.isValid(prepared, content, prepared)).toBe(true);
   expect(JSON.stringify(prepared)).not.toContain('"default":');
 });
@@ -61,8 +61,8 @@ test("knows maps and choices", () => {
 test("drops empty fields, and fills empty items of lists by their type", () => {
   const prepared = schemaOf("agent");
   const content = { name: undefined, tools: [undefined, { slug: "a", version: undefined }], bogus: { kept: [1] } };
-  expect(withoutGaps(prepared, content)).toEqual({ tools: [{}, { slug: "a" }], bogus: { kept: [1] } });
-  expect(withoutGaps(schemaOf("prompt_template"), { allowed_commands: [undefined, "x"] })).toEqual({ allowed_commands: ["", "x"] });
+  expect(withoutEmptyFields(prepared, content)).toEqual({ tools: [{}, { slug: "a" }], bogus: { kept: [1] } });
+  expect(withoutEmptyFields(schemaOf("prompt_template"), { allowed_commands: [undefined, "x"] })).toEqual({ allowed_commands: ["", "x"] });
 });
 
 test("finds the field of a path of the server", () => {

@@ -99,11 +99,11 @@ function initial(node: Node): unknown {
 }
 
 /** The content of a form as JSON. Empty fields are omitted, and empty list items become empty values of their type. */
-export function withoutGaps(root: RJSFSchema, value: unknown, node: Node = root): unknown {
+export function withoutEmptyFields(root: RJSFSchema, value: unknown, node: Node = root): unknown {
   const own = resolved(root, node);
   if (Array.isArray(value)) {
     const items = isNode(own.items) ? resolved(root, own.items) : {};
-    return value.map((item) => (item === undefined ? initial(items) : withoutGaps(root, item, items)));
+    return value.map((item) => (item === undefined ? initial(items) : withoutEmptyFields(root, item, items)));
   }
   if (!isNode(value)) return value;
   const others = isNode(own.additionalProperties) ? own.additionalProperties : undefined;
@@ -111,7 +111,7 @@ export function withoutGaps(root: RJSFSchema, value: unknown, node: Node = root)
   return Object.fromEntries(
     kept.map(([name, member]) => {
       const property = own.properties && Object.hasOwn(own.properties, name) ? own.properties[name] : undefined;
-      return [name, withoutGaps(root, member, isNode(property) ? property : (others ?? {}))];
+      return [name, withoutEmptyFields(root, member, isNode(property) ? property : (others ?? {}))];
     }),
   );
 }

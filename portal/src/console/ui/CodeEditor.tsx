@@ -7,7 +7,7 @@ import { EditorState } from "@codemirror/state";
 import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import { useEffect, useRef, type RefObject } from "react";
-import { Echoes } from "../core/echoes";
+import { ReportedTexts } from "../core/reportedTexts";
 import type { Finding } from "../core/positions";
 
 interface Props {
@@ -62,7 +62,7 @@ export default function CodeEditor({ label, language, value, onChange, findings,
   const changed = useRef(onChange);
   changed.current = onChange;
   const start = useRef(value);
-  const echoes = useRef(new Echoes());
+  const echoes = useRef(new ReportedTexts());
   useEffect(() => {
     const element = host.current;
     if (!element) return;

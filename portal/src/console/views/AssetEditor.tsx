@@ -5,7 +5,7 @@ import type { Problem } from "../../api/problem";
 import type { Json } from "../../api/types";
 import { useConsole, useRead } from "../core/console";
 import { sortedJson } from "../core/diff";
-import { findingOfOffset, findingsOfFields, findingsOfLines, isUnkeepable, parsedObject, syntaxFinding, type Finding } from "../core/positions";
+import { findingOfOffset, findingsOfFields, findingsOfLines, isLostByForm, parsedObject, syntaxFinding, type Finding } from "../core/positions";
 import type { Asset, AssetVersion, Schemas } from "../core/types";
 import { useAddress } from "../core/useAddress";
 import { useConsoleText } from "../i18n";
@@ -78,7 +78,7 @@ function Editor({ asset, first, base, schema }: { asset: Asset; first: string; b
   const checked = useFlowCheck(isFlow ? asset_id : null, value);
   const content = useMemo(() => (isFlow ? null : parsedObject(value)), [isFlow, value]);
   const own = useMemo(() => (isFlow || content !== null ? [] : [syntaxFinding(value, text("json_object_needed"))].filter((one) => one !== null)), [isFlow, content, value, text]);
-  const isFormPossible = useMemo(() => content !== null && !isUnkeepable(content), [content]);
+  const isFormPossible = useMemo(() => content !== null && !isLostByForm(content), [content]);
   const isForm = !isFlow && search["view"] === "form" && content !== null && isFormPossible;
   const findings = isFlow ? checked.findings : own.length > 0 ? own : refused?.value === value ? refused.findings : NONE;
   const blocked = value === first && base !== null ? text("nothing_changed") : !isFlow && content === null ? text("json_object_needed") : findings.length > 0 ? text("has_findings", { count: findings.length }) : unfinished > 0 ? text("view_unfinished") : isFlow && checked.isPending ? text("checking_text") : null;

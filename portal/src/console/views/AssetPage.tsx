@@ -1,7 +1,7 @@
 import { useMemo, useState } from "react";
 import { apiPath } from "../../api/paths";
 import type { Json } from "../../api/types";
-import { useConsole, useList, useRead, type Scope, type Tagged } from "../core/console";
+import { useConsole, useList, useRead, type Scope, type WithEntityTag } from "../core/console";
 import { sortedJson } from "../core/diff";
 import { flowGraph } from "../core/graphs";
 import type { Asset, AssetVersion, Schemas } from "../core/types";
@@ -43,7 +43,7 @@ export const scopeOf = (asset: Asset): Scope => ({ kind: "workspace", ref: asset
 
 const MOVES = { activate: "active", retire: "retired", archive: "archived" } as const;
 
-function AssetView({ read }: { read: Tagged<Asset> }) {
+function AssetView({ read }: { read: WithEntityTag<Asset> }) {
   const text = useConsoleText();
   const named = useValueText();
   const { workspace } = useConsole();

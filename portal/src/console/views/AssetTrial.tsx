@@ -6,7 +6,7 @@ import { ProblemNotice } from "../../ui/ProblemNotice";
 import { useConsole, useDryRun } from "../core/console";
 import { sortedJson } from "../core/diff";
 import { findingOfOffset, parsedObject } from "../core/positions";
-import { argumentFields, argumentValues, argumentWords, firstInput, type ArgumentField } from "../core/trials";
+import { argumentFields, argumentValues, argumentWords, firstInput, type ArgumentField } from "../core/dryRunInputs";
 import type { Asset, Schemas } from "../core/types";
 import { useConsoleText } from "../i18n";
 import { Action, Commands, Facts, Section, Tag } from "../ui/basics";

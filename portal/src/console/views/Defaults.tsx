@@ -1,6 +1,6 @@
 import { useState } from "react";
 import { apiPath } from "../../api/paths";
-import { useConsole, useRead, type Tagged } from "../core/console";
+import { useConsole, useRead, type WithEntityTag } from "../core/console";
 import { ROLES, type Schemas } from "../core/types";
 import { useConsoleText, useValueText } from "../i18n";
 import { Action, Commands, Empty, Loading, Tag } from "../ui/basics";
@@ -46,7 +46,7 @@ export function Defaults() {
   );
 }
 
-function DefaultDialog({ read, onClose }: { read: Tagged<Default[]>; onClose: () => void }) {
+function DefaultDialog({ read, onClose }: { read: WithEntityTag<Default[]>; onClose: () => void }) {
   const text = useConsoleText();
   const named = useValueText();
   const [one, setOne] = useState<Default>({ profile_ref: "viewer", category: "executions", channel: "email", enabled: true });

@@ -1,6 +1,6 @@
 import { lazy, Suspense, useState } from "react";
 import { apiPath } from "../../api/paths";
-import type { Tagged } from "../core/console";
+import type { WithEntityTag } from "../core/console";
 import { THEME_PARTS } from "../core/theme";
 import type { Schemas, Workload } from "../core/types";
 import { useConsoleText, useValueText } from "../i18n";
@@ -16,7 +16,7 @@ const ACCESS = ["authenticated", "link_shared", "public"] as const;
 const OUTPUTS = ["text", "json", "markdown", "table"] as const;
 
 /** The editor of a workload's interface, with a preview of the runtime page. */
-export function InterfaceEditor({ read }: { read: Tagged<Workload> }) {
+export function InterfaceEditor({ read }: { read: WithEntityTag<Workload> }) {
   const text = useConsoleText();
   const workload = read.value;
   const { workload_id } = workload;

@@ -2,7 +2,7 @@ import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { apiPath } from "../../api/paths";
 import type { Problem } from "../../api/problem";
-import { useConsole, useRead, type Tagged } from "../core/console";
+import { useConsole, useRead, type WithEntityTag } from "../core/console";
 import type { Schemas } from "../core/types";
 import { useConsoleText, useValueText } from "../i18n";
 import { Action, Commands, Facts, Failed, Loading } from "../ui/basics";
@@ -63,7 +63,7 @@ export function Advanced({ problem }: { problem: Problem }) {
   );
 }
 
-function ProfileDialog({ read, onClose }: { read: Tagged<Profile>; onClose: () => void }) {
+function ProfileDialog({ read, onClose }: { read: WithEntityTag<Profile>; onClose: () => void }) {
   const text = useConsoleText();
   const named = useValueText();
   const [zone, setZone] = useState(read.value.time_zone);

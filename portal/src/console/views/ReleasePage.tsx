@@ -5,7 +5,7 @@ import type { Json } from "../../api/types";
 import { canonical, checksumOf, digestText } from "../core/canonical";
 import { blake3 } from "../core/blake3";
 import type { Command } from "../core/commands";
-import { useConsole, useRead, type Scope, type Tagged } from "../core/console";
+import { useConsole, useRead, type Scope, type WithEntityTag } from "../core/console";
 import { useVersions, type NamedVersion } from "../core/resources";
 import type { Gate, ReleaseDetail, Schemas, Workload } from "../core/types";
 import { useId } from "../core/useAddress";
@@ -24,7 +24,7 @@ export function ReleasePage() {
   const text = useConsoleText();
   const path = apiPath("/v1/releases/{release_id}", { release_id: id });
   const read = useRead<ReleaseDetail>(path, { refresh: true });
-  const [seen, setSeen] = useState<Tagged<ReleaseDetail> | null>(null);
+  const [seen, setSeen] = useState<WithEntityTag<ReleaseDetail> | null>(null);
   // The page retains the state that the reader sees, and only announces a later state. Otherwise a person could
   // approve a release that changed without notice.
   if (read.data && (seen === null || seen.value.release_id !== id)) setSeen(read.data);
@@ -43,7 +43,7 @@ export function ReleasePage() {
 
 type Open = { kind: "verdict"; outcome: "approved" | "changes_requested" | "rejected" } | { kind: "transition"; target: Target } | { kind: "bind" } | { kind: "unbind"; binding: string; name: string };
 
-function ReleaseView({ seen, isStale, onShow }: { seen: Tagged<ReleaseDetail>; isStale: boolean; onShow: () => void }) {
+function ReleaseView({ seen, isStale, onShow }: { seen: WithEntityTag<ReleaseDetail>; isStale: boolean; onShow: () => void }) {
   const text = useConsoleText();
   const named = useValueText();
   const { session } = useConsole();

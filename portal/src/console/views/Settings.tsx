@@ -1,6 +1,6 @@
 import { useState } from "react";
 import { apiPath } from "../../api/paths";
-import { useConsole, useList, useRead, type Tagged } from "../core/console";
+import { useConsole, useList, useRead, type WithEntityTag } from "../core/console";
 import { ENVIRONMENT_PATTERN, type Release, type Schemas } from "../core/types";
 import { useAddress } from "../core/useAddress";
 import { useConsoleText } from "../i18n";
@@ -50,7 +50,7 @@ export function TenantSettings() {
   );
 }
 
-function NotificationDialog({ read, path, onClose }: { read: Tagged<Tenant>; path: string; onClose: () => void }) {
+function NotificationDialog({ read, path, onClose }: { read: WithEntityTag<Tenant>; path: string; onClose: () => void }) {
   const text = useConsoleText();
   const [enabled, setEnabled] = useState(read.value.notifications_enabled);
   const [advanced, setAdvanced] = useState(read.value.advanced_notifications_enabled);
@@ -65,7 +65,7 @@ function NotificationDialog({ read, path, onClose }: { read: Tagged<Tenant>; pat
   );
 }
 
-function HostsDialog({ read, path, onClose }: { read: Tagged<Tenant>; path: string; onClose: () => void }) {
+function HostsDialog({ read, path, onClose }: { read: WithEntityTag<Tenant>; path: string; onClose: () => void }) {
   const text = useConsoleText();
   const [hosts, setHosts] = useState(read.value.public_hosts.join("\n"));
   const public_hosts = hosts.split("\n").map((host) => host.trim()).filter(Boolean);
@@ -119,7 +119,7 @@ export function EnvironmentSettings() {
   );
 }
 
-function EnvironmentDialog({ read, path, onClose }: { read: Tagged<Environment>; path: string; onClose: () => void }) {
+function EnvironmentDialog({ read, path, onClose }: { read: WithEntityTag<Environment>; path: string; onClose: () => void }) {
   const text = useConsoleText();
   const { environment, ...settings } = read.value;
   const [count, setCount] = useState(String(settings.min_approvals));

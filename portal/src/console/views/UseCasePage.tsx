@@ -1,7 +1,7 @@
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { apiPath } from "../../api/paths";
-import { randomId, useConsole, useList, useRead, type Tagged } from "../core/console";
+import { randomId, useConsole, useList, useRead, type WithEntityTag } from "../core/console";
 import type { Schemas } from "../core/types";
 import { useId } from "../core/useAddress";
 import { useConsoleText, useValueText } from "../i18n";
@@ -40,7 +40,7 @@ export function UseCasePage() {
   return <UseCaseView read={read.data} />;
 }
 
-function UseCaseView({ read }: { read: Tagged<UseCase> }) {
+function UseCaseView({ read }: { read: WithEntityTag<UseCase> }) {
   const text = useConsoleText();
   const named = useValueText();
   const navigate = useNavigate();

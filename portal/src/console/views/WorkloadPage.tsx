@@ -1,7 +1,7 @@
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { apiPath } from "../../api/paths";
-import { useConsole, useList, useRead, type Tagged } from "../core/console";
+import { useConsole, useList, useRead, type WithEntityTag } from "../core/console";
 import { cost, duration } from "../core/format";
 import type { Execution, Release, ReleaseDetail, Schemas, Workload } from "../core/types";
 import { useId } from "../core/useAddress";
@@ -36,7 +36,7 @@ export function WorkloadPage() {
   return <WorkloadView read={read.data} />;
 }
 
-function WorkloadView({ read }: { read: Tagged<Workload> }) {
+function WorkloadView({ read }: { read: WithEntityTag<Workload> }) {
   const text = useConsoleText();
   const named = useValueText();
   const navigate = useNavigate();
@@ -111,7 +111,7 @@ function WorkloadView({ read }: { read: Tagged<Workload> }) {
 }
 
 /** The dialog that suspends or resumes a workload, and shows the affected runs. */
-function StatusDialog({ read, to, onClose }: { read: Tagged<Workload>; to: "suspended" | "registered"; onClose: () => void }) {
+function StatusDialog({ read, to, onClose }: { read: WithEntityTag<Workload>; to: "suspended" | "registered"; onClose: () => void }) {
   const text = useConsoleText();
   const { workload_id, slug } = read.value;
   const stops = to === "suspended";

@@ -2,7 +2,7 @@
 
 use crate::{
     database::{
-        Database, DatabaseOptions, MAX_TYPED_STATEMENTS, MeasuredRows, PageBounds, StoredRow, typed_list::CappedCount,
+        Database, DatabaseOptions, MAX_TYPED_STATEMENTS, PageBounds, RowSizeMeasure, StoredRow, typed_list::CappedCount,
     },
     schema::{memory_session, role_binding, workspace},
 };
@@ -179,7 +179,7 @@ async fn page_of_large_rows_ends_at_its_limit_of_bytes() {
         ("1", 2, vec!["w-5", "w-4"]),
         ("NULL", 5, vec!["w-5", "w-4", "w-3", "w-2", "w-1"]),
     ] {
-        let measured = MeasuredRows { key: "workspace_id", sql: bytes, largest: 5_000_000 };
+        let measured = RowSizeMeasure { key: "workspace_id", sql: bytes, largest: 5_000_000 };
         let rows = |bounds: PageBounds| {
             all().select(StoredSlug::as_select()).order(workspace::workspace_id.desc()).limit(bounds.limit)
         };

@@ -2,8 +2,8 @@
 
 use crate::{
     database::Database,
-    guarded_commit::{FactColumns, GuardedBatch, Input},
-    row::decode,
+    guarded_commit::{FactColumns, GuardedBatchCommit, Input},
+    row::require_decoded,
 };
 use fairway_domain::{
     id::{DestinationId, WorkloadId, WorkspaceId},
@@ -23,7 +23,7 @@ use std::ops::Range;
 
 /// Commits a batch. The statement advances the log's position first. The lock on the position's row serializes
 /// concurrent projectors, and the later one finds another position and writes nothing.
-static COMMIT: GuardedBatch = GuardedBatch::new(
+static COMMIT: GuardedBatchCommit = GuardedBatchCommit::new(
     "moved AS (
         INSERT INTO notification_position AS stored (tenant_id, position, cut_recipients)
         SELECT held.tenant_id, {end}, {cut} FROM (
@@ -109,7 +109,7 @@ impl Database {
         (at, generation): (Timestamp, u64),
         projection: &Projection,
     ) -> Result<u64, CommitError> {
-        let count = |name, number: u64| decode(name, i64::try_from(number).ok());
+        let count = |name, number: u64| require_decoded(name, i64::try_from(number).ok());
         let input = suppressed_input(scope, projection).with_rows("inbox");
         let input = with_outbox(with_inbox(input, projection).with_rows("outbox"), projection)
             .with_param("log_id", scope.tenant().uuid())
@@ -121,11 +121,11 @@ impl Database {
             .with_param("grace_seconds", DIGEST_GRACE.as_secs_f64())
             .with_param("cut", i64::try_from(projection.cut).unwrap_or(i64::MAX));
         let rows = self.commit(COMMIT.text(&input)?, &input.params()).await?;
-        let row = decode("is_moved", rows.first())?;
+        let row = require_decoded("is_moved", rows.first())?;
         if !row.column::<bool>("is_moved")? {
             return Err(CommitError::Stale);
         }
-        Ok(decode("notified", u64::try_from(row.column::<i64>("notified")?).ok())?)
+        Ok(require_decoded("notified", u64::try_from(row.column::<i64>("notified")?).ok())?)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::preference::StoredPreferences;
 use crate::{
     database::Database,
-    row::decode,
+    row::require_decoded,
     schema::{identity, notification_destination, notification_preference},
 };
 use diesel::{
@@ -82,7 +82,7 @@ impl Database {
         let destination = |(id, workspace, channel): (Uuid, Option<Uuid>, String)| {
             let scope = workspace
                 .map_or(DestinationScope::Organization, |workspace| DestinationScope::Workspace(workspace.into()));
-            let destination_type = decode("destination_type", Channel::parse(&channel))?;
+            let destination_type = require_decoded("destination_type", Channel::parse(&channel))?;
             Ok(ActiveDestination { destination_id: id.into(), scope, destination_type })
         };
         found.into_iter().map(destination).collect()
@@ -103,6 +103,6 @@ impl Database {
                 .select(identity::actor)
         };
         let found: Vec<String> = self.load("verified mailboxes", find).await?;
-        found.iter().map(|actor| decode("actor", ActorRef::parse(actor).ok())).collect()
+        found.iter().map(|actor| require_decoded("actor", ActorRef::parse(actor).ok())).collect()
     }
 }

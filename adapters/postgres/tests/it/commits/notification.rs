@@ -19,8 +19,8 @@ use fairway_domain::{
             ProjectionStore,
         },
         preference::{
-            DefaultPreference, DefaultProfiles, Preference, PreferenceScope, PreferenceSet, PreferenceSetRecord,
-            Switches,
+            DefaultPreference, DefaultProfiles, NotificationSettings, Preference, PreferenceScope, PreferenceSet,
+            PreferenceSetRecord,
         },
         profile::{NotificationProfile, ProfileSettings},
         projection::{NotifiableFact, Projection, RecipientPreferences, SettingsTurnedOnAt, SubjectContext, project},
@@ -70,7 +70,7 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
     let book = RecipientPreferences {
         sets: HashMap::from([(submitter.clone(), vec![set])]),
         profiles: None,
-        switches: Switches::Enabled(Tier::Standard),
+        switches: NotificationSettings::Enabled(Tier::Standard),
         turned_on: SettingsTurnedOnAt::default(),
         tenant: DEFAULT_TENANT.into(),
         generation: 0,

@@ -163,7 +163,7 @@ impl TryFrom<u32> for OddNumber {
 }
 
 fn problems_of(value: &Value) -> Vec<(String, &'static str)> {
-    let problems = read_as::<Order>(value).unwrap_err();
+    let problems = deserialize_strict::<Order>(value).unwrap_err();
     problems.into_iter().map(|problem| (problem.path, problem.code)).collect()
 }
 
@@ -177,7 +177,7 @@ fn reports_all_problems_at_once() {
         "id": "0190f000-0000-7000-8000-000000000001", "name": "a", "later": 1,
         "items": [{ "kind": "plain", "count": 1, "odd": 3 }],
     });
-    assert!(read_as::<Order>(&sound).is_ok());
+    assert!(deserialize_strict::<Order>(&sound).is_ok());
     let missing = [("id", "missing"), ("name", "missing"), ("items", "missing"), ("later", "missing")];
     assert_eq!(problems_of(&json!({})), expected_problems(&missing));
     let mut all = sound.clone();
@@ -223,7 +223,7 @@ fn reports_all_problems_at_once() {
 #[test]
 fn bounds_problems_of_a_large_body() {
     let items: Vec<Value> = (0..20_000).map(|count| json!({ "kind": count, "odd": 3, "surplus": count })).collect();
-    let problems = read_as::<Order>(&json!({ "items": items })).unwrap_err();
+    let problems = deserialize_strict::<Order>(&json!({ "items": items })).unwrap_err();
     assert_eq!(problems.len(), 200);
 }
 
@@ -321,7 +321,7 @@ fn other_sender() -> BodySender {
 }
 
 /// Reads a body of any shape, for a route with a limit of 1 MiB.
-async fn read_any(base: &web::Data<crate::http::HttpBase>, text: &str) -> Result<(Value, usize), ApiError> {
+async fn read_any(base: &web::Data<crate::http::HttpState>, text: &str) -> Result<(Value, usize), ApiError> {
     let request = TestRequest::post().insert_header((CONTENT_TYPE, "application/json")).app_data(base.clone());
     let (request, mut payload) = request.set_payload(text.to_owned()).to_http_parts();
     let Unruled(value) = Body::<Unruled<Value>>::from_request(&request, &mut payload).await?.into_inner();

@@ -23,8 +23,8 @@ fn feed(bytes: &[u8], at_once: usize) -> (usize, Option<usize>) {
                     before += at;
                     part = &part[at..];
                 }
-                Err(Stop::Refused(at)) => return (framing.heads, Some(before + at)),
-                Err(Stop::Ended(at)) => panic!("ended at {}", before + at),
+                Err(StopReason::Refused(at)) => return (framing.heads, Some(before + at)),
+                Err(StopReason::Ended(at)) => panic!("ended at {}", before + at),
             }
         }
     }
@@ -75,7 +75,7 @@ fn stops_after_trace() {
         assert_eq!(framing.advance(requests.as_bytes()), Ok(GET.len()), "{trace:?}");
         assert_eq!(framing.advance(&requests.as_bytes()[GET.len()..]), Ok(trace.len()), "{trace:?}");
         assert_eq!((framing.messages(), end), (2, GET.len() + trace.len()));
-        assert_eq!(framing.advance(GET.as_bytes()), Err(Stop::Ended(0)));
+        assert_eq!(framing.advance(GET.as_bytes()), Err(StopReason::Ended(0)));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The load shedding middleware, which attributes each request to a client.
 
-use super::{Arriving, BodySender, ClientKey};
+use super::{ArrivingBodyGuard, BodySender, ClientKey};
 use crate::{
     caller::{claims, has_share_token},
     compose::Api,
@@ -59,7 +59,7 @@ pub(crate) async fn shed_load<B: MessageBody + 'static>(
     // Refusals beyond a rate are delayed, because each refusal costs thread time that admitted requests need.
     let now = Instant::now();
     let due = api.load_shedder.schedule_refusal(now);
-    api.metrics.refused_for_load(due > now);
+    api.metrics.count_load_refusal(due > now);
     if due > now {
         sleep_until(due.into()).await;
     }
@@ -70,7 +70,7 @@ pub(crate) async fn shed_load<B: MessageBody + 'static>(
 }
 
 /// Counts the body of a request as arriving until the body or the request ends.
-fn hold_until_arrived(request: &mut ServiceRequest, arriving: Arriving) {
+fn hold_until_arrived(request: &mut ServiceRequest, arriving: ArrivingBodyGuard) {
     let mut payload = request.parts_mut().1.take();
     let mut arriving = Some(arriving);
     let body = stream::poll_fn(move |context| {

@@ -45,7 +45,7 @@ fn routes(config: &mut web::ServiceConfig) {
 }
 
 /// Sends a request to an app with the middlewares in their order.
-async fn send_with_base(base: HttpBase, request: TestRequest) -> (HttpResponse, Option<Error>) {
+async fn send_with_base(base: HttpState, request: TestRequest) -> (HttpResponse, Option<Error>) {
     let app = App::new().app_data(web::Data::new(base)).configure(routes);
     let app = test::init_service(app.wrap(from_fn(site_guard)).wrap(from_fn(outermost_middleware))).await;
     match test::try_call_service(&app, request.to_request()).await {
@@ -98,8 +98,8 @@ async fn every_error_has_the_common_body() {
         ("/nothing?token=x", "localhost", 404, "not_found"),
         ("/ids", "evil.example", 421, "misdirected_request"),
     ] {
-        let base = HttpBase {
-            site_rules: crate::http::site_guard::SiteRules::LoopbackAnd(Vec::new()),
+        let base = HttpState {
+            site_rules: crate::http::site_guard::HostRules::LoopbackAnd(Vec::new()),
             ..test_support::base()
         };
         let request = TestRequest::with_uri(uri).insert_header((REQUEST_ID, ID)).insert_header(("host", host));

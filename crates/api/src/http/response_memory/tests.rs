@@ -20,7 +20,7 @@ fn client() -> ClientAddress {
     ClientAddress::from_ip([0, 0, 0, 0].into())
 }
 
-async fn endless_stream(request: HttpRequest, base: web::Data<HttpBase>) -> HttpResponse {
+async fn endless_stream(request: HttpRequest, base: web::Data<HttpState>) -> HttpResponse {
     let mut memory = base.memory_budgets.request_memory(client(), BodySender::default());
     memory.resize(SENDER_BUDGET).await.unwrap();
     request.extensions_mut().insert(memory);

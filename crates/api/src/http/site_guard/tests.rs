@@ -7,12 +7,12 @@ use actix_web::{
     test::{self, TestRequest},
 };
 
-async fn status_under(rules: SiteRules, request: TestRequest) -> StatusCode {
+async fn status_under(rules: HostRules, request: TestRequest) -> StatusCode {
     status_at(Scheme::Http, rules, request).await
 }
 
-async fn status_at(scheme: Scheme, rules: SiteRules, request: TestRequest) -> StatusCode {
-    let base = web::Data::new(HttpBase { site_rules: rules, public_scheme: scheme, ..test_support::base() });
+async fn status_at(scheme: Scheme, rules: HostRules, request: TestRequest) -> StatusCode {
+    let base = web::Data::new(HttpState { site_rules: rules, public_scheme: scheme, ..test_support::base() });
     let app = App::new()
         .app_data(base)
         .default_service(web::to(|| async { HttpResponse::Ok().finish() }))
@@ -20,8 +20,8 @@ async fn status_at(scheme: Scheme, rules: SiteRules, request: TestRequest) -> St
     test::call_service(&test::init_service(app).await, request.to_request()).await.status()
 }
 
-fn local_rules() -> SiteRules {
-    SiteRules::LoopbackAnd(vec![HostName::parse("Portal.example").unwrap(), HostName::parse("other:8443").unwrap()])
+fn local_rules() -> HostRules {
+    HostRules::LoopbackAnd(vec![HostName::parse("Portal.example").unwrap(), HostName::parse("other:8443").unwrap()])
 }
 
 #[actix_web::test]
@@ -66,23 +66,23 @@ async fn local_mode_serves_only_loopback_and_allowed_hosts() {
         TestRequest::get().insert_header(("host", "evil.example")).insert_header(("forwarded", "host=localhost"));
     assert_eq!(status_under(local_rules(), forwarded).await, StatusCode::MISDIRECTED_REQUEST);
     let any = TestRequest::get().insert_header(("host", "evil.example"));
-    assert_eq!(status_under(SiteRules::AnyHost, any).await, StatusCode::OK);
+    assert_eq!(status_under(HostRules::AnyHost, any).await, StatusCode::OK);
 }
 
 #[actix_web::test]
 async fn probes_choose_their_host_with_sign_in_only() {
     let hosts = || vec![HostName::parse("portal.example").unwrap()];
     for (rules, path, host, answered) in [
-        (SiteRules::LoopbackAndProbes(hosts()), "/", Some("portal.example:8443"), true),
-        (SiteRules::LoopbackAndProbes(hosts()), "/", Some("127.0.0.1:8080"), true),
-        (SiteRules::LoopbackAndProbes(hosts()), "/", Some("evil.example"), false),
-        (SiteRules::LoopbackAndProbes(hosts()), "/mcp", Some("10.1.2.3:8080"), false),
-        (SiteRules::LoopbackAndProbes(hosts()), "/mcp", None, false),
-        (SiteRules::LoopbackAndProbes(hosts()), "/healthz", Some("10.1.2.3:8080"), true),
-        (SiteRules::LoopbackAndProbes(hosts()), "/readyz", None, true),
-        (SiteRules::LoopbackAndProbes(hosts()), "/readyz/", Some("evil.example"), false),
-        (SiteRules::LoopbackAndProbes(hosts()), "/metrics", Some("evil.example"), false),
-        (SiteRules::LoopbackAnd(hosts()), "/healthz", Some("evil.example"), false),
+        (HostRules::LoopbackAndProbes(hosts()), "/", Some("portal.example:8443"), true),
+        (HostRules::LoopbackAndProbes(hosts()), "/", Some("127.0.0.1:8080"), true),
+        (HostRules::LoopbackAndProbes(hosts()), "/", Some("evil.example"), false),
+        (HostRules::LoopbackAndProbes(hosts()), "/mcp", Some("10.1.2.3:8080"), false),
+        (HostRules::LoopbackAndProbes(hosts()), "/mcp", None, false),
+        (HostRules::LoopbackAndProbes(hosts()), "/healthz", Some("10.1.2.3:8080"), true),
+        (HostRules::LoopbackAndProbes(hosts()), "/readyz", None, true),
+        (HostRules::LoopbackAndProbes(hosts()), "/readyz/", Some("evil.example"), false),
+        (HostRules::LoopbackAndProbes(hosts()), "/metrics", Some("evil.example"), false),
+        (HostRules::LoopbackAnd(hosts()), "/healthz", Some("evil.example"), false),
     ] {
         let request = TestRequest::with_uri(path);
         let request = match host {
@@ -115,7 +115,7 @@ async fn refuses_cross_site_changes() {
         ("sec-fetch-site", "anything", false),
         ("x-other", "1", true),
     ] {
-        for rules in [local_rules(), SiteRules::AnyHost] {
+        for rules in [local_rules(), HostRules::AnyHost] {
             let request = |method: Method| {
                 TestRequest::default()
                     .method(method)
@@ -145,12 +145,12 @@ async fn accepts_omitted_default_port() {
         ("[::1]:8080", "https://[::1]:8080", true),
     ] {
         let request = TestRequest::post().insert_header(("host", host)).insert_header(("origin", origin));
-        let status = status_at(Scheme::Https, SiteRules::AnyHost, request).await;
+        let status = status_at(Scheme::Https, HostRules::AnyHost, request).await;
         assert_eq!(status, if accepted { StatusCode::OK } else { StatusCode::FORBIDDEN }, "{host} {origin}");
     }
     let plain = TestRequest::post().insert_header(("host", "portal.example"));
     let plain = plain.insert_header(("origin", "http://portal.example:80"));
-    assert_eq!(status_at(Scheme::Http, SiteRules::AnyHost, plain).await, StatusCode::OK);
+    assert_eq!(status_at(Scheme::Http, HostRules::AnyHost, plain).await, StatusCode::OK);
 }
 
 #[actix_web::test]
@@ -162,7 +162,7 @@ async fn fails_without_site_rules() {
 
 #[actix_web::test]
 async fn no_browser_sends_the_logout_of_a_provider() {
-    let base = web::Data::new(HttpBase { site_rules: local_rules(), ..test_support::base() });
+    let base = web::Data::new(HttpState { site_rules: local_rules(), ..test_support::base() });
     let resource = || web::resource("/sign-out/backchannel").to(|| async { HttpResponse::Ok().finish() });
     let app = test::init_service(App::new().app_data(base).service(resource()).wrap(from_fn(site_guard))).await;
     for (name, value, expected) in [

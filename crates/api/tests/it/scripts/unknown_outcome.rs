@@ -9,7 +9,7 @@ use crate::{
 };
 use fairway_domain::execution::script::GatewayFailure;
 use fairway_testkit::{
-    FaultPoint, FaultProxy, FaultyEndpoint, GatewayBehaviour, ProxyFault, ScriptedResponse, StubGateway, TestApp,
+    FaultPoint, FaultProxy, GatewayBehaviour, ProxyFault, ScriptedEndpoint, ScriptedResponse, StubGateway, TestApp,
     app::Response,
 };
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ async fn resolve_unknown(app: &TestApp, id: &Value, outcome: &str) -> Response {
 /// the known outcome, and the server records the run.
 #[tokio::test]
 async fn lost_gateway_responses_leave_unknown_runs_and_no_retry() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let app = TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", endpoint.url("/s3cret-path")).start().await;
     app.active_workload("main").await;
     endpoint.respond_with(ScriptedResponse::json(&json!({ "result": [1], "stdout": "hi\n" })));

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    http_client::{Server, required_string},
+    http_client::{ServerClient, required_string},
     output::eprint,
 };
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ impl Version {
 }
 
 pub(super) fn ensure_version(
-    server: &Server,
+    server: &ServerClient,
     remote_state: &RemoteState,
     asset: &DesiredAsset,
     step: &AssetStep,
@@ -51,7 +51,7 @@ pub(super) fn ensure_version(
     }
 }
 
-fn create(server: &Server, asset: &DesiredAsset, owner_ref: &str) -> Result<Version, Failure> {
+fn create(server: &ServerClient, asset: &DesiredAsset, owner_ref: &str) -> Result<Version, Failure> {
     let workspace = server.workspace_id()?;
     let (path, body) = match &asset.flow_yaml {
         Some(yaml) => {
@@ -80,7 +80,7 @@ fn create(server: &Server, asset: &DesiredAsset, owner_ref: &str) -> Result<Vers
 }
 
 /// Uses an asset that another client created after the plan, if the asset has the planned kind.
-fn adopt_asset(server: &Server, asset: &DesiredAsset, refused: Failure) -> Result<Version, Failure> {
+fn adopt_asset(server: &ServerClient, asset: &DesiredAsset, refused: Failure) -> Result<Version, Failure> {
     let list = server.list(&["assets"], &[("workspace_id", server.workspace_id()?)])?;
     // If the asset is not visible, it belongs to another workspace, and the server's refusal is the error.
     let found = list.into_iter().find(|listed| string_or_empty(listed, "slug") == asset.slug).ok_or(refused)?;
@@ -93,7 +93,12 @@ fn adopt_asset(server: &Server, asset: &DesiredAsset, refused: Failure) -> Resul
 /// Adds a version after the known versions, under the label that the server would assign. A concurrent client uses the
 /// same label, so the server refuses the second of two equal versions. A concurrent version with a custom label does
 /// not conflict; checks before and after the request detect such versions.
-fn add_version(server: &Server, asset: &DesiredAsset, asset_id: &str, known: &[Value]) -> Result<Version, Failure> {
+fn add_version(
+    server: &ServerClient,
+    asset: &DesiredAsset,
+    asset_id: &str,
+    known: &[Value],
+) -> Result<Version, Failure> {
     let (workspace, label) = (server.workspace_id()?, next_label(known));
     let moved = || stale_plan(&format!("asset {}", asset.slug), CONFLICT_OUTCOME);
     let newest = |limit| server.list_first(&["assets", asset_id, "versions"], &[("workspace_id", workspace)], limit);

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    http_client::{Method, Server, required_string},
+    http_client::{Method, ServerClient, required_string},
     release,
     terminal_text::sanitize,
 };
@@ -37,7 +37,7 @@ struct ChosenVersion<'c> {
 
 /// Ensures that a release with these versions exists; creates a draft if no release matches.
 pub(super) fn ensure_release(
-    server: &Server,
+    server: &ServerClient,
     desired: &Directory,
     remote_state: &RemoteState,
     step: &ReleaseStep,
@@ -117,7 +117,7 @@ fn retry_contended<T>(mut send: impl FnMut() -> Result<T, Failure>) -> Result<T,
 }
 
 /// Removes bindings from a draft.
-fn unbind(server: &Server, release: &str, bindings: &[String]) -> Result<(), Failure> {
+fn unbind(server: &ServerClient, release: &str, bindings: &[String]) -> Result<(), Failure> {
     for binding in bindings {
         let path = ["releases", release, "bindings", binding.as_str()];
         match retry_contended(|| server.update(&Method::DELETE, &path, &Value::Null)) {
@@ -177,7 +177,7 @@ fn choose_version<'c>(
 }
 
 /// Binds a version under an idempotency key, so that repeated attempts of one actor create one binding.
-fn bind(server: &Server, release: &str, choice: &ChosenVersion<'_>) -> Result<(), Failure> {
+fn bind(server: &ServerClient, release: &str, choice: &ChosenVersion<'_>) -> Result<(), Failure> {
     let body = json!({ "asset_version_id": choice.version, "role": choice.role });
     let key = format!("fairway-sync-{}-{}", choice.role, choice.version);
     match retry_contended(|| server.post_with_key(&["releases", release, "bindings"], &body, &key)) {

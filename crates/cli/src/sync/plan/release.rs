@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     failure::{Failure, Finding},
-    http_client::{Server, required_string},
+    http_client::{ServerClient, required_string},
     untrusted_file::LocatedValue,
 };
 use fairway_domain::{
@@ -47,7 +47,7 @@ pub(super) fn find_conflicts(
 }
 
 pub(in super::super) fn release_step(
-    server: &Server,
+    server: &ServerClient,
     release: &ReleaseManifest,
     remote_state: &RemoteState,
     assets: &[AssetStep],
@@ -163,7 +163,7 @@ enum ExistingRelease {
 
 /// Finds an equal release that serves or is pending, or a draft that can be completed.
 fn find_existing(
-    server: &Server,
+    server: &ServerClient,
     desired: &ReleaseManifest,
     workload: &str,
     wanting: &ReleaseRequirements<'_>,

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    http_client::{Server, required_string},
+    http_client::{ServerClient, required_string},
 };
 use fairway_domain::{asset::Lifecycle, release::StateName};
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub(super) fn list_kept(
 
 /// Plans to archive the assets that the directory does not contain, except those in use.
 pub(super) fn list_pruned(
-    server: &Server,
+    server: &ServerClient,
     desired: &Directory,
     steps: &[AssetStep],
     remote_state: &RemoteState,
@@ -80,7 +80,7 @@ fn pinned_versions(desired: &Directory) -> BTreeSet<(&str, &str)> {
 
 /// The state of the server after the plan is applied.
 struct RemainingState<'p> {
-    server: &'p Server,
+    server: &'p ServerClient,
     remote_state: &'p RemoteState,
     steps: &'p [AssetStep],
     archived: BTreeSet<&'p str>,

@@ -5,7 +5,9 @@ use super::super::{
     plan::{AssetAction, ReleaseAction, WorkloadAction, asset_step, release_step, workload_step},
     remote_state::{RemoteState, string_or_empty},
 };
-use crate::{failure::Failure, http_client::Server, output::eprint, terminal_text::sanitize, untrusted_file::Source};
+use crate::{
+    failure::Failure, http_client::ServerClient, output::eprint, terminal_text::sanitize, untrusted_file::Source,
+};
 use serde_json::{Map, Value};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,7 +36,7 @@ impl<'d> LocalState<'d> {
     }
 
     /// Finds the files that match the server and therefore stay unchanged.
-    pub(super) fn find_unchanged(&mut self, server: &Server, remote_state: &RemoteState) -> Result<(), Failure> {
+    pub(super) fn find_unchanged(&mut self, server: &ServerClient, remote_state: &RemoteState) -> Result<(), Failure> {
         let mut kept = BTreeSet::new();
         let steps: Vec<_> = self.directory.assets.iter().map(|asset| asset_step(asset, remote_state)).collect();
         for (asset, step) in self.directory.assets.iter().zip(&steps) {

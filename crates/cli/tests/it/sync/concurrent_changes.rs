@@ -2,7 +2,7 @@
 
 use super::copy_directory;
 use crate::{Terminal, make_directory, path_text};
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
 use serde_json::{Value, json};
 use std::fs;
 
@@ -55,8 +55,8 @@ fn workload(name: &str, updated_at: &str) -> Value {
 
 /// Applies a directory to a server with scripted responses. Returns the output, and the server with the received
 /// requests.
-async fn apply_to(answers: Vec<ScriptedResponse>, files: &[(&str, &str)]) -> (crate::CommandOutput, FaultyEndpoint) {
-    let server = FaultyEndpoint::start().await;
+async fn apply_to(answers: Vec<ScriptedResponse>, files: &[(&str, &str)]) -> (crate::CommandOutput, ScriptedEndpoint) {
+    let server = ScriptedEndpoint::start().await;
     server.respond_in_sequence(answers);
     let files = make_directory(files);
     let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };
@@ -98,7 +98,7 @@ async fn refuses_to_change_a_workload_changed_since_the_plan() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn accepts_an_asset_archived_concurrently() {
     for (state, code) in [("archived", 0), ("draft", 1)] {
-        let server = FaultyEndpoint::start().await;
+        let server = ScriptedEndpoint::start().await;
         let asset = json!({ "asset_id": RELEASE, "slug": "tone", "asset_kind": "skill", "lifecycle_state": "active", "ownership_tier": "workspace", "workspace_id": WORKSPACE });
         let detail = json!({ "error": "invalid_transition", "message": "m", "current_state": state });
         let refused = json!({ "detail": detail, "request_id": WORKSPACE }).to_string();

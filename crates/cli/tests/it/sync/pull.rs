@@ -2,7 +2,7 @@
 
 use super::{copy_directory, file_contents};
 use crate::{Terminal, make_directory, path_text};
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
 use serde_json::{Value, json};
 use std::{fs, os::unix::fs::symlink, path::Path};
 
@@ -159,7 +159,7 @@ async fn rejects_server_names_that_leave_the_directory() {
             vec![json!([]), json!([workload(slug)]), json!([])],
             vec![json!([]), json!([workload("w")]), release(slug), release(slug)[0].clone()],
         ] {
-            let server = FaultyEndpoint::start().await;
+            let server = ScriptedEndpoint::start().await;
             server.respond_in_sequence(answers.iter().map(ScriptedResponse::json));
             let home = tempfile::tempdir().unwrap();
             let pulled = home.path().join("a/b/pulled");

@@ -1,6 +1,8 @@
 //! The mapping of a verified identity to principals, rule by rule, for an administrator who tests a sign-in.
 
-use super::{GroupsClaim, IdentityRefusal, TenantClaim, VerifiedIdentity, actor_name, group_actor, group_actors, pin};
+use super::{
+    GroupsClaim, IdentityRefusal, TenantClaim, VerifiedIdentity, actor_name, group_actor, group_actors, pinned_identity,
+};
 use crate::access::ActorRef;
 
 /// A rule that maps claims to an attribute of the caller.
@@ -77,7 +79,7 @@ pub fn pin_verdict(identity: &VerifiedIdentity, holder: &NameHolder) -> MappingV
 
 fn name_verdict(identity: &VerifiedIdentity) -> MappingVerdict {
     let actor = actor_name(identity);
-    if pin::is_claimed_name(identity) {
+    if pinned_identity::is_claimed_name(identity) {
         MappingVerdict::Applied(actor.to_string())
     } else {
         let reason = if identity.name.is_some() { "is no actor name" } else { "is absent" };
@@ -104,7 +106,7 @@ fn groups_verdict(groups: &GroupsClaim) -> MappingVerdict {
 }
 
 fn tenant_verdict(identity: &VerifiedIdentity) -> MappingVerdict {
-    match (pin::tenant_slug(identity), &identity.tenant) {
+    match (pinned_identity::tenant_slug(identity), &identity.tenant) {
         (Err(refusal), _) => MappingVerdict::Refused(refusal),
         (Ok(None), _) => MappingVerdict::Applied("default; no tenant claim is configured".to_owned()),
         (Ok(Some(slug)), TenantClaim::Named { .. }) => MappingVerdict::Applied(slug.to_string()),

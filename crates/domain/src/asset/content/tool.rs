@@ -1,6 +1,6 @@
 //! Tool definitions: name and schemas for the model, and the backend that serves the calls.
 
-use super::{ContentProblem, embedded::EmbeddedSchema, mcp_server::ToolPin};
+use super::{ContentProblem, embedded_schema::EmbeddedSchema, mcp_server::ToolPin};
 use crate::{
     execution::http_call::{HttpMethod, MAX_DURATION},
     secret::SecretRef,
@@ -219,7 +219,7 @@ impl Binding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::asset::content::embedded::SchemaRejection;
+    use crate::asset::content::embedded_schema::SchemaRejection;
     use serde_json::json;
 
     fn tool(changes: &Value) -> Tool {

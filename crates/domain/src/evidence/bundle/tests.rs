@@ -97,7 +97,7 @@ fn log_naming(records: &RunRecords) -> Vec<Vec<u8>> {
     log[APPROVAL_FACT] = approval_fact("approved", digest.as_str());
     let run = Subject { kind: "execution", id: id(1) };
     let end = Fact::new(FactKind::ExecutionEnded, run, None, &stamp(21, "user:eve"), ended);
-    log.push(end.naming_records(records).canonical_bytes(tenant()));
+    log.push(end.with_records_digest(records).canonical_bytes(tenant()));
     log.extend((140..150).map(other));
     let erasure = Subject { kind: "erasure", id: id(11) };
     let detail = json!({ "erased_actor": "user:eve", "requested_by": "user:bo" });

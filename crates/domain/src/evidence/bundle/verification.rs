@@ -5,8 +5,8 @@ mod records;
 mod release;
 mod trusted_inputs;
 
-pub use records::names_run_records;
-pub use trusted_inputs::{OutsideEvidence, SecondCheckpoint};
+pub use records::has_run_records_digest;
+pub use trusted_inputs::{SecondCheckpoint, TrustedInputs};
 
 use super::{
     BundledRelease, BundledVersion, EXECUTION_PREDICATE, Envelope, ExecutionPredicate, ExecutionStatement,
@@ -59,7 +59,7 @@ impl ReadFact<'_> {
 /// Verifies a bundle with keys that the verifier obtained from another source. Without such a key, every bundle
 /// fails.
 #[must_use]
-pub fn verify_bundle<'k>(file: &[u8], outside: impl Into<OutsideEvidence<'k>>) -> BundleReport {
+pub fn verify_bundle<'k>(file: &[u8], outside: impl Into<TrustedInputs<'k>>) -> BundleReport {
     let (mut report, outside) = (BundleReport::default(), outside.into());
     // After a failed check of the form, the checks that depend on it are skipped.
     let checkpoint = check_bundle(&mut report, file, outside);
@@ -82,7 +82,7 @@ pub fn last_outcome<'b>(facts: impl Iterator<Item = &'b [u8]>, execution: Execut
 }
 
 /// Checks a file and returns its checkpoint, if that is valid.
-fn check_bundle(report: &mut BundleReport, file: &[u8], outside: OutsideEvidence<'_>) -> Option<Checkpoint> {
+fn check_bundle(report: &mut BundleReport, file: &[u8], outside: TrustedInputs<'_>) -> Option<Checkpoint> {
     let keys = outside.log_keys;
     let has_key = !keys.is_empty();
     report.require("key from outside the bundle", "", "at least one", keys.len().to_string(), has_key);
@@ -163,7 +163,7 @@ fn check_subjects(report: &mut BundleReport, named: &[StatementSubject], stated:
     report.require("subject", "", names(named), names(stated), is_named);
 }
 
-fn check_checkpoint(report: &mut BundleReport, log: LogPart<'_>, outside: OutsideEvidence<'_>) -> Option<Checkpoint> {
+fn check_checkpoint(report: &mut BundleReport, log: LogPart<'_>, outside: TrustedInputs<'_>) -> Option<Checkpoint> {
     let note = SignedNote::parse(log.checkpoint.as_bytes()).ok();
     let signer = note.as_ref().and_then(|note| outside.log_keys.iter().find(|key| note.is_signed_by(key)));
     let signed = if signer.is_some() { "valid" } else { "none that is valid" };

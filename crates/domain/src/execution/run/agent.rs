@@ -130,7 +130,7 @@ impl<'a> Run<'a> {
         verdict: Option<SchemaResult>,
     ) -> RunEffect {
         let ActiveStep { step, started_at: began } = walking;
-        let was_told = answer.was_streamed;
+        let was_streamed = answer.was_streamed;
         let completion = match self.record_response(step, asked, answer) {
             Ok(completion) => completion,
             Err(failure) => return self.end_step_and_continue(step, began, Err(failure)),
@@ -144,7 +144,7 @@ impl<'a> Run<'a> {
         }
         if calls.is_empty() {
             // Text beside tool calls is not part of the answer, so only the text of the final response is emitted.
-            self.emit_answer(step, was_told, &completion.text);
+            self.emit_answer(step, was_streamed, &completion.text);
         }
         let text = match self.validate_answer(step, completion, verdict) {
             Ok(text) => text,

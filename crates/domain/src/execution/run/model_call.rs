@@ -5,7 +5,7 @@ use super::{
     reference_values::RenderedPromptScope,
 };
 use crate::{
-    asset::{artifact_store::ArtifactPath, content::embedded::SchemaRejection, kind::AssetKind},
+    asset::{artifact_store::ArtifactPath, content::embedded_schema::SchemaRejection, kind::AssetKind},
     evidence::{EvidenceArtifact, PROVIDER_CALL},
     execution::{
         Payload,

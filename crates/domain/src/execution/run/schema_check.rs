@@ -8,7 +8,7 @@ use super::{
     model_call::PendingRequest,
 };
 use crate::{
-    asset::content::embedded::{EmbeddedSchema, SchemaRejection},
+    asset::content::embedded_schema::{EmbeddedSchema, SchemaRejection},
     execution::routing::ModelResponse,
     flow::{Step, StepKind},
     time_and_ids::Moment,

@@ -24,9 +24,9 @@ pub enum DeliveryEvent {
     /// A sender claims the delivery, because it is due or because the lease of another sender has expired.
     Claimed,
     /// A sender finds the due delivery after a notification setting of the tenant was turned off.
-    MetSettingOff,
+    SettingDisabled,
     /// A sender finds the due delivery after its destination was turned off.
-    MetDestinationOff,
+    DestinationDisabled,
     /// The sender that claimed the delivery returns it without an attempt.
     Returned,
     /// The receiver accepted the delivery.
@@ -68,8 +68,8 @@ impl DeliveryStatus {
     pub const fn after(self, event: DeliveryEvent) -> Option<Self> {
         match (self, event) {
             (Self::Pending | Self::Claimed, DeliveryEvent::Claimed) => Some(Self::Claimed),
-            (Self::Pending | Self::Claimed, DeliveryEvent::MetSettingOff) => Some(Self::Suppressed),
-            (Self::Pending | Self::Claimed, DeliveryEvent::MetDestinationOff) => Some(Self::Cancelled),
+            (Self::Pending | Self::Claimed, DeliveryEvent::SettingDisabled) => Some(Self::Suppressed),
+            (Self::Pending | Self::Claimed, DeliveryEvent::DestinationDisabled) => Some(Self::Cancelled),
             (Self::Claimed, DeliveryEvent::Returned | DeliveryEvent::AttemptFailed)
             | (Self::Failed, DeliveryEvent::RetriedByHand) => Some(Self::Pending),
             (Self::Claimed, DeliveryEvent::Accepted) => Some(Self::Sent),
@@ -86,8 +86,8 @@ impl DeliveryStatus {
             | (
                 Self::Failed,
                 DeliveryEvent::Claimed
-                | DeliveryEvent::MetSettingOff
-                | DeliveryEvent::MetDestinationOff
+                | DeliveryEvent::SettingDisabled
+                | DeliveryEvent::DestinationDisabled
                 | DeliveryEvent::Returned
                 | DeliveryEvent::Accepted
                 | DeliveryEvent::AttemptFailed
@@ -102,8 +102,8 @@ impl DeliveryEvent {
     /// Every event.
     pub const ALL: [Self; 8] = [
         Self::Claimed,
-        Self::MetSettingOff,
-        Self::MetDestinationOff,
+        Self::SettingDisabled,
+        Self::DestinationDisabled,
         Self::Returned,
         Self::Accepted,
         Self::AttemptFailed,

@@ -121,9 +121,10 @@ fn suppressed_decisions_name_the_reason_and_the_scope_that_decided() {
     let viewer: Roles = [Role::Viewer].into_iter().collect();
     let silent = profiles(BTreeMap::new());
     let off_by_default = profiles(BTreeMap::from([((Role::Viewer, CATEGORY, Channel::Portal), false)]));
-    let standard = Switches::Enabled(Tier::Standard);
-    let advanced = Switches::Enabled(Tier::Advanced);
-    type Case<'c> = ([Option<PreferenceSet>; 4], &'c DefaultProfiles, Switches, Option<(&'c str, Option<&'c str>)>);
+    let standard = NotificationSettings::Enabled(Tier::Standard);
+    let advanced = NotificationSettings::Enabled(Tier::Advanced);
+    type Case<'c> =
+        ([Option<PreferenceSet>; 4], &'c DefaultProfiles, NotificationSettings, Option<(&'c str, Option<&'c str>)>);
     let cases: [Case<'_>; 9] = [
         ([None, None, None, None], &silent, standard, None),
         ([None, None, None, off(3)], &silent, standard, Some(("preference_off", Some("global")))),
@@ -133,7 +134,7 @@ fn suppressed_decisions_name_the_reason_and_the_scope_that_decided() {
         ([None, off(1), None, None], &silent, advanced, Some(("preference_off", Some("project")))),
         ([None, off(1), None, None], &silent, standard, None),
         ([on(0), None, None, off(3)], &silent, standard, Some(("capability_disabled", Some("environment")))),
-        ([None, None, None, off(3)], &silent, Switches::Disabled, Some(("notifications_disabled", None))),
+        ([None, None, None, off(3)], &silent, NotificationSettings::Disabled, Some(("notifications_disabled", None))),
     ];
     for (number, (sets, profiles, switches, expected)) in cases.iter().enumerate() {
         let got = match layers(sets, profiles, viewer).delivery(CATEGORY, *switches, |_| true) {
@@ -153,7 +154,7 @@ fn another_channel_than_the_inbox_is_no_opt_out() {
     let sets = [None, None, None, Some(set(3, settings))];
     let silent = profiles(BTreeMap::new());
     let layers = layers(&sets, &silent, Roles::default());
-    let decision = layers.delivery(CATEGORY, Switches::Enabled(Tier::Standard), |_| true);
+    let decision = layers.delivery(CATEGORY, NotificationSettings::Enabled(Tier::Standard), |_| true);
     assert_eq!(decision, DeliveryDecision::Channels(vec![Channel::Paging]));
 }
 
@@ -184,12 +185,14 @@ fn channels_without_a_receiver_deliver_nothing() {
         (of_workload, &silent, Tier::Advanced, global_off, both),
     ] {
         let has_receiver = |channel| channel == Channel::Portal;
-        let decided = layers(&sets, profiles, viewer).delivery(CATEGORY, Switches::Enabled(tier), has_receiver);
+        let decided =
+            layers(&sets, profiles, viewer).delivery(CATEGORY, NotificationSettings::Enabled(tier), has_receiver);
         let DeliveryDecision::Suppressed(found) = decided else { panic!("{sets:?} delivers") };
         let found_why = (found.reason.as_str(), found.scope.unwrap().as_str(), found.channel.unwrap());
         assert_eq!((found_why, &found.unreachable[..]), (why, unreachable), "{sets:?}");
         let with_mailbox = |channel| channel == Channel::Email;
-        let decided = layers(&sets, profiles, viewer).delivery(CATEGORY, Switches::Enabled(tier), with_mailbox);
+        let decided =
+            layers(&sets, profiles, viewer).delivery(CATEGORY, NotificationSettings::Enabled(tier), with_mailbox);
         assert_eq!(matches!(decided, DeliveryDecision::Channels(_)), unreachable.contains(&Channel::Email));
     }
 }
@@ -285,7 +288,7 @@ proptest! {
                 channel == Channel::Portal || receivers[Channel::ALL.iter().position(|one| *one == channel).unwrap()]
             };
             let is_reached = on.iter().any(|channel| has_receiver(*channel));
-            match layers.delivery(name, Switches::Enabled(tier), has_receiver) {
+            match layers.delivery(name, NotificationSettings::Enabled(tier), has_receiver) {
                 DeliveryDecision::Channels(channels) => prop_assert!(is_reached && channels == on),
                 DeliveryDecision::Suppressed(why) => prop_assert!(!is_reached && why.unreachable == on),
             }

@@ -1,7 +1,7 @@
 //! The notification settings of a tenant at the time of a fact.
 
 use crate::{
-    notification::{Tier, preference::Switches},
+    notification::{Tier, preference::NotificationSettings},
     time::Timestamp,
 };
 
@@ -20,13 +20,15 @@ pub struct SettingsTurnedOnAt {
 impl SettingsTurnedOnAt {
     /// The settings that apply to a fact of this time. `present` contains the current settings.
     #[must_use]
-    pub fn switches(self, present: Switches, occurred_at: Timestamp) -> Switches {
+    pub fn switches(self, present: NotificationSettings, occurred_at: Timestamp) -> NotificationSettings {
         let was_off = |since: Option<Timestamp>| since.is_some_and(|since| occurred_at < since);
         match present {
-            Switches::Disabled => Switches::Disabled,
-            Switches::Enabled(_) if was_off(self.notifications) => Switches::Disabled,
-            Switches::Enabled(Tier::Advanced) if was_off(self.advanced) => Switches::Enabled(Tier::Standard),
-            Switches::Enabled(tier) => Switches::Enabled(tier),
+            NotificationSettings::Disabled => NotificationSettings::Disabled,
+            NotificationSettings::Enabled(_) if was_off(self.notifications) => NotificationSettings::Disabled,
+            NotificationSettings::Enabled(Tier::Advanced) if was_off(self.advanced) => {
+                NotificationSettings::Enabled(Tier::Standard)
+            }
+            NotificationSettings::Enabled(tier) => NotificationSettings::Enabled(tier),
         }
     }
 }
@@ -39,15 +41,16 @@ mod tests {
     fn a_setting_covers_no_fact_of_the_time_before() {
         let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000).unwrap();
         let turned_on = SettingsTurnedOnAt { notifications: Some(at(10)), advanced: Some(at(20)) };
-        let (standard, advanced) = (Switches::Enabled(Tier::Standard), Switches::Enabled(Tier::Advanced));
+        let (standard, advanced) =
+            (NotificationSettings::Enabled(Tier::Standard), NotificationSettings::Enabled(Tier::Advanced));
         for (present, occurred, expected) in [
-            (advanced, 9, Switches::Disabled),
-            (standard, 9, Switches::Disabled),
+            (advanced, 9, NotificationSettings::Disabled),
+            (standard, 9, NotificationSettings::Disabled),
             (advanced, 10, standard),
             (advanced, 19, standard),
             (advanced, 20, advanced),
             (standard, 20, standard),
-            (Switches::Disabled, 20, Switches::Disabled),
+            (NotificationSettings::Disabled, 20, NotificationSettings::Disabled),
         ] {
             assert_eq!(turned_on.switches(present, at(occurred)), expected, "{present:?} {occurred}");
             assert_eq!(SettingsTurnedOnAt::default().switches(present, at(occurred)), present);

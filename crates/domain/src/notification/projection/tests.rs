@@ -72,7 +72,7 @@ fn book() -> RecipientPreferences {
     RecipientPreferences {
         sets: HashMap::new(),
         profiles: None,
-        switches: Switches::Enabled(Tier::Standard),
+        switches: NotificationSettings::Enabled(Tier::Standard),
         turned_on: SettingsTurnedOnAt::default(),
         tenant: id(1).into(),
         generation: 0,
@@ -285,7 +285,7 @@ fn facts_of_one_window_share_a_digest() {
     let sets = HashMap::from([opt_in(&[Channel::Email])]);
     let digest = std::collections::BTreeMap::from([(FactCategory::Executions, DigestFrequency::Hourly)]);
     let people = HashMap::from([(actor("user:ada"), ProfileSettings { digest, ..ProfileSettings::default() })]);
-    let book = RecipientPreferences { sets, people, switches: Switches::Enabled(Tier::Advanced), ..book() };
+    let book = RecipientPreferences { sets, people, switches: NotificationSettings::Enabled(Tier::Advanced), ..book() };
     let digest_at = |number, time: &str| {
         let (fact, subject) = denial("user:ada", number);
         let at = Timestamp::parse(time).unwrap();
@@ -308,7 +308,7 @@ fn facts_of_one_window_share_a_digest() {
 #[test]
 fn burst_is_collected_after_three_single_messages() {
     let sets = HashMap::from([opt_in(&[Channel::Email])]);
-    let book = RecipientPreferences { sets, switches: Switches::Enabled(Tier::Advanced), ..book() };
+    let book = RecipientPreferences { sets, switches: NotificationSettings::Enabled(Tier::Advanced), ..book() };
     let at = Timestamp::parse("2026-11-27T07:11:00Z").unwrap();
     let window = burst::window(at).unwrap();
     assert_eq!(
@@ -345,7 +345,7 @@ fn what_only_the_advanced_tier_delivers_depends_on_it() {
     sets.push(of_workload);
     let book = RecipientPreferences {
         sets: HashMap::from([(person, sets)]),
-        switches: Switches::Enabled(Tier::Advanced),
+        switches: NotificationSettings::Enabled(Tier::Advanced),
         destinations: vec![destination(20, DestinationScope::Organization, Channel::Webhook)],
         ..book()
     };
@@ -372,7 +372,7 @@ fn announcements_reach_their_audience_with_their_text() {
     sets[0].0.settings = channels.map(|channel| ((FactCategory::Reports, channel), true)).into();
     let book = RecipientPreferences {
         sets: HashMap::from([(actor("user:bob"), sets)]),
-        switches: Switches::Enabled(Tier::Advanced),
+        switches: NotificationSettings::Enabled(Tier::Advanced),
         destinations: vec![destination(20, DestinationScope::Organization, Channel::ChatA)],
         ..book()
     };

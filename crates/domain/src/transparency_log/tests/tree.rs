@@ -132,7 +132,7 @@ fn proofs_of_small_trees_verify_here_and_in_a_foreign_implementation() {
         for index in 0..size {
             let proof = log.hashes(&ProofPlan::inclusion(index as u64, tree_size).unwrap());
             let claim = InclusionClaim { index: index as u64, leaf: leaves[index], tree_size, root };
-            assert!(claim.is_shown_by(&proof), "{index} of {size}");
+            assert!(claim.is_proved_by(&proof), "{index} of {size}");
             let bytes: Vec<u8> = proof.iter().flat_map(|hash| *hash.as_bytes()).collect();
             let foreign_proof = InclusionProof::<Sha256>::from_bytes(bytes);
             foreign_root.verify_inclusion(&entries[index], index as u64, &foreign_proof).unwrap();
@@ -141,7 +141,7 @@ fn proofs_of_small_trees_verify_here_and_in_a_foreign_implementation() {
             let proof = log.hashes(&ProofPlan::consistency(from as u64, tree_size).unwrap());
             let claim =
                 ConsistencyClaim { from_size: from as u64, from_root: *old_root, to_size: tree_size, to_root: root };
-            assert!(claim.is_shown_by(&proof), "{from} to {size}");
+            assert!(claim.is_proved_by(&proof), "{from} to {size}");
             let bytes: Vec<u8> = proof.iter().flat_map(|hash| *hash.as_bytes()).collect();
             let from_root = RootHash::<Sha256>::new((*old_root.as_bytes()).into(), from as u64);
             foreign_root
@@ -156,15 +156,15 @@ fn empty_and_equal_trees_have_empty_consistency_proofs() {
     let leaves = numbered_leaves(3);
     let (empty, root) = (TreeHash::of_empty_tree(), naive_root(&leaves));
     let claim = |from_size, from_root, to_size, to_root| ConsistencyClaim { from_size, from_root, to_size, to_root };
-    assert!(claim(0, empty, 3, root).is_shown_by(&[]));
-    assert!(claim(3, root, 3, root).is_shown_by(&[]));
-    assert!(claim(0, empty, 0, empty).is_shown_by(&[]));
-    assert!(!claim(0, root, 3, root).is_shown_by(&[]));
-    assert!(!claim(0, empty, 0, root).is_shown_by(&[]));
-    assert!(!claim(0, empty, 3, root).is_shown_by(&[empty]));
-    assert!(!claim(3, empty, 3, root).is_shown_by(&[]));
-    assert!(!claim(4, root, 3, root).is_shown_by(&[]));
-    assert!(!claim(2, empty, 3, root).is_shown_by(&[]));
+    assert!(claim(0, empty, 3, root).is_proved_by(&[]));
+    assert!(claim(3, root, 3, root).is_proved_by(&[]));
+    assert!(claim(0, empty, 0, empty).is_proved_by(&[]));
+    assert!(!claim(0, root, 3, root).is_proved_by(&[]));
+    assert!(!claim(0, empty, 0, root).is_proved_by(&[]));
+    assert!(!claim(0, empty, 3, root).is_proved_by(&[empty]));
+    assert!(!claim(3, empty, 3, root).is_proved_by(&[]));
+    assert!(!claim(4, root, 3, root).is_proved_by(&[]));
+    assert!(!claim(2, empty, 3, root).is_proved_by(&[]));
     assert_eq!(ProofPlan::consistency(4, 3), None);
     assert_eq!(ProofPlan::inclusion(3, 3), None);
     assert_eq!(ProofPlan::inclusion(0, 0), None);
@@ -186,13 +186,13 @@ fn proofs_across_tiles_of_several_levels_verify() {
             let proof = log.hashes(&ProofPlan::inclusion(index, *tree_size).unwrap());
             let leaf = leaves[usize::try_from(index).unwrap()];
             let claim = InclusionClaim { index, leaf, tree_size: *tree_size, root: *root };
-            assert!(claim.is_shown_by(&proof), "{index} of {tree_size}");
+            assert!(claim.is_proved_by(&proof), "{index} of {tree_size}");
         }
         for (from_size, from_root) in roots.iter().filter(|(from, _)| from < tree_size) {
             let proof = log.hashes(&ProofPlan::consistency(*from_size, *tree_size).unwrap());
             let claim =
                 ConsistencyClaim { from_size: *from_size, from_root: *from_root, to_size: *tree_size, to_root: *root };
-            assert!(claim.is_shown_by(&proof), "{from_size} to {tree_size}");
+            assert!(claim.is_proved_by(&proof), "{from_size} to {tree_size}");
         }
     }
     let restored = TreeEdge::restore(66_000, &log.edge.to_bytes()).unwrap();
@@ -256,13 +256,13 @@ proptest! {
         let proof = log.hashes(&ProofPlan::inclusion(index, size).unwrap());
         let leaf = leaves[usize::try_from(index).unwrap()];
         let claim = InclusionClaim { index, leaf, tree_size: size, root: log.edge.root() };
-        prop_assert!(claim.is_shown_by(&proof));
+        prop_assert!(claim.is_proved_by(&proof));
         let flip = |hash: TreeHash| {
             let mut bytes = *hash.as_bytes();
             bytes[bit / 8] ^= 1 << (bit % 8);
             TreeHash::new(bytes)
         };
-        let is_shown = |claim: InclusionClaim| claim.is_shown_by(&proof);
+        let is_shown = |claim: InclusionClaim| claim.is_proved_by(&proof);
         prop_assert!(!is_shown(InclusionClaim { leaf: flip(leaf), ..claim }), "another leaf");
         prop_assert!(!is_shown(InclusionClaim { root: flip(claim.root), ..claim }), "another root");
         if other != index {
@@ -270,15 +270,15 @@ proptest! {
         }
         let mut longer = proof.clone();
         longer.push(leaf);
-        prop_assert!(!claim.is_shown_by(&longer));
+        prop_assert!(!claim.is_proved_by(&longer));
         if !proof.is_empty() {
             let at = position.index(proof.len());
             let mut changed = proof.clone();
             changed[at] = flip(changed[at]);
-            prop_assert!(!claim.is_shown_by(&changed));
+            prop_assert!(!claim.is_proved_by(&changed));
             let mut shorter = proof.clone();
             shorter.remove(at);
-            prop_assert!(!claim.is_shown_by(&shorter));
+            prop_assert!(!claim.is_proved_by(&shorter));
         }
     }
 
@@ -306,7 +306,7 @@ proptest! {
             let claim = ConsistencyClaim {
                 from_size: from, from_root: early.edge.root(), to_size: to, to_root: late.edge.root(),
             };
-            prop_assert_eq!(claim.is_shown_by(&late.hashes(&plan)), expected);
+            prop_assert_eq!(claim.is_proved_by(&late.hashes(&plan)), expected);
         }
     }
 }

@@ -119,7 +119,7 @@ impl OutboxStore for Outbox {
         self.in_progress.lock().unwrap().push(claim.in_progress.clone());
         self.is_asked.notify_one();
         self.permits.acquire().await.unwrap().forget();
-        Ok(ClaimResult { deliveries: vec![delivery(claim.claim_id)], passed_over: 0 })
+        Ok(ClaimResult { deliveries: vec![delivery(claim.claim_id)], skipped: 0 })
     }
 
     async fn finish(&self, _: &ClaimedDelivery, _: AttemptOutcome) -> Result<(), StoreError> {

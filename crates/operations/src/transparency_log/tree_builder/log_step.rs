@@ -277,7 +277,7 @@ impl LogStepper {
         let note = SignedNote::new(text, signatures).ok_or(BuildError::InvalidOrigin)?;
         let (note, cosigned_by) = self.witnesses.cosign(scope, edge, &checkpoint, note).await;
         let note = note.to_string();
-        let kept = self.archive.keep(tenant, checkpoint.size, &note).await?;
+        let kept = self.archive.store_if_absent(tenant, checkpoint.size, &note).await?;
         // Another builder, or this builder with older keys, may have published the same tree with other signatures.
         if kept == note.as_bytes() || self.parse_archived(tenant, &kept)? == checkpoint {
             Ok((note, cosigned_by))

@@ -288,7 +288,7 @@ impl ArtifactStore for World {
 
 #[async_trait]
 impl CheckpointArchive for World {
-    async fn keep(&self, _: TenantId, size: u64, note: &str) -> Result<Vec<u8>, ArchiveError> {
+    async fn store_if_absent(&self, _: TenantId, size: u64, note: &str) -> Result<Vec<u8>, ArchiveError> {
         tokio::task::yield_now().await;
         let kept = self.state().write(|state| state.archive.entry(size).or_insert_with(|| note.into()).clone());
         kept.ok_or_else(|| ArchiveError::Unavailable("stopped".into()))

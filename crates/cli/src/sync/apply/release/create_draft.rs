@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    http_client::{Server, required_string},
+    http_client::{ServerClient, required_string},
     output::eprint,
     terminal_text::sanitize,
 };
@@ -37,7 +37,7 @@ use serde_json::{Value, json};
 
 /// The creation of one draft.
 pub(super) struct DraftCreation<'b> {
-    server: &'b Server,
+    server: &'b ServerClient,
     step: &'b ReleaseStep,
     chosen: &'b [ChosenVersion<'b>],
     workload_id: String,
@@ -46,7 +46,7 @@ pub(super) struct DraftCreation<'b> {
 
 impl<'b> DraftCreation<'b> {
     pub(super) fn new(
-        server: &'b Server,
+        server: &'b ServerClient,
         step: &'b ReleaseStep,
         chosen: &'b [ChosenVersion<'b>],
     ) -> Result<Self, Failure> {

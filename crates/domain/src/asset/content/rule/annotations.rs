@@ -6,7 +6,7 @@
 
 use super::{CompileMode, Violation, Violations};
 use crate::asset::content::{
-    embedded::EmbeddedSchema,
+    embedded_schema::EmbeddedSchema,
     schema,
     schema_walk::{VisitFlow, VisitedValue},
 };

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::{
-    evidence::bundle::{OutsideEvidence, SecondCheckpoint},
+    evidence::bundle::{SecondCheckpoint, TrustedInputs},
     transparency_log::{WitnessKey, cosigned_message},
 };
 
@@ -31,7 +31,7 @@ fn cosigned_by(seeds: &[u8]) -> String {
 fn verify(bundle: &str, witnesses: &[WitnessKey], required_witnesses: usize) -> BundleReport {
     let log_keys = &[verifier(1)];
     let outside =
-        OutsideEvidence { log_keys, witnesses, required_witnesses, second_checkpoint: None, policy_input: None };
+        TrustedInputs { log_keys, witnesses, required_witnesses, second_checkpoint: None, policy_input: None };
     verify_bundle(bundle.as_bytes(), outside)
 }
 
@@ -112,7 +112,7 @@ fn second_checkpoint_shows_one_history_or_two() {
         let second_checkpoint = Some(SecondCheckpoint { note: note.as_bytes(), consistency_proof });
         let log_keys = &[verifier(1)];
         let outside =
-            OutsideEvidence { log_keys, witnesses: &[], required_witnesses: 0, second_checkpoint, policy_input: None };
+            TrustedInputs { log_keys, witnesses: &[], required_witnesses: 0, second_checkpoint, policy_input: None };
         let report = verify_bundle(BUNDLE.as_bytes(), outside);
         assert_eq!(failed(&report), failure.into_iter().collect::<Vec<_>>(), "{name}");
         assert_eq!(report.has_one_history, has_one_history, "{name}");
@@ -134,7 +134,7 @@ fn policy_of_the_bundle_decides_again_for_an_input_from_outside() {
     let verify = |predicate: &ExecutionPredicate, input: Option<&str>| {
         let log_keys = &[verifier(1)];
         let policy_input = input.map(str::as_bytes);
-        let outside = OutsideEvidence { policy_input, ..OutsideEvidence::from(log_keys) };
+        let outside = TrustedInputs { policy_input, ..TrustedInputs::from(log_keys) };
         verify_bundle(seal(&ExecutionStatement::new(predicate.clone()), &[1]).as_bytes(), outside)
     };
     let verdict = |report: &BundleReport| report.checks.iter().find(|check| check.name == NAME).map(|one| one.verdict);

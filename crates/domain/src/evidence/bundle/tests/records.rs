@@ -147,7 +147,7 @@ fn decided_by_a_person(
     let run = Subject { kind: "execution", id: id(1) };
     let fact = |kind, number, records: &RunRecords| {
         let fact = Fact::new(kind, run, None, &stamp(number, "user:eve"), end["detail"].clone());
-        fact.naming_records(records).canonical_bytes(tenant())
+        fact.with_records_digest(records).canonical_bytes(tenant())
     };
     log[35] = fact(first, 23, named);
     log[41] = fact(last, 24, &decision);
@@ -166,7 +166,7 @@ fn decided_by_a_person(
 #[test]
 fn reviewed_run_needs_the_request_for_its_review() {
     let reviewed = |facts: &[usize]| {
-        let (first, last) = (FactKind::ExecutionReviewAsked, FactKind::ExecutionReviewed);
+        let (first, last) = (FactKind::ExecutionReviewRequested, FactKind::ExecutionReviewed);
         decided_by_a_person(first, last, "review", &recorded(), facts)
     };
     let report = reviewed(&[30, APPROVAL_FACT, 35, 41]);
@@ -178,7 +178,7 @@ fn reviewed_run_needs_the_request_for_its_review() {
 #[test]
 fn resolved_run_without_records_shows_less_and_passes() {
     let settled = |facts: &[usize]| {
-        let (first, last) = (FactKind::ExecutionEnded, FactKind::ExecutionSettled);
+        let (first, last) = (FactKind::ExecutionEnded, FactKind::ExecutionResolved);
         decided_by_a_person(first, last, "settlement", &RunRecords::default(), facts)
     };
     let report = settled(&[30, APPROVAL_FACT, 35, 41]);
@@ -191,10 +191,10 @@ fn first_closing_fact_tells_whether_records_are_named() {
     let run = id(1).into();
     let named = |records: &RunRecords| {
         let log = log_naming(records);
-        names_run_records(log.iter().map(Vec::as_slice), run)
+        has_run_records_digest(log.iter().map(Vec::as_slice), run)
     };
     assert!(named(&recorded()) && !named(&RunRecords::default()));
-    assert!(!names_run_records(std::iter::empty(), run));
+    assert!(!has_run_records_digest(std::iter::empty(), run));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::{
     evidence::{
         RETRIEVAL_EVENT,
         bundle::{BundleReport, ExecutionPredicate},
-        records::{ArtifactEntry, DecisionEntry, EVIDENCE_DIGEST_MEMBER, REVIEW_ASKED_MEMBER, RunRecords},
+        records::{ArtifactEntry, DecisionEntry, EVIDENCE_DIGEST_MEMBER, REVIEW_REQUESTED_MEMBER, RunRecords},
     },
     id::ExecutionId,
     policy::Outcome,
@@ -20,7 +20,7 @@ const REVIEW_REQUEST: &str = "execution.review_asked";
 
 /// Whether the first closing fact of a run contains the digest of its records. The process of a run may end before it
 /// stores any record.
-pub fn names_run_records<'b>(facts: impl Iterator<Item = &'b [u8]>, execution: ExecutionId) -> bool {
+pub fn has_run_records_digest<'b>(facts: impl Iterator<Item = &'b [u8]>, execution: ExecutionId) -> bool {
     let execution = execution.to_string();
     let bodies = facts.filter_map(|fact| serde_json::from_slice::<Value>(fact).ok());
     let text =
@@ -87,7 +87,7 @@ pub(super) fn check_records(report: &mut BundleReport, predicate: &ExecutionPred
 /// the records.
 fn check_earlier_fact(report: &mut BundleReport, closing: &[&ReadFact<'_>]) {
     let Some((end, earlier)) = closing.split_last() else { return };
-    let was_asked = end.body.pointer(&format!("/detail/{REVIEW_ASKED_MEMBER}")) == Some(&Value::Bool(true));
+    let was_asked = end.body.pointer(&format!("/detail/{REVIEW_REQUESTED_MEMBER}")) == Some(&Value::Bool(true));
     let needed = match end.text("/kind") {
         "execution.reviewed" => REVIEW_REQUEST,
         "execution.settled" => "execution.ended",

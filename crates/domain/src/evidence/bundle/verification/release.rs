@@ -1,6 +1,6 @@
 //! The verification of release summaries.
 
-use super::{LogPart, OutsideEvidence, check_checkpoint, check_facts, check_subjects, check_versions};
+use super::{LogPart, TrustedInputs, check_checkpoint, check_facts, check_subjects, check_versions};
 use crate::{
     asset::canonical::Checksum,
     evidence::bundle::{
@@ -15,7 +15,7 @@ use crate::{
 pub(super) fn check_release_chain(
     report: &mut BundleReport,
     statement: &ReleaseStatement,
-    outside: OutsideEvidence<'_>,
+    outside: TrustedInputs<'_>,
 ) -> Option<Checkpoint> {
     let predicate = &statement.predicate;
     let chain = &predicate.chain;

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// The inputs of a verification that the verifier obtained from sources other than the bundle.
 #[derive(Clone, Copy, Debug)]
-pub struct OutsideEvidence<'k> {
+pub struct TrustedInputs<'k> {
     /// The keys of the log. The bundle and the checkpoint must each have a signature by one of them.
     pub log_keys: &'k [VerifierKey],
     /// The keys of witnesses.
@@ -33,7 +33,7 @@ pub struct SecondCheckpoint<'k> {
     pub consistency_proof: Option<&'k [u8]>,
 }
 
-impl<'k, K: AsRef<[VerifierKey]> + ?Sized> From<&'k K> for OutsideEvidence<'k> {
+impl<'k, K: AsRef<[VerifierKey]> + ?Sized> From<&'k K> for TrustedInputs<'k> {
     /// A verification with keys of the log only.
     fn from(log_keys: &'k K) -> Self {
         Self {
@@ -51,7 +51,7 @@ impl<'k, K: AsRef<[VerifierKey]> + ?Sized> From<&'k K> for OutsideEvidence<'k> {
 pub(super) fn check_cosignatures(
     report: &mut BundleReport,
     note: Option<&SignedNote>,
-    OutsideEvidence { witnesses, required_witnesses, .. }: OutsideEvidence<'_>,
+    TrustedInputs { witnesses, required_witnesses, .. }: TrustedInputs<'_>,
 ) {
     const NAME: &str = "cosignature of the checkpoint";
     let mut cosigners: Vec<&str> = Vec::new();
@@ -120,7 +120,7 @@ pub(super) fn check_second_checkpoint(
     };
     let claim =
         ConsistencyClaim { from_size: earlier.size, from_root: earlier.root, to_size: later.size, to_root: later.root };
-    let holds = hashes_of(proof).is_some_and(|hashes| claim.is_shown_by(&hashes));
+    let holds = hashes_of(proof).is_some_and(|hashes| claim.is_proved_by(&hashes));
     report.has_one_history =
         report.require(name, part, CONSISTENT, if holds { CONSISTENT } else { "no such proof" }, holds);
 }

@@ -38,7 +38,7 @@ fn mailbox_is_personal_and_chat_needs_the_advanced_tier_and_an_address() {
     let people = HashMap::from([(actor("user:ada"), profile)]);
     let with_profile = RecipientPreferences { people, ..standard };
     assert_eq!(channels(&with_profile), [(Channel::Email, false)], "the standard tier ignores profiles");
-    let advanced = RecipientPreferences { switches: Switches::Enabled(Tier::Advanced), ..with_profile };
+    let advanced = RecipientPreferences { switches: NotificationSettings::Enabled(Tier::Advanced), ..with_profile };
     assert_eq!(channels(&advanced), [(Channel::Email, false), (Channel::ChatB, true)]);
 }
 
@@ -60,7 +60,7 @@ fn channels_without_a_receiver_leave_one_record() {
     let chat = ProfileSettings { chat_secret_ref: Some("env:CHAT".to_owned()), ..profile.clone() };
     let advanced = |channel, profile: &ProfileSettings| RecipientPreferences {
         people: HashMap::from([(actor("user:ada"), profile.clone())]),
-        switches: Switches::Enabled(Tier::Advanced),
+        switches: NotificationSettings::Enabled(Tier::Advanced),
         ..wanted(&[channel])
     };
     let no_address = Some(DeliveryError::NoAddress);

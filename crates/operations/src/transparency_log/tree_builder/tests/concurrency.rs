@@ -110,7 +110,7 @@ impl Logs {
 
 #[async_trait]
 impl CheckpointArchive for Logs {
-    async fn keep(&self, tenant: TenantId, size: u64, note: &str) -> Result<Vec<u8>, ArchiveError> {
+    async fn store_if_absent(&self, tenant: TenantId, size: u64, note: &str) -> Result<Vec<u8>, ArchiveError> {
         self.enter(tenant).await;
         let parsed = SignedNote::parse(note.as_bytes()).unwrap();
         assert_eq!(Checkpoint::parse(parsed.text()).unwrap().origin, origin().of_tenant(tenant));

@@ -80,7 +80,7 @@ impl Witness for TestWitness {
         match conduct {
             Conduct::Unreachable => return Err(WitnessError::Unavailable("down".into())),
             Conduct::Hanging => std::future::pending().await,
-            Conduct::Contrary => return Ok(WitnessResponse::KnowsSize(request.old_size)),
+            Conduct::Contrary => return Ok(WitnessResponse::SizeMismatch(request.old_size)),
             Conduct::Slow => tokio::time::sleep(Duration::from_millis(900)).await,
             Conduct::Honest | Conduct::Forging => {}
         }
@@ -89,7 +89,7 @@ impl Witness for TestWitness {
         }
         let mut state = self.state();
         if request.old_size != state.size {
-            return Ok(WitnessResponse::KnowsSize(state.size));
+            return Ok(WitnessResponse::SizeMismatch(state.size));
         }
         let checkpoint = Checkpoint::parse(request.checkpoint.text()).unwrap();
         let claim = ConsistencyClaim {
@@ -98,7 +98,7 @@ impl Witness for TestWitness {
             to_size: checkpoint.size,
             to_root: checkpoint.root,
         };
-        if !claim.is_shown_by(&request.proof) {
+        if !claim.is_proved_by(&request.proof) {
             return Err(WitnessError::Contradicted);
         }
         (state.size, state.root) = (checkpoint.size, checkpoint.root);

@@ -4,19 +4,19 @@ use anyhow::{Context as _, Result};
 
 use super::{Bench, DATABASE, INTERLEAVED_DURATION, report_progress};
 use crate::background_task_cost::{self, Task, TaskCost};
-use crate::child::ChildProcess;
+use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::ClientScript;
 use crate::environment::{start_notifier, start_receiver, start_server};
 use crate::interleaved::InterleavedScenario;
 use crate::large_corpus::{self, RetrievalLatency};
 use crate::list_pagination::{self, PageFigures};
-use crate::notifications::{self, NotificationFigures};
+use crate::notifications::{self, NotificationResults};
 use crate::proofs::{self, ProofFigures};
 use crate::verified_tokens;
 
 impl Bench<'_> {
     /// Measures notifications. Uses a separate server, whose egress guard allows a receiver on this machine.
-    pub(super) async fn measure_notifications(&self) -> Result<NotificationFigures> {
+    pub(super) async fn measure_notifications(&self) -> Result<NotificationResults> {
         let mut receiver = start_receiver(self.home).await?;
         let start = async || start_notifier(self.home, self.postgres, &self.plan.server).await;
         let server = start().await?;

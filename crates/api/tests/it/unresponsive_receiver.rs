@@ -4,7 +4,7 @@ use crate::{
     delivery::{await_deliveries, server, suspend, want, webhook},
     fixture::WorkspaceFixture,
 };
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse, TestApp};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
 use std::time::{Duration, Instant};
 
 /// Maximum concurrent delivery attempts to one receiver.
@@ -73,12 +73,12 @@ async fn await_counts(app: &TestApp, black_hole: uuid::Uuid, is_met: impl Fn(&Co
 async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
     let (app, _secrets) = server("").await;
     let stage = WorkspaceFixture::create(&app).await;
-    let hole = FaultyEndpoint::start().await;
+    let hole = ScriptedEndpoint::start().await;
     hole.respond_with(ScriptedResponse::status(204, "").held());
     let black_hole: uuid::Uuid = webhook(&app, "hole", &hole.url("/in"), None).await.parse().unwrap();
     let mut others = Vec::new();
     for number in 0..OTHERS {
-        let receiver = FaultyEndpoint::start().await;
+        let receiver = ScriptedEndpoint::start().await;
         receiver.respond_with(ScriptedResponse::status(204, ""));
         webhook(&app, &format!("other {number}"), &receiver.url("/in"), None).await;
         others.push(receiver);

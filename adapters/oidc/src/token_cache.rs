@@ -1,6 +1,6 @@
 //! The cache of verified tokens, keyed by the digest of the token.
 
-use crate::key::KeySet;
+use crate::key_set::KeySet;
 use fairway_domain::{
     access::identity::{GroupsClaim, VerifiedIdentity},
     time::Timestamp,

@@ -211,7 +211,7 @@ pub fn group_actor(name: &str) -> Option<ActorRef> {
 impl PinnedIdentity {
     /// Pins an identity under its name.
     #[must_use]
-    pub fn first_seen(identity_id: IdentityId, identity: &VerifiedIdentity, groups: Vec<ActorRef>) -> Self {
+    pub fn pin(identity_id: IdentityId, identity: &VerifiedIdentity, groups: Vec<ActorRef>) -> Self {
         Self {
             identity_id,
             issuer: identity.issuer.clone(),

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { argumentFields, argumentValues, argumentWords, firstInput } from "./trials";
+import { argumentFields, argumentValues, argumentWords, firstInput } from "./dryRunInputs";
 
 test("the arguments of a template are its declared variables and its placeholders, each once", () => {
   const content = {

@@ -3,7 +3,7 @@
 use super::{
     parsers,
     provider_variable::variable_name,
-    raw::{ConfigError, nearest},
+    raw_settings::{ConfigError, nearest},
 };
 use std::time::Duration;
 use toml::{Table, Value};

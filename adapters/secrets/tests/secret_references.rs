@@ -8,7 +8,7 @@ use fairway_domain::{
 };
 use fairway_egress::{Guard, ServerMode};
 use fairway_secrets::{SecretSources, Vault, VaultError};
-use fairway_testkit::{FaultyEndpoint, ScriptedResponse};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
 use serde_json::json;
 use std::{ffi::OsString, fs, os::unix::fs::symlink, path::Path};
 use tempfile::TempDir;
@@ -128,7 +128,7 @@ async fn refuses_empty_binary_and_oversized_secrets() {
 
 #[tokio::test]
 async fn reads_the_vault_below_the_path_of_the_tenant() {
-    let endpoint = FaultyEndpoint::start().await;
+    let endpoint = ScriptedEndpoint::start().await;
     let entry = json!({ "data": { "data": { "key": "of acme", "number": 1 }, "metadata": { "version": 1 } } });
     let guard = Guard::new(ServerMode::Remote, Vec::new());
     let vault = Vault::new(&guard, &endpoint.url(""), &Secret::new("s.token".to_owned())).unwrap();

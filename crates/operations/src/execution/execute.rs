@@ -14,7 +14,7 @@ use crate::{
         evidence::ExecutionReader,
         large_runs::LargeRuns,
         plan::{PlanCache, RunPlans},
-        run_limit::RunSlots,
+        run_slots::RunSlots,
         script::ScriptSlots,
     },
     failure::RunRefusal,

@@ -4,7 +4,7 @@
  * The page renders a reported text after a delay, in which the editor may receive further keys. Without this
  * distinction the editor would treat the rendered older text as a new one, and replace its newer text.
  */
-export class Echoes {
+export class ReportedTexts {
   private reported: string[] = [];
 
   /** Records that the editor reported a text. */

@@ -1,6 +1,6 @@
 //! Posts requests to receivers, and interprets their responses.
 
-use crate::{GuardedSender, LAST_WORDS, TIMEOUT};
+use crate::{GuardedSender, RESPONSE_REST_TIMEOUT, TIMEOUT};
 use fairway_domain::{
     notification::{
         delivery::{DeliveryError, MAX_DELAY},
@@ -54,7 +54,7 @@ impl GuardedSender {
         let status = answer.status().as_u16();
         let retry_after = retry_after(answer.headers(), self.clock.now());
         // A failure to read the rest of the body is ignored, because the status already determines the outcome.
-        let _ = tokio::time::timeout(LAST_WORDS, answer.read_all()).await;
+        let _ = tokio::time::timeout(RESPONSE_REST_TIMEOUT, answer.read_all()).await;
         match DeliveryError::of_status(status) {
             None => Ok(Some(status)),
             Some(error) => Err(SendFailure { error, status: Some(status), retry_after }),

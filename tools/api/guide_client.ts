@@ -1,7 +1,7 @@
 // Runs the first chapter of the guide with a TypeScript client. Its types are generated from the OpenAPI document, so a
 // mismatch is a compile error.
 //
-// Usage: node walk.js ADDRESS
+// Usage: node guide_client.js ADDRESS
 
 import { randomUUID } from "node:crypto";
 import createClient from "openapi-fetch";

@@ -11,7 +11,7 @@ use super::{
     local_state::LocalState,
     with_flow_text,
 };
-use crate::{failure::Failure, http_client::Server, untrusted_file::Source};
+use crate::{failure::Failure, http_client::ServerClient, untrusted_file::Source};
 use fairway_domain::asset::Lifecycle;
 use serde_json::Map;
 use std::{
@@ -22,17 +22,17 @@ use std::{
 /// Files of archived assets. Also files of releases that bind an archived asset, in environments
 /// where no release serves.
 #[derive(Default)]
-pub(super) struct RemovedFiles {
+pub(super) struct ArchivedAssetFiles {
     /// Files that equal the output of `pull` byte for byte. They can be deleted, because the server has their content.
     pub(super) generated: Vec<PathBuf>,
     /// Files that a user edited.
     pub(super) edited: Vec<PathBuf>,
 }
 
-impl RemovedFiles {
+impl ArchivedAssetFiles {
     /// Finds these files in a directory, given the files that `pull` writes.
     pub(super) fn find(
-        server: &Server,
+        server: &ServerClient,
         there: &LocalState<'_>,
         remote_state: &RemoteState,
         pages: &[OutputFile],
@@ -72,7 +72,7 @@ fn is_archived(remote_state: &RemoteState, slug: &str) -> bool {
 
 /// The files of an asset, if `pull` would write each of them for one of its versions.
 fn generated_files(
-    server: &Server,
+    server: &ServerClient,
     there: &LocalState<'_>,
     remote_state: &RemoteState,
     asset: &DesiredAsset,

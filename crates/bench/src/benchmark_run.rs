@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::Plan;
 use crate::background_task_cost::{Task, TaskCost};
-use crate::child::ChildProcess;
+use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::{self, ClientScript, LoadDuration, Tally};
 use crate::code_mode::{self, ScriptLatency};
 use crate::cold_start::{self, ColdStart};
@@ -24,9 +24,9 @@ use crate::fixtures::{Fixtures, Workload};
 use crate::interleaved::{InterleavedScenario, ROUNDS};
 use crate::large_corpus::{self, RetrievalLatency};
 use crate::list_pagination::{self, PageFigures};
-use crate::notifications::{self, NotificationFigures};
+use crate::notifications::{self, NotificationResults};
 use crate::openai_provider::{self, ProviderBenchmark};
-use crate::overload::{self, Overload};
+use crate::overload::{self, OverloadResult};
 use crate::permission_revocation::{self, RevocationResult};
 use crate::proofs::{self, ProofFigures};
 use crate::queued::{self, QueuedRuns};
@@ -84,7 +84,7 @@ pub(crate) struct ScenarioMeasurement {
 }
 
 /// The idle server.
-pub(crate) struct Idle {
+pub(crate) struct IdleMeasurement {
     /// The cost of the server and PostgreSQL while idle.
     pub(crate) cost: Cost,
     /// Resident memory after start, in bytes.
@@ -96,7 +96,7 @@ pub(crate) struct Findings {
     pub(crate) machine: Machine,
     pub(crate) seconds: f64,
     pub(crate) cold_start: ColdStart,
-    pub(crate) idle: Idle,
+    pub(crate) idle: IdleMeasurement,
     pub(crate) measured: Vec<ScenarioMeasurement>,
     /// Alternating measurements with a small database; empty when no year was stored.
     pub(crate) interleaved: Vec<InterleavedScenario>,
@@ -106,7 +106,7 @@ pub(crate) struct Findings {
     /// Timing of reads of hidden resources; empty when not selected.
     pub(crate) timing_oracle: Vec<TimingComparison>,
     /// The results of the overload benchmark, one for each number of clients; empty if not selected.
-    pub(crate) overload: Vec<Overload>,
+    pub(crate) overload: Vec<OverloadResult>,
     /// Queued runs, if selected.
     pub(crate) queued: Option<QueuedRuns>,
     /// Latencies of scripts, if selected.
@@ -114,7 +114,7 @@ pub(crate) struct Findings {
     /// Runs with an HTTP model provider, if selected.
     pub(crate) provider: Option<ProviderBenchmark>,
     /// Notifications, if selected.
-    pub(crate) notifications: Option<NotificationFigures>,
+    pub(crate) notifications: Option<NotificationResults>,
     /// Reads with access tokens, compared with reads in local mode, if selected.
     pub(crate) verified_tokens: Option<InterleavedScenario>,
     /// Cost that background tasks add to runs; one result for each selected task.
@@ -147,7 +147,7 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
     let (server, _) = start_server(home, postgres, DATABASE, &plan.server).await?;
     sleep(Duration::from_secs(1)).await;
     let memory = resident(server.id())?;
-    let idle = Idle { cost: idle_cost(&meter, &server).await?, memory };
+    let idle = IdleMeasurement { cost: idle_cost(&meter, &server).await?, memory };
     report_progress("creating workloads and releases");
     let databases = postgres.databases(DATABASE).await?;
     let [fairway, _] = &databases;

@@ -4,7 +4,7 @@
 //! further runs are queued, or refused if they cannot be queued. Runs that a worker claims have a separate limit.
 
 use super::execute_request::ExecuteRequest;
-use crate::{Failure, blocking::busy, execution::start::Executions};
+use crate::{Failure, blocking::permit_failure, execution::execute::Executions};
 use fairway_domain::{execution::dispatch::DispatchMode, id::TenantId, tenant::TenantScope};
 use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
 use std::{fmt, time::Duration};
@@ -39,7 +39,7 @@ impl Executions {
         match self.run_limit.acquire(scope).await {
             Some(permit) => Ok(Placement::Here(permit)),
             None if is_queued(DispatchMode::Queued) => Ok(Placement::Queue),
-            None => Err(busy(AcquireError::TimedOut)),
+            None => Err(permit_failure(AcquireError::TimedOut)),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::{
     config::{IssuerConfig, IssuerConfigError, is_loopback},
-    key::{KeySet, KeySetError},
+    key_set::{KeySet, KeySetError},
 };
 use fairway_domain::json;
 use fairway_egress::{
