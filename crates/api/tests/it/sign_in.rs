@@ -1,7 +1,7 @@
 //! Sign-in of people in browsers, their sessions, and the events that end a session.
 
 use fairway_testkit::{
-    PORTAL, TestApp, TestIssuer,
+    PORTAL_CLIENT_ID, TestApp, TestIssuer,
     app::{Builder, Request, Response},
     connect,
 };
@@ -41,7 +41,7 @@ impl Scene {
         let issuer = TestIssuer::start().await.unwrap();
         let local = TestApp::builder().start().await;
         let builder = TestApp::builder().sharing_storage_of(&local).oidc(&issuer);
-        let app = change(builder.setting("FAIRWAY_OIDC_CLIENT_ID", PORTAL)).start().await;
+        let app = change(builder.setting("FAIRWAY_OIDC_CLIENT_ID", PORTAL_CLIENT_ID)).start().await;
         issuer.set_person(json!({"preferred_username": "ada", "name": "Ada Lovelace"}), json!({"groups": ["ops"]}));
         Self { issuer, local, app }
     }
@@ -49,7 +49,7 @@ impl Scene {
     /// Another server on the same database.
     pub(crate) async fn another_server(&self) -> TestApp {
         let builder = TestApp::builder().sharing_storage_of(&self.local).oidc(&self.issuer);
-        builder.setting("FAIRWAY_OIDC_CLIENT_ID", PORTAL).start().await
+        builder.setting("FAIRWAY_OIDC_CLIENT_ID", PORTAL_CLIENT_ID).start().await
     }
 
     /// Begins a sign-in. Returns the callback to which the provider redirects the browser, and the cookie of the
@@ -575,7 +575,7 @@ async fn a_server_without_portal_client_or_provider_says_so() {
     let page = app.get("/sign-in").await;
     assert!(page.status == 503 && page.text().contains("FAIRWAY_OIDC_CLIENT_ID"), "{}", page.text());
     let configured = TestApp::builder().sharing_storage_of(&app).oidc(&issuer);
-    let configured = configured.setting("FAIRWAY_OIDC_CLIENT_ID", PORTAL).start().await;
+    let configured = configured.setting("FAIRWAY_OIDC_CLIENT_ID", PORTAL_CLIENT_ID).start().await;
     drop(issuer);
     let page = configured.get("/sign-in").await;
     assert!(page.status == 503 && page.text().contains("does not answer"), "{}", page.text());
