@@ -246,7 +246,7 @@ mod tests {
                 let _permit = SEARCH_PERMITS.acquire(mine.tenant(), LONG).await.unwrap();
                 std::future::pending::<()>().await;
             });
-            while SEARCH_PERMITS.waiting_for(&mine.tenant()) < waiting {
+            while SEARCH_PERMITS.waiting_count(&mine.tenant()) < waiting {
                 tokio::task::yield_now().await;
             }
         }
@@ -258,7 +258,7 @@ mod tests {
         let asset = Uuid::from_u128(3).into();
         let within = SearchScope { asset, revision: IndexRevision::new(1), filters: Map::new(), limit: 1 };
         let freed = async {
-            while SEARCH_PERMITS.waiting_for(&theirs.tenant()) == 0 {
+            while SEARCH_PERMITS.waiting_count(&theirs.tenant()) == 0 {
                 tokio::task::yield_now().await;
             }
             drop(held.pop());
