@@ -115,7 +115,7 @@ impl CheckpointArchive for Logs {
         let parsed = SignedNote::parse(note.as_bytes()).unwrap();
         assert_eq!(Checkpoint::parse(parsed.text()).unwrap().origin, origin().of_tenant(tenant));
         self.seen().archived.push(tenant);
-        self.world(tenant).keep(tenant, size, note).await
+        self.world(tenant).store_if_absent(tenant, size, note).await
     }
 
     async fn newest_from(&self, tenant: TenantId, size: u64) -> Result<Option<Vec<u8>>, ArchiveError> {
