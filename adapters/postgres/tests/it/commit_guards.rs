@@ -58,7 +58,7 @@ fn rejection_of(error: &CommitError) -> Option<Rejection> {
 }
 
 /// For each way to invalidate the commit's guard: asserts that the commit fails and that no table changes.
-async fn assert_each_invalidation_rejects(stage: &Fixture, commit: Commit) {
+async fn assert_each_invalidation_rejects(stage: &Fixture, commit: CommitMethod) {
     let ways = commit.decide(stage).await.invalidations.len();
     // These commits have no guard. A refusal has already happened. Marking all notifications as read is possible for
     // any inbox, and any subject can be named in a request for an erasure.
@@ -78,7 +78,7 @@ async fn assert_each_invalidation_rejects(stage: &Fixture, commit: Commit) {
 }
 
 /// Asserts that the valid commit writes exactly one fact, which is pending.
-async fn assert_commit_is_complete(stage: &Fixture, commit: Commit) {
+async fn assert_commit_is_complete(stage: &Fixture, commit: CommitMethod) {
     let decision = commit.decide(stage).await;
     let facts = "SELECT count(*) FROM fact JOIN fact_pending USING (tenant_id, fact_id)";
     let (before, all_before) = (stage.query_number(facts).await, stage.query_number("SELECT count(*) FROM fact").await);
@@ -100,7 +100,7 @@ async fn assert_commit_is_complete(stage: &Fixture, commit: Commit) {
 }
 
 /// Asserts that another decision with an already used key is rejected.
-async fn assert_used_key_rejects(stage: &Fixture, commit: Commit, keyed: KeyedOutcome) {
+async fn assert_used_key_rejects(stage: &Fixture, commit: CommitMethod, keyed: KeyedOutcome) {
     let decision = commit.decide(stage).await;
     let before = contents(stage).await;
     let error = (decision.send)(Some(keyed)).await.unwrap_err();
