@@ -42,9 +42,9 @@ const ALLOCATOR: (&str, &str) = ("_RJEM_MALLOC_CONF", "background_thread:false,r
 /// Maximum concurrent children per processor.
 const CHILDREN_PER_PROCESSOR: usize = 2;
 
-/// Runs scripts in children of this program. All tenants share the slots: two per processor, and at least the limit
-/// of one tenant. A script without a free slot waits up to the maximum run time and is then refused. Clones share
-/// the slots.
+/// Runs each script in a child process of this program. Each child occupies a slot, and all tenants share the slots.
+/// The number of slots is two for each processor, but at least [`MAX_CONCURRENT_PER_TENANT`]. A script that finds no
+/// free slot waits for at most [`MAX_DURATION`] and is then refused. Clones of the gateway share the slots.
 #[derive(Clone, Debug)]
 pub struct EmbeddedGateway {
     program: PathBuf,

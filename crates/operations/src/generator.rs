@@ -291,7 +291,7 @@ impl DraftGenerator {
                     tracing::error!(
                         error,
                         tenant_id = %caller.tenant,
-                        "failed to provision the generator; failing the request"
+                        "failed to create the built-in workload fairway-generator; failing the request"
                     );
                     return Err(GenerateRefusal::Unavailable(None).into());
                 }

@@ -291,8 +291,8 @@ impl Notifications {
     /// Returns the explicit preferences of the caller in a scope.
     ///
     /// # Errors
-    /// Not found when the caller does not see the workspace or the workload; refused when the caller may not manage
-    /// its preferences, or a notification setting of the tenant is off.
+    /// Not found when the caller does not see the workspace or the workload. Refused without the permission for
+    /// preferences in this scope, or when the tenant's notifications, or its advanced tier for workloads, are off.
     pub async fn preferences(
         &self,
         caller: &Caller,

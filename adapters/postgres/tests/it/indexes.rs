@@ -307,7 +307,8 @@ async fn plans_of_a_new_server_use_selective_indexes() {
     let began = Instant::now();
     work().await;
     while young.sequence().await.unwrap() > 0 {}
-    // The connections must be twice as old as their last plans, so that they discard these plans.
+    // A connection discards its plans whenever its age doubles (`plan_generation` in the pool). This wait is longer than
+    // the age of the connections, so that they discard the plans that they made while the tables had no statistics.
     tokio::time::sleep(began.elapsed() + Duration::from_secs(1)).await;
     let fill = FILL.strip_suffix("ANALYZE;").unwrap();
     stage.owner.batch_execute(fill).await.unwrap();

@@ -350,7 +350,7 @@ fn error_response(status: StatusCode, date: Option<&str>, refusal: &'static str)
     let body = error.body();
     let request_id = body.get("request_id").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
     let body = body.to_string();
-    tracing::info!(target: "fairway::access", status = status.as_u16(), request_id, "malformed request refused");
+    tracing::info!(target: "fairway::access", status = status.as_u16(), request_id, "refused a request before routing");
     let mut text = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\
          {REQUEST_ID}: {request_id}\r\n",

@@ -37,12 +37,12 @@ pub struct Referrer {
     pub pointer: String,
 }
 
-/// The bindings of a release that make it match a lookup.
+/// The versions for which a reverse lookup searches. A release matches if it binds at least one of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BindingTarget<'a> {
     /// Any version of this asset.
     Asset(AssetId),
-    /// At least one of these versions.
+    /// These versions.
     Versions(&'a [AssetVersionId]),
 }
 

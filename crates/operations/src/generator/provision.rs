@@ -59,7 +59,7 @@ impl DraftGenerator {
                         tracing::warn!(
                             error,
                             %tenant_id,
-                            "failed to provision the generator of a tenant; its next draft request retries"
+                            "failed to create the workload fairway-generator of a tenant; its next draft request retries"
                         );
                     }
                 }
@@ -89,7 +89,7 @@ impl DraftGenerator {
             versions.push((self.generator_version(&maker, &home, kind, slug, content).await?, kind));
         }
         self.release_generator(&maker, workload_id, &versions).await?;
-        tracing::info!(tenant_id = %tenant, "provisioned the generator");
+        tracing::info!(tenant_id = %tenant, "created the built-in workload fairway-generator");
         Ok(())
     }
 

@@ -67,7 +67,8 @@ pub fn mapping_verdicts(identity: &VerifiedIdentity) -> Vec<(MappingRule, Mappin
     ]
 }
 
-/// The verdict of the rule that a name belongs to one subject.
+/// Evaluates [`MappingRule::Pin`]: an actor name belongs to exactly one subject. If another subject has the name, the
+/// sign-in is refused.
 #[must_use]
 pub fn pin_verdict(identity: &VerifiedIdentity, holder: &NameHolder) -> MappingVerdict {
     match holder {
