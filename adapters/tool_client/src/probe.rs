@@ -77,7 +77,10 @@ impl ToolClient {
 
 /// Converts a failure. The log records its cause without the address, which may contain a secret.
 fn probe_error(error: EgressError) -> ProbeError {
-    tracing::info!(error = &error as &dyn std::error::Error, "failed to check the address of a configured external system");
+    tracing::info!(
+        error = &error as &dyn std::error::Error,
+        "failed to check the address of a configured external system"
+    );
     match error {
         EgressError::Refused(_) => ProbeError::Forbidden,
         EgressError::Unresolved | EgressError::Unreachable | EgressError::Tls => ProbeError::Unreachable,

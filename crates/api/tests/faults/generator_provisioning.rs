@@ -47,5 +47,9 @@ async fn tenant_without_workspace_causes_no_warning_at_start() {
         WHERE slug = 'fairway-generator' AND state = 'active'";
     let provisioned = async || owner.query_one(active, &[]).await.unwrap().get::<_, i64>(0) == 1;
     wait_until("a generator is active", Duration::from_secs(30), provisioned).await;
-    assert!(!server.read_log().contains("failed to create the built-in workload fairway-generator"), "{}", server.read_log());
+    assert!(
+        !server.read_log().contains("failed to create the built-in workload fairway-generator"),
+        "{}",
+        server.read_log()
+    );
 }
