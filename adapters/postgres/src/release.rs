@@ -18,7 +18,7 @@
 //! | activate, advance, roll back, retire | shared if a release gets a lane | updated | the release, then those that it displaces or returns | |
 //! | activate, retire in batches | shared | updated | updated | |
 
-mod approval;
+mod approval_reads;
 mod deployment;
 mod load;
 mod recommendation;
@@ -128,7 +128,7 @@ impl ReleaseStore for Database {
         release: ReleaseId,
         page: PageRequest,
     ) -> Result<Page<Approval>, StoreError> {
-        approval::list(self, scope, release, page).await
+        approval_reads::list(self, scope, release, page).await
     }
 
     async fn approval(
@@ -137,7 +137,7 @@ impl ReleaseStore for Database {
         release: ReleaseId,
         id: ApprovalId,
     ) -> Result<Option<Approval>, StoreError> {
-        approval::find(self, scope, release, id).await
+        approval_reads::find(self, scope, release, id).await
     }
 
     async fn commit_draft(

@@ -1,6 +1,6 @@
 //! Rollback: the release to which a lane returns, the record of a rollback, and the rollback recommendation.
 
-use crate::{fixture::WORKSPACE, pages::all_rows};
+use crate::{fixture::WORKSPACE, list_pagination::all_rows};
 use fairway_testkit::{
     Behaviour, MovableClock, StubProvider, TestApp,
     app::{Response, Version},

@@ -3,7 +3,7 @@
 use crate::{
     execution::run,
     fixture::{WORKSPACE, WorkspaceFixture},
-    pages::all_rows,
+    list_pagination::all_rows,
 };
 use fairway_domain::execution::provider::ProviderError;
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};

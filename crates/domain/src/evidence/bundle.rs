@@ -7,7 +7,7 @@
 //! verification summary (see [`release_summary`]).
 
 mod envelope;
-pub mod release_summary;
+pub mod release_verification_summary;
 mod report;
 mod verification;
 
