@@ -16,7 +16,7 @@ use crate::{
 };
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use fairway_domain::{
-    access::{ActorRef, delegation, on_behalf_of::OnBehalfOfFields},
+    access::{ActorRef, delegation, on_behalf_of_fields::OnBehalfOfFields},
     id::RequestId,
     idempotency::RequestKey,
     rate_limit::ClientAddress,

@@ -36,7 +36,7 @@ use actix_web::{
     post, web,
 };
 use fairway_domain::{
-    access::{Caller, on_behalf_of::OnBehalfOfFields},
+    access::{Caller, on_behalf_of_fields::OnBehalfOfFields},
     execution::{Execution, RunError, Status},
     id::ExecutionId,
     memory::MAX_SESSION_CHARS,

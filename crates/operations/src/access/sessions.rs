@@ -121,7 +121,7 @@ impl Sessions {
             return Ok(None);
         };
         if snapshot.groups_age >= MAX_GROUPS_AGE {
-            match self.renewed(provider, token, snapshot.session_id, request_id).await? {
+            match self.renewed_groups(provider, token, snapshot.session_id, request_id).await? {
                 Some(groups) => snapshot.groups = groups,
                 None => return Ok(None),
             }

@@ -173,7 +173,7 @@ impl RunPlans {
                 let (composed, sources) = self.assets.compose(*scope, release, binding, content).await?;
                 parts.included = sources;
                 parts.text = parts.text.saturating_add(composed.included_bytes());
-                parts.compiled = parts.compiled.saturating_add(composed.schema_bytes());
+                parts.compiled = parts.compiled.saturating_add(composed.compiled_response_schema_bytes());
                 parts.prompt = Some(composed);
             }
             CheckedContent::ModelPolicy(content) if binding.role.is_legacy() => parts.legacy_policy = Some(content),
