@@ -89,7 +89,7 @@ pub struct Settings {
     /// Time limit for a request body to arrive.
     pub body_timeout: Duration,
     /// Maximum requests of a worker thread that wait for PostgreSQL in a standing queue.
-    pub waiting_line: usize,
+    pub max_waiting_requests: usize,
     /// Resident memory limit of a server or worker process, in bytes.
     pub memory_limit: usize,
     /// Services that may act on behalf of others.
@@ -291,7 +291,7 @@ impl Settings {
             public_scheme: raw.read(&setting::PUBLIC_SCHEME, parsers::scheme)?,
             header_timeout: raw.read(&setting::HEADER_TIMEOUT, parsers::duration)?,
             body_timeout: raw.read(&setting::BODY_TIMEOUT, parsers::duration)?,
-            waiting_line: raw.read(&setting::WAITING_LINE, parsers::waiting_line)?,
+            max_waiting_requests: raw.read(&setting::WAITING_LINE, parsers::waiting_line)?,
             memory_limit: raw.read(&setting::MEMORY_LIMIT, parsers::memory_limit)?,
             internal_clients: raw.read(&setting::INTERNAL_CLIENTS, parsers::services)?,
             sync_wait: raw.read(&setting::SYNC_WAIT, parsers::duration)?,

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::Plan;
 use crate::background_task_cost::{Task, TaskCost};
 use crate::child_process::ChildProcess;
-use crate::closed_loop_clients::{self, ClientScript, LoadDuration, Tally};
+use crate::closed_loop_clients::{self, ClientScript, LoadDuration, LoadResult};
 use crate::code_mode::{self, ScriptLatency};
 use crate::cold_start::{self, ColdStart};
 use crate::cost_meter::{Cost, CostMeter, resident};
@@ -71,7 +71,7 @@ const PARTS: [&str; 13] = [
 
 /// One measurement under load.
 pub(crate) struct Measurement {
-    pub(crate) tally: Tally,
+    pub(crate) tally: LoadResult,
     pub(crate) cost: Cost,
 }
 

@@ -238,7 +238,7 @@ async fn people_of_an_audience_are_found_by_the_index_of_groups() {
     let touch = async |_: &Fixture, store: &Database| {
         let audience = Audience { roles: vec![Role::Operator], workspaces: Vec::new() };
         let (title, body) = ("Maintenance".to_owned(), "Tonight.".to_owned());
-        let change = Announcement::make((fresh(), [7; 16]), title, body, audience, &stamp()).unwrap();
+        let change = Announcement::create((fresh(), [7; 16]), title, body, audience, &stamp()).unwrap();
         AnnouncementStore::commit(store, scope(), change, None).await.unwrap();
         while store.sequence().await.unwrap() > 0 {}
         let batch = store.next_batch(scope(), 500).await.unwrap().unwrap();

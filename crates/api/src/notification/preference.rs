@@ -176,7 +176,7 @@ fn environment_path(
 
 fn workload_path(path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>)>) -> RequestedPreferenceScope {
     let (workspace, workload) = path.into_inner();
-    RequestedPreferenceScope::Project(*workspace, *workload)
+    RequestedPreferenceScope::Workload(*workspace, *workload)
 }
 
 /// Reads the caller's explicit preferences everywhere in the tenant.

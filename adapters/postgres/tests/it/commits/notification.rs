@@ -305,7 +305,7 @@ pub(super) async fn announcement(stage: &Fixture) -> Decision {
         .await;
     let audience = Audience { roles: Vec::new(), workspaces: vec![workspace.into()] };
     let (title, body) = ("Maintenance".to_owned(), "Tonight.".to_owned());
-    let change = Announcement::make((fresh(), [7; 16]), title, body, audience, &stamp()).unwrap();
+    let change = Announcement::create((fresh(), [7; 16]), title, body, audience, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| AnnouncementStore::commit(&*store, scope(), change, key.as_ref()).await)
         .stale_after(format!("DELETE FROM workspace WHERE workspace_id = '{workspace}'"))
