@@ -300,7 +300,7 @@ impl Drop for ManagedServer {
 impl fmt::Debug for ManagedServer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
-            .debug_struct("PrivateServer")
+            .debug_struct("ManagedServer")
             .field("data_dir", &self.cluster.home())
             .field("port", &self.port)
             .field("process", &self.process.id())

@@ -17,7 +17,7 @@ use fairway_domain::{
     notification::{
         Channel,
         delivery::DeliveryError,
-        destination_redaction::REDACTED,
+        destination::configuration_redaction::REDACTED,
         message::{Message, MessageSender, OutgoingMessage, Receiver, SendFailure},
     },
     secret::{Secret, SecretReader, SecretRef},

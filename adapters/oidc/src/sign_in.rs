@@ -438,7 +438,7 @@ impl SignInProvider for OidcSignIn {
         sealing::seal(key, purpose, plain)
     }
 
-    fn open(&self, key: &[u8; 32], purpose: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+    fn unseal(&self, key: &[u8; 32], purpose: &str, sealed: &[u8]) -> Option<Vec<u8>> {
         sealing::open(key, purpose, sealed)
     }
 }

@@ -14,7 +14,7 @@ use diesel::{
 };
 use fairway_domain::{
     access::ActorRef,
-    access_request::{AccessRequest, AccessRequestRecord, AccessRequestStatus, AccessRequestStore, Grant},
+    access_request::{AccessRequest, AccessRequestRecord, AccessRequestStatus, AccessRequestStore, GrantedRequest},
     id::{AccessRequestId, ConnectionId, WorkspaceId},
     idempotency::KeyedOutcome,
     note::{MAX_NOTE_CHARS, Note},
@@ -135,7 +135,7 @@ impl AccessRequestStore for Database {
     async fn commit_grant(
         &self,
         scope: TenantScope,
-        change: Change<Grant>,
+        change: Change<GrantedRequest>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         // The update locks the use case's row. It serializes concurrent grants of the use case's requests, so that

@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded_commit::{GuardedCommit, Input, Query},
-    pagination::{ListQuery, PageByteLimit, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
+    pagination::{ListQuery, PageByteLimit, SortKey, StatementParams, UNBOUNDED_ROW_BYTES, UnionArm, visible_arms},
     row::{Row, read_count, require_decoded},
     schema::fact,
 };
@@ -97,7 +97,7 @@ impl AuditStore for Database {
         // The join with `fact` follows the page limit, so it runs for the rows of the page only.
         const FROM: &str = "FROM fact_order";
         const COLUMNS: &str = "index, tenant_id, fact_id";
-        let mut values = Values::of_tenant(scope);
+        let mut values = StatementParams::of_tenant(scope);
         let mut conditions = vec![format!("tenant_id = {}", values.tenant())];
         if let Some(workspace) = filter.workspace {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));

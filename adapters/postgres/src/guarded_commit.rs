@@ -227,10 +227,10 @@ pub(crate) struct FactColumns {
 
 impl FactColumns {
     pub(crate) fn push(&mut self, scope: TenantScope, fact: &Fact) {
-        self.push_optional(scope, Some(fact));
+        self.push_fact_or_nulls(scope, Some(fact));
     }
 
-    pub(crate) fn push_optional(&mut self, scope: TenantScope, fact: Option<&Fact>) {
+    pub(crate) fn push_fact_or_nulls(&mut self, scope: TenantScope, fact: Option<&Fact>) {
         let body = fact.map(|fact| fact.canonical_bytes(scope.tenant()));
         self.ids.push(fact.map(|fact| fact.fact_id.uuid()));
         self.workspaces.push(fact.and_then(|fact| fact.workspace_id).map(WorkspaceId::uuid));

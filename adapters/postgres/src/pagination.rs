@@ -71,14 +71,14 @@ impl PageByteLimit {
 
 /// The parameters of a statement, in the order of their placeholders. The first is the tenant.
 #[derive(Default)]
-pub(crate) struct Values(Vec<ParamValue<'static>>);
+pub(crate) struct StatementParams(Vec<ParamValue<'static>>);
 
 /// The placeholder of the parameter with this number.
 fn placeholder(number: usize) -> String {
     format!("${number}")
 }
 
-impl Values {
+impl StatementParams {
     /// The values of a list of one tenant.
     pub(crate) fn of_tenant(scope: TenantScope) -> Self {
         Self(vec![ParamValue::new(scope.tenant().uuid())])
@@ -138,7 +138,7 @@ impl SortKey {
         }
     }
 
-    fn bind(self, mark: Cursor, values: &mut Values) -> String {
+    fn bind(self, mark: Cursor, values: &mut StatementParams) -> String {
         match self {
             Self::Id(..) => values.bind(mark.uuid()),
             Self::Position(..) => values.bind(mark.index()),
@@ -171,7 +171,7 @@ pub(crate) struct ListQuery {
     /// Disjoint arms: each row is in at most one of them.
     pub(crate) arms: Vec<UnionArm>,
     /// The parameters of the arms.
-    pub(crate) values: Values,
+    pub(crate) values: StatementParams,
     /// Whether the list is append-only: its rows are never removed or reordered.
     pub(crate) is_append_only: bool,
     /// A statement whose column `count` has a stored total, to be used instead of counting the rows.
@@ -208,7 +208,7 @@ impl ListQuery {
         from: &str,
         row_bytes: PageByteLimit,
         conditions: Vec<String>,
-        values: Values,
+        values: StatementParams,
     ) -> Self {
         let branch = UnionArm { from: from.to_owned(), conditions, lateral: None };
         Self {
@@ -302,7 +302,7 @@ struct PageBounds {
 }
 
 impl PageBounds {
-    fn bind(page: PageRequest, key: SortKey, planned: PlanMode, values: &mut Values) -> Self {
+    fn bind(page: PageRequest, key: SortKey, planned: PlanMode, values: &mut StatementParams) -> Self {
         let (skipped, after) = match page.start {
             PageStart::Skip(rows) => (rows, None),
             PageStart::After(mark) => (0, Some(key.bind(mark, values))),
@@ -320,7 +320,7 @@ impl PageBounds {
 }
 
 /// A `WITH` clause with the CTE `seen (seen_id)`, which contains the workspaces that the scopes include.
-pub(crate) fn visible_workspaces_cte(visible_scopes: &VisibleScopes, values: &mut Values) -> String {
+pub(crate) fn visible_workspaces_cte(visible_scopes: &VisibleScopes, values: &mut StatementParams) -> String {
     let namespaces: Vec<Uuid> = visible_scopes.namespaces.iter().map(|id| id.uuid()).collect();
     let workspaces: Vec<Uuid> = visible_scopes.workspaces.iter().map(|id| id.uuid()).collect();
     format!(
@@ -340,7 +340,7 @@ pub(crate) fn visible_arms(
     workspace: &str,
     workload: &str,
     conditions: &[String],
-    values: &mut Values,
+    values: &mut StatementParams,
 ) -> (String, Vec<UnionArm>) {
     let with = visible_workspaces_cte(visible_scopes, values);
     let workloads: Vec<Uuid> = visible_scopes.workloads.iter().map(|id| id.uuid()).collect();
@@ -376,7 +376,7 @@ impl Database {
         planned: PlanMode,
         bytes: usize,
         sql: &str,
-        values: &Values,
+        values: &StatementParams,
     ) -> Result<Vec<Row>, StoreError> {
         match planned {
             PlanMode::Custom => self.read_list(bytes, sql, &values.params()).await,

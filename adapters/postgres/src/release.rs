@@ -18,7 +18,7 @@
 //! | activate, advance, roll back, retire | shared if a release gets a lane | updated | the release, then those that it displaces or returns | |
 //! | activate, retire in batches | shared | updated | updated | |
 
-mod approval;
+mod approval_reads;
 mod deployment;
 mod load;
 mod recommendation;
@@ -28,7 +28,7 @@ mod transition;
 use crate::{
     database::Database,
     guarded_commit::{GuardedCommit, Input, Query},
-    pagination::{ListQuery, PageByteLimit, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values, visible_arms},
+    pagination::{ListQuery, PageByteLimit, SortKey, StatementParams, UNBOUNDED_ROW_BYTES, UnionArm, visible_arms},
     row::require_decoded,
     schema,
 };
@@ -44,7 +44,7 @@ use fairway_domain::{
         lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
         ports::{DeploymentStore, ReleaseFilter, ReleaseStore, ReleaseWithDeployment, Revisions, TenantRelease},
         recommendation::EndedRuns,
-        review::{Approval, ReviewedRelease},
+        review::{ReviewedRelease, ReviewerVerdict},
         rollback::ReleaseEvidenceDocument,
     },
     slug::Slug,
@@ -84,7 +84,7 @@ impl ReleaseStore for Database {
         page: PageRequest,
     ) -> Result<Page<Release>, StoreError> {
         const FROM: &str = "FROM release";
-        let mut values = Values::of_tenant(scope);
+        let mut values = StatementParams::of_tenant(scope);
         let mut conditions = vec![format!("tenant_id = {}", values.tenant())];
         if let Some(workspace) = filter.workspace {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
@@ -127,8 +127,8 @@ impl ReleaseStore for Database {
         scope: TenantScope,
         release: ReleaseId,
         page: PageRequest,
-    ) -> Result<Page<Approval>, StoreError> {
-        approval::list(self, scope, release, page).await
+    ) -> Result<Page<ReviewerVerdict>, StoreError> {
+        approval_reads::list(self, scope, release, page).await
     }
 
     async fn approval(
@@ -136,8 +136,8 @@ impl ReleaseStore for Database {
         scope: TenantScope,
         release: ReleaseId,
         id: ApprovalId,
-    ) -> Result<Option<Approval>, StoreError> {
-        approval::find(self, scope, release, id).await
+    ) -> Result<Option<ReviewerVerdict>, StoreError> {
+        approval_reads::find(self, scope, release, id).await
     }
 
     async fn commit_draft(
@@ -421,7 +421,7 @@ impl DeploymentStore for Database {
         release: ReleaseId,
         page: PageRequest,
     ) -> Result<Page<ReleaseEvidenceDocument>, StoreError> {
-        let mut values = Values::of_tenant(scope);
+        let mut values = StatementParams::of_tenant(scope);
         let conditions =
             vec![format!("tenant_id = {}", values.tenant()), format!("release_id = {}", values.bind(release.uuid()))];
         let key = SortKey::Id("artifact_id", "artifact_id");

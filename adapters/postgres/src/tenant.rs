@@ -3,7 +3,7 @@
 use crate::{
     database::{Database, PageBounds, StoredRow},
     guarded_commit::{GuardedCommit, Input, Query},
-    pagination::{ListQuery, PageByteLimit, SortKey, Values},
+    pagination::{ListQuery, PageByteLimit, SortKey, StatementParams},
     row::{Row, require_decoded},
     schema::{namespace, tenant_public_host, workspace},
     workload::with_workload,
@@ -20,8 +20,8 @@ use fairway_domain::{
     slug::Slug,
     store::{Change, ChangeRecord, CommitError, Page, PageRequest, StoreError},
     tenant::{
-        MAX_PUBLIC_HOSTS, NewWorkspace, Tenant, TenantRecord, TenantScope, TenantSettings, TenantStore, Workspace,
-        WorkspaceRecord, WorkspaceStore,
+        MAX_PUBLIC_HOSTS, Tenant, TenantRecord, TenantScope, TenantSettings, TenantStore, Workspace, WorkspaceRecord,
+        WorkspaceStore, WorkspaceWithAssistant,
     },
     time::Timestamp,
 };
@@ -64,7 +64,7 @@ impl TenantStore for Database {
                 "FROM tenant",
                 PageByteLimit::Measured { sql: "octet_length(public_hosts::text)", largest: MAX_PUBLIC_HOSTS * 256 },
                 all,
-                Values::default(),
+                StatementParams::default(),
             ),
             page,
             tenant,
@@ -248,7 +248,7 @@ impl WorkspaceStore for Database {
     async fn commit_new(
         &self,
         scope: TenantScope,
-        change: Change<NewWorkspace>,
+        change: Change<WorkspaceWithAssistant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<Workspace, CommitError> {
         // An existing namespace keeps its identifier. The update changes nothing, but makes a concurrent creation
@@ -279,7 +279,8 @@ impl WorkspaceStore for Database {
             "(SELECT count(*) = 1 FROM assistant)",
             "(SELECT namespace_id FROM made) AS namespace_id",
         );
-        let ChangeRecord { next: NewWorkspace { workspace, assistant }, decided_on: _, fact } = change.into_record();
+        let ChangeRecord { next: WorkspaceWithAssistant { workspace, assistant }, decided_on: _, fact } =
+            change.into_record();
         let input = Input::new(scope)
             .with("new_namespace_id", workspace.namespace_id.uuid())
             .with("namespace_slug", workspace.namespace.as_str())

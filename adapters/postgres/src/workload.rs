@@ -3,7 +3,7 @@
 use crate::{
     database::{Database, StoredRow},
     guarded_commit::{GuardedCommit, Input},
-    pagination::{ListQuery, PageByteLimit, SortKey, UnionArm, Values, visible_arms},
+    pagination::{ListQuery, PageByteLimit, SortKey, StatementParams, UnionArm, visible_arms},
     row::{Row, require_decoded},
     schema,
 };
@@ -80,7 +80,11 @@ fn prefix_query(scope: TenantScope, words: &WordSet) -> String {
 }
 
 /// The list of workloads that match the conditions and that the caller may see.
-fn list_query(conditions: Vec<String>, visible_scopes: Option<&VisibleScopes>, mut values: Values) -> ListQuery {
+fn list_query(
+    conditions: Vec<String>,
+    visible_scopes: Option<&VisibleScopes>,
+    mut values: StatementParams,
+) -> ListQuery {
     const FROM: &str = "FROM workload JOIN workspace USING (tenant_id, workspace_id)";
     let (with, branches) = match visible_scopes {
         None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),
@@ -204,7 +208,7 @@ impl WorkloadStore for Database {
         filter: &RuntimeFilter,
         page: PageRequest,
     ) -> Result<Page<Workload>, StoreError> {
-        let mut values = Values::of_tenant(scope);
+        let mut values = StatementParams::of_tenant(scope);
         let mut conditions = vec![
             format!("workload.tenant_id = {}", values.tenant()),
             "interface_config IS NOT NULL AND status = 'registered'".to_owned(),
@@ -238,7 +242,7 @@ impl WorkloadStore for Database {
         filter: &WorkloadFilter,
         page: PageRequest,
     ) -> Result<Page<Workload>, StoreError> {
-        let mut values = Values::of_tenant(scope);
+        let mut values = StatementParams::of_tenant(scope);
         let mut conditions = vec![
             format!("workload.tenant_id = {}", values.tenant()),
             // Built-in workloads are left out, because they belong to no workspace of a user.

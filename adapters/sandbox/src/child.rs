@@ -2,7 +2,7 @@
 //! result, and exits.
 
 use crate::{
-    confine::{ConfineError, detach, lock_down},
+    confine::{ConfineError, lock_down, prepare_confinement},
     ipc::{Request, Response, limits, validate_result},
     javascript, starlark,
 };
@@ -39,7 +39,7 @@ pub fn run_child(language: &str, limited: &str) -> ExitCode {
     let engine = Engine::of(language, &limits);
     // Allocated before the memory limit is set, so that the buffer does not count as memory of the script.
     let mut order = Vec::with_capacity(64 << 10);
-    if let Err(error) = detach() {
+    if let Err(error) = prepare_confinement() {
         return exit_unconfined(&error);
     }
     // The second phase starts when the script arrives, because it starts the script's time limit. The child reads

@@ -98,13 +98,13 @@ impl ConfinementFailure {
 /// # Errors
 /// When any part of the confinement fails.
 pub fn confine() -> Result<(), ConfineError> {
-    detach()?;
+    prepare_confinement()?;
     lock_down(&ScriptLimits::MAXIMUM)
 }
 
 /// The first phase: lowers the priority, closes files, and makes the kernel kill the process when its starting
 /// thread ends.
-pub(crate) fn detach() -> Result<(), ConfineError> {
+pub(crate) fn prepare_confinement() -> Result<(), ConfineError> {
     imp::lower_priority();
     imp::close()?;
     imp::die_with_parent()

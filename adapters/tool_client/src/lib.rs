@@ -35,7 +35,7 @@ pub struct ToolClient {
 
 impl fmt::Debug for ToolClient {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("GuardedCaller").field("guard", &self.guard).finish_non_exhaustive()
+        out.debug_struct("ToolClient").field("guard", &self.guard).finish_non_exhaustive()
     }
 }
 

@@ -100,7 +100,7 @@ mod tests {
             (StatusCode::OK, false, "\u{2014} witness.example AAAAAAA=\n", "Cosigned"),
             (StatusCode::OK, false, line, "Unavailable"),
             (StatusCode::OK, false, "", "Unavailable"),
-            (StatusCode::CONFLICT, true, "17\n", "KnowsSize(17)"),
+            (StatusCode::CONFLICT, true, "17\n", "SizeMismatch(17)"),
             (StatusCode::CONFLICT, true, "-1\n", "Unavailable"),
             (StatusCode::CONFLICT, true, "99999999999999999999\n", "Unavailable"),
             (StatusCode::CONFLICT, false, "17\n", "Contradicted"),

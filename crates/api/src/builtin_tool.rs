@@ -7,7 +7,7 @@ use crate::{
     evidence,
     execution::tool_result::to_tool_result,
     http::{
-        body::{Body, present},
+        body::{Body, deserialize_present},
         client_address::client_of,
         idempotency::{IDEMPOTENCY_REPLAYED, IdempotencyHeader},
         outermost_middleware::request_id,
@@ -16,7 +16,7 @@ use crate::{
 };
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use fairway_domain::{
-    access::{ActorRef, delegation, on_behalf_of::OnBehalfOfFields},
+    access::{ActorRef, delegation, on_behalf_of_fields::OnBehalfOfFields},
     id::RequestId,
     idempotency::RequestKey,
     rate_limit::ClientAddress,
@@ -46,19 +46,19 @@ pub(crate) struct ToolCallBody {
     arguments: Option<Map<String, Value>>,
     /// Must be `on_behalf_of`: the run of `execute_flow` then belongs to `actor_ref`. Only trusted services may
     /// send this field and the three fields below.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(value_type = String, required = false)]
     execution_mode: Option<Value>,
     /// The actor of the run: `user:<name>` or `service:<name>`, bound to the workload.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(value_type = String, required = false)]
     actor_ref: Option<Value>,
     /// Kind of `actor_ref`: `user` or `service`.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(value_type = String, required = false)]
     actor_type: Option<Value>,
     /// Authentication mode of the server: `local` or `oidc`.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(value_type = String, required = false)]
     actor_auth_mode: Option<Value>,
 }
@@ -141,14 +141,14 @@ pub(crate) struct ToolCallContext<'c> {
 
 /// Whether the effect comes from this request, or from an earlier request with the same idempotency key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Effect {
+pub(crate) enum ReplayState {
     Fresh,
     Replayed,
 }
 
 impl ToolCallContext<'_> {
     /// Executes the tool call.
-    pub(crate) async fn execute(self, call: ToolCall) -> Result<(ToolResult, Effect), ApiError> {
+    pub(crate) async fn execute(self, call: ToolCall) -> Result<(ToolResult, ReplayState), ApiError> {
         let Self { api, claims, request_id, .. } = self;
         match call {
             ToolCall::Workload { workload, environment, inputs } => {
@@ -162,12 +162,12 @@ impl ToolCallContext<'_> {
                 let caller = api.services.identities.identify(api.mode, claims, request_id).await?;
                 let query = KnowledgeQuery { base, query, top_k, workspace };
                 let retrieval = api.services.knowledge_bases.query_knowledge(&caller, &query).await?;
-                Ok((ToolResult::new("success", &KnowledgeResult::of(retrieval))?, Effect::Fresh))
+                Ok((ToolResult::new("success", &KnowledgeResult::of(retrieval))?, ReplayState::Fresh))
             }
             ToolCall::InspectEvidence { execution, format: form } => {
                 let caller = api.services.identities.identify(api.mode, claims, request_id).await?;
                 let record = api.services.execution_reader.inspect_evidence(&caller, execution).await?;
-                Ok((ToolResult::new("success", &evidence::to_view(&record, form)?)?, Effect::Fresh))
+                Ok((ToolResult::new("success", &evidence::to_view(&record, form)?)?, ReplayState::Fresh))
             }
         }
     }
@@ -196,9 +196,9 @@ pub(crate) const ARGUMENTS: &str = "arguments";
 const INPUTS: &str = "inputs";
 
 /// Converts a run to a tool result. Error paths of its inputs are mapped to their paths in the call.
-fn finish_run(run: Result<Run, Failure>, inputs_at: &str) -> Result<(ToolResult, Effect), ApiError> {
+fn finish_run(run: Result<Run, Failure>, inputs_at: &str) -> Result<(ToolResult, ReplayState), ApiError> {
     match run {
-        Ok(run) => Ok((to_tool_result(&run)?, if run.replayed { Effect::Replayed } else { Effect::Fresh })),
+        Ok(run) => Ok((to_tool_result(&run)?, if run.replayed { ReplayState::Replayed } else { ReplayState::Fresh })),
         Err(Failure::InvalidInputs(mut findings)) => {
             for finding in &mut findings {
                 finding.path = finding.path.replacen(INPUTS, inputs_at, 1);
@@ -249,7 +249,7 @@ pub(crate) async fn call_tool(
     let call = ToolCallContext { api: &api, claims: &claims, request_id, address, key: key.as_ref(), on_behalf_of };
     let (view, effect) = call.execute(tool_call).await?;
     let mut response = HttpResponse::Ok();
-    if effect == Effect::Replayed {
+    if effect == ReplayState::Replayed {
         response.insert_header((IDEMPOTENCY_REPLAYED, "true"));
     }
     Ok(response.json(view))

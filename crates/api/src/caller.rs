@@ -23,7 +23,7 @@ use actix_web::{
     web,
 };
 use fairway_domain::{
-    access::{ActorKind, ActorRef, Caller, on_behalf_of::OnBehalfOfField},
+    access::{ActorKind, ActorRef, Caller, on_behalf_of_fields::OnBehalfOfField},
     share_link::{ResultToken, ShareToken, ShareTokenRefusal, TokenHash},
 };
 use fairway_operations::{
@@ -113,7 +113,7 @@ pub(crate) fn field_refusal(request: &HttpRequest, problems: Vec<FieldProblem>) 
         api.zip(claims).is_some_and(|(api, claims)| api.services.executions.is_delegating_client(&claims))
     };
     let is_on_behalf = |problem: &FieldProblem| {
-        problem.code == "unknown_field" && OnBehalfOfField::ALL.iter().any(|field| field.as_str() == problem.path)
+        problem.code == "unknown_field" && OnBehalfOfField::ALL.iter().any(|field| field.field_name() == problem.path)
     };
     if problems.iter().any(is_on_behalf) && is_internal() {
         let message = "on-behalf-of fields are accepted by execute and tool calls only";

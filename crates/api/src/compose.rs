@@ -281,7 +281,7 @@ impl Process {
             services,
             background_database,
             result_retention,
-            max_waiting: settings.waiting_line,
+            max_waiting: settings.max_waiting_requests,
             mode,
             authentication,
             clock,

@@ -59,7 +59,7 @@ pub struct Settings {
     /// Location of the artifact store.
     pub artifacts: Location,
     /// Location of the published checkpoints, outside the database.
-    pub facts: Location,
+    pub checkpoint_archive: Location,
     /// Identity of this installation's transparency logs.
     pub log_origin: LogOriginBase,
     /// Reference of the key that signs checkpoints; `None` for a generated file in the data directory.
@@ -89,7 +89,7 @@ pub struct Settings {
     /// Time limit for a request body to arrive.
     pub body_timeout: Duration,
     /// Maximum requests of a worker thread that wait for PostgreSQL in a standing queue.
-    pub waiting_line: usize,
+    pub max_waiting_requests: usize,
     /// Resident memory limit of a server or worker process, in bytes.
     pub memory_limit: usize,
     /// Services that may act on behalf of others.
@@ -272,7 +272,7 @@ impl Settings {
             artifacts: raw
                 .read_optional(&setting::ARTIFACTS_URL, parsers::artifacts)?
                 .unwrap_or_else(|| Location::Directory(data_dir.join("artifacts"))),
-            facts: raw
+            checkpoint_archive: raw
                 .read_optional(&setting::FACTS_URL, parsers::artifacts)?
                 .unwrap_or_else(|| Location::Directory(data_dir.join("facts"))),
             log_origin: raw.read(&setting::LOG_ORIGIN, parsers::log_origin)?,
@@ -291,7 +291,7 @@ impl Settings {
             public_scheme: raw.read(&setting::PUBLIC_SCHEME, parsers::scheme)?,
             header_timeout: raw.read(&setting::HEADER_TIMEOUT, parsers::duration)?,
             body_timeout: raw.read(&setting::BODY_TIMEOUT, parsers::duration)?,
-            waiting_line: raw.read(&setting::WAITING_LINE, parsers::waiting_line)?,
+            max_waiting_requests: raw.read(&setting::WAITING_LINE, parsers::waiting_line)?,
             memory_limit: raw.read(&setting::MEMORY_LIMIT, parsers::memory_limit)?,
             internal_clients: raw.read(&setting::INTERNAL_CLIENTS, parsers::services)?,
             sync_wait: raw.read(&setting::SYNC_WAIT, parsers::duration)?,
@@ -370,12 +370,12 @@ impl Settings {
             Location::Bucket(bucket) => bucket.endpoint.as_deref().and_then(|endpoint| Url::parse(endpoint).ok()),
             Location::Directory(_) => None,
         };
-        let (artifacts, facts) = (endpoint_of(&self.artifacts), endpoint_of(&self.facts));
+        let (artifacts, checkpoint_archive) = (endpoint_of(&self.artifacts), endpoint_of(&self.checkpoint_archive));
         let addresses = [
             self.vault.as_ref().map(|vault| &vault.address),
             self.runtime_gateway.as_ref().map(|gateway| &gateway.address),
             artifacts.as_ref(),
-            facts.as_ref(),
+            checkpoint_archive.as_ref(),
         ];
         let accounts = self.providers.iter().filter_map(|account| match &account.kind {
             ProviderKind::OpenAi(endpoint) | ProviderKind::Anthropic(endpoint) => Some(&endpoint.base_url),
@@ -441,7 +441,7 @@ impl Settings {
         let (value, origin) = raw.display_text(setting);
         let value = match setting.key {
             key if key == setting::ARTIFACTS_URL.key => render_location(&self.artifacts, origin),
-            key if key == setting::FACTS_URL.key => render_location(&self.facts, origin),
+            key if key == setting::FACTS_URL.key => render_location(&self.checkpoint_archive, origin),
             key if key == setting::MIGRATE_DATABASE_URL.key => self.migrate_database.to_string(),
             key if key == setting::DATABASE_URL.key => self.database.to_string(),
             // Paths and queries of such URLs often contain secrets.

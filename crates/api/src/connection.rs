@@ -6,7 +6,7 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldErrors, FieldProblem},
     http::{
-        body::{Body, present},
+        body::{Body, deserialize_present},
         etag::IfMatch,
         idempotency::IdempotencyHeader,
         paging::ListRequest,
@@ -154,30 +154,30 @@ pub(crate) struct NewConnectionBody {
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ConnectionChange {
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = String, min_length = 1, max_length = 100)]
     #[validate(length(min = 1, max = limit(MAX_NAME_CHARS)), custom(function = name_rule))]
     name: Option<String>,
     /// `http`, `postgres`, `s3`, `smtp` or `other`.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = String)]
     #[validate(custom(function = kind_rule))]
     connector_kind: Option<String>,
     /// The address, or null to remove it.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = Option<String>)]
     endpoint: Option<Option<String>>,
     /// The new secret references by name. They replace all previous ones.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = BTreeMap<String, String>)]
     #[validate(custom(function = bindings_rule))]
     secret_bindings: Option<BTreeMap<String, String>>,
     /// The expiry, or null to remove it.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = Option<String>, format = DateTime)]
     expires_at: Option<Option<String>>,
     /// `active` or `disabled`.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = String)]
     #[validate(custom(function = status_rule))]
     status: Option<String>,

@@ -19,7 +19,7 @@ use crate::{
     error::{ApiError, FieldErrors, FieldProblem},
     http::{
         HttpState,
-        body::{Body, present},
+        body::{Body, deserialize_present},
         idempotency::{IDEMPOTENCY_REPLAYED, IdempotencyHeader},
         outermost_middleware::request_id,
         path::PathId,
@@ -36,7 +36,7 @@ use actix_web::{
     post, web,
 };
 use fairway_domain::{
-    access::{Caller, on_behalf_of::OnBehalfOfFields},
+    access::{Caller, on_behalf_of_fields::OnBehalfOfFields},
     execution::{Execution, RunError, Status},
     id::ExecutionId,
     memory::MAX_SESSION_CHARS,
@@ -74,19 +74,19 @@ pub(crate) struct Execute {
     session_id: Option<String>,
     /// `on_behalf_of`: the run belongs to `actor_ref`. Only trusted services may send this field and the three fields
     /// below.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(value_type = String, required = false)]
     execution_mode: Option<Value>,
     /// The actor of the run: `user:<name>` or `service:<name>`, bound to the workload.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(value_type = String, required = false)]
     actor_ref: Option<Value>,
     /// Kind of `actor_ref`: `user` or `service`.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(value_type = String, required = false)]
     actor_type: Option<Value>,
     /// Authentication mode of the server: `local` or `oidc`.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(value_type = String, required = false)]
     actor_auth_mode: Option<Value>,
 }

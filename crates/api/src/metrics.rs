@@ -159,7 +159,7 @@ impl Metrics {
     }
 
     /// Counts a completed request.
-    pub fn request(&self, facts: &CompletedRequest<'_>) {
+    pub fn count_request(&self, facts: &CompletedRequest<'_>) {
         let method = facts.method.as_str();
         self.requests.with_label_values(&[method, facts.route, status_class(facts.status)]).inc();
         self.durations.with_label_values(&[method, facts.route]).observe(facts.elapsed.as_secs_f64());
@@ -240,8 +240,8 @@ mod tests {
             status: 204,
             elapsed: Duration::from_millis(3),
         };
-        metrics.clone().request(&facts);
-        metrics.request(&CompletedRequest { status: 299, ..facts });
+        metrics.clone().count_request(&facts);
+        metrics.count_request(&CompletedRequest { status: 299, ..facts });
         let text = metrics.render().unwrap();
         for line in [
             r#"fairway_http_requests_total{method="GET",route="/v1/x/{id}",status="2xx"} 2"#,

@@ -56,7 +56,7 @@ pub(crate) struct ShareLinkView {
 /// A new share link.
 #[derive(Serialize, ToSchema)]
 #[schema(as = MadeShareLink)]
-pub(crate) struct MadeShareLinkView {
+pub(crate) struct CreatedShareLinkView {
     #[serde(flatten)]
     link: ShareLinkView,
     /// The token, for `?token=` or `X-Share-Token`. It is returned only once; null if an earlier request with the
@@ -153,7 +153,7 @@ pub(crate) async fn read_share_link(
     tag = "workloads",
     params(("workload_id" = Uuid, Path, description = "The workload"), KeyParams),
     request_body = NewShareLink,
-    responses((status = 201, description = "The new link, with its token", body = MadeShareLinkView), WriteRefusals)
+    responses((status = 201, description = "The new link, with its token", body = CreatedShareLinkView), WriteRefusals)
 )]
 #[post("/v1/workloads/{workload_id}/share-links")]
 pub(crate) async fn create_share_link(
@@ -177,7 +177,7 @@ pub(crate) async fn create_share_link(
         api.services.share_links.create_share_link(&caller, *workload, terms, key.as_ref()).await?.into_parts();
     let location = format!("/v1/workloads/{}/share-links/{}", *workload, created.link.share_link_id);
     let token = created.token.as_ref().map(|token| ShareToken::reveal(token).to_owned());
-    let view = MadeShareLinkView { link: ShareLinkView::of(&created.link), token };
+    let view = CreatedShareLinkView { link: ShareLinkView::of(&created.link), token };
     Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
 }
 

@@ -5,7 +5,7 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{
-        body::{Body, present},
+        body::{Body, deserialize_present},
         etag::IfMatch,
         idempotency::IdempotencyHeader,
         paging::{ListRequest, NoFilter},
@@ -89,15 +89,15 @@ impl SettingsView {
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettingsChange {
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = bool)]
     notifications_enabled: Option<bool>,
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = bool)]
     advanced_notifications_enabled: Option<bool>,
     /// Unique lower-case host names without a port. Loopback names, IP addresses and host names of the operator are
     /// refused. Requires `platform.manage`.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = Vec<String>, max_items = 50)]
     #[validate(length(max = limit(MAX_PUBLIC_HOSTS), code = "too_many_hosts"))]
     public_hosts: Option<Vec<String>>,

@@ -8,7 +8,7 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldErrors, FieldProblem},
     http::{
-        body::{Body, present},
+        body::{Body, deserialize_present},
         etag::IfMatch,
         idempotency::IdempotencyHeader,
         paging::ListRequest,
@@ -113,31 +113,31 @@ pub(crate) struct NewWorkload {
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WorkloadChange {
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = String, min_length = 1, max_length = 200)]
     #[validate(length(min = 1, max = limit(MAX_NAME)), custom(function = name_rule))]
     name: Option<String>,
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = String, max_length = 2000)]
     #[validate(length(max = limit(MAX_DESCRIPTION)), custom(function = description_rule))]
     description: Option<String>,
     /// `team:<name>` or `user:<name>`.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = String)]
     #[validate(length(min = 1, max = limit(OwnerRef::MAX_CHARS)), custom(function = value_rules::owner))]
     owner_ref: Option<String>,
     /// `chat`, `form`, `block`, `api`, `batch` or `event`.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = String)]
     #[validate(custom(function = mode_rule))]
     invocation_mode: Option<String>,
     /// `registered`, `suspended` or `retired`. Requires `workload.suspend`.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = String)]
     #[validate(custom(function = status_rule))]
     status: Option<String>,
     /// The complete interface, or null to remove it. A change of `access_mode` requires `workload.expose`.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = Option<InterfaceShape>)]
     #[validate(nested)]
     interface_config: Option<Option<InterfaceDocument>>,

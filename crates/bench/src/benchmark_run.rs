@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::Plan;
 use crate::background_task_cost::{Task, TaskCost};
 use crate::child_process::ChildProcess;
-use crate::closed_loop_clients::{self, ClientScript, LoadDuration, Tally};
+use crate::closed_loop_clients::{self, ClientScript, LoadDuration, LoadResult};
 use crate::code_mode::{self, ScriptLatency};
 use crate::cold_start::{self, ColdStart};
 use crate::cost_meter::{Cost, CostMeter, resident};
@@ -26,8 +26,8 @@ use crate::large_corpus::{self, RetrievalLatency};
 use crate::list_pagination::{self, PageFigures};
 use crate::notifications::{self, NotificationResults};
 use crate::openai_provider::{self, ProviderBenchmark};
+use crate::outdated_permissions::{self, OutdatedReads};
 use crate::overload::{self, OverloadResult};
-use crate::permission_revocation::{self, RevocationResult};
 use crate::proofs::{self, ProofFigures};
 use crate::queued::{self, QueuedRuns};
 use crate::report::{Machine, Report};
@@ -71,7 +71,7 @@ const PARTS: [&str; 13] = [
 
 /// One measurement under load.
 pub(crate) struct Measurement {
-    pub(crate) tally: Tally,
+    pub(crate) tally: LoadResult,
     pub(crate) cost: Cost,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Findings {
     pub(crate) interleaved: Vec<InterleavedScenario>,
     pub(crate) accounts: Vec<(Scenario, Option<StatementCounts>)>,
     /// Whether changed permissions applied to the next request, if the active-release scenario was measured.
-    pub(crate) permission_revocation: Option<RevocationResult>,
+    pub(crate) outdated_permissions: Option<OutdatedReads>,
     /// Timing of reads of hidden resources; empty when not selected.
     pub(crate) timing_oracle: Vec<TimingComparison>,
     /// The results of the overload benchmark, one for each number of clients; empty if not selected.
@@ -180,7 +180,7 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
                 measured: Vec::new(),
                 interleaved: Vec::new(),
                 accounts: Vec::new(),
-                permission_revocation: None,
+                outdated_permissions: None,
                 timing_oracle: Vec::new(),
                 overload: Vec::new(),
                 queued: None,
@@ -259,8 +259,8 @@ impl Bench<'_> {
                 self.count_statements(*row).await.with_context(|| format!("counting statements of {}", row.name()))?;
             findings.accounts.push((*row, account));
             if *row == Scenario::ActiveRelease {
-                findings.permission_revocation =
-                    Some(permission_revocation::measure(self.server.address, &self.fixtures).await?);
+                findings.outdated_permissions =
+                    Some(outdated_permissions::count_outdated_reads(self.server.address, &self.fixtures).await?);
             }
         }
         if self.plan.selects(timing_oracle::NAME) {

@@ -52,7 +52,7 @@ pub(crate) struct LoadDuration {
 }
 
 /// The results of all clients in the measured time.
-pub(crate) struct Tally {
+pub(crate) struct LoadResult {
     /// Responses within the measured time.
     pub(crate) requests: u64,
     /// All responses, including those of the warm-up and those after the measured time.
@@ -93,7 +93,7 @@ pub(crate) async fn run(
     span: LoadDuration,
     meter: &CostMeter,
     program: u32,
-) -> Result<Tally> {
+) -> Result<LoadResult> {
     let phase = Rc::new(Cell::new(LoadPhase::WarmUp));
     let failures = Rc::new(RefCell::new(Failures::default()));
     let mut clients: Vec<JoinHandle<Result<ClientTally>>> = Vec::new();
@@ -123,7 +123,7 @@ pub(crate) async fn run(
     if seen.latency.is_empty() {
         bail!("no response within {} s", elapsed.as_secs_f64());
     }
-    Ok(Tally {
+    Ok(LoadResult {
         requests: seen.latency.len(),
         total: seen.total,
         elapsed,
@@ -175,11 +175,11 @@ pub(crate) mod tests {
     use super::*;
 
     /// Creates a tally for unit tests: this many requests of 2 ms each within one second.
-    pub(crate) fn tally(requests: u64) -> Tally {
+    pub(crate) fn tally(requests: u64) -> LoadResult {
         let mut latency = histogram().unwrap();
         latency.saturating_record_n(2_000, requests);
         let readings = (Reading::zero(), Reading::zero());
-        Tally { requests, total: requests, elapsed: Duration::from_secs(1), latency, readings }
+        LoadResult { requests, total: requests, elapsed: Duration::from_secs(1), latency, readings }
     }
 
     #[test]

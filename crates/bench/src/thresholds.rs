@@ -304,11 +304,11 @@ fn permission_result(findings: &Findings) -> TargetResult {
     TargetResult {
         name: "active-release read: changed permissions apply to the next request".to_owned(),
         target: "always".to_owned(),
-        measured: findings.permission_revocation.map_or_else(not_available, |seen| {
+        measured: findings.outdated_permissions.map_or_else(not_available, |seen| {
             format!("{} of {} changes", seen.rounds.saturating_sub(seen.late), seen.rounds)
         }),
         verdict: findings
-            .permission_revocation
+            .outdated_permissions
             .map_or(TargetVerdict::NotMeasured, |seen| TargetVerdict::of(seen.late == 0)),
     }
 }

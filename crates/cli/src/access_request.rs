@@ -82,7 +82,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             let found = requests.iter().find(|request| request["access_request_id"] == id.as_str());
             let message = "this workspace has no such access request; `fairway access-requests list` lists all";
             let unknown = || Failure::Unknown { message: message.to_owned(), candidates: Vec::new() };
-            output.one(found.ok_or_else(unknown)?)
+            output.record(found.ok_or_else(unknown)?)
         }
         Command::Grant { id, secrets, kind, endpoint } => {
             let mut body = json!({ "secret_bindings": Value::Object(parse_secrets(secrets)?) });
@@ -91,12 +91,12 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
                 members.extend(endpoint.as_ref().map(|endpoint| ("endpoint".to_owned(), json!(endpoint))));
             }
             let granted = server.post(&["access-requests", id, "grant"], &body)?;
-            output.changed(&granted, "fairway use-cases list")
+            output.change_result(&granted, "fairway use-cases list")
         }
         Command::Deny { id, reason } => {
             let body = reason.as_ref().map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
             let denied = server.post(&["access-requests", id, "deny"], &body)?;
-            output.changed(&denied, &format!("fairway access-requests show {id}"))
+            output.change_result(&denied, &format!("fairway access-requests show {id}"))
         }
     }
 }

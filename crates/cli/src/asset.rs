@@ -171,7 +171,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             query.extend(state.as_deref().map(|state| ("lifecycle_state", state)));
             output.list(&server.list(&["assets"], &query)?, &COLUMNS)
         }
-        Command::Show { slug } => output.one(&find_asset(&server, slug)?),
+        Command::Show { slug } => output.record(&find_asset(&server, slug)?),
         Command::Versions { slug } => {
             output.list(&list_versions(&server, &find_asset(&server, slug)?)?, &VERSION_COLUMNS)
         }
@@ -197,13 +197,13 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             if output.is_for_people() {
                 print(&sanitize_lines(required_string(&diff, "readable")?))
             } else {
-                output.one(&diff)
+                output.record(&diff)
             }
         }
         Command::Impact { slug } => {
             let asset = find_asset(&server, slug)?;
             let path = ["assets", required_string(&asset, "asset_id")?, "blast-radius"];
-            output.one(&server.get(&path, &[("workspace_id", server.workspace_id()?)])?)
+            output.record(&server.get(&path, &[("workspace_id", server.workspace_id()?)])?)
         }
         Command::Activate { slug } => change_lifecycle(&server, output, slug, "activate"),
         Command::Retire { slug } => change_lifecycle(&server, output, slug, "retire"),
@@ -242,17 +242,17 @@ fn add_version(
     });
     let made = server.post(&["assets", required_string(asset, "asset_id")?, "versions"], &body)?;
     if Lifecycle::parse(string_or_empty(asset, "lifecycle_state")) == Some(Lifecycle::Retired) {
-        return output.changed(&made, &format!("fairway assets activate {}", string_or_empty(asset, "slug")));
+        return output.change_result(&made, &format!("fairway assets activate {}", string_or_empty(asset, "slug")));
     }
     let name = format!("{}@{}", string_or_empty(asset, "slug"), string_or_empty(&made, "version_label"));
-    output.changed(&made, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {name}"))
+    output.change_result(&made, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {name}"))
 }
 
 fn change_lifecycle(server: &ServerClient, output: Output, slug: &str, verb: &str) -> Result<(), Failure> {
     let asset = find_asset(server, slug)?;
     let body = json!({ "workspace_id": server.workspace_id()? });
     let changed = server.post(&["assets", required_string(&asset, "asset_id")?, verb], &body)?;
-    output.changed(&changed, &format!("fairway assets impact {slug}"))
+    output.change_result(&changed, &format!("fairway assets impact {slug}"))
 }
 
 /// Finds the asset with a slug in the workspace.

@@ -53,10 +53,13 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             let keys = server.get(&["audit", "keys"], &[])?;
             output.list(keys.as_array().map_or(&[], Vec::as_slice), &KEY_COLUMNS)
         }
-        Command::Proof { id } => output.one(&server.get_when_covered(&["audit", "events", id, "inclusion-proof"])?),
+        Command::Proof { id } => {
+            output.record(&server.get_when_covered(&["audit", "events", id, "inclusion-proof"])?)
+        }
         Command::Consistency { from, to } => {
             let (from, to) = (from.to_string(), to.to_string());
-            output.one(&server.get(&["audit", "consistency-proof"], &[("from", from.as_str()), ("to", to.as_str())])?)
+            output
+                .record(&server.get(&["audit", "consistency-proof"], &[("from", from.as_str()), ("to", to.as_str())])?)
         }
         Command::List { limit, subject } => {
             let query: Vec<_> = subject.iter().map(|id| ("subject_id", id.as_str())).collect();

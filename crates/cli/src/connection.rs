@@ -127,7 +127,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
     match command {
         Command::List => output.list(&list(&server)?, &COLUMNS),
         Command::Show { connection } => {
-            output.one(&server.get(&["connections", &find_connection(&server, connection)?], &[])?)
+            output.record(&server.get(&["connections", &find_connection(&server, connection)?], &[])?)
         }
         Command::Create { name, kind, settings } => {
             let mut body = settings.body()?;
@@ -135,7 +135,10 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             body.insert("connector_kind".to_owned(), json!(kind));
             body.insert("workspace_id".to_owned(), json!(server.workspace_id()?));
             let made = server.post(&["connections"], &Value::Object(body))?;
-            output.changed(&made, &format!("fairway connections check {}", required_string(&made, "connection_id")?))
+            output.change_result(
+                &made,
+                &format!("fairway connections check {}", required_string(&made, "connection_id")?),
+            )
         }
         Command::Set { connection, kind, settings } => {
             let mut body = settings.body()?;
@@ -146,13 +149,13 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             }
             let id = find_connection(&server, connection)?;
             let changed = server.update(&Method::PATCH, &["connections", &id], &Value::Object(body))?;
-            output.changed(&changed, &format!("fairway connections check {id}"))
+            output.change_result(&changed, &format!("fairway connections check {id}"))
         }
         Command::Check { connection } => check::check(&server, output, &find_connection(&server, connection)?),
         Command::Delete { connection } => {
             let id = find_connection(&server, connection)?;
             server.delete(&["connections", &id])?;
-            output.changed(&json!({ "connection_id": id, "deleted": true }), "fairway connections list")
+            output.change_result(&json!({ "connection_id": id, "deleted": true }), "fairway connections list")
         }
     }
 }

@@ -79,13 +79,13 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             if tag.is_none() {
                 report_new(&server, output, &environment, "these are the settings that it would start with");
             }
-            output.one(&settings)
+            output.record(&settings)
         }
         Command::Set(settings) => {
             let (output, server) = context.open()?;
             report_if_new(&server, output, &settings.environment);
             let changed = settings.apply(&server)?;
-            output.changed(&changed, &format!("fairway environments show {}", settings.environment))
+            output.change_result(&changed, &format!("fairway environments show {}", settings.environment))
         }
     }
 }

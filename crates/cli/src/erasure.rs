@@ -65,18 +65,18 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             let query: Vec<(&str, &str)> = status.as_deref().map(|status| ("status", status)).into_iter().collect();
             output.list(&server.list(&["erasures"], &query)?, &COLUMNS)
         }
-        Command::Show { id } => output.one(&server.get(&["erasures", id], &[])?),
+        Command::Show { id } => output.record(&server.get(&["erasures", id], &[])?),
         Command::Request { subject } => {
             let requested = server.post(&["erasures"], &json!({ "subject": subject }))?;
-            output.changed(&requested, "fairway erasures list --status requested")
+            output.change_result(&requested, "fairway erasures list --status requested")
         }
         Command::Approve { id } => {
             let approved = server.post(&["erasures", id, "approve"], &json!({}))?;
-            output.changed(&approved, &format!("fairway erasures show {id}"))
+            output.change_result(&approved, &format!("fairway erasures show {id}"))
         }
         Command::Refuse { id } => {
             let refused = server.post(&["erasures", id, "refuse"], &json!({}))?;
-            output.changed(&refused, "fairway erasures list")
+            output.change_result(&refused, "fairway erasures list")
         }
     }
 }

@@ -75,7 +75,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
         Command::Bundle { id } => print(&server.get_when_covered(&["executions", id, "evidence-bundle"])?.to_string()),
         Command::Documents { id } => documents::show(&server, output, id),
         Command::Lineage { id } => output
-            .one(&server.get(&["executions", id, "context-lineage"], &[("workspace_id", server.workspace_id()?)])?),
+            .record(&server.get(&["executions", id, "context-lineage"], &[("workspace_id", server.workspace_id()?)])?),
         Command::Graph { id, format } => {
             let path = ["executions", id, "evidence-graph"];
             let graph = || server.get(&path, &[("format", "graph")]).map(|graph| Graph::parse(&graph));
@@ -100,20 +100,20 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
 
 /// Prints each section under its name.
 fn print_sections(output: Output, flat: &Value) -> Result<(), Failure> {
-    let (true, Value::Object(print_sections)) = (output.is_for_people(), flat) else { return output.one(flat) };
+    let (true, Value::Object(print_sections)) = (output.is_for_people(), flat) else { return output.record(flat) };
     for (name, section) in print_sections {
         print(&format!("# {}", crate::terminal_text::sanitize(name)))?;
         match section {
             Value::Array(items) if items.is_empty() => print("none")?,
             Value::Array(items) => {
                 for item in items {
-                    output.one(item)?;
+                    output.record(item)?;
                     print("")?;
                 }
                 continue;
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-                output.one(section)?
+                output.record(section)?
             }
         }
         print("")?;

@@ -61,7 +61,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
     let (output, server) = context.open()?;
     match command {
         Command::List(arguments) => list::run(arguments, &server, output),
-        Command::Show(execution) => output.one(&server.get(&["executions", &execution.find(&server)?], &[])?),
+        Command::Show(execution) => output.record(&server.get(&["executions", &execution.find(&server)?], &[])?),
         Command::Explain(execution) => explain::run(&execution.find(&server)?, &server, output),
         Command::Wait { execution, wait_options: patience } => {
             run::wait_for_run(&server, output, &execution.find(&server)?, patience)
@@ -69,7 +69,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
         Command::Cancel(execution) => {
             let id = execution.find(&server)?;
             let cancelled = server.post(&["executions", &id, "cancel"], &json!({}));
-            output.one(&cancelled.map_err(|failure| explain_cancellation(&server, &id, failure))?)
+            output.record(&cancelled.map_err(|failure| explain_cancellation(&server, &id, failure))?)
         }
     }
 }

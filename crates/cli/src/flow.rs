@@ -80,7 +80,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             match (output.is_for_people(), flow.get("content_yaml").and_then(Value::as_str)) {
                 (true, Some(yaml)) => print(sanitize_lines(yaml).trim_end()),
                 (true, None) => output.value(flow.pointer("/version/content").unwrap_or(&Value::Null)),
-                (false, _) => output.one(&flow),
+                (false, _) => output.record(&flow),
             }
         }
         Command::Create { slug, owner, file, version } => {
@@ -93,7 +93,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
                 "workspace_id": server.workspace_id()?,
             });
             let made = server.post(&["flows"], &body)?;
-            output.changed(&made, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {slug}"))
+            output.change_result(&made, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {slug}"))
         }
         Command::AddVersion { slug, file, version } => {
             let body = json!({
@@ -104,7 +104,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             });
             let found = asset::find_asset(&server, slug)?;
             let made = server.post(&["flows", required_string(&found, "asset_id")?, "versions"], &body)?;
-            output.changed(&made, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {slug}"))
+            output.change_result(&made, &format!("fairway releases create WORKLOAD --env ENVIRONMENT --bind {slug}"))
         }
     }
 }

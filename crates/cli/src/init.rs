@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
     let directory = sanitize(&root.display().to_string());
     if !output.is_for_people() {
         let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
-        return output.one(&json!({ "directory": directory, "workload": project.name, "files": names }));
+        return output.record(&json!({ "directory": directory, "workload": project.name, "files": names }));
     }
     for (name, _) in &files {
         print(&format!("wrote {directory}/{name}"))?;

@@ -194,11 +194,11 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
         Command::Mark { notification: Some(id), status, .. } => {
             let path = ["notifications", "inbox", id];
             let changed = server.update(&Method::PATCH, &path, &json!({ "status": status }))?;
-            output.changed(&changed, "fairway notifications inbox")
+            output.change_result(&changed, "fairway notifications inbox")
         }
         Command::Mark { notification: None, .. } => {
             let marked = server.post(&["notifications", "inbox", "read-all"], &json!({}))?;
-            output.changed(&marked, "fairway notifications inbox")
+            output.change_result(&marked, "fairway notifications inbox")
         }
         Command::Watch { count } => watch::run(&server, output, *count),
         Command::Preferences(arguments) => {
@@ -231,7 +231,8 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
         }
         Command::Announce { title, body, roles } => {
             let body = json!({ "title": title, "body": body, "audience": { "roles": roles, "workspaces": [] } });
-            output.changed(&server.post(&["notifications", "announcements"], &body)?, "fairway notifications inbox")
+            output
+                .change_result(&server.post(&["notifications", "announcements"], &body)?, "fairway notifications inbox")
         }
     }
 }
@@ -241,7 +242,7 @@ fn deliveries(server: &ServerClient, output: Output, arguments: &DeliveryArgumen
     let DeliveryArguments { status, destination, in_workspace, retry } = arguments;
     if let Some(id) = retry {
         let path = ["notifications", "deliveries", id, "retry"];
-        return output.changed(&server.post(&path, &json!({}))?, "fairway notifications deliveries");
+        return output.change_result(&server.post(&path, &json!({}))?, "fairway notifications deliveries");
     }
     let workspace = in_workspace.then(|| server.workspace_id()).transpose()?;
     let query = present([

@@ -67,7 +67,7 @@ impl Output {
     }
 
     /// Prints an object: one row for each scalar, and one table for each list of objects.
-    pub(crate) fn one(self, item: &Value) -> Result<(), Failure> {
+    pub(crate) fn record(self, item: &Value) -> Result<(), Failure> {
         let Value::Object(members) = item else { return self.value(item) };
         if !self.is_for_people() {
             return self.value(item);
@@ -76,8 +76,8 @@ impl Output {
     }
 
     /// Prints the result of a change, and on standard error the command that usually follows.
-    pub(crate) fn changed(self, item: &Value, next: &str) -> Result<(), Failure> {
-        self.one(item)?;
+    pub(crate) fn change_result(self, item: &Value, next: &str) -> Result<(), Failure> {
+        self.record(item)?;
         self.hint(next);
         Ok(())
     }

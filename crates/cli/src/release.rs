@@ -279,19 +279,19 @@ fn run_command(command: &Command, context: &CommandContext) -> Result<(), Failur
             let release = write_commands::create(server, workload, &environment, target_lane, policy.as_deref(), bind)?;
             let id = required_string(&release, "release_id")?;
             let next = if bind.is_empty() { format!("bind {id} VERSION") } else { format!("submit {id}") };
-            output.changed(&release, &format!("fairway releases {next}"))
+            output.change_result(&release, &format!("fairway releases {next}"))
         }
         Command::Bind { release, versions, replace } => {
             let id = release.find(server)?;
             let bound = write_commands::bind(server, &id, versions, *replace);
             let bound = bound.map_err(|failure| next_step::explain(server, &id, failure))?;
-            output.changed(&bound, &format!("fairway releases submit {id}"))
+            output.change_result(&bound, &format!("fairway releases submit {id}"))
         }
         Command::Unbind { release, slugs } => {
             let id = release.find(server)?;
             let unbound = write_commands::unbind(server, &id, slugs);
             let unbound = unbound.map_err(|failure| next_step::explain(server, &id, failure))?;
-            output.changed(&unbound, &format!("fairway releases bind {id} VERSION"))
+            output.change_result(&unbound, &format!("fairway releases bind {id} VERSION"))
         }
         Command::Gates(release) => show_gates(server, output, &release.find(server)?),
         Command::Summary(release) => {
@@ -316,7 +316,7 @@ fn run_command(command: &Command, context: &CommandContext) -> Result<(), Failur
 
 /// Runs a command that changes the state of a release, and prints the usual next step.
 fn change_state(server: &ServerClient, output: Output, command: &Command) -> Result<(), Failure> {
-    let done = |changed: Value, next: String| output.changed(&changed, &next);
+    let done = |changed: Value, next: String| output.change_result(&changed, &next);
     let move_to =
         |id: &str, state| transition(server, id, state).map_err(|failure| next_step::explain(server, id, failure));
     match command {
@@ -325,7 +325,7 @@ fn change_state(server: &ServerClient, output: Output, command: &Command) -> Res
             let id = release.find(server)?;
             done(move_to(&id, StateName::Draft)?, format!("fairway releases bind {id} VERSION --replace"))
         }
-        Command::Retire(release) => output.one(&move_to(&release.find(server)?, StateName::Retired)?),
+        Command::Retire(release) => output.record(&move_to(&release.find(server)?, StateName::Retired)?),
         Command::Approve(verdict) => verdict.submit(server, output, review::Verdict::Approved),
         Command::Reject(verdict) => verdict.submit(server, output, review::Verdict::Rejected),
         Command::RequestChanges(verdict) => verdict.submit(server, output, review::Verdict::ChangesRequested),
@@ -384,7 +384,7 @@ fn show_gates(server: &ServerClient, output: Output, release: &str) -> Result<()
     match server.get(&["releases", release, "gates"], &[])? {
         Value::Array(gates) => output.list(&gates, &GATE_COLUMNS),
         other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
-            output.one(&other)
+            output.record(&other)
         }
     }
 }
@@ -393,7 +393,7 @@ fn show_gates(server: &ServerClient, output: Output, release: &str) -> Result<()
 /// not reported, because the submission has succeeded.
 fn submit(server: &ServerClient, output: Output, id: &str) -> Result<(), Failure> {
     let submitted = write_commands::submit(server, id).map_err(|failure| next_step::explain(server, id, failure))?;
-    output.one(&submitted)?;
+    output.record(&submitted)?;
     if !output.is_for_people() {
         return Ok(());
     }
@@ -409,7 +409,7 @@ impl ReviewArguments {
     fn submit(&self, server: &ServerClient, output: Output, outcome: review::Verdict) -> Result<(), Failure> {
         let id = self.release.find(server)?;
         let submitted = write_commands::submit_review(server, &id, outcome, self.note.as_deref());
-        output.one(&submitted.map_err(|failure| next_step::explain(server, &id, failure))?)?;
+        output.record(&submitted.map_err(|failure| next_step::explain(server, &id, failure))?)?;
         next_step::report(server, output, &id, outcome);
         Ok(())
     }

@@ -72,13 +72,13 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
         Command::List { limit } => {
             output.list(&server.list_first(&["executions"], &[("review", "pending")], *limit)?, &COLUMNS)
         }
-        Command::Show(run) => output.one(&server.get(&["executions", &run.find(&server)?, "review"], &[])?),
+        Command::Show(run) => output.record(&server.get(&["executions", &run.find(&server)?, "review"], &[])?),
         Command::Answer(answer) => {
             let id = answer.run.find(&server)?;
             let verdict = if answer.approve { AnswerVerdict::Approved } else { AnswerVerdict::Rejected };
             let body = json!({ "outcome": verdict.as_str(), "note": answer.note });
             let answered = server.post(&["executions", &id, "review"], &body)?;
-            output.changed(&answered, &format!("fairway evidence graph {id}"))
+            output.change_result(&answered, &format!("fairway evidence graph {id}"))
         }
     }
 }

@@ -97,11 +97,11 @@ pub(crate) fn run_bindings(command: &BindingCommand, context: &CommandContext) -
         BindingCommand::Create(binding) => {
             let made = server.post(&["role-bindings"], &binding.body(&server)?)?;
             let id = required_string(&made, "role_binding_id")?;
-            output.changed(&made, &format!("fairway role-bindings delete {id} takes the role back"))
+            output.change_result(&made, &format!("fairway role-bindings delete {id} takes the role back"))
         }
         BindingCommand::Delete { id } => {
             server.delete(&["role-bindings", id])?;
-            output.changed(&json!({ "role_binding_id": id, "deleted": true }), "fairway role-bindings list")
+            output.change_result(&json!({ "role_binding_id": id, "deleted": true }), "fairway role-bindings list")
         }
     }
 }

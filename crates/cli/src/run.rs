@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
         return if output.is_for_people() {
             print(required_string(&queued, "execution_id")?)
         } else {
-            output.one(&queued)
+            output.record(&queued)
         };
     }
     let wait = RunWait::new(&arguments.wait_options).with_interrupts()?;

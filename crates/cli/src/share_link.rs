@@ -85,7 +85,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
                 if let Some(members) = made.as_object_mut() {
                     members.insert("address".to_owned(), json!(address));
                 }
-                return output.one(&made);
+                return output.record(&made);
             }
             print(&address)?;
             eprint("the address contains the link's token, which cannot be shown again");
@@ -101,12 +101,12 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             let link = find_link(&server, &workload, link)?;
             if is_revoked(&link) {
                 eprint("the link is revoked already");
-                return output.one(&link);
+                return output.record(&link);
             }
             let id = required_string(&link, "share_link_id")?;
             let path = ["workloads", required_string(&workload, "workload_id")?, "share-links", id];
             server.delete(&path)?;
-            output.changed(
+            output.change_result(
                 &server.get(&path, &[])?,
                 &format!("fairway share-links list {}", string_or_empty(&workload, "slug")),
             )

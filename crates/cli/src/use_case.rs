@@ -138,7 +138,8 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             let bundle = bundle.get("bundle").cloned().unwrap_or(bundle);
             let body = json!({ "source_description": description, "bundle": bundle });
             let made = post(&server, &["use-cases"], &body)?;
-            output.changed(&made, &format!("fairway use-cases publish {}", required_string(&made, "use_case_id")?))
+            output
+                .change_result(&made, &format!("fairway use-cases publish {}", required_string(&made, "use_case_id")?))
         }
         Command::List { status, activation_ready } => {
             let mut query = vec![("workspace_id", server.workspace_id()?)];
@@ -153,7 +154,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             if let (Some(members), Value::Object(bundle)) = (found.as_object_mut(), bundle) {
                 members.extend(bundle);
             }
-            output.one(&found)
+            output.record(&found)
         }
         Command::Refine { id, notes } => refine(output, &server, id, notes),
         Command::Changes { id } => {
@@ -167,12 +168,12 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
                 "pending_access" => "fairway access-requests list --status pending".to_owned(),
                 _ => format!("fairway releases show {}", string_or_empty(&published, "release_id")),
             };
-            output.changed(&published, &next)
+            output.change_result(&published, &next)
         }
-        Command::Activate { id } => output.one(&act(&server, id, "activate")?),
-        Command::Archive { id } => output.one(&act(&server, id, "archive")?),
+        Command::Activate { id } => output.record(&act(&server, id, "activate")?),
+        Command::Archive { id } => output.record(&act(&server, id, "archive")?),
         Command::Reopen { id } => {
-            output.changed(&act(&server, id, "reopen")?, &format!("fairway use-cases publish {id}"))
+            output.change_result(&act(&server, id, "reopen")?, &format!("fairway use-cases publish {id}"))
         }
     }
 }
@@ -228,7 +229,7 @@ fn refine(output: Output, server: &ServerClient, id: &str, notes: &[String]) -> 
         let refined = post(server, &["use-cases", id, "refine"], &body)?;
         if let Some(successor) = refined.get("use_case").filter(|successor| successor.is_object()) {
             let successor_id = required_string(successor, "use_case_id")?;
-            output.changed(successor, &format!("fairway use-cases publish {successor_id}"))?;
+            output.change_result(successor, &format!("fairway use-cases publish {successor_id}"))?;
             let compared = if output.is_for_people() { changes::compare(server, successor_id)? } else { None };
             return compared.as_ref().map_or(Ok(()), changes::show);
         }

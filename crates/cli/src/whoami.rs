@@ -23,7 +23,7 @@ pub(crate) fn run(context: &CommandContext) -> Result<(), Failure> {
             // Removes the members about a browser session, which are null for a caller with a token.
             members.retain(|_, value| !value.is_null());
         }
-        output.one(&caller)?;
+        output.record(&caller)?;
         if caller.get("roles").and_then(Value::as_array).is_none_or(Vec::is_empty) {
             output.hint("ask an administrator for a role: `fairway role-bindings create PRINCIPAL ROLE`");
         }
@@ -39,5 +39,5 @@ pub(crate) fn run(context: &CommandContext) -> Result<(), Failure> {
     if let Some(members) = caller.as_object_mut() {
         members.insert("server".to_owned(), json!(server.address()));
     }
-    output.one(&caller)
+    output.record(&caller)
 }

@@ -116,19 +116,19 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             query.extend(status.as_deref().map(|status| ("status", status)));
             output.list(&server.list(&["workloads"], &query)?, &COLUMNS)
         }
-        Command::Show { slug } => output.one(&find_workload(&server, slug)?),
+        Command::Show { slug } => output.record(&find_workload(&server, slug)?),
         Command::Create { slug, owner, mode, description } => create(&server, output, slug, owner, mode, description),
         Command::Edit(edit) => {
             let changed = edit.apply(&server)?;
-            output.changed(&changed, &format!("fairway workloads show {}", edit.slug))
+            output.change_result(&changed, &format!("fairway workloads show {}", edit.slug))
         }
         Command::Suspend { slug } => {
             let changed = set_status(&server, slug, Status::Suspended)?;
-            output.changed(&changed, &format!("fairway workloads resume {slug}"))
+            output.change_result(&changed, &format!("fairway workloads resume {slug}"))
         }
         Command::Resume { slug } => {
             let changed = set_status(&server, slug, Status::Registered)?;
-            output.changed(&changed, &format!("fairway run {slug} --env ENVIRONMENT"))
+            output.change_result(&changed, &format!("fairway run {slug} --env ENVIRONMENT"))
         }
     }
 }
@@ -157,7 +157,7 @@ fn create(
             crate::output::eprint(&format!("the workload was created without its interface; {next}"));
         })?;
     }
-    output.changed(&made, &format!("fairway releases create {slug} --env ENVIRONMENT --bind VERSION"))
+    output.change_result(&made, &format!("fairway releases create {slug} --env ENVIRONMENT --bind VERSION"))
 }
 
 impl Description {

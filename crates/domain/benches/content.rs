@@ -31,7 +31,7 @@ const LONGEST: u64 = 60_000_000_000;
 
 /// The target of a row, in microseconds: the statistic that is compared, and its upper bound.
 #[derive(Clone, Copy)]
-enum Bar {
+enum Target {
     /// The median must be below this time.
     Median(f64),
     /// The 99th percentile must be below this time.
@@ -47,7 +47,7 @@ fn main() {
     flow();
 }
 
-fn row(what: &str, runs: u32, bar: Bar, mut once: impl FnMut()) {
+fn row(what: &str, runs: u32, bar: Target, mut once: impl FnMut()) {
     for _ in 0..WARM_UP {
         once();
     }
@@ -61,8 +61,8 @@ fn row(what: &str, runs: u32, bar: Bar, mut once: impl FnMut()) {
     let micros = |nanos: u64| nanos as f64 / 1_000.0;
     let (median, tail) = (micros(taken.value_at_quantile(0.5)), micros(taken.value_at_quantile(0.99)));
     let (name, measured, limit) = match bar {
-        Bar::Median(limit) => ("median", median, limit),
-        Bar::Tail(limit) => ("p99", tail, limit),
+        Target::Median(limit) => ("median", median, limit),
+        Target::Tail(limit) => ("p99", tail, limit),
     };
     let verdict = if measured < limit { "met" } else { "missed" };
     let mean = taken.mean() / 1_000.0;
@@ -91,7 +91,7 @@ fn canonical() {
     }
     let what =
         format!("canonical JSON and checksum of {:.1} KiB", f64::from(u32::try_from(length).unwrap_or(0)) / 1024.0);
-    row(&what, RUNS, Bar::Median(60.0), || {
+    row(&what, RUNS, Target::Median(60.0), || {
         black_box(Canonical::of(black_box(&content)).is_ok());
     });
 }
@@ -100,11 +100,11 @@ fn canonical() {
 /// evaluated. The ten inputs are converted anew for each decision. In the second row almost every condition
 /// compares a fraction with a whole number last, which only the interpreter can evaluate.
 fn policy() {
-    decisions("policy of 100 rules, 10 inputs", "", Bar::Tail(100.0));
-    decisions("the same, by the interpreter", " || inputs.score == 1", Bar::Tail(1_000.0));
+    decisions("policy of 100 rules, 10 inputs", "", Target::Tail(100.0));
+    decisions("the same, by the interpreter", " || inputs.score == 1", Target::Tail(1_000.0));
 }
 
-fn decisions(what: &str, besides: &str, bar: Bar) {
+fn decisions(what: &str, besides: &str, bar: Target) {
     let rules: Vec<Value> = (0..100)
         .map(|index| {
             let condition = format!(
@@ -152,7 +152,7 @@ fn prompt() {
         .expect("the prompt is sound");
     let arguments: Map<String, Value> =
         (0..10).map(|index| (format!("v{index}"), json!("a value of some length, as people write them"))).collect();
-    row("rendering a prompt of 8 KiB, 3 references, 10 arguments", RUNS, Bar::Median(50.0), || {
+    row("rendering a prompt of 8 KiB, 3 references, 10 arguments", RUNS, Target::Median(50.0), || {
         black_box(prompt.render(black_box(&arguments)).is_ok());
     });
 }
@@ -173,7 +173,7 @@ fn flow() {
     text.push_str("  - {id: done, type: return, output: '{{steps.s97.output}}'}\n");
     text.push_str("  - {id: failed, type: return, output: 'it failed'}\n");
     assert_eq!(flow::parse_yaml(&text).map(|flow| flow.steps().len()), Ok(100));
-    row("validating a flow of 100 steps", RUNS / 10, Bar::Median(3_000.0), || {
+    row("validating a flow of 100 steps", RUNS / 10, Target::Median(3_000.0), || {
         black_box(flow::parse_yaml(black_box(&text)).is_ok());
     });
 }

@@ -3,7 +3,7 @@
 pub mod actor;
 pub mod delegation;
 pub mod identity;
-pub mod on_behalf_of;
+pub mod on_behalf_of_fields;
 pub mod permission;
 pub mod principal_binding;
 mod resource_position;

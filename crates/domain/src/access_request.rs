@@ -149,12 +149,12 @@ struct GrantedConnection {
     decided_on: Option<Revision>,
     /// The part of the grant's fact that describes the change of the connection. It contains names of keys and no
     /// values.
-    told: Map<String, Value>,
+    fact_detail: Map<String, Value>,
 }
 
 /// The state after a grant: the request, its connection and its use case.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Grant {
+pub struct GrantedRequest {
     /// The granted request.
     pub request: AccessRequest,
     /// The connection.
@@ -212,10 +212,10 @@ impl AccessRequest {
         others: &[ConnectionSnapshot],
         use_case: &UseCase,
         stamp: &Stamp,
-    ) -> Result<Change<Grant>, AccessRequestRefusal> {
+    ) -> Result<Change<GrantedRequest>, AccessRequestRefusal> {
         self.check_pending()?;
         let existing = others.iter().find(|other| other.connection.name == self.connection_name);
-        let GrantedConnection { connection, decided_on, told } = match existing {
+        let GrantedConnection { connection, decided_on, fact_detail } = match existing {
             None => self.new_connection(connection_id, granted, stamp)?,
             Some(existing) => grant_existing(existing, granted, stamp)?,
         };
@@ -234,11 +234,11 @@ impl AccessRequest {
         let detail = json!({
             "use_case_id": self.use_case_id,
             "connection_id": connection.connection_id,
-            "connection": told,
+            "connection": fact_detail,
             "activates": activates,
         });
         let fact = self.fact(FactKind::AccessRequestGranted, stamp, detail);
-        let grant = Grant {
+        let grant = GrantedRequest {
             request,
             connection,
             connection_decided_on: decided_on,
@@ -259,7 +259,7 @@ impl AccessRequest {
         Ok(GrantedConnection {
             connection: created.next,
             decided_on: None,
-            told: fact_detail("created", created.fact.detail),
+            fact_detail: fact_detail("created", created.fact.detail),
         })
     }
 
@@ -295,11 +295,11 @@ fn grant_existing(
 ) -> Result<GrantedConnection, ConnectionRefusal> {
     let patch = granted.into_patch(existing);
     let existing = &existing.connection;
-    let (connection, told) = match existing.amend(patch, stamp)?.map(Change::into_record) {
+    let (connection, fact_detail) = match existing.amend(patch, stamp)?.map(Change::into_record) {
         Some(changed) => (changed.next, fact_detail("changed", changed.fact.detail)),
         None => (existing.clone(), fact_detail("kept", Map::new())),
     };
-    Ok(GrantedConnection { connection, decided_on: Some(existing.revision), told })
+    Ok(GrantedConnection { connection, decided_on: Some(existing.revision), fact_detail })
 }
 
 /// The detail of the connection in the grant's fact: the kind of change, and the detail that a fact of this change
@@ -328,7 +328,7 @@ pub trait AccessRequestStore: Send + Sync {
     async fn commit_grant(
         &self,
         scope: TenantScope,
-        change: Change<Grant>,
+        change: Change<GrantedRequest>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
     /// Stores a denial; [`CommitError::Stale`] when the request changed since the decision.

@@ -13,7 +13,6 @@ pub mod console_link;
 pub mod delivery;
 pub mod derived_identifier;
 pub mod destination;
-pub mod destination_redaction;
 pub mod digest;
 pub mod inbox;
 pub mod message;

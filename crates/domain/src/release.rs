@@ -32,7 +32,7 @@ pub use digest::BindingsDigest;
 use lane::{Deployment, TargetLane};
 use reference::{FrozenReference, UnresolvedReference};
 pub use refusal::{ReleaseRefusal, SELF_APPROVAL_REMEDY};
-use review::Approval;
+use review::ReviewerVerdict;
 use serde_json::json;
 
 /// The names of the release states.
@@ -231,7 +231,7 @@ pub struct ReleaseRecord {
     /// yet.
     pub references: Vec<FrozenReference>,
     /// The verdicts on the release, oldest first.
-    pub approvals: Vec<Approval>,
+    pub approvals: Vec<ReviewerVerdict>,
     /// The time at which the draft was created.
     pub created_at: Timestamp,
     /// The author of the release.

@@ -345,7 +345,7 @@ impl Tenant {
 
 /// A new workspace together with its built-in assistant.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NewWorkspace {
+pub struct WorkspaceWithAssistant {
     /// The created workspace.
     pub workspace: Workspace,
     /// The workload of the built-in assistant.
@@ -376,7 +376,7 @@ impl Workspace {
         name: &str,
         namespace: &str,
         stamp: &Stamp,
-    ) -> Result<Change<NewWorkspace>, TenantRefusal> {
+    ) -> Result<Change<WorkspaceWithAssistant>, TenantRefusal> {
         if let Some(refusal) = workspace_refusals(slug, name, namespace).next() {
             return Err(refusal);
         }
@@ -397,7 +397,7 @@ impl Workspace {
             created_by: stamp.actor.clone(),
         });
         let assistant = Workload::assistant(assistant_id, &workspace, stamp).ok_or(TenantRefusal::SlugTooLong)?;
-        Ok(Change::create(NewWorkspace { workspace, assistant }, fact))
+        Ok(Change::create(WorkspaceWithAssistant { workspace, assistant }, fact))
     }
 }
 
@@ -436,7 +436,7 @@ pub trait WorkspaceStore: Send + Sync {
     async fn commit_new(
         &self,
         scope: TenantScope,
-        change: Change<NewWorkspace>,
+        change: Change<WorkspaceWithAssistant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<Workspace, CommitError>;
 }

@@ -20,7 +20,7 @@ pub struct EgressResponse {
 
 impl fmt::Debug for EgressResponse {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Answer").field("status", &self.status()).finish_non_exhaustive()
+        out.debug_struct("EgressResponse").field("status", &self.status()).finish_non_exhaustive()
     }
 }
 

@@ -29,7 +29,7 @@ mod submit;
 mod usage;
 mod worker;
 
-pub(crate) use plan::{BASE_TEXT_BYTES, is_read_by_runs, plan_bytes, source};
+pub(crate) use plan::{BASE_TEXT_BYTES, is_read_by_runs, plan_bytes, source_version};
 
 pub use crate::wakeups::RunSubscription;
 pub use cancel::Cancellations;

@@ -75,7 +75,7 @@ pub enum RequestedPreferenceScope {
     /// Notifications of a workspace.
     Workspace(WorkspaceId),
     /// Notifications about a workload of the workspace.
-    Project(WorkspaceId, WorkloadId),
+    Workload(WorkspaceId, WorkloadId),
     /// Notifications about a workload of the workspace in one environment.
     Environment(WorkspaceId, WorkloadId, Slug),
 }
@@ -245,7 +245,7 @@ impl Notifications {
                 let position = self.scope_resolver.workspace_position(caller, id).await?;
                 (authorize::authorize(caller, workspace, &position)?, PreferenceScope::Workspace(id))
             }
-            RequestedPreferenceScope::Project(home, id) => {
+            RequestedPreferenceScope::Workload(home, id) => {
                 (self.authorize_workload(caller, project, home, id).await?, PreferenceScope::Project(id))
             }
             RequestedPreferenceScope::Environment(home, id, name) => {

@@ -14,7 +14,7 @@ mod use_case_origin;
 mod vector_checks;
 
 pub(crate) use activation_checks::{CheckScope, ContentSummary};
-pub use active_release::{ActiveRelease, ActiveReleaseCache, ActiveReleaseQuery};
+pub use active_release::{ActiveRelease, ActiveReleaseQuery, ActiveReleaseResponseCache};
 pub use lanes::LaneHistory;
 pub use rollback::RollbackResult;
 pub use rollback_advisor::run_rollback_advisor;
@@ -48,7 +48,7 @@ use fairway_domain::{
         BindableVersion, Binding, NewRelease, Release, ReleaseRefusal, StateName,
         lane::{Deployment, TargetLane},
         ports::{DeploymentStore, RecommendationStore, ReleaseFilter, ReleaseStore, ReleaseWithDeployment},
-        review::{Approval, Verdict},
+        review::{ReviewerVerdict, Verdict},
     },
     slug::Slug,
     store::{CommitError, Page, PageRequest},
@@ -92,7 +92,7 @@ pub struct ReleaseQuery {
 #[derive(Clone)]
 pub struct Releases {
     context: CommitContext,
-    active_releases: Arc<ActiveReleaseCache>,
+    active_releases: Arc<ActiveReleaseResponseCache>,
     settings: Arc<Settings>,
     provider: Arc<dyn Provider>,
     summaries: Cache<(TenantId, AssetVersionId), Arc<ContentSummary>>,
@@ -361,7 +361,7 @@ impl Releases {
         note: Option<Note>,
         expected: &Precondition,
         key: Option<&RequestKey>,
-    ) -> Result<MaybeReplayed<(Release, Approval)>, Failure> {
+    ) -> Result<MaybeReplayed<(Release, ReviewerVerdict)>, Failure> {
         let (scope, position, first) = self.authorize_release(caller, Operation::ReviewRelease, id).await?;
         self.keyed_requests
             .idempotent(
@@ -431,7 +431,7 @@ impl Releases {
         caller: &Caller,
         id: ReleaseId,
         page: PageRequest,
-    ) -> Result<Page<Approval>, Failure> {
+    ) -> Result<Page<ReviewerVerdict>, Failure> {
         let (scope, _, _) = self.authorize_release(caller, Operation::ListApprovals, id).await?;
         Ok(self.release_store.approvals(scope, id, page).await?)
     }

@@ -6,9 +6,11 @@
 #![expect(clippy::panic, reason = "a test fails when its proxy does not start")]
 
 mod frame;
+mod statement_tracker;
 
 use crate::TestDatabase;
-use frame::{Frames, StatementTracker};
+use frame::Frames;
+use statement_tracker::StatementTracker;
 use std::{
     collections::HashMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},

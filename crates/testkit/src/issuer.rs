@@ -31,9 +31,9 @@ pub const AUDIENCE: &str = "https://fairway.test";
 /// The client id of the portal.
 pub const PORTAL_CLIENT_ID: &str = "portal";
 /// The client id of the command line.
-pub const COMMAND_LINE: &str = "fairway-cli";
+pub const COMMAND_LINE_CLIENT_ID: &str = "fairway-cli";
 /// The client id and secret of a pipeline, which uses client credentials.
-pub const PIPELINE: [&str; 2] = ["ci", "secret-of-ci"];
+pub const PIPELINE_CREDENTIALS: [&str; 2] = ["ci", "secret-of-ci"];
 /// The bearer token for the claim source that lists the groups of an overage (groups that a token leaves out).
 const GROUPS_TOKEN: &str = "token-of-the-groups-link";
 /// The identifier (`kid`) of the signing key.
@@ -176,7 +176,7 @@ impl TestIssuer {
     }
 
     /// Refuses token requests with this error from now on.
-    pub fn fail_with(&self, error: &'static str) {
+    pub fn fail_token_requests(&self, error: &'static str) {
         self.state.person().failure = Some(error);
     }
 
@@ -214,7 +214,7 @@ impl TestIssuer {
 
     /// The number of refresh tokens that the command line received.
     #[must_use]
-    pub fn refresh_tokens(&self) -> usize {
+    pub fn refresh_token_count(&self) -> usize {
         self.state.device().refresh
     }
 
@@ -310,7 +310,7 @@ impl IssuerState {
         let mut device = self.device();
         device.refresh += 1;
         let lifetime = device.lifetime.unwrap_or(LIFETIME);
-        let claims = json!({"sub": "1", "preferred_username": "ada", "client_id": COMMAND_LINE});
+        let claims = json!({"sub": "1", "preferred_username": "ada", "client_id": COMMAND_LINE_CLIENT_ID});
         // Only the announced lifetime varies, because the server still accepts tokens that expired recently.
         let access = self.access_token(claims, LIFETIME);
         let refresh = format!("refresh-{}", device.refresh);
@@ -340,7 +340,7 @@ impl IssuerState {
 
     /// The response to a pipeline, which sends its client id and secret in the `Authorization` header.
     fn pipeline_tokens(&self, head: &str) -> (&'static str, Value) {
-        let [client, secret] = PIPELINE;
+        let [client, secret] = PIPELINE_CREDENTIALS;
         let credentials = STANDARD.encode(format!("{client}:{secret}"));
         let is_known = head.lines().any(|line| {
             line.split_once(':').is_some_and(|(name, value)| {
@@ -399,7 +399,7 @@ impl IssuerState {
         if let Some(failure) = self.person().failure {
             return ("400 Bad Request", json!({"error": failure}));
         }
-        let is_command_line = field("client_id").as_deref() == Some(COMMAND_LINE);
+        let is_command_line = field("client_id").as_deref() == Some(COMMAND_LINE_CLIENT_ID);
         let nonce = match field("grant_type").as_deref() {
             Some("client_credentials") => return self.pipeline_tokens(head),
             Some(kind) if kind.ends_with("device_code") => return self.device_tokens(field("device_code").as_deref()),

@@ -24,7 +24,7 @@ pub use database::{TestDatabase, connect};
 pub use fault_proxy::{FaultPoint, FaultProxy, InjectedFault, ProxyFault};
 pub use faulty_artifact_store::{ArtifactFault, FaultyArtifacts};
 pub use flows::AGENT_FLOW;
-pub use issuer::{AUDIENCE, COMMAND_LINE, PIPELINE, PORTAL_CLIENT_ID, TestIssuer};
+pub use issuer::{AUDIENCE, COMMAND_LINE_CLIENT_ID, PIPELINE_CREDENTIALS, PORTAL_CLIENT_ID, TestIssuer};
 pub use litellm_gateway::{GATEWAY_KEY, LiteLlmGateway};
 pub use openapi_check::assert_documented;
 pub use s3_server::{ACCESS_KEY, S3Server};
@@ -32,7 +32,7 @@ pub use scripted_endpoint::{RecordedRequest, ScriptedEndpoint, ScriptedResponse}
 pub use single_permission_callers::PermissionsByActorName;
 pub use smtp_server::{ReceivedMail, SmtpServer};
 pub use stub_gateway::{GatewayBehaviour, StubGateway};
-pub use stub_provider::{Behaviour, StubProvider};
+pub use stub_provider::{ProviderBehaviour, StubProvider};
 
 /// Whether this test run requests the long forms of tests. Only `cargo xtask model` does.
 ///

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 /// The provider's behaviour.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Behaviour {
+pub enum ProviderBehaviour {
     /// Returns this answer.
     Answers(String),
     /// Fails with this error.
@@ -24,7 +24,7 @@ pub enum Behaviour {
 
 /// A provider that answers, fails or blocks, and records its calls.
 pub struct StubProvider {
-    behaviour: watch::Sender<Behaviour>,
+    behaviour: watch::Sender<ProviderBehaviour>,
     call_count: watch::Sender<usize>,
     calls: Mutex<Vec<ProviderCall>>,
 }
@@ -32,7 +32,7 @@ pub struct StubProvider {
 impl StubProvider {
     /// Creates a provider with this initial behaviour.
     #[must_use]
-    pub fn new(behaviour: Behaviour) -> Arc<Self> {
+    pub fn new(behaviour: ProviderBehaviour) -> Arc<Self> {
         Arc::new(Self {
             behaviour: watch::Sender::new(behaviour),
             call_count: watch::Sender::new(0),
@@ -41,7 +41,7 @@ impl StubProvider {
     }
 
     /// Changes the behaviour. Blocked calls continue with the new behaviour.
-    pub fn set_behaviour(&self, behaviour: Behaviour) {
+    pub fn set_behaviour(&self, behaviour: ProviderBehaviour) {
         self.behaviour.send_replace(behaviour);
     }
 
@@ -78,20 +78,20 @@ impl Provider for StubProvider {
             number = *count;
         });
         let mut behaviour = self.behaviour.subscribe();
-        let settles = |behaviour: &Behaviour| match behaviour {
-            Behaviour::Answers(_) | Behaviour::Fails(_) => true,
-            Behaviour::AnswersUntil(last, _) => number <= *last,
-            Behaviour::Blocks => false,
+        let settles = |behaviour: &ProviderBehaviour| match behaviour {
+            ProviderBehaviour::Answers(_) | ProviderBehaviour::Fails(_) => true,
+            ProviderBehaviour::AnswersUntil(last, _) => number <= *last,
+            ProviderBehaviour::Blocks => false,
         };
         let settled = behaviour.wait_for(settles).await;
         match settled.map(|behaviour| behaviour.clone()) {
-            Ok(Behaviour::Answers(text) | Behaviour::AnswersUntil(_, text)) => {
+            Ok(ProviderBehaviour::Answers(text) | ProviderBehaviour::AnswersUntil(_, text)) => {
                 let mut metadata = Map::new();
                 metadata.insert("provider".to_owned(), json!("stub"));
                 Ok(Completion { text, tokens_in: 1, tokens_out: 1, metadata, ..Completion::default() })
             }
-            Ok(Behaviour::Fails(error)) => Err(error.into()),
-            Ok(Behaviour::Blocks) | Err(_) => Err(ProviderError::Unavailable.into()),
+            Ok(ProviderBehaviour::Fails(error)) => Err(error.into()),
+            Ok(ProviderBehaviour::Blocks) | Err(_) => Err(ProviderError::Unavailable.into()),
         }
     }
 

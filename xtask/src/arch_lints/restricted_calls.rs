@@ -19,7 +19,7 @@ struct Restriction {
 
 const CHOOSES_TENANT: &str = "chooses a tenant; take the scope that authorization returns";
 
-const WRITES_FACT: &str = "writes a fact beside `Guarded`, which writes it with its change";
+const WRITES_FACT: &str = "writes a fact beside `GuardedCommit`, which writes it with its change";
 
 const RESTRICTIONS: &[Restriction] = &[
     Restriction {
@@ -39,7 +39,7 @@ const RESTRICTIONS: &[Restriction] = &[
     },
     Restriction {
         call: "fairway_commit(",
-        problem: "ends a commit beside `Guarded`, which adds its guard",
+        problem: "ends a commit beside `GuardedCommit`, which adds its guard",
         callers: &["adapters/postgres/src/guarded_commit.rs"],
     },
     Restriction { call: "insert_into(fact::", problem: WRITES_FACT, callers: &[] },
@@ -55,7 +55,7 @@ const RESTRICTIONS: &[Restriction] = &[
         // `queue.rs` claims the idempotency key of a cancellation together with the lease of the run. The cancellation
         // writes no fact, because the end of the run does.
         call: "INTO idempotency_key",
-        problem: "claims an idempotency key beside `Guarded`, which claims it with its change",
+        problem: "claims an idempotency key beside `GuardedCommit`, which claims it with its change",
         callers: &["adapters/postgres/src/guarded_commit.rs", "adapters/postgres/src/execution/queue.rs"],
     },
     Restriction {

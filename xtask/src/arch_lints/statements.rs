@@ -14,7 +14,7 @@ const LIST: &str = "adapters/postgres/text_statements.txt";
 const BUILDER_TESTS: [&str; 2] =
     ["adapters/postgres/src/guarded_commit/tests.rs", "adapters/postgres/src/pagination/tests.rs"];
 /// The Rust types of statements that are SQL texts.
-const TYPES: [&str; 3] = ["Query", "Guarded", "GuardedBatch"];
+const TYPES: [&str; 3] = ["Query", "GuardedCommit", "GuardedBatchCommit"];
 
 /// Sources with hand-numbered parameters, and differences between the list and the defined statements.
 ///
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn lists_statements_of_any_visibility() {
         for visibility in ["", "pub ", "pub(super) ", "    pub(crate) "] {
-            let source = format!("{visibility}static SAVE: Guarded = Guarded::new(\"\", \"true\");\n");
+            let source = format!("{visibility}static SAVE: GuardedCommit = GuardedCommit::new(\"\", \"true\");\n");
             let found = project(&source, "").unwrap();
             assert!(matches!(&found[..], [problem] if problem.contains("SAVE")), "{visibility}: {found:?}");
         }
@@ -106,7 +106,8 @@ mod tests {
 
     #[test]
     fn rejects_numbered_parameters_and_differences_from_the_list() {
-        let source = "static SAVE: Guarded =\n    Guarded::new(\"UPDATE thing SET name = $1\", \"true\");\n";
+        let source =
+            "static SAVE: GuardedCommit =\n    GuardedCommit::new(\"UPDATE thing SET name = $1\", \"true\");\n";
         let found = project(source, "adapters/postgres/src/thing.rs FIND\n").unwrap();
         assert_eq!(found.len(), 3, "{found:?}");
         assert!(found[0].contains("thing.rs:2") && found[1].contains("SAVE") && found[2].contains("FIND"), "{found:?}");

@@ -41,7 +41,7 @@ impl BatchLoader for SessionLoader {
         static LOAD: Query = Query::new(
             "SELECT session.tenant_id, session.secret_hash, session_id, identity.actor, identity.issuer, identity.subject,
                 display_name, session.groups, sealed_tokens, expires_at,
-                ended_at IS NOT NULL OR expires_at <= fairway_now() AS is_over,
+                ended_at IS NOT NULL OR expires_at <= fairway_now() AS has_ended,
                 extract(epoch FROM fairway_now() - last_used_at)::float8 AS unused_seconds,
                 extract(epoch FROM fairway_now() - groups_read_at)::float8 AS groups_seconds
             FROM input JOIN session USING (tenant_id, secret_hash) JOIN identity USING (tenant_id, identity_id)",
@@ -71,7 +71,7 @@ fn snapshot(row: &Row) -> Result<SessionSnapshot, StoreError> {
         groups: actors(&row.column::<Vec<String>>("groups")?)?,
         sealed_tokens: row.column("sealed_tokens")?,
         expires_at: row.timestamp("expires_at")?,
-        is_over: row.column("is_over")?,
+        has_ended: row.column("has_ended")?,
         unused_for: seconds("unused_seconds")?,
         groups_age: seconds("groups_seconds")?,
     })

@@ -1,7 +1,9 @@
 //! Builds the queries for lists of assets and of versions.
 
 use super::{ASSET_COLUMNS, versions::VERSION_COLUMNS};
-use crate::pagination::{COUNT_LIMIT, ListQuery, PageByteLimit, SortKey, UNBOUNDED_ROW_BYTES, UnionArm, Values};
+use crate::pagination::{
+    COUNT_LIMIT, ListQuery, PageByteLimit, SortKey, StatementParams, UNBOUNDED_ROW_BYTES, UnionArm,
+};
 use fairway_domain::{
     access::{ActorRef, rights::VisibleScopes},
     asset::ports::{AssetFilter, AssetVisibility},
@@ -16,7 +18,7 @@ const BUILTIN: &str = "ownership_tier = 'platform_builtin'";
 
 /// The list of assets that a caller sees and that match the filter.
 pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery {
-    let mut values = Values::of_tenant(scope);
+    let mut values = StatementParams::of_tenant(scope);
     let mut asked = vec![format!("asset.tenant_id = {}", values.tenant())];
     if let Some(kind) = filter.kind {
         asked.push(format!("asset_kind = {}", values.bind(kind.as_str())));
@@ -39,7 +41,11 @@ pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery 
 }
 
 /// The `WITH` clause and the union arms for the assets that a caller sees and that meet the conditions `asked`.
-fn visible_arms(visibility: &AssetVisibility, asked: &[String], values: &mut Values) -> (String, Vec<UnionArm>) {
+fn visible_arms(
+    visibility: &AssetVisibility,
+    asked: &[String],
+    values: &mut StatementParams,
+) -> (String, Vec<UnionArm>) {
     match visibility {
         AssetVisibility::Tenant => (String::new(), vec![arm(asked, None, &[])]),
         AssetVisibility::FromWorkspace { namespace, workspace, principals } => {
@@ -62,7 +68,7 @@ fn arms_in_scopes(
     scopes: &VisibleScopes,
     principals: &[ActorRef],
     asked: &[String],
-    values: &mut Values,
+    values: &mut StatementParams,
 ) -> (String, Vec<UnionArm>) {
     let workspaces: Vec<Uuid> = scopes.workspaces.iter().map(|id| id.uuid()).collect();
     let namespaces: Vec<Uuid> = scopes.namespaces.iter().map(|id| id.uuid()).collect();
@@ -105,7 +111,7 @@ fn arm(asked: &[String], lateral: Option<&str>, more: &[String]) -> UnionArm {
 }
 
 /// The SQL condition that an asset is granted to one of the principals or workspaces.
-fn granted_condition(workspaces: &str, principals: &[ActorRef], values: &mut Values) -> String {
+fn granted_condition(workspaces: &str, principals: &[ActorRef], values: &mut StatementParams) -> String {
     let tenant = values.tenant();
     let principals = values.bind_all(principals.iter().map(ToString::to_string).collect::<Vec<String>>());
     format!(
@@ -121,7 +127,7 @@ fn granted_condition(workspaces: &str, principals: &[ActorRef], values: &mut Val
 pub(super) fn version_list(scope: TenantScope, asset: AssetId) -> ListQuery {
     const FROM: &str = "FROM asset_version AS version \
         LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
-    let mut values = Values::of_tenant(scope);
+    let mut values = StatementParams::of_tenant(scope);
     let (tenant, id) = (values.tenant(), values.bind(asset.uuid()));
     let conditions = vec![format!("version.tenant_id = {tenant}"), format!("version.asset_id = {id}")];
     // Ordinals are consecutive from 1 and versions are never deleted, so the last ordinal is the number of

@@ -255,7 +255,7 @@ fn prepare<'v>(pending: &[&'v PendingAccept]) -> Result<(&'static str, Input<'v>
     }
     let mut facts = FactColumns::default();
     for (pending, admission) in pending.iter().zip(&admissions) {
-        facts.push_optional(pending.scope, admission.fact);
+        facts.push_fact_or_nulls(pending.scope, admission.fact);
     }
     let limits = admissions.iter().map(|admission| admission.queue_limit).collect();
     let input = facts.into_input(input.with_all("queue_limit", limits));

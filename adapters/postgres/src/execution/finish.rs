@@ -190,7 +190,7 @@ pub(super) fn payload_bytes(ending: &FinishRecord) -> usize {
 /// Selects the statement that has all parts that the `pending` runs need, and builds its input.
 fn prepare<'v>(pending: &[&'v PendingFinish]) -> (&'static GuardedBatchCommit, Input<'v>) {
     let endings = || pending.iter().map(|pending| &pending.ending);
-    let input = columns::runs(pending);
+    let input = columns::run_input(pending);
     if pending.iter().any(|pending| pending.needs_rare_parts()) {
         let input = columns::with_rare_parts(columns::with_events(input, endings()), endings());
         (&FINISH_WITH_ALL_PARTS, memory::with_turns(input, endings()))

@@ -11,7 +11,7 @@
 use super::{EXECUTION_COLUMNS, JOINED_REASON_CODE, NULL_OUTPUT, execution};
 use crate::{
     database::Database,
-    pagination::{ListQuery, PageByteLimit, SortKey, UnionArm, Values, visible_arms, visible_workspaces_cte},
+    pagination::{ListQuery, PageByteLimit, SortKey, StatementParams, UnionArm, visible_arms, visible_workspaces_cte},
 };
 use fairway_domain::{
     access::rights::VisibleScopes,
@@ -127,7 +127,7 @@ pub(super) async fn list(
 fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
     let walk = ScanTable::of(filter);
     let run = walk.run_alias();
-    let mut values = Values::of_tenant(scope);
+    let mut values = StatementParams::of_tenant(scope);
     let mut conditions = vec![format!("entry.tenant_id = {}", values.tenant())];
     if let Some(since) = filter.since {
         conditions.push(format!("entry.execution_id >= {}", values.bind(smallest_uuid_v7_at(since))));
@@ -166,7 +166,7 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
 }
 
 /// The conditions of the filters that have no index.
-fn detail_conditions(filter: &ExecutionFilter, alias: &str, values: &mut Values) -> Vec<String> {
+fn detail_conditions(filter: &ExecutionFilter, alias: &str, values: &mut StatementParams) -> Vec<String> {
     let ExecutionFilter { environment, lane, error_code, submitter, .. } = filter;
     let texts = [
         ("environment", environment.as_ref().map(ToString::to_string)),
@@ -179,7 +179,7 @@ fn detail_conditions(filter: &ExecutionFilter, alias: &str, values: &mut Values)
 }
 
 /// Repeats the arms for each status, because the index orders only entries of the same status.
-fn by_status(arms: Vec<UnionArm>, statuses: &[Status], values: &mut Values) -> Vec<UnionArm> {
+fn by_status(arms: Vec<UnionArm>, statuses: &[Status], values: &mut StatementParams) -> Vec<UnionArm> {
     if statuses.is_empty() {
         return arms;
     }
@@ -204,7 +204,7 @@ pub(super) fn visible_list_arms(
     from: &str,
     run: &str,
     mut conditions: Vec<String>,
-    values: &mut Values,
+    values: &mut StatementParams,
 ) -> (String, Vec<UnionArm>) {
     let asked = match (filter.release, filter.workload) {
         (Some(release), _) => Some(("release", release.uuid())),
@@ -242,7 +242,7 @@ pub(super) fn visible_list_arms(
     one(with.unwrap_or_default(), conditions)
 }
 
-fn visible_condition(visible_scopes: &VisibleScopes, of: &str, values: &mut Values) -> String {
+fn visible_condition(visible_scopes: &VisibleScopes, of: &str, values: &mut StatementParams) -> String {
     let workloads: Vec<Uuid> = visible_scopes.workloads.iter().map(|id| id.uuid()).collect();
     let workloads = values.bind_all(workloads);
     format!("({of}.workspace_id IN (SELECT seen_id FROM seen) OR {of}.workload_id = ANY({workloads}))")
@@ -279,7 +279,10 @@ mod tests {
         }
         assert_eq!(
             arms_sql(&ExecutionFilter::default()),
-            format!("FROM execution AS entry WHERE entry.tenant_id = {} EACH None", Values::default().tenant())
+            format!(
+                "FROM execution AS entry WHERE entry.tenant_id = {} EACH None",
+                StatementParams::default().tenant()
+            )
         );
     }
 

@@ -11,7 +11,7 @@ use crate::{
     database::Database,
     guarded_commit::Query,
     list_permits::PAGE_BYTES,
-    pagination::{MAX_UNMEASURED_ROW_BYTES, UnionArm, Values},
+    pagination::{MAX_UNMEASURED_ROW_BYTES, StatementParams, UnionArm},
     row::{Row, require_decoded},
 };
 use async_trait::async_trait;
@@ -147,8 +147,8 @@ fn usage_sql(
     day: TimeRange,
     grouping: UsageGrouping,
     limit: u32,
-) -> (String, Values) {
-    let mut values = Values::of_tenant(scope);
+) -> (String, StatementParams) {
+    let mut values = StatementParams::of_tenant(scope);
     let tenant = values.tenant();
     let (first, end) = (values.bind(smallest_uuid_v7_at(day.since)), values.bind(smallest_uuid_v7_at(day.until)));
     let within = |table: &str| format!("{table}.execution_id >= {first} AND {table}.execution_id < {end}");

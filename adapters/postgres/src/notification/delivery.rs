@@ -4,7 +4,7 @@ use super::outbox::{WITHDRAWAL_JOINS, WITHDRAWN_STATUS};
 use crate::{
     database::Database,
     guarded_commit::{GuardedCommit, Input, Query},
-    pagination::{ListQuery, PageByteLimit, SortKey, UnionArm, Values, visible_arms},
+    pagination::{ListQuery, PageByteLimit, SortKey, StatementParams, UnionArm, visible_arms},
     row::{Row, require_decoded},
 };
 use async_trait::async_trait;
@@ -139,7 +139,7 @@ impl DeliveryStore for Database {
         page: PageRequest,
     ) -> Result<Page<Delivery>, StoreError> {
         const FROM: &str = "FROM notification_delivery";
-        let mut values = Values::of_tenant(scope);
+        let mut values = StatementParams::of_tenant(scope);
         let mut conditions = vec![format!("tenant_id = {}", values.tenant())];
         if let Some(workspace) = filter.workspace {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));

@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    pagination::{ListQuery, PageByteLimit, SortKey, UnionArm, Values, visible_arms},
+    pagination::{ListQuery, PageByteLimit, SortKey, StatementParams, UnionArm, visible_arms},
     row::{Row, require_decoded},
 };
 use async_trait::async_trait;
@@ -55,7 +55,7 @@ impl SuppressedDecisionStore for Database {
         const COLUMNS: &str = "suppressed_decision_id, recipient, category, event_kind, event_id, reason_code, \
             deciding_scope, deciding_revision, deciding_channel, unreachable_channels, workspace_id, workload_id, \
             created_at";
-        let mut values = Values::of_tenant(scope);
+        let mut values = StatementParams::of_tenant(scope);
         let mut conditions = vec![format!("tenant_id = {}", values.tenant())];
         if let Some(workspace) = filter.workspace {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));

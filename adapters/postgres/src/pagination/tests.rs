@@ -6,7 +6,7 @@ use fairway_testkit::TestDatabase;
 use std::time::Duration;
 
 fn things_query(lateral: Option<&str>) -> ListQuery {
-    let mut values = Values::default();
+    let mut values = StatementParams::default();
     let conditions = vec![format!("tenant_id = {}", values.bind(1)), "kind = $2".to_owned()];
     let mut listing = ListQuery::single(
         "thing_id, name",
@@ -53,7 +53,7 @@ async fn computes_the_size_of_each_row_once() {
     owner.batch_execute(things).await.unwrap();
     let options = DatabaseOptions { url: clone.url(), connections: 2, result_retention: Duration::from_secs(600) };
     let database = Database::new(&options).unwrap();
-    let mut values = Values::default();
+    let mut values = StatementParams::default();
     let conditions = vec![format!("tenant_id = {}", values.bind(1_i32))];
     let row_bytes = PageByteLimit::Measured { sql: "weigh(content)", largest: UNBOUNDED_ROW_BYTES };
     let listing = ListQuery::single(

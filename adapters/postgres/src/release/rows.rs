@@ -14,7 +14,7 @@ use fairway_domain::{
         lane::{Deployment, DeploymentChange, DeploymentRecord, Lane, SoakEffect, TargetLane},
         ports::ReleaseWithDeployment,
         reference::FrozenReference,
-        review::{Approval, Verdict},
+        review::{ReviewerVerdict, Verdict},
         rollback::ReleaseEvidenceDocument,
     },
     rollout::{AdvanceMode, HoldReason, Rollout, RolloutPlan, RolloutRecord, RolloutStatus},
@@ -134,8 +134,8 @@ struct ApprovalRow {
     age: u64,
 }
 
-fn approval(row: ApprovalRow) -> Result<Approval, StoreError> {
-    Ok(Approval {
+fn approval(row: ApprovalRow) -> Result<ReviewerVerdict, StoreError> {
+    Ok(ReviewerVerdict {
         approval_id: row.approval_id.into(),
         verdict: require_decoded("outcome", Verdict::parse(&row.outcome))?,
         by: require_decoded("approved_by", ActorRef::parse(&row.approved_by).ok())?,

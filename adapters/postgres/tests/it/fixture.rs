@@ -102,7 +102,7 @@ impl StoreFixture {
 
     /// The database's time and the generation of the tenant's notification settings. A batch of facts is decided
     /// under both.
-    pub(crate) async fn decided(&self) -> (Timestamp, u64) {
+    pub(crate) async fn now_and_settings_generation(&self) -> (Timestamp, u64) {
         let micros = self.query_number("SELECT (extract(epoch FROM fairway_now()) * 1000000)::bigint").await;
         let generation = format!(
             "SELECT notification_generation + advanced_notification_generation FROM tenant

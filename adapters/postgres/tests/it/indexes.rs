@@ -3,12 +3,13 @@
 //! PostgreSQL counts the sequential scans of each table. The counters cover the statements that were really
 //! executed, so they are stronger evidence than query plans of copied statements.
 
-mod statements;
+mod execute_all_statements;
 
 use crate::{
     commits::COMMITS,
     fixture::{Fixture, acceptance, ending, open_store, scope},
 };
+use execute_all_statements::{list_everything, touch_every_point};
 use fairway_domain::{
     access::OwnerRef,
     audit::FactSequencer,
@@ -21,7 +22,6 @@ use fairway_domain::{
 };
 use fairway_postgres::Database;
 use fairway_testkit::TestDatabase;
-use statements::{list_everything, touch_every_point};
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},

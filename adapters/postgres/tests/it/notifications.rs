@@ -39,7 +39,7 @@ async fn concurrent_projectors_write_each_record_once() {
     let projection = Arc::new(projection_of(&actor(), true));
     let mut relays = JoinSet::new();
     let stores: Vec<_> = (0..4).map(|_| open_store(&stage.database.url(), 4)).collect();
-    let decided = stage.decided().await;
+    let decided = stage.now_and_settings_generation().await;
     for number in 0..RELAYS {
         let (store, projection) = (Arc::clone(&stores[number % stores.len()]), Arc::clone(&projection));
         relays.spawn(async move { store.commit_batch(scope(), 0..1, decided, &projection).await });
@@ -55,7 +55,7 @@ async fn concurrent_projectors_write_each_record_once() {
     assert_eq!(winners, 1, "one projector moves the position");
     // A projector whose position was lost, for example after a backup was restored, projects the fact again.
     stage.run("UPDATE notification_position SET position = 0").await;
-    stage.store.commit_batch(scope(), 0..1, stage.decided().await, &projection).await.unwrap();
+    stage.store.commit_batch(scope(), 0..1, stage.now_and_settings_generation().await, &projection).await.unwrap();
     for (sql, expected) in [
         ("SELECT count(*) FROM suppressed_decision", 1),
         ("SELECT count(*) FROM fact WHERE kind = 'notification.suppressed'", 1),
@@ -76,13 +76,16 @@ async fn repeated_projection_keeps_the_status_of_notifications() {
         all.notifications.extend(projection_of(&recipient, false).notifications);
     }
     assert_eq!(
-        stage.store.commit_batch(scope(), 0..1, stage.decided().await, &all).await.unwrap(),
+        stage.store.commit_batch(scope(), 0..1, stage.now_and_settings_generation().await, &all).await.unwrap(),
         u64::from(RECIPIENTS)
     );
     let first = &recipients()[0];
     stage.store.commit_all_read(scope(), first, inbox_read_fact(scope().tenant(), &stamp()), None).await.unwrap();
     stage.run("UPDATE notification_position SET position = 0").await;
-    assert_eq!(stage.store.commit_batch(scope(), 0..1, stage.decided().await, &all).await.unwrap(), 0);
+    assert_eq!(
+        stage.store.commit_batch(scope(), 0..1, stage.now_and_settings_generation().await, &all).await.unwrap(),
+        0
+    );
     for recipient in recipients() {
         let page = InboxStore::list(&*stage.store, scope(), &recipient, InboxFilter::default(), PageRequest::first(10))
             .await
@@ -100,7 +103,7 @@ async fn failed_commit_writes_nothing() {
     stage.run("ALTER TABLE notification ADD CONSTRAINT refuse_all CHECK (title = '')").await;
     let mut both = projection_of(&actor(), false);
     both.suppressed = projection_of(&actor(), true).suppressed;
-    assert!(stage.store.commit_batch(scope(), 0..1, stage.decided().await, &both).await.is_err());
+    assert!(stage.store.commit_batch(scope(), 0..1, stage.now_and_settings_generation().await, &both).await.is_err());
     for table in ["notification", "suppressed_decision", "fact"] {
         assert_eq!(stage.query_number(&format!("SELECT count(*) FROM {table}")).await, 0, "{table}");
     }
@@ -235,7 +238,7 @@ async fn people_of_an_audience_are_found_by_the_index_of_groups() {
     let touch = async |_: &Fixture, store: &Database| {
         let audience = Audience { roles: vec![Role::Operator], workspaces: Vec::new() };
         let (title, body) = ("Maintenance".to_owned(), "Tonight.".to_owned());
-        let change = Announcement::make((fresh(), [7; 16]), title, body, audience, &stamp()).unwrap();
+        let change = Announcement::create((fresh(), [7; 16]), title, body, audience, &stamp()).unwrap();
         AnnouncementStore::commit(store, scope(), change, None).await.unwrap();
         while store.sequence().await.unwrap() > 0 {}
         let batch = store.next_batch(scope(), 500).await.unwrap().unwrap();

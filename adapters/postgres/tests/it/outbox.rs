@@ -59,7 +59,11 @@ pub(crate) async fn project(stage: &Fixture, facts: usize, destinations: &[Desti
             })
             .collect();
         let position = position as u64;
-        stage.store.commit_batch(scope(), position..position + 1, stage.decided().await, &projection).await.unwrap();
+        stage
+            .store
+            .commit_batch(scope(), position..position + 1, stage.now_and_settings_generation().await, &projection)
+            .await
+            .unwrap();
     }
 }
 
@@ -213,7 +217,9 @@ async fn failed_projection_leaves_no_delivery() {
         failure: None,
     });
     // Another projector has moved the position, so the commit fails.
-    assert!(stage.store.commit_batch(scope(), 0..1, stage.decided().await, &projection).await.is_err());
+    assert!(
+        stage.store.commit_batch(scope(), 0..1, stage.now_and_settings_generation().await, &projection).await.is_err()
+    );
     assert_eq!(stage.query_number("SELECT count(*) FROM notification_delivery").await, 1);
 }
 
@@ -248,8 +254,16 @@ async fn lag_of_the_projector_is_the_facts_ahead_of_its_position() {
     let lag = stage.store.projector_lag().await.unwrap();
     assert_eq!(lag.facts, size);
     assert!((Duration::from_secs(100)..Duration::from_secs(160)).contains(&lag.age), "{lag:?}");
-    stage.store.commit_batch(scope(), 0..size - 1, stage.decided().await, &Projection::default()).await.unwrap();
+    stage
+        .store
+        .commit_batch(scope(), 0..size - 1, stage.now_and_settings_generation().await, &Projection::default())
+        .await
+        .unwrap();
     assert_eq!(stage.store.projector_lag().await.unwrap().facts, 1);
-    stage.store.commit_batch(scope(), size - 1..size, stage.decided().await, &Projection::default()).await.unwrap();
+    stage
+        .store
+        .commit_batch(scope(), size - 1..size, stage.now_and_settings_generation().await, &Projection::default())
+        .await
+        .unwrap();
     assert_eq!(stage.store.projector_lag().await.unwrap(), ProjectorLag::default());
 }

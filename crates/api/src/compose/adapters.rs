@@ -94,7 +94,7 @@ impl Adapters {
             access_decorator: None,
             artifacts: Arc::new(ObjectArtifactStore::open(&settings.artifacts).map_err(AdapterError::ArtifactStore)?),
             checkpoint_archive: Arc::new(
-                ObjectCheckpointArchive::open(&settings.facts).map_err(AdapterError::CheckpointArchive)?,
+                ObjectCheckpointArchive::open(&settings.checkpoint_archive).map_err(AdapterError::CheckpointArchive)?,
             ),
             checkpoint_signer: checkpoint_signer(settings, &secrets),
             witnesses: witnesses(settings, &guard)?,

@@ -2,7 +2,7 @@
 
 use crate::error::{ApiError, FieldProblem};
 use actix_web::http::StatusCode;
-use fairway_domain::access::{delegation::DelegationRefusal, on_behalf_of::OnBehalfOfField};
+use fairway_domain::access::{delegation::DelegationRefusal, on_behalf_of_fields::OnBehalfOfField};
 
 impl From<DelegationRefusal> for ApiError {
     fn from(refusal: DelegationRefusal) -> Self {
@@ -26,5 +26,5 @@ fn problem_of(field: OnBehalfOfField) -> FieldProblem {
             "this value does not fit the other on-behalf-of fields"
         }
     };
-    FieldProblem::new(field.as_str(), "invalid", rule)
+    FieldProblem::new(field.field_name(), "invalid", rule)
 }

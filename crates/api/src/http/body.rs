@@ -267,7 +267,9 @@ pub fn deserialize_strict<T: DeserializeOwned>(document: &Value) -> Result<T, Ve
 ///
 /// # Errors
 /// When the value is not a `T`.
-pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+pub fn deserialize_present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 

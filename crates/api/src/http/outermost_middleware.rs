@@ -232,7 +232,12 @@ impl RequestRecord {
             self.span.record("http.response.status_code", status.as_u16());
         }
         if let Some(base) = &self.base {
-            base.metrics.request(&CompletedRequest { method: self.method, route, status: status.as_u16(), elapsed });
+            base.metrics.count_request(&CompletedRequest {
+                method: self.method,
+                route,
+                status: status.as_u16(),
+                elapsed,
+            });
         }
     }
 

@@ -6,7 +6,7 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{
-        body::{Body, present},
+        body::{Body, deserialize_present},
         etag::IfMatch,
         idempotency::IdempotencyHeader,
         paging::{ListRequest, NoFilter},
@@ -102,20 +102,20 @@ pub(crate) struct NewDestination {
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DestinationChange {
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = String, min_length = 1, max_length = 200)]
     #[validate(length(min = 1, max = limit(MAX_DISPLAY_NAME)), custom(function = name_rule))]
     display_name: Option<String>,
     /// The complete configuration. The value `[redacted]` is stored literally.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = Object)]
     redacted_metadata: Option<Map<String, Value>>,
     /// The reference to the secret, or null to remove it.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = Option<String>)]
     secret_ref: Option<Option<String>>,
     /// Whether deliveries are sent to the destination.
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     #[schema(required = false, value_type = bool)]
     is_enabled: Option<bool>,
 }

@@ -63,7 +63,7 @@ pub(crate) struct PreferenceList(Vec<PreferenceView>);
 #[derive(Deserialize, ToSchema)]
 #[schema(as = DefaultPreferenceList, max_items = 504)]
 #[serde(transparent)]
-pub(crate) struct DefaultPreferenceList(Vec<DefaultPreferenceView>);
+pub(crate) struct DefaultPreferencesBody(Vec<DefaultPreferenceView>);
 
 /// Only the length of the list is a rule here, because the handler parses the entries and names the position of
 /// each problem.
@@ -74,7 +74,7 @@ impl Validate for PreferenceList {
 }
 
 /// Only the length of the list is a rule here, as for [`PreferenceList`].
-impl Validate for DefaultPreferenceList {
+impl Validate for DefaultPreferencesBody {
     fn validate(&self) -> Result<(), ValidationErrors> {
         validate_list_length(self.0.len(), MAX_DEFAULTS)
     }
@@ -121,7 +121,7 @@ fn parse_preferences(entries: &PreferenceList) -> Result<Vec<Preference>, ApiErr
     fields.finish(|| parsed.into_iter().collect())
 }
 
-fn parse_defaults(entries: &DefaultPreferenceList) -> Result<Vec<DefaultPreference>, ApiError> {
+fn parse_defaults(entries: &DefaultPreferencesBody) -> Result<Vec<DefaultPreference>, ApiError> {
     let mut fields = FieldErrors::default();
     let parsed: Vec<_> = (entries.0.iter().enumerate())
         .map(|(position, entry)| {
@@ -176,7 +176,7 @@ fn environment_path(
 
 fn workload_path(path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>)>) -> RequestedPreferenceScope {
     let (workspace, workload) = path.into_inner();
-    RequestedPreferenceScope::Project(*workspace, *workload)
+    RequestedPreferenceScope::Workload(*workspace, *workload)
 }
 
 /// Reads the caller's explicit preferences everywhere in the tenant.
@@ -422,7 +422,7 @@ pub(crate) async fn read_default_profiles(
     operation_id = "change_default_profiles",
     tag = "notifications",
     params(IfMatchParams),
-    request_body = DefaultPreferenceList,
+    request_body = DefaultPreferencesBody,
     responses((status = 200, description = "All defaults", body = Vec<DefaultPreferenceView>), RevisionRefusal, WriteRefusals)
 )]
 #[put("/v1/notifications/default-profiles")]
@@ -430,7 +430,7 @@ pub(crate) async fn change_default_profiles(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     expected: IfMatch,
-    body: Body<DefaultPreferenceList>,
+    body: Body<DefaultPreferencesBody>,
 ) -> Result<HttpResponse, ApiError> {
     let defaults = parse_defaults(&body)?;
     Ok(respond_with_defaults(&api.services.notifications.set_default_profiles(&caller, &defaults, &expected).await?))

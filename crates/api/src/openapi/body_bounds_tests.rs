@@ -24,7 +24,7 @@ use crate::{
         delivery::DeliveryRetry,
         destination::{DestinationChange, NewDestination},
         inbox::{InboxStatusChange, ReadAllRequest},
-        preference::{DefaultPreferenceList, PreferenceList},
+        preference::{DefaultPreferencesBody, PreferenceList},
         profile::ProfileBody,
     },
     release::{
@@ -62,7 +62,7 @@ const BODIES: &[(&str, Probe)] = &[
     ("CancelRequest", broken_bounds::<CancelRequest>),
     ("CheckRequest", broken_bounds::<CheckRequest>),
     ("ConnectionChange", broken_bounds::<ConnectionChange>),
-    ("DefaultPreferenceList", broken_bounds::<DefaultPreferenceList>),
+    ("DefaultPreferenceList", broken_bounds::<DefaultPreferencesBody>),
     ("EndSessionRequest", broken_bounds::<EndSessionRequest>),
     ("DestinationChange", broken_bounds::<DestinationChange>),
     ("DraftRequest", broken_bounds::<DraftRequest>),

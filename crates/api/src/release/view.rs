@@ -10,7 +10,7 @@ use fairway_domain::{
         lane::{Lane, LaneTenure},
         ports::ReleaseWithDeployment,
         reference::FrozenReference,
-        review::Approval,
+        review::ReviewerVerdict,
     },
 };
 use fairway_operations::release::{LaneHistory, TransitionResult};
@@ -197,7 +197,7 @@ pub(crate) struct ApprovalView {
 }
 
 impl ApprovalView {
-    pub(super) fn of(release: ReleaseId, approval: &Approval) -> Self {
+    pub(super) fn of(release: ReleaseId, approval: &ReviewerVerdict) -> Self {
         Self {
             approval_id: approval.approval_id.uuid(),
             subject_kind: "release",

@@ -58,7 +58,7 @@ impl PendingSignIn {
     /// The sign-in in the cookie of a browser, even if it has expired; `None` without a valid cookie.
     pub(super) fn of_request(request: &HttpRequest, provider: &dyn SignInProvider, key: &[u8; 32]) -> Option<Self> {
         let sealed = URL_SAFE_NO_PAD.decode(request.cookie(COOKIE)?.value()).ok()?;
-        let plain = provider.open(key, PURPOSE, &sealed)?;
+        let plain = provider.unseal(key, PURPOSE, &sealed)?;
         serde_json::from_slice(&plain).ok()
     }
 

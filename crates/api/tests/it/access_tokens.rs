@@ -1,7 +1,7 @@
 //! Callers that an identity provider proves: names, tenants, groups, rights and refusals over HTTP.
 
 use fairway_testkit::{
-    AUDIENCE, Behaviour, StubProvider, TestApp, TestIssuer,
+    AUDIENCE, ProviderBehaviour, StubProvider, TestApp, TestIssuer,
     app::{Builder, Request},
 };
 use serde_json::{Value, json};
@@ -341,7 +341,7 @@ async fn without_keys_the_server_is_unavailable_and_never_open() {
 #[tokio::test]
 async fn internal_clients_act_for_others_within_both_rights() {
     let issuer = issuer().await;
-    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
     let local = TestApp::builder().provider(provider.clone()).start().await;
     let given = local.fixtures();
     let workload = given.active_workload("main").await;

@@ -2,7 +2,7 @@
 
 use crate::{dispatch::execution_path, execution::wait_until_ended, share_link::query_number};
 use fairway_testkit::{
-    Behaviour, StubProvider, TestApp,
+    ProviderBehaviour, StubProvider, TestApp,
     app::{ActiveWorkload, Request},
 };
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn submit_delegated(app: &TestApp, workload: &ActiveWorkload, subject: &str) -> 
 }
 
 async fn start() -> (TestApp, ActiveWorkload) {
-    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").provider(provider).start().await;
     let given = app.fixtures();
     let workload = given.active_workload("main").await;

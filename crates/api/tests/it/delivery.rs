@@ -30,7 +30,7 @@ pub(crate) async fn server(keys: &str) -> (TestApp, tempfile::TempDir) {
 }
 
 /// Opts the local user in to notifications of incidents on a channel.
-pub(crate) async fn want(app: &Client, channel: &str) {
+pub(crate) async fn opt_in_to_incidents(app: &Client, channel: &str) {
     let on = json!([{ "category": "incidents", "channel": channel, "enabled": true }]);
     app.put("/v1/notifications/preferences", on).await.expect(200);
 }
@@ -111,7 +111,7 @@ async fn webhook_is_signed_and_its_delivery_recorded() {
     let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::json(&json!({})));
     let destination = webhook(&app, "hook", &receiver.url("/in"), Some("file:hook")).await;
-    want(&app, "webhook").await;
+    opt_in_to_incidents(&app, "webhook").await;
     suspend(&stage).await;
     receiver.wait_for_requests(1).await;
     let sent = await_status(&app, "sent").await;
@@ -146,7 +146,7 @@ async fn failed_attempts_repeat_the_same_message_until_they_are_used_up() {
     let failure = ScriptedResponse::status(503, KEY).header("Retry-After", "120");
     receiver.respond_with(failure);
     webhook(&app, "hook", &receiver.url("/in"), Some("file:hook")).await;
-    want(&app, "webhook").await;
+    opt_in_to_incidents(&app, "webhook").await;
     suspend(&stage).await;
     for attempt in 1..=8_usize {
         receiver.wait_for_requests(attempt).await;
@@ -232,7 +232,7 @@ async fn addresses_are_refused_at_delivery_without_a_packet() {
     for (number, address) in addresses.iter().enumerate() {
         webhook(&app, &format!("hook {number}"), address, None).await;
     }
-    want(&app, "webhook").await;
+    opt_in_to_incidents(&app, "webhook").await;
     suspend(&stage).await;
     let is_done = |found: &[Value]| found.len() == addresses.len() && found.iter().all(|one| one["status"] == "failed");
     let until = Instant::now() + Duration::from_secs(60);
@@ -264,7 +264,7 @@ async fn nothing_queued_is_sent_after_a_setting_or_a_destination_went_off() {
     let settings =
         |on: bool| app.patch(format!("/v1/tenants/{TENANT}/settings"), json!({ "notifications_enabled": on }));
     let destination = webhook(&app, "hook", &receiver.url("/in"), None).await;
-    want(&app, "webhook").await;
+    opt_in_to_incidents(&app, "webhook").await;
     suspend(&stage).await;
     await_deliveries(&app, |found| found.iter().any(|one| one["last_error"] == "receiver_failed")).await;
     // Turns notifications off and at once on again. Deliveries that were queued before remain suppressed.
@@ -340,7 +340,7 @@ async fn accepted_message_is_sent_once_though_its_response_never_ends() {
     let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::status(200, "and so on").hanging());
     webhook(&app, "hook", &receiver.url("/in"), None).await;
-    want(&app, "webhook").await;
+    opt_in_to_incidents(&app, "webhook").await;
     suspend(&stage).await;
     assert_eq!(await_status(&app, "sent").await["attempt_count"], 1);
     assert_eq!(receiver.request_count(), 1);
@@ -352,7 +352,7 @@ async fn tenant_whose_facts_cannot_be_projected_delays_no_other() {
     let other = WorkspaceFixture::in_other_tenant(&app).await;
     let owner = app.database().connect_as_owner().await.unwrap();
     // Corrupts the preferences of the first tenant in the projector's order, so that no server version can read them.
-    want(&app, "webhook").await;
+    opt_in_to_incidents(&app, "webhook").await;
     owner.execute("UPDATE notification_preference SET settings = '[{}]'", &[]).await.unwrap();
     let stage = WorkspaceFixture::create(&app).await;
     suspend(&stage).await;
@@ -546,7 +546,7 @@ async fn digest_waits_for_the_end_of_its_window() {
     app.patch(format!("/v1/tenants/{TENANT}/settings"), on).await.expect(200);
     let daily = json!({ "time_zone": "Pacific/Auckland", "digest": { "incidents": "daily" } });
     app.put("/v1/notifications/profile", daily).await.expect(200);
-    want(&app, "email").await;
+    opt_in_to_incidents(&app, "email").await;
     suspend(&stage).await;
     suspend(&stage).await;
     let owner = app.database().connect_as_owner().await.unwrap();

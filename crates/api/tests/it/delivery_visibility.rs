@@ -1,7 +1,7 @@
 //! Visibility and retries of deliveries by role, workspace, workload and tenant, and the links in messages.
 
 use crate::{
-    delivery::{DELIVERIES, await_deliveries, suspend, want, webhook},
+    delivery::{DELIVERIES, await_deliveries, opt_in_to_incidents, suspend, webhook},
     fixture::WorkspaceFixture,
 };
 use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp, app::Client};
@@ -29,7 +29,7 @@ async fn deliveries_are_seen_in_the_scope_of_a_role_alone() {
     let of_here = here.create_failed_delivery().await;
     let of_there = there.create_failed_delivery().await;
     let of_abroad = abroad.create_failed_delivery().await;
-    want(&app, "webhook").await;
+    opt_in_to_incidents(&app, "webhook").await;
     suspend(&here).await;
     let is_of_workload = |one: &Value| one["workload_id"] == here.workload.workload_id.as_str();
     let all = await_deliveries(&app, |found| found.iter().any(is_of_workload)).await;
@@ -92,7 +92,7 @@ async fn messages_name_the_actor_and_link_to_the_subject() {
     let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::json(&json!({})));
     webhook(&app, "hook", &receiver.url("/in"), None).await;
-    want(&app, "webhook").await;
+    opt_in_to_incidents(&app, "webhook").await;
     suspend(&stage).await;
     receiver.wait_for_requests(1).await;
     let event = receiver.requests()[0].json();

@@ -5,7 +5,7 @@ use fairway_domain::execution::provider::{
     Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use fairway_testkit::{
-    Behaviour, FaultPoint, FaultProxy, MovableClock, ProxyFault, StubProvider, TestApp,
+    FaultPoint, FaultProxy, MovableClock, ProviderBehaviour, ProxyFault, StubProvider, TestApp,
     app::{ActiveWorkload, Request},
 };
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ pub(crate) fn execution_path(id: &Value, rest: &str) -> String {
 }
 
 fn answering_provider() -> Arc<StubProvider> {
-    StubProvider::new(Behaviour::Answers("billing".to_owned()))
+    StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()))
 }
 
 #[tokio::test]
@@ -204,7 +204,7 @@ async fn idempotency_key_finds_the_queued_run() {
 
 #[tokio::test]
 async fn queued_and_running_runs_are_cancelled_once() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let server = TestApp::builder().without_worker().provider(provider.clone()).start().await;
     let workload = server.active_workload("main").await;
     let waiting = submit_queued_run(&server, &workload).await;
@@ -248,7 +248,7 @@ async fn submitters_and_permitted_callers_cancel_runs() {
 
 #[tokio::test]
 async fn suspending_a_workload_cancels_its_runs_at_once() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
     let id = submit_queued_run(&app, &workload).await;
@@ -353,7 +353,7 @@ async fn resumed_queued_run_reuses_stored_provider_responses() {
     wait_for_stored_responses(&server, 1).await;
     drop(first_server);
     expire_leases(&server).await;
-    let second = StubProvider::new(Behaviour::Answers("second".to_owned()));
+    let second = StubProvider::new(ProviderBehaviour::Answers("second".to_owned()));
     let other = TestApp::builder().sharing_storage_of(&server).provider(second.clone()).start().await;
     assert_resumed(&other, &second, &id).await;
 }
@@ -366,7 +366,7 @@ async fn resumed_inline_run_reuses_stored_provider_responses() {
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     wait_for_stored_responses(&server, 1).await;
     expire_leases(&server).await;
-    let second = StubProvider::new(Behaviour::Answers("second".to_owned()));
+    let second = StubProvider::new(ProviderBehaviour::Answers("second".to_owned()));
     let other = TestApp::builder().sharing_storage_of(&server).provider(second.clone()).start().await;
     assert_resumed(&other, &second, &id).await;
 }
@@ -378,7 +378,7 @@ async fn leases_and_links_ignore_server_clocks() {
     let (ahead, behind) = (Arc::new(MovableClock::default()), Arc::new(MovableClock::default()));
     ahead.set_offset(DAY);
     behind.set_offset(-DAY);
-    let blocked_provider = StubProvider::new(Behaviour::Blocks);
+    let blocked_provider = StubProvider::new(ProviderBehaviour::Blocks);
     let server = TestApp::builder().clock(behind).without_worker().provider(blocked_provider.clone()).start().await;
     let workload = server.active_workload("main").await;
     let config = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared",
@@ -392,7 +392,7 @@ async fn leases_and_links_ignore_server_clocks() {
 
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     blocked_provider.wait_for_calls(1).await;
-    let other_provider = StubProvider::new(Behaviour::Answers("taken away".to_owned()));
+    let other_provider = StubProvider::new(ProviderBehaviour::Answers("taken away".to_owned()));
     let other =
         TestApp::builder().sharing_storage_of(&server).clock(ahead).provider(other_provider.clone()).start().await;
     // Of the servers with different clocks, the one that is ahead has the worker that claims queued runs.
@@ -402,7 +402,7 @@ async fn leases_and_links_ignore_server_clocks() {
     );
     assert_eq!(other.post(by_link.clone(), body()).await.expect(200)["output"], "taken away");
     assert_eq!(query_count(&other, "SELECT count(*) FROM execution_lease WHERE takeovers > 0").await, 0);
-    blocked_provider.set_behaviour(Behaviour::Answers("kept".to_owned()));
+    blocked_provider.set_behaviour(ProviderBehaviour::Answers("kept".to_owned()));
     assert_eq!(wait_until_ended(&server, &id).await["queued_result"]["result"], "kept");
 
     server.database().move_clock(3_601).await.unwrap();
@@ -413,16 +413,16 @@ async fn leases_and_links_ignore_server_clocks() {
 
 #[tokio::test]
 async fn late_worker_does_not_overwrite_a_reclaimed_run() {
-    let slow = StubProvider::new(Behaviour::Blocks);
+    let slow = StubProvider::new(ProviderBehaviour::Blocks);
     let server = TestApp::builder().without_worker().provider(slow.clone()).start().await;
     let workload = server.active_workload("main").await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     slow.wait_for_calls(1).await;
     expire_leases(&server).await;
-    let quick = StubProvider::new(Behaviour::Answers("quick".to_owned()));
+    let quick = StubProvider::new(ProviderBehaviour::Answers("quick".to_owned()));
     let other = TestApp::builder().sharing_storage_of(&server).provider(quick).start().await;
     assert_eq!(wait_until_ended(&other, &id).await["queued_result"]["result"], "quick");
-    slow.set_behaviour(Behaviour::Answers("slow".to_owned()));
+    slow.set_behaviour(ProviderBehaviour::Answers("slow".to_owned()));
     server.drain().await;
     assert_eq!(wait_until_ended(&other, &id).await["queued_result"]["result"], "quick");
     assert_eq!(query_count(&other, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 1);
@@ -473,7 +473,7 @@ async fn interrupted_cancellation_is_completed_by_another_server() {
 
 #[tokio::test]
 async fn run_with_too_many_reclaims_fails() {
-    let holds = StubProvider::new(Behaviour::Blocks);
+    let holds = StubProvider::new(ProviderBehaviour::Blocks);
     let server = TestApp::builder().provider(holds.clone()).start().await;
     let workload = server.active_workload("main").await;
     let id = submit_queued_run(&server, &workload).await;

@@ -3,7 +3,7 @@
 use crate::fixture::WORKSPACE;
 use fairway_domain::execution::provider::ProviderError;
 use fairway_testkit::{
-    Behaviour, StubProvider, TestApp,
+    ProviderBehaviour, StubProvider, TestApp,
     app::{Client, Request},
 };
 use futures_util::future::join_all;
@@ -143,7 +143,7 @@ async fn generation_requires_asset_create_in_the_target_workspace() {
 /// Model output is untrusted data (T17), so the server validates it like any request.
 #[tokio::test]
 async fn validates_generated_content_as_untrusted() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     app.fixtures().prompt("secrets").await;
     let long = json!({ "system_prompt": "x".repeat(300 << 10) }).to_string();
@@ -171,13 +171,13 @@ async fn validates_generated_content_as_untrusted() {
         &endless,
         &bottomless,
     ] {
-        provider.set_behaviour(Behaviour::Answers(answer.to_owned()));
+        provider.set_behaviour(ProviderBehaviour::Answers(answer.to_owned()));
         let refused = generate(&app, DESCRIPTION).await;
         let detail = refused.expect_refusal(422, "generated_content_invalid");
         assert!(detail["execution_id"].is_string(), "{refused}");
         assert_eq!(detail.as_object().unwrap().len(), 3, "the refusal must not echo the output: {refused}");
     }
-    provider.set_behaviour(Behaviour::Answers(
+    provider.set_behaviour(ProviderBehaviour::Answers(
         "```json\n{\"system_prompt\": \"<script>alert(1)</script>\"}\n```".to_owned(),
     ));
     let inert = generate(&app, DESCRIPTION).await.expect(200);
@@ -221,13 +221,13 @@ async fn rejects_short_long_and_unsafe_descriptions() {
 
 #[tokio::test]
 async fn refuses_without_an_active_generator() {
-    let provider = StubProvider::new(Behaviour::Fails(ProviderError::Refused));
+    let provider = StubProvider::new(ProviderBehaviour::Fails(ProviderError::Refused));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let refused = generate(&app, DESCRIPTION).await.expect_refusal(503, "generator_unavailable");
     assert!(refused["execution_id"].is_string(), "the refusal names the failed run");
     let release = generator_release(&app).await;
     let workload = format!("/v1/workloads/{}", release["workload_id"].as_str().unwrap());
-    provider.set_behaviour(Behaviour::Answers(r#"{"system_prompt": "Be kind."}"#.to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers(r#"{"system_prompt": "Be kind."}"#.to_owned()));
     for (status, answer) in [("suspended", 503), ("registered", 200)] {
         app.patch(&workload, json!({ "status": status })).await.expect(200);
         assert_eq!(generate(&app, DESCRIPTION).await.status, answer, "{status}");
@@ -278,13 +278,13 @@ async fn queued_dispatch_refuses_generation() {
 
 #[tokio::test]
 async fn idempotency_key_calls_the_model_once() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     app.services().draft_generator.provision_generators().await.unwrap();
     let first = tokio::spawn(generate(&app, DESCRIPTION).idempotency_key("k").into_future());
     provider.wait_for_calls(1).await;
     generate(&app, DESCRIPTION).idempotency_key("k").await.expect_refusal(409, "request_in_progress");
-    provider.set_behaviour(Behaviour::Answers(r#"{"system_prompt": "Be kind."}"#.to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers(r#"{"system_prompt": "Be kind."}"#.to_owned()));
     let first = first.await.unwrap().expect(200);
     let again = generate(&app, DESCRIPTION).idempotency_key("k").await;
     assert_eq!((again.expect(200), again.header("idempotency-replayed")), (first, Some("true")));

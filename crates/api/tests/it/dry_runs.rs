@@ -9,7 +9,7 @@ use crate::{
 use fairway_domain::access::ActorRef;
 use fairway_operations::access::{Claims, IdentityMode};
 use fairway_testkit::{
-    ArtifactFault, Behaviour, FaultyArtifacts, StubProvider, TestApp,
+    ArtifactFault, FaultyArtifacts, ProviderBehaviour, StubProvider, TestApp,
     app::{Request, Response},
 };
 use serde_json::{Map, Value, json};
@@ -53,7 +53,7 @@ fn detail(answer: &Response) -> Value {
 
 #[tokio::test]
 async fn a_preview_is_the_text_that_a_run_sends_and_nothing_is_stored() {
-    let provider = StubProvider::new(Behaviour::Answers("ok".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("ok".to_owned()));
     let artifacts = FaultyArtifacts::new(ArtifactFault::None);
     let app = TestApp::builder().provider(provider.clone()).faulty_artifacts(&artifacts).start().await;
     let given = app.fixtures();

@@ -2,8 +2,8 @@
 
 use crate::{
     delivery::{
-        DELIVERIES, ORGANIZATION, TWO_DAYS, await_deliveries, await_digest_lines, await_status, destination, suspend,
-        want,
+        DELIVERIES, ORGANIZATION, TWO_DAYS, await_deliveries, await_digest_lines, await_status, destination,
+        opt_in_to_incidents, suspend,
     },
     fixture::{TENANT, WorkspaceFixture},
 };
@@ -35,7 +35,7 @@ async fn email_arrives_as_text_and_html() {
     let (app, smtp) = server().await;
     let stage = WorkspaceFixture::create(&app).await;
     let team = destination(&app, "email", "team", json!({ "address": "team@example.org" }), None).await;
-    want(&app, "email").await;
+    opt_in_to_incidents(&app, "email").await;
     suspend(&stage).await;
     let mail = smtp.wait_for_mails(1).await.swap_remove(0);
     // The local user has no verified address yet, so the delivery to the user's own mailbox fails.
@@ -86,7 +86,7 @@ async fn deferred_and_rejected_mails_record_the_status_of_the_server() {
     let stage = WorkspaceFixture::create(&app).await;
     let busy = destination(&app, "email", "busy", json!({ "address": "busy@example.org" }), None).await;
     let refused = destination(&app, "email", "refused", json!({ "address": "refused@example.org" }), None).await;
-    want(&app, "email").await;
+    opt_in_to_incidents(&app, "email").await;
     suspend(&stage).await;
     let of = |found: &[Value], id: &str| found.iter().find(|one| one["destination_id"] == id).cloned();
     let is_attempted = |found: &[Value]| {
@@ -115,7 +115,7 @@ async fn digest_reaches_the_verified_mailbox_of_its_person() {
     sign_in(&app).await;
     let hourly = json!({ "time_zone": "Europe/Berlin", "digest": { "incidents": "hourly" } });
     app.put("/v1/notifications/profile", hourly).await.expect(200);
-    want(&app, "email").await;
+    opt_in_to_incidents(&app, "email").await;
     suspend(&stage).await;
     suspend(&stage).await;
     await_digest_lines(&app, 2).await;
@@ -138,7 +138,7 @@ async fn burst_reaches_its_person_as_three_mails_and_one_for_the_rest() {
     let on = json!({ "advanced_notifications_enabled": true });
     app.patch(format!("/v1/tenants/{TENANT}/settings"), on).await.expect(200);
     sign_in(&app).await;
-    want(&app, "email").await;
+    opt_in_to_incidents(&app, "email").await;
     // Waits for the start of a five-minute window, so that all facts are within one window.
     let owner = app.database().connect_as_owner().await.unwrap();
     let left = "SELECT 301 - (floor(extract(epoch FROM now()))::bigint % 300)";

@@ -14,7 +14,7 @@ use crate::{
 };
 use fairway_domain::evidence::bundle::verify_bundle;
 use fairway_testkit::{
-    Behaviour, StubProvider, TestApp,
+    ProviderBehaviour, StubProvider, TestApp,
     app::{ActiveWorkload, Request},
 };
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ struct Desk {
 
 impl Desk {
     async fn start() -> Self {
-        let provider = StubProvider::new(Behaviour::Answers(format!("It is {CANARY}.")));
+        let provider = StubProvider::new(ProviderBehaviour::Answers(format!("It is {CANARY}.")));
         let app = TestApp::builder().provider(provider.clone()).start().await;
         let given = app.fixtures();
         let mut base = knowledge_content("handbook");
@@ -109,10 +109,10 @@ async fn erased_texts_are_absent_and_bundles_still_verify() {
     let desk = Desk::start().await;
     let app = &desk.app;
     let theirs = desk.execute(SUBJECT, &format!("Where is {CANARY}?")).await.expect(200);
-    desk.provider.set_behaviour(Behaviour::Answers("Elsewhere.".to_owned()));
+    desk.provider.set_behaviour(ProviderBehaviour::Answers("Elsewhere.".to_owned()));
     let other = desk.execute("user:local", "Where?").await.expect(200);
     // A queued run also stores its progress.
-    desk.provider.set_behaviour(Behaviour::Answers(format!("It is {CANARY}.")));
+    desk.provider.set_behaviour(ProviderBehaviour::Answers(format!("It is {CANARY}.")));
     let queued = desk.execute(SUBJECT, CANARY).header("prefer", "respond-async").await.expect(202);
     wait_until_ended(app, &queued["execution_id"]).await;
     let id = theirs["execution_id"].as_str().unwrap();
@@ -177,7 +177,7 @@ async fn erasure_waits_for_the_end_of_runs() {
     let desk = Desk::start().await;
     let app = &desk.app;
     desk.execute(SUBJECT, CANARY).await.expect(200);
-    desk.provider.set_behaviour(Behaviour::Blocks);
+    desk.provider.set_behaviour(ProviderBehaviour::Blocks);
     let calls = desk.provider.call_count();
     let running = desk.execute(SUBJECT, CANARY).header("prefer", "respond-async").await.expect(202);
     desk.provider.wait_for_calls(calls + 1).await;
@@ -195,7 +195,7 @@ async fn erasure_waits_for_the_end_of_runs() {
         running["execution_id"].as_str().unwrap()
     );
     assert_eq!(query_number(app, &inputs).await, 1);
-    desk.provider.set_behaviour(Behaviour::Answers(CANARY.to_owned()));
+    desk.provider.set_behaviour(ProviderBehaviour::Answers(CANARY.to_owned()));
     wait_until_ended(app, &running["execution_id"]).await;
     wait_until_ended(app, &later["execution_id"]).await;
     complete(app).await;

@@ -5,7 +5,7 @@ use crate::{
     events::{Event, EventStream, parse_event_stream},
     execution::{run, wait_until_ended},
 };
-use fairway_testkit::{Behaviour, StubProvider, TestApp};
+use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::{
@@ -33,7 +33,7 @@ async fn run_with_many_events(app: &TestApp, parts: i32, bytes: i32) -> Value {
 }
 
 fn answering_provider() -> std::sync::Arc<StubProvider> {
-    StubProvider::new(Behaviour::Answers("billing".to_owned()))
+    StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()))
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn streams_of_ended_runs_count_against_the_stream_limit() {
             .header("X-Result-Token", token)
     };
     let replay = parse_event_stream(&read().await);
-    provider.set_behaviour(Behaviour::Blocks);
+    provider.set_behaviour(ProviderBehaviour::Blocks);
     let blocked_run = queued().await.expect(202);
     let token = blocked_run["result_token"].as_str().unwrap();
     let headers = format!("X-Actor-Ref: anonymous\r\nX-Result-Token: {token}\r\n");
@@ -131,7 +131,7 @@ async fn streams_of_ended_runs_count_against_the_stream_limit() {
     // A client that already has the last event gets 204 and needs no stream permit.
     let last = replay.last().unwrap().id.to_string();
     assert_eq!(read().header("last-event-id", last).await.status, 204);
-    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     for stream in &mut streams {
         while stream.next_event().await.0 != "execution.completed" {}
     }

@@ -6,7 +6,7 @@ use crate::{
     public_workloads::create_public_workload,
 };
 use fairway_testkit::{
-    Behaviour, FaultProxy, ProxyFault, StubProvider, TestApp,
+    FaultProxy, ProviderBehaviour, ProxyFault, StubProvider, TestApp,
     app::{Client, Response},
 };
 use serde_json::{Value, json};
@@ -117,7 +117,8 @@ impl EventStream {
 
 #[tokio::test]
 async fn replay_returns_the_streamed_events_from_any_position() {
-    let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("billing".to_owned()))).start().await;
+    let app =
+        TestApp::builder().provider(StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()))).start().await;
     let workload = app.active_workload("main").await;
     let streamed = parse_event_stream(&run(&app, &workload).header("accept", "text/event-stream").await);
     assert_eq!(kinds_of(&streamed), COMPLETED_RUN_EVENTS);
@@ -166,7 +167,8 @@ async fn replay_returns_the_streamed_events_from_any_position() {
 
 #[tokio::test]
 async fn other_readers_get_steps_without_output() {
-    let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("canary".to_owned()))).start().await;
+    let app =
+        TestApp::builder().provider(StubProvider::new(ProviderBehaviour::Answers("canary".to_owned()))).start().await;
     let workload = app.active_workload("main").await;
     let streamed = parse_event_stream(&run(&app, &workload).header("accept", "text/event-stream").await);
     let id = streamed[0].data["execution_id"].clone();
@@ -181,7 +183,8 @@ async fn other_readers_get_steps_without_output() {
 /// Stored deltas expire together with the result, according to the database's clock.
 #[tokio::test]
 async fn deltas_expire_with_the_result() {
-    let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("canary".to_owned()))).start().await;
+    let app =
+        TestApp::builder().provider(StubProvider::new(ProviderBehaviour::Answers("canary".to_owned()))).start().await;
     let workload = app.active_workload("main").await;
     let streamed = parse_event_stream(&run(&app, &workload).header("accept", "text/event-stream").await);
     let id = streamed[0].data["execution_id"].clone();
@@ -215,7 +218,7 @@ async fn cancelled_queued_run_has_only_its_end_event() {
 /// If a client disconnects while its run is queued, it already knows the path to reconnect to.
 #[tokio::test]
 async fn stream_names_its_run_before_the_first_event() {
-    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
     let queues = || TestApp::builder().setting("FAIRWAY_DISPATCH", "queued").provider(provider.clone());
     let server = queues().without_worker().start().await;
     let workload = server.active_workload("main").await;
@@ -264,7 +267,7 @@ async fn failed_stream_returns_202_with_the_run() {
 
 #[tokio::test]
 async fn limits_concurrent_streams_of_anonymous_callers() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().setting("FAIRWAY_PUBLIC_RATE_BURST", "100").provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
     let open_to_all = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public",
@@ -285,7 +288,7 @@ async fn limits_concurrent_streams_of_anonymous_callers() {
     // Another run, without a stream, returns its identifier and its result token.
     let started = run(&app, &workload).as_actor("anonymous").header("accept", "text/event-stream").await.expect(202);
     assert!(started["result_token"].is_string() && started["execution_id"].is_string(), "{started}");
-    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     for stream in &mut streams {
         while stream.next_kind().await != COMPLETED_RUN_EVENTS[6] {}
     }
@@ -294,7 +297,8 @@ async fn limits_concurrent_streams_of_anonymous_callers() {
 #[tokio::test]
 async fn redacted_output_is_not_streamed() {
     let output = "write to ada@example.com";
-    let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers(output.to_owned()))).start().await;
+    let app =
+        TestApp::builder().provider(StubProvider::new(ProviderBehaviour::Answers(output.to_owned()))).start().await;
     let given = app.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "usual", "obligations": ["redact_output"] }]);
@@ -307,7 +311,8 @@ async fn redacted_output_is_not_streamed() {
 
 #[tokio::test]
 async fn refusals_are_plain_errors_and_failures_are_events() {
-    let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("billing".to_owned()))).start().await;
+    let app =
+        TestApp::builder().provider(StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()))).start().await;
     let given = app.fixtures();
     let deny_rule = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "never" }]);
     let policy = given.policy_with_rules("strict", deny_rule).await;
@@ -326,7 +331,7 @@ async fn refusals_are_plain_errors_and_failures_are_events() {
 
 #[tokio::test]
 async fn stream_sends_heartbeats_and_ends_with_the_run_on_any_server() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let server = TestApp::builder().without_worker().provider(provider.clone()).start().await;
     let workload = server.active_workload("main").await;
     let id = async_run(&server, &workload).await.expect(202)["execution_id"].clone();
@@ -340,7 +345,7 @@ async fn stream_sends_heartbeats_and_ends_with_the_run_on_any_server() {
     let mut silent = EventStream::open(&server, &execution_path(&id, "/events"), "Last-Event-ID: 2\r\n").await;
     let alive = async { while silent.lines.next_line().await.unwrap().unwrap() != ":" {} };
     timeout(Duration::from_secs(20), alive).await.unwrap();
-    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     for expected in &COMPLETED_RUN_EVENTS[2..] {
         assert_eq!(stream.next_kind().await, *expected);
         assert_eq!(silent.next_kind().await, *expected);

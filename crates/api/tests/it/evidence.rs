@@ -2,7 +2,7 @@
 
 use crate::{execution::run, fixture::WORKSPACE};
 use fairway_testkit::{
-    Behaviour, StubProvider, TestApp,
+    ProviderBehaviour, StubProvider, TestApp,
     app::{ActiveWorkload, Version},
 };
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ async fn workload_with_obligations(app: &TestApp) -> ActiveWorkload {
 }
 
 async fn completed_run() -> (TestApp, ActiveWorkload, String) {
-    let provider = StubProvider::new(Behaviour::Answers(MODEL_OUTPUT.to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers(MODEL_OUTPUT.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
     let workload = workload_with_obligations(&app).await;
     let answer = run(&app, &workload).await.expect(200);
@@ -129,7 +129,7 @@ async fn graph_matches_the_flat_sections_and_has_every_relationship() {
 /// The model receives the assets that a prompt includes, so evidence names these assets too.
 #[tokio::test]
 async fn evidence_names_assets_included_by_bound_content() {
-    let provider = StubProvider::new(Behaviour::Answers(MODEL_OUTPUT.to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers(MODEL_OUTPUT.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
     let given = app.fixtures();
     let tone = given
@@ -173,7 +173,7 @@ async fn evidence_names_assets_included_by_bound_content() {
 /// Evidence identifies each version of an asset that the model received, even if there are several.
 #[tokio::test]
 async fn evidence_names_every_version_of_an_asset() {
-    let provider = StubProvider::new(Behaviour::Answers(MODEL_OUTPUT.to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers(MODEL_OUTPUT.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
     let given = app.fixtures();
     let skill = |body: &str| json!({ "name": "n", "description": "d", "body": body });

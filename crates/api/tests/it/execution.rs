@@ -4,7 +4,7 @@ mod waits;
 
 use fairway_domain::execution::provider::ProviderError;
 use fairway_testkit::{
-    Behaviour, StubProvider, TestApp,
+    ProviderBehaviour, StubProvider, TestApp,
     app::{ActiveWorkload, Request, Version},
 };
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ pub(crate) async fn wait_until_ended(app: &TestApp, id: &Value) -> Value {
 
 #[tokio::test]
 async fn provider_errors_fail_the_run() {
-    let provider = StubProvider::new(Behaviour::Fails(ProviderError::Unavailable));
+    let provider = StubProvider::new(ProviderBehaviour::Fails(ProviderError::Unavailable));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
     for (error, code) in [
@@ -42,7 +42,7 @@ async fn provider_errors_fail_the_run() {
         (ProviderError::Refused, "provider_refused"),
         (ProviderError::UnknownAccount, "provider_unknown_account"),
     ] {
-        provider.set_behaviour(Behaviour::Fails(error));
+        provider.set_behaviour(ProviderBehaviour::Fails(error));
         let answer = run(&app, &workload).await.expect(200);
         assert_eq!((&answer["status"], &answer["output"]), (&json!("failed"), &Value::Null));
         assert_eq!(answer["error"]["code"], code);
@@ -64,7 +64,7 @@ async fn provider_errors_fail_the_run() {
 
 #[tokio::test]
 async fn denied_run_records_evidence() {
-    let provider = StubProvider::new(Behaviour::Answers("never".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("never".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.fixtures();
     let rules = json!([
@@ -100,7 +100,7 @@ async fn denied_run_records_evidence() {
 
 #[tokio::test]
 async fn denial_within_a_flow_ends_the_run_despite_on_failure() {
-    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.fixtures();
     let yaml = "\
@@ -142,7 +142,7 @@ steps:
     let path = format!("/v1/executions/{}/evidence-graph", refused["execution_id"].as_str().unwrap());
     let evidence = app.get(path).await.expect(200);
     assert_eq!(evidence["policy_decision"]["outcome"], "deny", "the strictest decision is shown");
-    provider.set_behaviour(Behaviour::Answers("other".to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers("other".to_owned()));
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "other");
 }
 
@@ -251,7 +251,7 @@ steps:
 
 #[tokio::test]
 async fn legacy_release_calls_the_configured_model() {
-    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.fixtures();
     let config = json!({ "provider": "local", "model": "old-one", "temperature": 0.25, "max_tokens": 40 });
@@ -311,7 +311,7 @@ async fn stored_versions_run_after_validation_became_stricter() {
 
 #[tokio::test]
 async fn output_must_satisfy_the_prompt_s_schema() {
-    let provider = StubProvider::new(Behaviour::Answers("{\"label\": \"billing\"}".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("{\"label\": \"billing\"}".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.fixtures();
     let content = json!({
@@ -323,7 +323,7 @@ async fn output_must_satisfy_the_prompt_s_schema() {
     let workload = given.active_workload_with("main", versions).await;
     assert_eq!(run(&app, &workload).await.expect(200)["status"], "completed");
     for other in ["billing", "{\"label\": \"Billing\"}"] {
-        provider.set_behaviour(Behaviour::Answers(other.to_owned()));
+        provider.set_behaviour(ProviderBehaviour::Answers(other.to_owned()));
         let failed = run(&app, &workload).await.expect(200);
         assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("output_schema_mismatch")));
     }
@@ -331,7 +331,7 @@ async fn output_must_satisfy_the_prompt_s_schema() {
 
 #[tokio::test]
 async fn missing_prompt_arguments_return_422() {
-    let provider = StubProvider::new(Behaviour::Answers("x".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("x".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
     for (inputs, code) in [

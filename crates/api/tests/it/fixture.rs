@@ -279,7 +279,7 @@ impl<'a> WorkspaceFixture<'a> {
         if let Some(request) = self.successful_use_case_request(operation).await {
             return request;
         }
-        if let Some(request) = self.successful_erasure_request(operation).await {
+        if let Some(request) = self.prepare_request_for_erasure_operation(operation).await {
             return request;
         }
         let (app, workspace) = (self.app, &self.workspace);

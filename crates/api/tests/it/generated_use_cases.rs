@@ -2,7 +2,7 @@
 
 use crate::fixture::{WORKSPACE, WorkspaceFixture};
 use fairway_testkit::{
-    Behaviour, PermissionsByActorName, StubProvider, TestApp,
+    PermissionsByActorName, ProviderBehaviour, StubProvider, TestApp,
     app::{Client, Request},
 };
 use futures_util::future::join_all;
@@ -275,13 +275,13 @@ async fn changes_are_as_visible_as_the_bundle() {
 /// For a refinement, the generator receives the current plan only if the caller may read that plan.
 #[tokio::test]
 async fn generator_learns_no_more_than_the_caller() {
-    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().access(PermissionsByActorName::layer()).provider(provider.clone()).start().await;
     let stage = WorkspaceFixture::create(&app).await;
     stage.create_connection("crm-canary").await;
     let mut answer = stage.bundle(&[]);
     answer["model_policy_ref"] = json!("fairway-generator-model");
-    provider.set_behaviour(Behaviour::Answers(answer.to_string()));
+    provider.set_behaviour(ProviderBehaviour::Answers(answer.to_string()));
     for (missing, is_told) in [("audit.view", true), ("asset.view", false), ("connection.read", false)] {
         let caller = PermissionsByActorName::lacking(&[missing]);
         stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;

@@ -9,7 +9,7 @@ use crate::{
     retrieval,
 };
 use fairway_testkit::{
-    Behaviour, StubProvider, TestApp,
+    ProviderBehaviour, StubProvider, TestApp,
     app::{ActiveWorkload, Client, Response, Version},
 };
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ struct GuardrailFixture {
 
 impl GuardrailFixture {
     async fn start_with(guardrails: Value, extra_versions: impl AsyncFnOnce(&TestApp) -> Vec<Version>) -> Self {
-        let provider = StubProvider::new(Behaviour::Answers("write to bob@example.com".to_owned()));
+        let provider = StubProvider::new(ProviderBehaviour::Answers("write to bob@example.com".to_owned()));
         let app = TestApp::builder().provider(provider.clone()).start().await;
         let given = app.fixtures();
         let route = json!({

@@ -2,7 +2,7 @@
 
 use crate::{dispatch::execution_path, execution::wait_until_ended, guardrail::evidence_documents};
 use fairway_testkit::{
-    Behaviour, ScriptedEndpoint, ScriptedResponse, StubProvider, TestApp,
+    ProviderBehaviour, ScriptedEndpoint, ScriptedResponse, StubProvider, TestApp,
     app::{ActiveWorkload, Response, Version},
 };
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ struct HookFixture {
 
 impl HookFixture {
     async fn start(allowed: &'static str) -> Self {
-        let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+        let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
         let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", allowed).provider(provider.clone()).start().await;
         Self { app, provider, endpoint: ScriptedEndpoint::start().await }
     }
@@ -192,7 +192,7 @@ async fn policy_hook_uses_the_version_resolved_at_approval() {
     let refused = fixture.execute(&workload, "a refund").await.expect_refusal(422, "hook_denied");
     let evidence = &evidence_documents(&fixture.app, &refused["execution_id"], "hook").await[0];
     assert_eq!((&evidence["handler"], &evidence["reason_code"]), (&json!("policy"), &json!("no_bills")));
-    fixture.provider.set_behaviour(Behaviour::Answers("other".to_owned()));
+    fixture.provider.set_behaviour(ProviderBehaviour::Answers("other".to_owned()));
     assert_eq!(fixture.execute(&workload, "a refund").await.expect(200)["output"], "other");
 }
 

@@ -4,7 +4,7 @@ use crate::{
     fixture::{WORKSPACE, WorkspaceFixture},
     openapi_routes::routes,
 };
-use fairway_testkit::{Behaviour, StubProvider, TestApp, app::Response};
+use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp, app::Response};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -354,7 +354,7 @@ async fn concurrent_duplicates_of_every_change_happen_once() {
 
 #[tokio::test]
 async fn concurrent_duplicates_of_a_run_are_one_run() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
@@ -364,7 +364,7 @@ async fn concurrent_duplicates_of_a_run_are_one_run() {
     for answer in join_all((0..100).map(|_| run().into_future())).await {
         answer.expect_refusal(409, "request_in_progress");
     }
-    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     let first = first.await.unwrap().expect(200);
     let answers = join_all((0..100).map(|_| run().into_future())).await;
     for answer in &answers {

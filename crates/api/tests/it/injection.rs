@@ -6,7 +6,7 @@ use crate::{
     execution::{run, wait_until_ended},
 };
 use fairway_testkit::{
-    Behaviour, ScriptedEndpoint, ScriptedResponse, StubProvider, TestApp,
+    ProviderBehaviour, ScriptedEndpoint, ScriptedResponse, StubProvider, TestApp,
     app::{ActiveWorkload, Response},
 };
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ fn hostile_outputs() -> Vec<String> {
 }
 
 async fn start_app(obligations: &[&str]) -> (TestApp, ActiveWorkload, Arc<StubProvider>) {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.fixtures();
     let mut rule = json!({ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" });
@@ -67,7 +67,7 @@ async fn model_output_is_returned_unchanged() {
     let (app, workload, provider) = start_app(&[]).await;
     for output in hostile_outputs() {
         let what: String = output.chars().take(40).collect();
-        provider.set_behaviour(Behaviour::Answers(output.clone()));
+        provider.set_behaviour(ProviderBehaviour::Answers(output.clone()));
         let since = Instant::now();
         let answer = run(&app, &workload).await;
         assert!(since.elapsed() < TIME_LIMIT, "{what}: {:?}", since.elapsed());
@@ -106,7 +106,7 @@ async fn hostile_model_output_is_redacted_as_text() {
     for output in hostile_outputs() {
         let what: String = output.chars().take(40).collect();
         let personal = |mail: &str| format!("{output} {mail} <a href=\"mailto:{mail}\">");
-        provider.set_behaviour(Behaviour::Answers(personal("ada@example.org")));
+        provider.set_behaviour(ProviderBehaviour::Answers(personal("ada@example.org")));
         let since = Instant::now();
         let body = run(&app, &workload).await.expect(200);
         assert!(since.elapsed() < TIME_LIMIT, "{what}: {:?}", since.elapsed());

@@ -122,7 +122,7 @@ impl Parts {
     fn request(&self, like: &Request) -> Request {
         let pairs: Vec<String> = self.query.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let query = if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) };
-        let request = like.clone().to_path(self.segments.join("/") + &query);
+        let request = like.clone().with_path(self.segments.join("/") + &query);
         match &self.body {
             Some(body) => request.json(Value::Object(body.clone())),
             None => request,

@@ -2,7 +2,7 @@
 
 use crate::execution::{model_call_flow, run, wait_until_ended};
 use fairway_testkit::{
-    Behaviour, StubProvider, TestApp,
+    ProviderBehaviour, StubProvider, TestApp,
     app::{ActiveWorkload, Fixtures, Request},
 };
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ async fn accept_queued(run: Request) -> Value {
 
 #[tokio::test]
 async fn queued_large_runs_wait_without_delaying_small_runs_or_other_tenants() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let here = app.active_workload("here").await;
     let tenant = app.fixtures().tenant("acme").await;
@@ -48,7 +48,7 @@ async fn queued_large_runs_wait_without_delaying_small_runs_or_other_tenants() {
     assert_eq!(large_calls(&provider), TOTAL, "no further large run has started");
     let status = |id: &Value| app.get(format!("/v1/executions/{}", id.as_str().unwrap()));
     assert_eq!(status(&small).await.expect(200)["status"], "running");
-    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     for id in runs.iter().chain([&small]) {
         assert_eq!(wait_until_ended(&app, id).await["status"], "completed");
     }
@@ -59,7 +59,7 @@ async fn queued_large_runs_wait_without_delaying_small_runs_or_other_tenants() {
 
 #[tokio::test]
 async fn cancels_a_large_run_that_waits_in_the_queue() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let here = app.active_workload("here").await;
     for _ in 0..PER_TENANT {
@@ -69,7 +69,7 @@ async fn cancels_a_large_run_that_waits_in_the_queue() {
     let waiting = accept_queued(large_run_request(&app, &here)).await;
     let path = format!("/v1/executions/{}/cancel", waiting.as_str().unwrap());
     assert_eq!(app.post(path, json!({})).await.expect(200)["status"], "cancelled");
-    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     let next = accept_queued(large_run_request(&app, &here)).await;
     assert_eq!(wait_until_ended(&app, &next).await["status"], "completed");
     assert_eq!(provider.call_count(), PER_TENANT + 1, "a cancelled run calls no provider");
@@ -77,7 +77,7 @@ async fn cancels_a_large_run_that_waits_in_the_queue() {
 
 #[tokio::test]
 async fn synchronous_large_runs_wait_for_a_reservation() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).setting("FAIRWAY_SYNC_WAIT", "20s").start().await;
     let here = app.active_workload("here").await;
     let mut held = Vec::new();
@@ -92,7 +92,7 @@ async fn synchronous_large_runs_wait_for_a_reservation() {
             provider.wait_for_calls(PER_TENANT + number).await;
         }
         assert_eq!(large_calls(&provider), PER_TENANT);
-        provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
+        provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     };
     let (waited, ()) = tokio::join!(async { large_run_request(&app, &here).await }, small);
     assert_eq!(waited.expect(200)["output"], "billing");
@@ -104,7 +104,7 @@ async fn synchronous_large_runs_wait_for_a_reservation() {
 /// A flow expands a small input. The run waits for a memory reservation before it produces the large value.
 #[tokio::test]
 async fn run_waits_for_a_reservation_before_it_produces_large_values() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.fixtures();
     let asks = given.active_workload("asks").await;
@@ -131,7 +131,7 @@ async fn run_waits_for_a_reservation_before_it_produces_large_values() {
         app.post(multiplies.execute_path(), one.clone()).await.expect(200);
     }
     assert_eq!(app.get(&path).await.expect(200)["status"], "running");
-    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     let read = wait_until_ended(&app, &waiting).await;
     assert_eq!(read["status"], "completed");
     for id in &held {
@@ -141,7 +141,7 @@ async fn run_waits_for_a_reservation_before_it_produces_large_values() {
 
 #[tokio::test]
 async fn flow_with_a_large_prompt_counts_as_large() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.fixtures();
     let content = json!({ "system_prompt": "Sort. ".repeat(40_000) });
@@ -163,7 +163,7 @@ async fn flow_with_a_large_prompt_counts_as_large() {
     provider.wait_for_calls(TOTAL).await;
     let long = provider.calls().iter().filter(|call| call.conversation.system_prompt.len() > 100_000).count();
     assert_eq!(long, PER_TENANT);
-    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     provider.wait_for_calls(TOTAL + 1).await;
 }
 
@@ -184,7 +184,7 @@ async fn active_multiplying_workload(given: &Fixtures, slug: &str) -> ActiveWork
 async fn paused_runs_leave_worker_slots_to_other_tenants() {
     /// Number of runs of one tenant. It exceeds the number that a worker with 128 slots executes for one tenant.
     const MANY: usize = 48;
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let mut tenants = Vec::new();
     for name in ["one", "two", "three", "four", "five"] {
@@ -223,7 +223,7 @@ async fn paused_runs_leave_worker_slots_to_other_tenants() {
         completes(4, &ask(4, "x").await).await;
     }
     // After the model responds, the paused runs resume, and the queued runs follow.
-    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     for (index, id) in &last {
         completes(*index, id).await;
     }

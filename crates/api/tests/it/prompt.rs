@@ -2,7 +2,7 @@
 
 use crate::{fixture::WORKSPACE, resource_usage::assert_bounded};
 use fairway_testkit::{
-    Behaviour, StubProvider, TestApp,
+    ProviderBehaviour, StubProvider, TestApp,
     app::{Fixtures, Version},
 };
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ async fn prompt_version(given: &Fixtures, slug: &str, text: &str) -> Version {
 
 /// Starts a server whose stub provider records its calls.
 async fn start_with_provider() -> (TestApp, Arc<StubProvider>) {
-    let provider = StubProvider::new(Behaviour::Answers("ok".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("ok".to_owned()));
     (TestApp::builder().provider(provider.clone()).start().await, provider)
 }
 

@@ -1,7 +1,7 @@
 //! References between assets of every kind. Submitting a release resolves and freezes them transitively.
 
 use crate::fixture::WORKSPACE;
-use fairway_testkit::{Behaviour, StubProvider, TestApp};
+use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp};
 use serde_json::{Value, json};
 use std::{fs, future::IntoFuture, path::Path};
 
@@ -165,7 +165,7 @@ async fn equal_references_resolve_to_one_version_under_concurrent_changes() {
 
 #[tokio::test]
 async fn skill_body_is_inserted_into_a_prompt_verbatim() {
-    let provider = StubProvider::new(Behaviour::Answers("ok".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("ok".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.fixtures();
     let body = "Use {{topic}}, $arg:topic and !command:anything as they stand.";

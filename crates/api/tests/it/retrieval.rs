@@ -8,7 +8,7 @@ use crate::{
     fixture::{WORKSPACE, knowledge_content},
 };
 use fairway_testkit::{
-    Behaviour, FaultProxy, ProxyFault, ScriptedEndpoint, ScriptedResponse, StubProvider, TestApp,
+    FaultProxy, ProviderBehaviour, ProxyFault, ScriptedEndpoint, ScriptedResponse, StubProvider, TestApp,
     app::{ActiveWorkload, Response, Version},
 };
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ struct RetrievalWorkload {
 impl RetrievalWorkload {
     /// Starts a server with a workload that answers from a handbook. `obligations` are those that its policy imposes.
     async fn start(content: Value, obligations: &[&str]) -> Self {
-        let provider = StubProvider::new(Behaviour::Answers("Thirty days [leave].".to_owned()));
+        let provider = StubProvider::new(ProviderBehaviour::Answers("Thirty days [leave].".to_owned()));
         let app = TestApp::builder().provider(provider.clone()).start().await;
         let given = app.fixtures();
         let base = given.asset_with_version("knowledge_base", "handbook", content).await;
@@ -247,12 +247,12 @@ async fn withholds_answers_without_required_citations() {
         RetrievalWorkload::start(knowledge_content("handbook"), &["require_citation"]).await,
     ] {
         for answer in ["Thirty days.", "Thirty days [travel].", "Thirty days [Leave] leave."] {
-            desk.provider.set_behaviour(Behaviour::Answers(answer.to_owned()));
+            desk.provider.set_behaviour(ProviderBehaviour::Answers(answer.to_owned()));
             let answer = desk.execute("How many days of leave?").await.expect(200);
             assert_eq!((&answer["status"], &answer["output"]), (&json!("failed"), &Value::Null));
             assert_eq!(answer["error"]["code"], "citation_missing");
         }
-        desk.provider.set_behaviour(Behaviour::Answers("[leave]".to_owned()));
+        desk.provider.set_behaviour(ProviderBehaviour::Answers("[leave]".to_owned()));
         assert_eq!(desk.execute("How many days of leave?").await.expect(200)["output"], "[leave]");
     }
 }
@@ -280,7 +280,7 @@ async fn revoked_contract_refuses_the_next_run_before_its_first_step() {
 async fn refuses_retrieval_when_the_contract_cannot_be_read() {
     let desk = RetrievalWorkload::start(knowledge_content("handbook"), &[]).await;
     let line = FaultProxy::to_database(desk.app.database(), 1);
-    let provider = StubProvider::new(Behaviour::Answers("Thirty days [leave].".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("Thirty days [leave].".to_owned()));
     let server =
         TestApp::builder().sharing_storage_of(&desk.app).through_proxy(&line).provider(provider.clone()).start().await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "How many days of leave?" } });

@@ -7,7 +7,7 @@ use crate::{
     fixture::WORKSPACE,
 };
 use fairway_testkit::{
-    Behaviour, StubProvider, TestApp,
+    ProviderBehaviour, StubProvider, TestApp,
     app::{ActiveWorkload, Fixtures, Request, Response},
 };
 use futures_util::future::join_all;
@@ -32,7 +32,7 @@ async fn active_reviewed_workload(given: &Fixtures, slug: &str, more: &[&str]) -
 }
 
 async fn start_server() -> TestApp {
-    TestApp::builder().provider(StubProvider::new(Behaviour::Answers(ANSWER.to_owned()))).start().await
+    TestApp::builder().provider(StubProvider::new(ProviderBehaviour::Answers(ANSWER.to_owned()))).start().await
 }
 
 /// Executes a run that ends up awaiting review. Returns its identifier and the response.
@@ -210,7 +210,7 @@ async fn review_requires_the_approve_permission_and_another_submitter() {
 /// Neither the delegating service nor the subject that it acts for may review the run.
 #[tokio::test]
 async fn service_may_not_review_runs_that_it_delegated() {
-    let provider = StubProvider::new(Behaviour::Answers(ANSWER.to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers(ANSWER.to_owned()));
     let app =
         TestApp::builder().setting("FAIRWAY_INTERNAL_CLIENTS", "service:gateway").provider(provider).start().await;
     let workload = active_reviewed_workload(&app.fixtures(), "main", &[]).await;
@@ -366,7 +366,7 @@ async fn one_of_many_concurrent_verdicts_counts() {
 #[tokio::test]
 async fn idempotency_key_finds_a_run_that_awaits_review() {
     for dispatch in ["hybrid", "queued"] {
-        let provider = StubProvider::new(Behaviour::Answers(ANSWER.to_owned()));
+        let provider = StubProvider::new(ProviderBehaviour::Answers(ANSWER.to_owned()));
         let app = TestApp::builder().setting("FAIRWAY_DISPATCH", dispatch).provider(provider.clone()).start().await;
         let workload = active_reviewed_workload(&app.fixtures(), "main", &[]).await;
         let began = std::time::Instant::now();

@@ -1,8 +1,8 @@
 //! Rollback: the release to which a lane returns, the record of a rollback, and the rollback recommendation.
 
-use crate::{fixture::WORKSPACE, pages::all_rows};
+use crate::{fixture::WORKSPACE, list_pagination::all_rows};
 use fairway_testkit::{
-    Behaviour, MovableClock, StubProvider, TestApp,
+    MovableClock, ProviderBehaviour, StubProvider, TestApp,
     app::{Response, Version},
 };
 use futures_util::future::join_all;
@@ -207,7 +207,7 @@ async fn concurrent_rollbacks_roll_each_lane_back_once() {
 
 #[tokio::test]
 async fn failures_above_the_threshold_recommend_a_rollback() {
-    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
     let config = json!({ "interface_config": {

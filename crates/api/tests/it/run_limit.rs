@@ -1,7 +1,7 @@
 //! A process executes a bounded number of inline runs. Further runs are queued, or refused when there is no queue.
 
 use crate::execution::{run, wait_until_ended};
-use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
+use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp, app::ActiveWorkload};
 use serde_json::Value;
 
 /// Maximum number of inline runs that a process executes for one tenant.
@@ -17,7 +17,7 @@ async fn fill_process(app: &TestApp, workload: &ActiveWorkload, provider: &StubP
 
 #[tokio::test]
 async fn queues_runs_beyond_the_limit_of_a_process() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).without_worker().start().await;
     let workload = app.active_workload("asks").await;
     let begun = fill_process(&app, &workload, &provider).await;
@@ -39,7 +39,7 @@ async fn queues_runs_beyond_the_limit_of_a_process() {
 
 #[tokio::test]
 async fn refuses_runs_beyond_the_limit_of_a_process_without_a_queue() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).setting("FAIRWAY_DISPATCH", "inline").start().await;
     let workload = app.active_workload("asks").await;
     let keyed = || run(&app, &workload).header("prefer", "wait=0").header("idempotency-key", "one");
@@ -56,7 +56,7 @@ async fn refuses_runs_beyond_the_limit_of_a_process_without_a_queue() {
     assert_eq!(begun.len(), PER_TENANT);
     // A replay of an accepted run occupies no slot.
     assert_eq!(keyed().await.expect(409)["detail"]["error"], "request_in_progress");
-    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     for id in &begun {
         assert_eq!(wait_until_ended(&app, id).await["status"], "completed");
     }

@@ -3,10 +3,10 @@
 use crate::{
     execution::run,
     fixture::{WORKSPACE, WorkspaceFixture},
-    pages::all_rows,
+    list_pagination::all_rows,
 };
 use fairway_domain::execution::provider::ProviderError;
-use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
+use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp, app::ActiveWorkload};
 use serde_json::{Value, json};
 
 async fn execute_run(app: &TestApp, workload: &ActiveWorkload) -> String {
@@ -88,7 +88,7 @@ async fn callers_see_the_runs_of_their_scopes_without_results() {
 
 #[tokio::test]
 async fn filters_runs_by_status_and_time() {
-    let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.fixtures();
     let rules = json!([
@@ -97,7 +97,7 @@ async fn filters_runs_by_status_and_time() {
     ]);
     let workload = given.active_workload_under("main", given.policy_with_rules("strict", rules).await).await;
     let completed = execute_run(&app, &workload).await;
-    provider.set_behaviour(Behaviour::Fails(ProviderError::Unavailable));
+    provider.set_behaviour(ProviderBehaviour::Fails(ProviderError::Unavailable));
     let failed = execute_run(&app, &workload).await;
     let no = json!({ "environment": "dev", "inputs": { "ticket": "no" } });
     let refused = app.post(workload.execute_path(), no).await.expect_refusal(403, "policy_denied");

@@ -228,7 +228,7 @@ async fn provider_ends_sessions() {
 }
 
 /// Moves a time of all sessions into the past, to simulate a period without requests.
-pub(crate) async fn age(scene: &Scene, column: &str, interval: &str) {
+pub(crate) async fn backdate_sessions(scene: &Scene, column: &str, interval: &str) {
     let database = connect(scene.app.database_url()).await.unwrap();
     let sql = format!("UPDATE session SET {column} = {column} - interval '{interval}'");
     database.execute(&sql, &[]).await.unwrap();
@@ -241,22 +241,22 @@ async fn sessions_expire_and_read_their_groups_again() {
     // If a session's groups are older than the limit, the server reads them from the provider again.
     scene.issuer.set_person(json!({"preferred_username": "ada"}), json!({"groups": ["dev"]}));
     assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:ops"]));
-    age(&scene, "groups_read_at", "10 minutes").await;
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:dev"]));
     // If the provider refuses the refresh token, the session ends.
     scene.issuer.refuse_refresh();
     browser.session().await.expect(200);
-    age(&scene, "groups_read_at", "10 minutes").await;
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
     assert_eq!(scene.issuer.renewals(), 1, "a refused renewal is none");
     let idle = Scene::start().await;
     let browser = idle.sign_in().await;
-    age(&idle, "last_used_at", "50 minutes").await;
+    backdate_sessions(&idle, "last_used_at", "50 minutes").await;
     browser.session().await.expect(200);
-    age(&idle, "last_used_at", "62 minutes").await;
+    backdate_sessions(&idle, "last_used_at", "62 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
     let old = idle.sign_in().await;
-    age(&idle, "expires_at", "12 hours").await;
+    backdate_sessions(&idle, "expires_at", "12 hours").await;
     old.session().await.expect_refusal(401, "unauthenticated");
 }
 
@@ -264,7 +264,7 @@ async fn sessions_expire_and_read_their_groups_again() {
 async fn concurrent_requests_share_one_renewal() {
     let scene = Scene::start().await;
     let browser = scene.sign_in().await;
-    age(&scene, "groups_read_at", "10 minutes").await;
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     let all = futures_util::future::join_all((0..12).map(|_| browser.session())).await;
     assert!(all.iter().all(|response| response.status == 200));
     assert_eq!(scene.issuer.renewals(), 1);
@@ -274,8 +274,8 @@ async fn concurrent_requests_share_one_renewal() {
 async fn a_renewal_survives_a_client_that_disconnects() {
     let scene = Scene::start().await;
     let browser = scene.sign_in().await;
-    age(&scene, "groups_read_at", "10 minutes").await;
-    scene.issuer.hold();
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
+    scene.issuer.hold_responses();
     tokio::select! {
         response = browser.session() => panic!("{}", response.text()),
         () = scene.issuer.wait_for_held() => {}
@@ -291,8 +291,8 @@ async fn servers_spend_a_refresh_token_once() {
     let browser = scene.sign_in().await;
     let other = scene.another_server().await;
     let there = Browser { app: &other, session: browser.session.clone() };
-    age(&scene, "groups_read_at", "10 minutes").await;
-    scene.issuer.hold();
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
+    scene.issuer.hold_responses();
     let after_the_first = async {
         scene.issuer.wait_for_held().await;
         let release = async {
@@ -314,7 +314,7 @@ async fn servers_spend_a_refresh_token_once() {
 async fn a_renewal_keeps_the_new_refresh_token_when_the_provider_fails_after_it() {
     let scene = Scene::start().await;
     let browser = scene.sign_in().await;
-    age(&scene, "groups_read_at", "10 minutes").await;
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     scene.issuer.fail_userinfo(true);
     browser.session().await.expect_refusal(503, "unavailable");
     scene.issuer.fail_userinfo(false);
@@ -362,11 +362,11 @@ async fn renewal_takes_nothing_from_the_first_token() {
     // The provider renews only the access token. Userinfo lists other groups than before.
     scene.issuer.omit_id_tokens();
     scene.issuer.set_person(json!({}), json!({"groups": ["dev"]}));
-    age(&scene, "groups_read_at", "10 minutes").await;
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:dev"]));
     // If the groups can no longer be read from any source, the session ends.
     scene.issuer.set_person(json!({}), json!({}));
-    age(&scene, "groups_read_at", "10 minutes").await;
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
 }
 
@@ -377,15 +377,15 @@ async fn session_ends_when_its_person_moves_to_another_tenant() {
     let person = |org: &str| scene.issuer.set_person(json!({"preferred_username": "eve", "org": org}), json!({}));
     person("acme");
     let browser = scene.sign_in().await;
-    age(&scene, "groups_read_at", "10 minutes").await;
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     browser.session().await.expect(200);
     person("default");
-    age(&scene, "groups_read_at", "10 minutes").await;
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
     person("acme");
     let browser = scene.sign_in().await;
     scene.issuer.set_person(json!({"preferred_username": "eve"}), json!({}));
-    age(&scene, "groups_read_at", "10 minutes").await;
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
 }
 
@@ -394,18 +394,18 @@ async fn an_unavailable_provider_ends_no_session_and_prevents_no_sign_out() {
     let scene = Scene::start().await;
     let browser = scene.sign_in().await;
     let csrf = browser.csrf_token().await;
-    scene.issuer.fail_with("temporarily_unavailable");
-    age(&scene, "groups_read_at", "10 minutes").await;
+    scene.issuer.fail_token_requests("temporarily_unavailable");
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(503, "unavailable");
-    scene.issuer.fail_with("invalid_client");
+    scene.issuer.fail_token_requests("invalid_client");
     browser.session().await.expect_refusal(503, "unavailable");
     assert_eq!(browser.send(sign_out_form(&scene.app, &csrf)).await.status, 303);
     browser.session().await.expect_refusal(401, "unauthenticated");
     let scene = Scene::start().await;
     let browser = scene.sign_in().await;
     let csrf = browser.csrf_token().await;
-    scene.issuer.fail_with("temporarily_unavailable");
-    age(&scene, "groups_read_at", "10 minutes").await;
+    scene.issuer.fail_token_requests("temporarily_unavailable");
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     let ended = browser.send(scene.app.post("/v1/session/logout", json!({}))).header("X-CSRF-Token", csrf).await;
     assert_eq!(ended.status, 204, "{}", ended.text());
     browser.session().await.expect_refusal(401, "unauthenticated");
@@ -420,8 +420,8 @@ pub(crate) fn sign_out_form(app: &TestApp, csrf: &str) -> Request {
 async fn requests_share_the_failure_of_a_renewal() {
     let scene = Scene::start().await;
     let browser = scene.sign_in().await;
-    scene.issuer.fail_with("temporarily_unavailable");
-    age(&scene, "groups_read_at", "10 minutes").await;
+    scene.issuer.fail_token_requests("temporarily_unavailable");
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     let before = scene.issuer.token_requests();
     for response in futures_util::future::join_all((0..8).map(|_| browser.session())).await {
         let wait: u64 = response.header("retry-after").unwrap().parse().unwrap();
@@ -438,7 +438,7 @@ async fn a_sign_out_ends_the_session_before_it_asks_the_provider() {
     let csrf = browser.csrf_token().await;
     // This server has not yet read the provider's discovery document, so it must request it during the sign-out.
     let other = scene.another_server().await;
-    scene.issuer.hold();
+    scene.issuer.hold_responses();
     tokio::select! {
         response = browser.send(sign_out_form(&other, &csrf)) => panic!("{}", response.text()),
         () = scene.issuer.wait_for_held() => {}
@@ -661,7 +661,7 @@ async fn groups_come_from_the_link_that_a_token_announces() {
     let browser = scene.sign_in().await;
     assert_eq!(browser.session().await.expect(200)["groups"].as_array().unwrap().len(), 2);
     person("200 OK", json!({"groups": ["dev"]}));
-    age(&scene, "groups_read_at", "10 minutes").await;
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     assert_eq!(browser.session().await.expect(200)["groups"], json!(["group:dev"]));
     for (status, response, refusal) in [
         ("404 Not Found", json!({"groups": ["dev"]}), (403, "groups_incomplete")),
@@ -677,7 +677,7 @@ async fn groups_come_from_the_link_that_a_token_announces() {
     }
     // A renewal without an ID token contains no claim source, so the groups cannot be read again.
     scene.issuer.omit_id_tokens();
-    age(&scene, "groups_read_at", "10 minutes").await;
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
 }
 

@@ -1,6 +1,6 @@
 //! Texts of the sign-in and sign-out pages, and their behaviour while the provider is unavailable.
 
-use crate::sign_in::{ATTEMPT, Browser, SESSION, Scene, age, cookie, sign_out_form};
+use crate::sign_in::{ATTEMPT, Browser, SESSION, Scene, backdate_sessions, cookie, sign_out_form};
 use fairway_testkit::MovableClock;
 use reqwest::Method;
 use serde_json::json;
@@ -155,7 +155,7 @@ async fn sessions_end_while_the_provider_is_gone() {
     let tokens = [one.csrf_token().await, two.csrf_token().await];
     let sessions = [one.session, two.session];
     // Groups of this age must be read again from the provider before any request except the end of the session.
-    age(&scene, "groups_read_at", "10 minutes").await;
+    backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     let Scene { issuer, local: _local, app } = scene;
     drop(issuer);
     let [one, two] = sessions.map(|session| Browser { app: &other, session });

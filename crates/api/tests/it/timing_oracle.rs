@@ -62,7 +62,7 @@ impl RequestPair {
 }
 
 fn with_target(request: &Request, path: String, body: &str) -> Request {
-    let request = request.clone().to_path(path);
+    let request = request.clone().with_path(path);
     if body.is_empty() { request } else { request.with_body("application/json", body.to_owned()) }
 }
 
@@ -129,7 +129,7 @@ impl CallerView<'_> {
                 let path = own.path().replacen(&mine, &theirs, 1);
                 pairs.push(self.request_pair(
                     format!("{} {{{last}}} below one's own", route.operation_id()),
-                    own.to_path(path),
+                    own.with_path(path),
                     &theirs,
                 ));
             }

@@ -5,7 +5,7 @@ use crate::{
     fixture::{WORKSPACE, knowledge_content},
     share_link::query_number,
 };
-use fairway_testkit::{Behaviour, FaultPoint, FaultProxy, ProxyFault, StubProvider, TestApp, connect};
+use fairway_testkit::{FaultPoint, FaultProxy, ProviderBehaviour, ProxyFault, StubProvider, TestApp, connect};
 use serde_json::{Value, json};
 
 const EXECUTE_FLOW_PATH: &str = "/v1/runtime/tools/execute_flow";
@@ -74,7 +74,8 @@ async fn lost_response_is_reported_without_a_second_run() {
 
 #[tokio::test]
 async fn reports_queued_and_failed_runs() {
-    let app = TestApp::builder().provider(StubProvider::new(Behaviour::Blocks)).setting("FAIRWAY_SYNC_WAIT", "1ms");
+    let app =
+        TestApp::builder().provider(StubProvider::new(ProviderBehaviour::Blocks)).setting("FAIRWAY_SYNC_WAIT", "1ms");
     let app = app.start().await;
     app.active_workload("slow").await;
     let response = app.post(EXECUTE_FLOW_PATH, execute_flow_body("slow")).await.expect(200);

@@ -1,7 +1,7 @@
 //! A black hole (a receiver that accepts connections and never responds), beside receivers that respond.
 
 use crate::{
-    delivery::{await_deliveries, server, suspend, want, webhook},
+    delivery::{await_deliveries, opt_in_to_incidents, server, suspend, webhook},
     fixture::WorkspaceFixture,
 };
 use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
@@ -83,7 +83,7 @@ async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
         webhook(&app, &format!("other {number}"), &receiver.url("/in"), None).await;
         others.push(receiver);
     }
-    want(&app, "webhook").await;
+    opt_in_to_incidents(&app, "webhook").await;
     suspend(&stage).await;
     await_deliveries(&app, |found| found.len() == OTHERS + 1).await;
     let owner = app.database().connect_as_owner().await.unwrap();

@@ -4,7 +4,7 @@ use crate::{
     execution::{model_call_flow, run, wait_until_ended},
     resource_usage::assert_bounded,
 };
-use fairway_testkit::{Behaviour, StubProvider, TestApp};
+use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp};
 use serde_json::{Value, json};
 
 /// A short flow in which every step multiplies the output of the previous step (T14, T45).
@@ -25,7 +25,7 @@ fn multiplying_flow(steps: usize, output: &str) -> String {
 
 #[tokio::test]
 async fn flow_that_multiplies_its_values_fails_at_its_budget() {
-    let provider = StubProvider::new(Behaviour::Answers("x".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("x".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.fixtures();
     let policy = given.policy("policy").await;
@@ -48,7 +48,7 @@ async fn flow_that_multiplies_its_values_fails_at_its_budget() {
     let versions = vec![policy.clone(), flow, model, given.prompt("prompt").await];
     let workload = given.active_workload_with("said", versions).await;
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "x");
-    provider.set_behaviour(Behaviour::Answers("x".repeat(17 << 20)));
+    provider.set_behaviour(ProviderBehaviour::Answers("x".repeat(17 << 20)));
     assert_eq!(run(&app, &workload).await.expect(200)["error"]["code"], "value_too_large");
     // A flow whose values stay below the budget completes.
     let flow = given.flow("modest", &multiplying_flow(3, &format!("{{ a: '{}' }}", "BEFORE".repeat(30)))).await;

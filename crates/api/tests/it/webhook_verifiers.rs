@@ -2,7 +2,7 @@
 //! JavaScript.
 
 use crate::{
-    delivery::{KEY, NEXT_KEY, await_status, server, suspend, want, webhook},
+    delivery::{KEY, NEXT_KEY, await_status, opt_in_to_incidents, server, suspend, webhook},
     fixture::WorkspaceFixture,
 };
 use fairway_testkit::{RecordedRequest, ScriptedEndpoint, ScriptedResponse};
@@ -54,7 +54,7 @@ async fn webhook_verifies_with_the_packages_of_its_standards() {
     let receiver = ScriptedEndpoint::start().await;
     receiver.respond_with(ScriptedResponse::status(204, ""));
     webhook(&app, "hook", &receiver.url("/in"), Some("file:hook")).await;
-    want(&app, "webhook").await;
+    opt_in_to_incidents(&app, "webhook").await;
     suspend(&stage).await;
     receiver.wait_for_requests(1).await;
     let sent = await_status(&app, "sent").await;

@@ -37,7 +37,7 @@ pub(super) fn to_json(findings: &Findings, judged: &[TargetResult]) -> Value {
             "wal_bytes": idle.cost.log_bytes, "commits": idle.cost.log.map(|log| log.commits),
         },
         "memory_after_bytes": findings.memory_after,
-        "rights": findings.permission_revocation.map(|seen| json!({"rounds": seen.rounds, "late": seen.late})),
+        "rights": findings.outdated_permissions.map(|seen| json!({"rounds": seen.rounds, "late": seen.late})),
         "overload": findings.overload.iter().map(|seen| json!({
             "clients": seen.clients, "usual_per_second": seen.usual.0, "usual_p99_us": seen.usual.1, "offered_per_second": seen.offered,
             "accepted_per_second": seen.accepted.0, "accepted_p99_us": seen.accepted.1, "refused": seen.refused,

@@ -266,7 +266,7 @@ pub(super) mod tests {
     use crate::environment::FirstResponseTimes;
     use crate::interleaved::InterleavedScenario;
     use crate::known_misses::KNOWN_MISSES;
-    use crate::permission_revocation::RevocationResult;
+    use crate::outdated_permissions::OutdatedReads;
     use crate::report::Machine;
     use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
     use crate::statement_count::{Statement, StatementCounts};
@@ -317,7 +317,7 @@ pub(super) mod tests {
                 rounds: vec![(stretch(600), stretch(500))],
             }],
             accounts: vec![(scenario, Some(StatementCounts { requests: 200, statements: vec![statement] }))],
-            permission_revocation: Some(RevocationResult { rounds: 50, late: 0 }),
+            outdated_permissions: Some(OutdatedReads { rounds: 50, late: 0 }),
             timing_oracle: vec![compared(ResourceKind::Workload, 500, 520)],
             overload: Vec::new(),
             queued: None,

@@ -27,7 +27,7 @@ pub(super) fn create(
 ) -> Result<(), Failure> {
     let Some(content) = content else {
         let made = post_asset(server, slug, kind, owner).map_err(|failure| taken_slug(failure, slug))?;
-        return output.changed(&made, &format!("fairway assets add-version {slug} FILE"));
+        return output.change_result(&made, &format!("fairway assets add-version {slug} FILE"));
     };
     check_version(kind, content, options)?;
     let asset = match post_asset(server, slug, kind, owner) {

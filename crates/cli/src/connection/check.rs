@@ -14,7 +14,7 @@ use serde_json::json;
 /// When the endpoint is unhealthy, so that a script can depend on the exit code.
 pub(super) fn check(server: &ServerClient, output: Output, id: &str) -> Result<(), Failure> {
     let checked = server.post(&["connections", id, "check"], &json!({}))?;
-    output.one(&checked)?;
+    output.record(&checked)?;
     let Explanation { cause, next } = explain(string_or_empty(&checked, "health_code"), id);
     match HealthState::parse(string_or_empty(&checked, "health")) {
         Some(HealthState::Unhealthy) => {

@@ -91,10 +91,10 @@ pub(super) fn upload(server: &ServerClient, output: Output, arguments: &Argument
     }
     let result = json!({ "uploaded": done, "unchanged": unchanged, "index_revision": revision, "documents": stored });
     if !output.is_for_people() {
-        return output.one(&result);
+        return output.record(&result);
     }
     let summary = json!({ "uploaded": done, "unchanged": unchanged, "index_revision": revision });
-    output.changed(&summary, &format!("fairway documents list {}", arguments.to))
+    output.change_result(&summary, &format!("fairway documents list {}", arguments.to))
 }
 
 /// Reads a file, or the text files below a directory.

@@ -120,11 +120,11 @@ pub(super) fn run(command: &Command, server: &ServerClient, output: Output) -> R
             let made = server.post(&scope.path(server, &[])?, &body)?;
             let flag = if scope.organization { " --organization" } else { "" };
             let id = required_string(&made, "destination_id")?;
-            output.changed(&made, &format!("fairway notifications destinations test {id}{flag}"))
+            output.change_result(&made, &format!("fairway notifications destinations test {id}{flag}"))
         }
         Command::Test { destination, scope } => {
             let tested = server.post(&scope.path(server, &[destination, "test"])?, &json!({}))?;
-            output.one(&tested)?;
+            output.record(&tested)?;
             match string_or_empty(&tested, "status") {
                 "sent" => Ok(()),
                 _ => Err(Failure::Failed("the receiver did not accept the test message".to_owned())),
@@ -133,12 +133,12 @@ pub(super) fn run(command: &Command, server: &ServerClient, output: Output) -> R
         Command::Set { destination, on, scope, .. } => {
             let path = scope.path(server, &[destination])?;
             let changed = server.update(&Method::PATCH, &path, &json!({ "is_enabled": on }))?;
-            output.changed(&changed, "fairway notifications destinations list")
+            output.change_result(&changed, "fairway notifications destinations list")
         }
         Command::Delete { destination, scope } => {
             server.delete(&scope.path(server, &[destination])?)?;
             let deleted = json!({ "destination_id": destination, "deleted": true });
-            output.changed(&deleted, "fairway notifications destinations list")
+            output.change_result(&deleted, "fairway notifications destinations list")
         }
     }
 }

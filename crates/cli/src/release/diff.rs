@@ -44,7 +44,7 @@ pub(super) fn show(server: &ServerClient, output: Output, arguments: &Arguments)
     let changes = compare(&bound(&base, &versions), &bound(&release, &versions));
     let id = |release: &Value| release.get("release_id").cloned().unwrap_or_default();
     if !output.is_for_people() {
-        return output.one(&json!({ "release_id": id(&release), "base_release_id": id(&base), "changes": changes }));
+        return output.record(&json!({ "release_id": id(&release), "base_release_id": id(&base), "changes": changes }));
     }
     let against = if base.is_null() {
         "no release serves this environment".to_owned()

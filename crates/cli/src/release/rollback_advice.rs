@@ -16,16 +16,16 @@ pub(super) fn show(server: &ServerClient, output: Output, id: &str) -> Result<()
     let mut release = server.get(&["releases", id], &[])?;
     let is_active = string_or_empty(&release, "state") == StateName::Active.as_str();
     let advice = if is_active { recommendation(server, id)? } else { None };
-    let Some(advice) = advice else { return output.one(&release) };
+    let Some(advice) = advice else { return output.record(&release) };
     if output.is_for_people() {
-        output.one(&release)?;
+        output.record(&release)?;
         print("")?;
         return print(&describe(&advice, id));
     }
     if let Some(members) = release.as_object_mut() {
         members.insert(MEMBER.to_owned(), advice);
     }
-    output.one(&release)
+    output.record(&release)
 }
 
 /// The server's recommendation; `None` if the caller may not read it.

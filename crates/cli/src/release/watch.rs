@@ -46,7 +46,7 @@ pub(super) fn watch(server: &ServerClient, output: Output, arguments: &Arguments
                 reached = Some(Instant::now());
                 let now = status_line(&release);
                 if now != before {
-                    if output.is_for_people() { print(&now)? } else { output.one(&release)? }
+                    if output.is_for_people() { print(&now)? } else { output.record(&release)? }
                 }
                 before = now;
                 match watch_state(&release) {

@@ -401,7 +401,7 @@ impl RunProgress {
     fn print_result(&self, output: Output, run: &Value) -> Result<(), Failure> {
         let answer = run.pointer("/queued_result/result").unwrap_or(&Value::Null);
         if !output.is_for_people() {
-            output.one(run)?;
+            output.record(run)?;
         } else {
             self.end_streamed_output()?;
             let is_shown = is_stdout_terminal() && answer.as_str() == Some(self.streamed.as_str());

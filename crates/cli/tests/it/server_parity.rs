@@ -1,7 +1,7 @@
 //! Checks that offline commands and the server report the same findings for the same set of files.
 
 use crate::{Terminal, make_directory, path_text, root};
-use fairway_testkit::{Behaviour, StubProvider, TestApp, app::Version};
+use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp, app::Version};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -206,7 +206,7 @@ fn prompt_cases() -> Vec<(&'static str, &'static str, Value, Vec<Value>)> {
 
 #[tokio::test]
 async fn prompt_rendering_equals_the_server_s() {
-    let provider = StubProvider::new(Behaviour::Answers("x".to_owned()));
+    let provider = StubProvider::new(ProviderBehaviour::Answers("x".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let (terminal, files) = (Terminal::offline(), tempfile::tempdir().unwrap());
     let given = app.fixtures();

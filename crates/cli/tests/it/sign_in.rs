@@ -1,12 +1,12 @@
 //! Sign-in of the command line at an identity provider: people with a device code, pipelines with client credentials.
 
 use crate::Terminal;
-use fairway_testkit::{AUDIENCE, COMMAND_LINE, PIPELINE, TestApp, TestIssuer};
+use fairway_testkit::{AUDIENCE, COMMAND_LINE_CLIENT_ID, PIPELINE_CREDENTIALS, TestApp, TestIssuer};
 use serde_json::json;
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Stdio};
 
 async fn server(issuer: &TestIssuer) -> TestApp {
-    TestApp::builder().oidc(issuer).setting("FAIRWAY_OIDC_CLI_CLIENT_ID", COMMAND_LINE).start().await
+    TestApp::builder().oidc(issuer).setting("FAIRWAY_OIDC_CLI_CLIENT_ID", COMMAND_LINE_CLIENT_ID).start().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -21,7 +21,7 @@ async fn person_signs_in_by_code_and_the_token_is_renewed_once() {
     let mode = fs::metadata(terminal.config()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "the file holds tokens");
     assert_eq!(terminal.run_json(&["whoami"])["actor"], "user:ada");
-    assert_eq!(issuer.refresh_tokens(), 1, "a valid token is not renewed");
+    assert_eq!(issuer.refresh_token_count(), 1, "a valid token is not renewed");
     // These tokens expire at once. Concurrent commands share one renewal, because a refresh token can be used once.
     issuer.set_lifetime(0);
     terminal.run_ok(&["login"]);
@@ -34,7 +34,7 @@ async fn person_signs_in_by_code_and_the_token_is_renewed_once() {
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    assert_eq!(issuer.refresh_tokens(), 3);
+    assert_eq!(issuer.refresh_token_count(), 3);
     // The client never sends the token to another server.
     let other = TestApp::start().await;
     let elsewhere = format!("http://{}", other.address());
@@ -109,24 +109,27 @@ async fn people_and_pipelines_choose_one_of_several_issuers() {
     // their subject.
     let table = format!(
         "[[issuers]]\nissuer = \"{}\"\nname = \"Partners\"\naudience = \"{AUDIENCE}\"\nuser_claim = \"sub\"\n\
-         cli_client_id = \"{COMMAND_LINE}\"",
+         cli_client_id = \"{COMMAND_LINE_CLIENT_ID}\"",
         second.url()
     );
     let start = || TestApp::builder().oidc(&first).config_file(table.clone());
     // If the person chooses no issuer, the command uses the issuer that has a client for the command line.
     let app = start().start().await;
     Terminal::connected(&app).run_ok(&["login"]);
-    assert_eq!((first.refresh_tokens(), second.refresh_tokens()), (0, 1));
-    let app = start().setting("FAIRWAY_OIDC_CLI_CLIENT_ID", COMMAND_LINE).start().await;
+    assert_eq!((first.refresh_token_count(), second.refresh_token_count()), (0, 1));
+    let app = start().setting("FAIRWAY_OIDC_CLI_CLIENT_ID", COMMAND_LINE_CLIENT_ID).start().await;
     let settings = app.get("/v1/sign-in").await.expect(200);
-    assert_eq!((&settings["issuer"], &settings["cli_client_id"]), (&json!(first.url()), &json!(COMMAND_LINE)));
+    assert_eq!(
+        (&settings["issuer"], &settings["cli_client_id"]),
+        (&json!(first.url()), &json!(COMMAND_LINE_CLIENT_ID))
+    );
     assert_eq!(settings["issuers"][1]["name"], "Partners", "{settings}");
     let terminal = Terminal::connected(&app);
     terminal.run_ok(&["login"]);
-    assert_eq!((first.refresh_tokens(), second.refresh_tokens()), (1, 1));
+    assert_eq!((first.refresh_token_count(), second.refresh_token_count()), (1, 1));
     terminal.run_ok(&["login", "--issuer", &second.url()]);
     terminal.run_ok(&["login", "--issuer", "Partners"]);
-    assert_eq!((first.refresh_tokens(), second.refresh_tokens()), (1, 3));
+    assert_eq!((first.refresh_token_count(), second.refresh_token_count()), (1, 3));
     assert_eq!(terminal.run_json(&["whoami"])["actor"], "user:1");
     let output = terminal.run(&["login", "--issuer", "https://stranger.example"]);
     assert_eq!(output.code, 2, "{}{}", output.out, output.err);
@@ -137,7 +140,7 @@ async fn people_and_pipelines_choose_one_of_several_issuers() {
     let output = Terminal::connected(&local).run(&["login", "--issuer", "Partners"]);
     assert!(output.code == 2 && output.err.contains("local mode"), "{}{}", output.out, output.err);
     // A pipeline with credentials of the second issuer.
-    let [client, secret] = PIPELINE;
+    let [client, secret] = PIPELINE_CREDENTIALS;
     let token_requests = || (first.token_requests(), second.token_requests());
     let before = token_requests();
     let mut command = terminal.command(&["whoami", "--output", "json"]);
@@ -152,7 +155,7 @@ async fn pipeline_acts_as_its_service_without_a_file() {
     let issuer = TestIssuer::start().await.unwrap();
     let app = server(&issuer).await;
     let terminal = Terminal::connected(&app);
-    let [client, secret] = PIPELINE;
+    let [client, secret] = PIPELINE_CREDENTIALS;
     let run = |secret: &str| {
         let mut command = terminal.command(&["whoami", "--output", "json"]);
         let output = command.env("FAIRWAY_CLIENT_ID", client).env("FAIRWAY_CLIENT_SECRET", secret).output().unwrap();

@@ -4,7 +4,7 @@
 
 use super::{
     ActorKind, ActorRef,
-    on_behalf_of::{OnBehalfOfField, OnBehalfOfFields},
+    on_behalf_of_fields::{OnBehalfOfField, OnBehalfOfFields},
 };
 use crate::tool::BuiltinTool;
 use serde_json::Value;

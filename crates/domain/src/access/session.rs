@@ -194,7 +194,7 @@ pub struct SessionSnapshot {
     /// The end of the session's total lifetime.
     pub expires_at: Timestamp,
     /// Whether the session was ended or has expired.
-    pub is_over: bool,
+    pub has_ended: bool,
     /// The time since the last recorded use.
     pub unused_for: Duration,
     /// The time since the groups were read from the identity provider.
@@ -212,7 +212,7 @@ impl SessionSnapshot {
     #[must_use]
     pub fn is_live(&self, lifetime: SessionLifetime) -> bool {
         // Uses are recorded once per interval, so the last use may be later than recorded by up to one interval.
-        !self.is_over && self.unused_for < lifetime.idle.saturating_add(USE_INTERVAL)
+        !self.has_ended && self.unused_for < lifetime.idle.saturating_add(USE_INTERVAL)
     }
 
     /// The fact of the session's end. Its actor is the person, even if the identity provider ended the session.

@@ -200,5 +200,5 @@ pub trait SignInProvider: Send + Sync {
     fn seal(&self, key: &[u8; 32], purpose: &str, plain: &[u8]) -> Option<Vec<u8>>;
 
     /// Decrypts a result of [`Self::seal`]; `None` if it was encrypted for another purpose or key, or was changed.
-    fn open(&self, key: &[u8; 32], purpose: &str, sealed: &[u8]) -> Option<Vec<u8>>;
+    fn unseal(&self, key: &[u8; 32], purpose: &str, sealed: &[u8]) -> Option<Vec<u8>>;
 }

@@ -4,10 +4,10 @@
 //! records and the canonical bytes of the versions that it used. It also contains the facts about the run and its
 //! release, their inclusion proofs, and a checkpoint of the audit log. Its digests connect the run's output, policy
 //! decisions and documents with the approved bytes and the checkpoint. The statement about a release is a
-//! verification summary (see [`release_summary`]).
+//! verification summary (see [`release_verification_summary`]).
 
 mod envelope;
-pub mod release_summary;
+pub mod release_verification_summary;
 mod report;
 mod verification;
 

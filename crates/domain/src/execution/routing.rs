@@ -136,7 +136,7 @@ impl EmbeddingPermission {
     /// region list refuses the route. The built-in account is allowed, because it sends no data out of this
     /// process.
     #[must_use]
-    pub fn evaluate(profile: Option<&SovereigntyProfile>, route: RouteTarget, residency: Option<&str>) -> Self {
+    pub fn for_route(profile: Option<&SovereigntyProfile>, route: RouteTarget, residency: Option<&str>) -> Self {
         let Some(profile) = profile else { return Self::Allowed };
         if route.account_slot == LOCAL_ACCOUNT && residency.is_none() {
             return Self::Allowed;
@@ -356,7 +356,7 @@ mod tests {
             model: "m".to_owned(),
             account_slot: account.to_owned(),
         };
-        match EmbeddingPermission::evaluate(Some(&profile(content)), route, residency) {
+        match EmbeddingPermission::for_route(Some(&profile(content)), route, residency) {
             EmbeddingPermission::Allowed => Vec::new(),
             EmbeddingPermission::Refused { reasons, .. } => reasons.into_iter().map(RouteRefusal::code).collect(),
         }

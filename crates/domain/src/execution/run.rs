@@ -295,7 +295,7 @@ impl<'a> Run<'a> {
                 return self
                     .fail(RunError::new("step_budget_exceeded", "the run exceeded its maximum number of steps"));
             }
-            if self.is_large_at(step) {
+            if self.needs_reservation_before(step) {
                 return self.pause(PausePoint::Step(step));
             }
             let began = self.moment.now();

@@ -100,7 +100,7 @@ impl Announcement {
     ///
     /// # Errors
     /// If the title, the body or the audience is invalid.
-    pub fn make(
+    pub fn create(
         (announcement_id, text_salt): (AnnouncementId, [u8; 16]),
         title: String,
         body: String,
@@ -149,7 +149,7 @@ mod tests {
             request_id: Uuid::from_u128(2).into(),
         };
         let audience = Audience { roles: vec![Role::Viewer], workspaces: Vec::new() };
-        Announcement::make((Uuid::from_u128(3).into(), [7; 16]), title.to_owned(), body.to_owned(), audience, &stamp)
+        Announcement::create((Uuid::from_u128(3).into(), [7; 16]), title.to_owned(), body.to_owned(), audience, &stamp)
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! Destinations: shared external endpoints of a workspace or of the organization.
 
+pub mod configuration_redaction;
+
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
     fact_category::FactCategory,
     id::{DestinationId, WorkspaceId},
-    notification::{Channel, delivery::DeliveryError, destination_redaction::redact},
+    notification::{Channel, delivery::DeliveryError},
     secret::SecretRef,
     store::{Change, Revision, aggregate},
     text::is_name,
     time::Timestamp,
 };
+use configuration_redaction::redact_configuration;
 use serde_json::{Map, Value, json};
 
 /// The maximum length of a display name, in characters.
@@ -225,7 +228,7 @@ fn ingest(configuration: Map<String, Value>) -> Result<Map<String, Value>, Desti
         return Err(DestinationRefusal::ConfigurationSize);
     }
     match sent {
-        Value::Object(members) => Ok(redact(members)),
+        Value::Object(members) => Ok(redact_configuration(members)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Ok(Map::new()),
     }
 }
@@ -358,8 +361,8 @@ impl Destination {
 
 #[cfg(test)]
 mod tests {
+    use super::configuration_redaction::REDACTED;
     use super::*;
-    use crate::notification::destination_redaction::REDACTED;
     use uuid::Uuid;
 
     const SECRET: &str = "hunter2";

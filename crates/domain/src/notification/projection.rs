@@ -204,7 +204,7 @@ pub struct Projection {
     /// The records of suppressed notifications, each with its fact.
     pub suppressed: Vec<(SuppressedDecision, Fact)>,
     /// The number of people who were left out because of the limit of recipients.
-    pub cut: usize,
+    pub omitted_recipients: usize,
 }
 
 impl Projection {
@@ -219,7 +219,7 @@ impl Projection {
                 self.suppressed.push((decision, fact));
             }
         }
-        self.cut = self.cut.saturating_add(other.cut);
+        self.omitted_recipients = self.omitted_recipients.saturating_add(other.omitted_recipients);
     }
 }
 
@@ -244,11 +244,11 @@ pub fn project(
     at: Timestamp,
 ) -> Projection {
     let Some(rule) = rule_for(fact.kind, &fact.categories) else { return Projection::default() };
-    let Recipients { actors, cut } = recipients(fact, subject, &rule, directory);
+    let Recipients { actors, omitted } = recipients(fact, subject, &rule, directory);
     let event = event_key(fact, subject);
     let event_texts = EventTexts::of(fact, subject);
     let switches = book.turned_on.switches(book.switches, fact.occurred_at);
-    let mut projection = Projection { cut, ..Projection::default() };
+    let mut projection = Projection { omitted_recipients: omitted, ..Projection::default() };
     for recipient in actors {
         let layers = layers(&recipient, subject, directory, book);
         let has_receiver = |channel| book.has_receiver((fact, subject), &recipient, switches, channel);
@@ -267,7 +267,10 @@ pub fn project(
         }
         let new_of = |category, channels| {
             let may_see_actor = recipient == fact.actor
-                || directory.rights.get(&recipient).is_some_and(|rights| rights.allow(rule.view, &subject.position));
+                || directory
+                    .rights
+                    .get(&recipient)
+                    .is_some_and(|rights| rights.allow(rule.view_permission, &subject.position));
             let identifier = event.notification(&recipient.to_string());
             let reader = (recipient.clone(), may_see_actor);
             let notification = event_texts.notification(identifier, reader, (category, rule.severity), fact, subject);

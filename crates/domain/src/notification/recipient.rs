@@ -27,7 +27,7 @@ pub struct Recipients {
     /// The recipients, at most [`MAX_RECIPIENTS`] and without duplicates.
     pub actors: Vec<ActorRef>,
     /// The number of people who were left out because of the limit.
-    pub cut: usize,
+    pub omitted: usize,
 }
 
 /// Whether an actor of this kind can have an inbox.
@@ -52,7 +52,7 @@ pub fn recipients(
     let rights_of = |actor: &ActorRef| directory.rights.get(actor);
     let may_see = |actor: &ActorRef| {
         let is_submitter = subject.submitter.as_ref() == Some(actor);
-        is_submitter || rights_of(actor).is_some_and(|rights| rights.allow(rule.view, &subject.position))
+        is_submitter || rights_of(actor).is_some_and(|rights| rights.allow(rule.view_permission, &subject.position))
     };
     let mut actors: Vec<ActorRef> = Vec::new();
     for actor in concerned(fact, subject) {
@@ -63,8 +63,8 @@ pub fn recipients(
     let first = actors.clone();
     let acting = directory.rights.iter().filter(|(actor, rights)| {
         has_inbox(actor)
-            && rule.acting.is_some_and(|acting| rights.allow(acting, &subject.position))
-            && rights.allow(rule.view, &subject.position)
+            && rule.acting_permission.is_some_and(|permission| rights.allow(permission, &subject.position))
+            && rights.allow(rule.view_permission, &subject.position)
             && !first.contains(actor)
     });
     actors.extend(acting.map(|(actor, _)| actor.clone()));
@@ -72,9 +72,9 @@ pub fn recipients(
 }
 
 fn cut(mut actors: Vec<ActorRef>) -> Recipients {
-    let cut = actors.len().saturating_sub(MAX_RECIPIENTS);
+    let omitted = actors.len().saturating_sub(MAX_RECIPIENTS);
     actors.truncate(MAX_RECIPIENTS);
-    Recipients { actors, cut }
+    Recipients { actors, omitted }
 }
 
 /// The owner of the subject or the people of the owning team, and the concerned actor. The concerned actor is the

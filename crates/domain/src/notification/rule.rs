@@ -12,10 +12,10 @@ pub struct NotificationRule {
     /// The severity of the notifications.
     pub severity: Severity,
     /// The permission whose holders must act on the fact; `None` if no action is necessary.
-    pub acting: Option<Permission>,
+    pub acting_permission: Option<Permission>,
     /// The permission that a recipient needs in the position of the fact. The submitter of a run needs no
     /// permission.
-    pub view: Permission,
+    pub view_permission: Permission,
 }
 
 use FactCategory as C;
@@ -26,10 +26,10 @@ use Severity as S;
 const fn rule(
     categories: &'static [FactCategory],
     severity: Severity,
-    acting: Permission,
-    view: Permission,
+    acting_permission: Permission,
+    view_permission: Permission,
 ) -> Option<NotificationRule> {
-    Some(NotificationRule { categories, severity, acting: Some(acting), view })
+    Some(NotificationRule { categories, severity, acting_permission: Some(acting_permission), view_permission })
 }
 
 /// The rule for a fact of a kind with these categories. A run that ended only with an obligation to notify its
@@ -38,7 +38,7 @@ const fn rule(
 pub fn rule_for(kind: FactKind, categories: &[FactCategory]) -> Option<NotificationRule> {
     let rule = rule_of(kind)?;
     let is_report = kind == K::ExecutionEnded && categories == [C::Reports];
-    Some(if is_report { NotificationRule { severity: S::Info, acting: None, ..rule } } else { rule })
+    Some(if is_report { NotificationRule { severity: S::Info, acting_permission: None, ..rule } } else { rule })
 }
 
 /// The rule for a kind of fact; `None` for kinds that cause no notifications. A fact of a kind with a rule causes

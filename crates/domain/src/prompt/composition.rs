@@ -261,7 +261,7 @@ impl ComposedPrompt {
 
     /// The estimated memory of the compiled schema, in bytes.
     #[must_use]
-    pub fn schema_bytes(&self) -> usize {
+    pub fn compiled_response_schema_bytes(&self) -> usize {
         match &self.response_schema {
             ResponseSchema::Compiled(schema) => schema.compiled_bytes(),
             ResponseSchema::Unchecked | ResponseSchema::Invalid => 0,

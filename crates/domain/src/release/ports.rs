@@ -4,7 +4,7 @@ use super::{
     Release, StateName,
     lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry},
     recommendation::EndedRuns,
-    review::{Approval, ReviewedRelease},
+    review::{ReviewedRelease, ReviewerVerdict},
     rollback::ReleaseEvidenceDocument,
 };
 use crate::{
@@ -95,14 +95,14 @@ pub trait ReleaseStore: Send + Sync {
         scope: TenantScope,
         release: ReleaseId,
         page: PageRequest,
-    ) -> Result<Page<Approval>, StoreError>;
+    ) -> Result<Page<ReviewerVerdict>, StoreError>;
     /// Finds a verdict on a release, with its note.
     async fn approval(
         &self,
         scope: TenantScope,
         release: ReleaseId,
         approval: ApprovalId,
-    ) -> Result<Option<Approval>, StoreError>;
+    ) -> Result<Option<ReviewerVerdict>, StoreError>;
     /// Stores a draft, and an empty deployment if none exists. Fails with `Stale` if the workload is retired.
     async fn commit_draft(
         &self,

@@ -58,7 +58,7 @@ impl Verdict {
 
 /// The verdict of a reviewer on a bindings digest.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Approval {
+pub struct ReviewerVerdict {
     /// The identifier of the verdict.
     pub approval_id: ApprovalId,
     /// Whether the reviewer approves or objects.
@@ -120,7 +120,7 @@ impl ApprovalRule {
         }
     }
 
-    fn is_current(&self, approval: &Approval) -> bool {
+    fn is_current(&self, approval: &ReviewerVerdict) -> bool {
         self.valid_hours.is_none_or(|hours| approval.age_seconds < hours.saturating_mul(3_600))
     }
 
@@ -165,7 +165,7 @@ pub struct ReviewedRelease {
     /// The release after the verdict.
     pub release: Release,
     /// The verdict to record.
-    pub approval: Approval,
+    pub approval: ReviewerVerdict,
 }
 
 impl Release {
@@ -203,7 +203,7 @@ impl Release {
         });
         let fact = Fact::new(FactKind::ReleaseReviewed, self.subject(), Some(self.workspace_id), stamp, detail);
         let fact = fact.with_categories([FactCategory::Approvals]);
-        let approval = Approval {
+        let approval = ReviewerVerdict {
             approval_id,
             verdict,
             by: stamp.actor.clone(),

@@ -132,14 +132,14 @@ impl FullTile {
 
     /// Creates a full tile from its hashes; `None` unless there are exactly 256.
     #[must_use]
-    pub fn new(coordinate: TileCoordinate, hashes: Vec<TreeHash>) -> Option<Self> {
+    pub fn from_hashes(coordinate: TileCoordinate, hashes: Vec<TreeHash>) -> Option<Self> {
         (hashes.len() == TILE_HASHES).then_some(Self { coordinate, hashes })
     }
 
     /// Parses the stored bytes of a full tile; `None` if their length is wrong.
     #[must_use]
     pub fn from_bytes(coordinate: TileCoordinate, bytes: &[u8]) -> Option<Self> {
-        Self::new(coordinate, tile_hashes(bytes)?)
+        Self::from_hashes(coordinate, tile_hashes(bytes)?)
     }
 
     /// The hashes of the tile, in order.

@@ -61,7 +61,7 @@ impl TreeEdge {
                 return filled;
             }
             let coordinate = TileCoordinate { level, index: in_level / TILE_HASHES as u64 };
-            let Some(tile) = FullTile::new(coordinate, std::mem::take(hashes)) else { return filled };
+            let Some(tile) = FullTile::from_hashes(coordinate, std::mem::take(hashes)) else { return filled };
             hash = tile.root();
             filled.push(tile);
             in_level /= TILE_HASHES as u64;

@@ -89,7 +89,7 @@ pub struct Publication {
     /// The access requests for the missing connections.
     pub requests: Vec<AccessRequest>,
     /// The resources that the publication creates; `None` if an earlier publication created them.
-    pub made: Option<Box<CreatedPieces>>,
+    pub created: Option<Box<CreatedPieces>>,
 }
 
 impl UseCase {
@@ -137,7 +137,7 @@ impl UseCase {
         });
         let asks = (!requests.is_empty()).then_some(FactCategory::Approvals);
         let fact = self.fact(FactKind::UseCasePublished, stamp, detail).with_categories(asks);
-        Ok(Change::replace(Publication { use_case: next, requests, made }, self.revision, fact))
+        Ok(Change::replace(Publication { use_case: next, requests, created: made }, self.revision, fact))
     }
 
     fn make_pieces(

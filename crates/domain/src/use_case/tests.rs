@@ -152,9 +152,9 @@ impl History {
                 let missing = CONNECTIONS.iter().filter(|name| !self.usable(name)).count();
                 assert_eq!(made.requests.len(), missing);
                 // Only the first publication creates the resources; later publications keep them.
-                assert_eq!(made.made.is_some(), before.pieces.is_none());
+                assert_eq!(made.created.is_some(), before.pieces.is_none());
                 assert!(before.workload_id.is_none() || made.use_case.workload_id == before.workload_id);
-                if let Some(pieces) = &made.made {
+                if let Some(pieces) = &made.created {
                     assert_eq!((pieces.assets.len(), pieces.release.bindings.len()), (3, 4));
                     assert_eq!(pieces.release.environment.as_str(), "dev");
                 }

@@ -46,14 +46,16 @@ pub(crate) fn authorize(
         // A resource that the caller may not see is reported as not found, regardless of the caller's other
         // permissions.
         Requirement::Resource { view: sees, .. } if !holds(sees) => Err(Failure::NotFound),
-        Requirement::BelowWorkload { sees, .. } if !holds(sees) && holds(Permission::WorkloadView) => {
+        Requirement::BelowWorkload { view: sees, .. } if !holds(sees) && holds(Permission::WorkloadView) => {
             Err(missing_permission(caller, sees))
         }
-        Requirement::BelowWorkload { sees, .. } if !holds(sees) => Err(Failure::NotFound),
-        Requirement::Resource { action: needs, .. } | Requirement::BelowWorkload { needs, .. } if holds(needs) => {
+        Requirement::BelowWorkload { view: sees, .. } if !holds(sees) => Err(Failure::NotFound),
+        Requirement::Resource { action: needs, .. } | Requirement::BelowWorkload { action: needs, .. }
+            if holds(needs) =>
+        {
             Ok(scope)
         }
-        Requirement::Resource { action: needs, .. } | Requirement::BelowWorkload { needs, .. } => {
+        Requirement::Resource { action: needs, .. } | Requirement::BelowWorkload { action: needs, .. } => {
             Err(missing_permission(caller, needs))
         }
     }

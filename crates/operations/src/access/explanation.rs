@@ -146,7 +146,8 @@ impl Decision {
             Requirement::Platform(needs) => by(needs, ResourcePosition::INSTALLATION),
             Requirement::Tenant(needs) => by(needs, ResourcePosition::tenant(subject.tenant)),
             Requirement::BelowWorkspace(needs) => by(needs, *position),
-            Requirement::Resource { view: sees, action: needs } | Requirement::BelowWorkload { sees, needs } => {
+            Requirement::Resource { view: sees, action: needs }
+            | Requirement::BelowWorkload { view: sees, action: needs } => {
                 let view_decision = by(sees, *position);
                 if view_decision.allowed { by(needs, *position) } else { view_decision }
             }

@@ -121,7 +121,7 @@ impl Sessions {
             return Ok(None);
         };
         if snapshot.groups_age >= MAX_GROUPS_AGE {
-            match self.renewed(provider, token, snapshot.session_id, request_id).await? {
+            match self.renewed_groups(provider, token, snapshot.session_id, request_id).await? {
                 Some(groups) => snapshot.groups = groups,
                 None => return Ok(None),
             }
@@ -229,7 +229,7 @@ fn sealed(provider: &dyn SignInProvider, token: &SessionToken, tokens: &Provider
 }
 
 fn opened(provider: &dyn SignInProvider, token: &SessionToken, sealed: &[u8]) -> Option<ProviderTokens> {
-    let plain = provider.open(&token.sealing_key(), TOKENS_PURPOSE, sealed)?;
+    let plain = provider.unseal(&token.sealing_key(), TOKENS_PURPOSE, sealed)?;
     let stored: StoredTokens = serde_json::from_slice(&plain).ok()?;
     Some(ProviderTokens { refresh_token: stored.refresh_token, id_token: stored.id_token })
 }

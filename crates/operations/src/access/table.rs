@@ -24,13 +24,13 @@ pub enum Requirement {
         /// Permission that the operation requires.
         action: Permission,
     },
-    /// Two permissions in the scope of a release. A caller without `sees` receives 403 if it has `workload.view`,
+    /// Two permissions in the scope of a release. A caller without `view` receives 403 if it has `workload.view`,
     /// else 404.
     BelowWorkload {
         /// Permission that makes the release visible.
-        sees: Permission,
+        view: Permission,
         /// Permission that the operation requires.
-        needs: Permission,
+        action: Permission,
     },
 }
 
@@ -79,7 +79,7 @@ const fn on_resource(sees: Permission, needs: Permission) -> Requirement {
 }
 
 const fn on_release(needs: Permission) -> Requirement {
-    Requirement::BelowWorkload { sees: Permission::ReleaseView, needs }
+    Requirement::BelowWorkload { view: Permission::ReleaseView, action: needs }
 }
 
 operations! {

@@ -103,7 +103,7 @@ impl ActiveRuns {
         book.runs.is_empty() && book.claims == 0
     }
 
-    pub(crate) fn drain(&self) -> Vec<(TenantScope, ExecutionId, Uuid)> {
+    pub(crate) fn take_all(&self) -> Vec<(TenantScope, ExecutionId, Uuid)> {
         self.state().runs.drain().map(|(id, live)| (live.scope, id, live.lease)).collect()
     }
 }

@@ -11,7 +11,7 @@ use fairway_domain::{
     access::{
         ActorKind, ActorRef, Caller,
         delegation::{DelegationRefusal, DelegationTrust},
-        on_behalf_of::OnBehalfOfFields,
+        on_behalf_of_fields::OnBehalfOfFields,
     },
     release::lane::Lane,
     tenant::{DEFAULT_TENANT, TenantScope},

@@ -38,7 +38,7 @@ use fairway_domain::{
 use std::sync::Arc;
 
 /// The state on which an attempt to start a run is based.
-pub(super) struct RunContext {
+pub(super) struct AttemptState {
     /// The principal of the run.
     pub(super) caller: Arc<Caller>,
     /// The service that submits the run on behalf of `caller`; `None` without delegation.
@@ -179,7 +179,7 @@ impl Executions {
                 }
                 counted = entry.workload.effective_access_mode() == AccessMode::Public;
             }
-            let decided = RunContext { caller, delegate: client, entry, is_entry_read, is_fresh: fresh };
+            let decided = AttemptState { caller, delegate: client, entry, is_entry_read, is_fresh: fresh };
             match self.attempt_execute(&decided, request, key).await {
                 Ok(Some(answer)) => return Ok(answer),
                 // A revision changed between the decision and the accept statement.
@@ -219,11 +219,11 @@ impl Executions {
         let sees = |entry: &WorkloadWithDeployment| {
             request.payload.authorize_view(caller, request.link.as_ref(), &entry.workload).is_ok()
         };
-        if !fresh && let Some(entry) = self.plans.entries.get(&key).filter(|entry| sees(entry)) {
+        if !fresh && let Some(entry) = self.plans.workloads_by_slug.get(&key).filter(|entry| sees(entry)) {
             return Ok((entry, false));
         }
         if fresh {
-            self.plans.entries.invalidate(&key);
+            self.plans.workloads_by_slug.invalidate(&key);
         }
         let scope = TenantScope::for_caller(caller);
         let entry = self.run_store.find_workload_with_deployment(scope, &request.slug, &request.environment).await?;

@@ -70,7 +70,7 @@ pub(crate) struct WorkloadCacheKey {
 pub struct PlanCache {
     plans: Cache<PlanKey, Arc<CachedPlan>>,
     plans_in_flight: PendingLoads<PlanKey, Arc<CachedPlan>>,
-    pub(crate) entries: Cache<WorkloadCacheKey, Arc<WorkloadWithDeployment>>,
+    pub(crate) workloads_by_slug: Cache<WorkloadCacheKey, Arc<WorkloadWithDeployment>>,
     pub(crate) workloads_by_id: Cache<(TenantId, WorkloadId, Slug), Arc<WorkloadWithDeployment>>,
 }
 
@@ -79,9 +79,12 @@ impl PlanCache {
         Self {
             plans: weighted_cache(MAX_BYTES.plans, |_: &PlanKey, kept: &Arc<CachedPlan>| kept.bytes).build(),
             plans_in_flight: PendingLoads::new(),
-            entries: weighted_cache(MAX_BYTES.entries, |_: &WorkloadCacheKey, entry: &Arc<WorkloadWithDeployment>| {
-                SLUG_BYTES.saturating_mul(2).saturating_add(entry_bytes(entry))
-            })
+            workloads_by_slug: weighted_cache(
+                MAX_BYTES.entries,
+                |_: &WorkloadCacheKey, entry: &Arc<WorkloadWithDeployment>| {
+                    SLUG_BYTES.saturating_mul(2).saturating_add(entry_bytes(entry))
+                },
+            )
             .build(),
             workloads_by_id: weighted_cache(
                 MAX_BYTES.entries,
@@ -97,7 +100,7 @@ impl PlanCache {
     /// not cached, because callers can invent names of environments.
     pub(crate) fn cache_workload(&self, key: WorkloadCacheKey, entry: &Arc<WorkloadWithDeployment>) {
         if entry.deployment.is_some() {
-            self.entries.insert(key, Arc::clone(entry));
+            self.workloads_by_slug.insert(key, Arc::clone(entry));
         }
     }
 }
@@ -203,7 +206,7 @@ pub(crate) const fn is_read_by_runs(kind: AssetKind) -> bool {
 }
 
 /// Returns the reference to a version for the evidence of runs.
-pub(crate) fn source(slug: &Slug, version: &AssetVersion) -> SourceVersion {
+pub(crate) fn source_version(slug: &Slug, version: &AssetVersion) -> SourceVersion {
     SourceVersion {
         reference: format!("{slug}@{}", version.version_label),
         checksum: version.checksum.clone(),

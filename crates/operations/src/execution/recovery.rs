@@ -118,7 +118,7 @@ impl RunRecovery {
     /// # Errors
     /// When the store fails. The remaining leases then expire.
     pub async fn release_leases(&self) -> Result<usize, Failure> {
-        let held = self.active_runs.drain();
+        let held = self.active_runs.take_all();
         for (scope, id, lease) in &held {
             self.lease_store.release_lease(*scope, LeaseRef { execution_id: *id, lease: *lease }).await?;
         }

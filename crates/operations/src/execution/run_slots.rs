@@ -55,7 +55,7 @@ impl Default for RunSlots {
 
 impl fmt::Debug for RunSlots {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("RunLimit")
+        out.write_str("RunSlots")
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{
     engine::{CheckpointPolicy, Replay},
-    execute::{Executions, RunContext},
+    execute::{AttemptState, Executions},
     execute_request::{ExecuteRequest, ExecuteResult, WaitMode},
     large_runs::{REQUEST_WAIT, is_large},
     run::{ActiveRun, InlineRun},
@@ -46,7 +46,7 @@ const MAX_LISTED_ENVIRONMENTS: u32 = 20;
 /// One attempt to start a run, based on one state.
 #[derive(Clone, Copy)]
 struct Attempt<'a> {
-    state: &'a RunContext,
+    state: &'a AttemptState,
     request: &'a ExecuteRequest,
     key: Option<&'a RequestKey>,
     scope: TenantScope,
@@ -89,7 +89,7 @@ impl Executions {
     /// changed.
     pub(super) async fn attempt_execute(
         &self,
-        state: &RunContext,
+        state: &AttemptState,
         request: &ExecuteRequest,
         key: Option<&RequestKey>,
     ) -> Result<Option<ExecuteResult>, Failure> {
@@ -109,7 +109,7 @@ impl Executions {
 
     /// Starts a run: checks the access, decides on the run, admits it and submits it.
     async fn start(&self, attempt: Attempt<'_>) -> Result<ExecuteResult, NotStarted> {
-        let Attempt { state: RunContext { caller, entry: workload, .. }, request, scope, .. } = attempt;
+        let Attempt { state: AttemptState { caller, entry: workload, .. }, request, scope, .. } = attempt;
         let requested_lane = self.check_access(attempt).await?;
         let inputs = request.payload.inputs(&workload.workload).map_err(NotStarted::RefusedUnlessReplayed)?;
         let execution_id: ExecutionId = self.context.new_id();
@@ -180,7 +180,7 @@ impl Executions {
     /// may view the releases of the workload. They are read on fresh state only, because an attempt on cached state
     /// is repeated.
     async fn no_active_release(&self, attempt: Attempt<'_>, lane: Lane) -> NotStarted {
-        let Attempt { state: RunContext { caller, entry, is_fresh, .. }, request, scope, .. } = attempt;
+        let Attempt { state: AttemptState { caller, entry, is_fresh, .. }, request, scope, .. } = attempt;
         let position = position_of(caller, &entry.workload);
         let is_allowed =
             request.link.is_none() && authorize::authorize(caller, Operation::ReadActiveRelease, &position).is_ok();
@@ -200,7 +200,7 @@ impl Executions {
 
     /// Checks that the caller may currently start a run of the workload. Returns the lane that the run requests.
     async fn check_access(&self, attempt: Attempt<'_>) -> Result<Lane, NotStarted> {
-        let Attempt { state: RunContext { caller, entry, delegate, is_entry_read, .. }, request, .. } = attempt;
+        let Attempt { state: AttemptState { caller, entry, delegate, is_entry_read, .. }, request, .. } = attempt;
         let (workload, link) = (&entry.workload, request.link.as_ref());
         match workload.status {
             Status::Registered => {}
@@ -269,7 +269,7 @@ impl Executions {
         inputs: Payload,
         admission: Admission,
     ) -> (Acceptance, Option<ResultToken>) {
-        let Attempt { state: RunContext { caller, entry: workload, delegate, .. }, request, .. } = attempt;
+        let Attempt { state: AttemptState { caller, entry: workload, delegate, .. }, request, .. } = attempt;
         let request_context = RequestContext {
             request_id: caller.request_id,
             groups: caller.groups.iter().map(ActorRef::to_string).collect(),

@@ -67,7 +67,7 @@ impl KnowledgeBases {
             return Err(RetrievalFailure::NoAccount(model));
         }
         let residency = self.provider.residency(&model.account);
-        match EmbeddingPermission::evaluate(profile, Self::embedding_route(&model), residency) {
+        match EmbeddingPermission::for_route(profile, Self::embedding_route(&model), residency) {
             EmbeddingPermission::Allowed => Ok(VectorIndex { revision, model }),
             refused @ EmbeddingPermission::Refused { .. } => Err(RetrievalFailure::NoRoute(Box::new(refused))),
         }

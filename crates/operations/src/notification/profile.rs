@@ -133,7 +133,7 @@ impl Notifications {
                 async || {
                     let id: AnnouncementId = self.context.new_id();
                     let named = (id, self.context.ids.salt());
-                    let change = Announcement::make(named, title, body, audience, &self.context.stamp(caller))?;
+                    let change = Announcement::create(named, title, body, audience, &self.context.stamp(caller))?;
                     let made = change.next.clone();
                     let outcome = keyed_outcome(key, 201, id.uuid());
                     match self.announcement_store.commit(scope, change, outcome.as_ref()).await {

@@ -65,7 +65,7 @@ pub struct Projector {
 
 /// Returns the number of rows that a projection's commit writes.
 fn row_count(projection: &Projection) -> usize {
-    let Projection { notifications, deliveries, suppressed, cut: _ } = projection;
+    let Projection { notifications, deliveries, suppressed, omitted_recipients: _ } = projection;
     notifications.len().saturating_add(deliveries.len()).saturating_add(suppressed.len())
 }
 
@@ -170,7 +170,7 @@ impl Projector {
                 if let Some(bursts) = &mut bursts {
                     bursts.collect(&mut projection.deliveries);
                 }
-                let cut = projection.cut;
+                let cut = projection.omitted_recipients;
                 if cut > 0 {
                     tracing::warn!(
                         tenant_id = %scope.tenant(),

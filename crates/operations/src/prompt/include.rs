@@ -1,6 +1,6 @@
 //! Included assets of prompts. They are checked when a version is created, and composed into the prompt of a run.
 
-use crate::{Failure, asset::Assets, execution::source, resolve_reference::ResolutionFailure};
+use crate::{Failure, asset::Assets, execution::source_version, resolve_reference::ResolutionFailure};
 use fairway_domain::{
     access::{Caller, ResourcePosition},
     asset::{Asset, AssetVersion, Lifecycle, VersionLabel},
@@ -94,7 +94,7 @@ impl Assets {
             let (asset, version) =
                 stored.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
             let body = body_of(&asset, &version)?;
-            let source = source(&asset.slug, &version);
+            let source = source_version(&asset.slug, &version);
             if !sources.contains(&source) {
                 sources.push(source);
             }

@@ -47,12 +47,12 @@ struct CachedResponse {
 }
 
 /// Rendered responses by caller and query.
-pub struct ActiveReleaseCache {
+pub struct ActiveReleaseResponseCache {
     responses: Cache<ActiveReleaseKey, CachedResponse>,
     scopes: Cache<Claims, TenantScope>,
 }
 
-impl ActiveReleaseCache {
+impl ActiveReleaseResponseCache {
     pub(crate) fn new() -> Self {
         let answer_bytes = |key: &ActiveReleaseKey, response: &CachedResponse| {
             let key_bytes = claims_bytes(&key.claims).saturating_add(key.environment.as_str().len());

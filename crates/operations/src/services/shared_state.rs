@@ -12,7 +12,7 @@ use crate::{
     idempotency::KeyedRequests,
     notification::inbox_wakeups::InboxWakeups,
     rate_limit::{RateLimitCache, RateLimits},
-    release::{ActiveReleaseCache, ContentSummary},
+    release::{ActiveReleaseResponseCache, ContentSummary},
     transparency_log::{TileCache, new_tile_cache},
     wakeups::WakeupSender,
 };
@@ -51,7 +51,7 @@ pub(crate) struct SharedState {
     pub(crate) plans: Arc<PlanCache>,
     /// Callers by their claims. The accept statement verifies the access revision of a cached caller.
     pub(crate) callers: Cache<Claims, Arc<Caller>>,
-    pub(crate) active_releases: Arc<ActiveReleaseCache>,
+    pub(crate) active_releases: Arc<ActiveReleaseResponseCache>,
     /// The namespace of each workspace, which never changes.
     pub(crate) namespaces: Cache<WorkspaceId, NamespaceId>,
     /// Summaries of version content for the activation checks. A version never changes.
@@ -100,7 +100,7 @@ impl SharedState {
                 claims_bytes(claims).saturating_add(caller_bytes(caller))
             })
             .build(),
-            active_releases: Arc::new(ActiveReleaseCache::new()),
+            active_releases: Arc::new(ActiveReleaseResponseCache::new()),
             namespaces: weighted_cache(MAX_BYTES.namespaces, |_, _| 0).build(),
             summaries: weighted_cache(MAX_BYTES.summaries, |_, summary: &Arc<ContentSummary>| summary.bytes()).build(),
             mismatches: RecordedMismatches::new(),

@@ -55,7 +55,7 @@ impl UseCases {
                         let ids = self.publication_ids(&use_case);
                         let change = use_case.publish(ids, &new, &self.context.stamp(caller))?;
                         let next = change.next.use_case.clone();
-                        let new_assets = change.next.made.iter().flat_map(|pieces| &pieces.assets);
+                        let new_assets = change.next.created.iter().flat_map(|pieces| &pieces.assets);
                         try_join_all(new_assets.map(|(_, version)| {
                             self.artifacts.put_artifact(caller, scope, use_case.workspace_id, version)
                         }))

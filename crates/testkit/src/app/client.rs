@@ -70,7 +70,7 @@ impl Request {
     }
 
     /// Replaces the path.
-    pub fn to_path(mut self, path: impl Into<String>) -> Self {
+    pub fn with_path(mut self, path: impl Into<String>) -> Self {
         self.path = path.into();
         self
     }

@@ -1,6 +1,6 @@
 //! Framing of PostgreSQL's protocol over byte streams.
 
-use std::{collections::HashMap, io, mem};
+use std::{io, mem};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -79,60 +79,4 @@ impl Frames {
 /// Whether the frame is ReadyForQuery.
 pub(super) fn is_ready(frame: &[u8]) -> bool {
     frame.first() == Some(&b'Z')
-}
-
-/// Tracks the current statement of a connection and the statements that were prepared under a name.
-#[derive(Default)]
-pub(super) struct StatementTracker {
-    named: HashMap<Vec<u8>, String>,
-    statement: String,
-    is_executed: bool,
-}
-
-impl StatementTracker {
-    /// Records a frame. Returns whether the frame ends a request.
-    pub(super) fn record(&mut self, frame: &[u8]) -> bool {
-        let mut texts = frame.get(5..).unwrap_or_default().split(|byte| *byte == 0);
-        let mut text = || texts.next().unwrap_or_default();
-        match frame.first() {
-            // Parse: statement name, text.
-            Some(b'P') => {
-                let (name, text) = (text().to_vec(), String::from_utf8_lossy(text()).into_owned());
-                self.statement.clone_from(&text);
-                self.is_executed = false;
-                self.named.insert(name, text);
-                false
-            }
-            // Bind: portal name, statement name.
-            Some(b'B') => {
-                let _portal = text();
-                self.statement = self.named.get(text()).cloned().unwrap_or_default();
-                self.is_executed = true;
-                false
-            }
-            // Close: its fields are ignored; the connection has no current statement afterwards.
-            Some(b'C') => {
-                self.statement.clear();
-                false
-            }
-            // Query: the text.
-            Some(b'Q') => {
-                self.statement = String::from_utf8_lossy(text()).into_owned();
-                self.is_executed = true;
-                true
-            }
-            // Sync.
-            Some(b'S') => true,
-            Some(_) | None => false,
-        }
-    }
-
-    /// Whether the request executes the statement, instead of only preparing it.
-    pub(super) fn is_executed(&self) -> bool {
-        self.is_executed
-    }
-
-    pub(super) fn statement(&self) -> &str {
-        &self.statement
-    }
 }

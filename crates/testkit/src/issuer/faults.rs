@@ -27,7 +27,7 @@ impl TestIssuer {
     }
 
     /// Withholds all responses from now on until [`Self::release`]. Requests still have their usual effect.
-    pub fn hold(&self) {
+    pub fn hold_responses(&self) {
         self.state.held.0.send_modify(|(is_holding, _)| *is_holding = true);
     }
 

@@ -26,7 +26,7 @@ fn ids<T>(items: &[(Uuid, T)]) -> Vec<Uuid> {
 }
 
 /// The input with the runs and their facts, steps, artifacts and lineage.
-pub(super) fn runs<'v>(pending: &[&'v PendingFinish]) -> Input<'v> {
+pub(super) fn run_input<'v>(pending: &[&'v PendingFinish]) -> Input<'v> {
     let endings = || pending.iter().map(|pending| &pending.ending);
     let executions: Vec<Uuid> = endings().map(|ending| ending.execution_id.uuid()).collect();
     let (first, last) = (executions.iter().min().copied(), executions.iter().max().copied());

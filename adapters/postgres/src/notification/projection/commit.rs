@@ -119,7 +119,7 @@ impl Database {
             .with_param("decided_at", at.to_datetime())
             .with_param("max_age_seconds", MAX_BATCH_AGE.as_secs_f64())
             .with_param("grace_seconds", DIGEST_GRACE.as_secs_f64())
-            .with_param("cut", i64::try_from(projection.cut).unwrap_or(i64::MAX));
+            .with_param("cut", i64::try_from(projection.omitted_recipients).unwrap_or(i64::MAX));
         let rows = self.commit(COMMIT.text(&input)?, &input.params()).await?;
         let row = require_decoded("is_moved", rows.first())?;
         if !row.column::<bool>("is_moved")? {

@@ -88,7 +88,7 @@ async fn position(stage: &Fixture) -> u64 {
 }
 
 pub(super) async fn batch(stage: &Fixture) -> Decision {
-    let (position, decided) = (position(stage).await, stage.decided().await);
+    let (position, decided) = (position(stage).await, stage.now_and_settings_generation().await);
     let mut both = projection_of(&actor(), false);
     both.suppressed = projection_of(&actor(), true).suppressed;
     assert_eq!((both.notifications.len(), both.suppressed.len()), (1, 1));
@@ -108,7 +108,7 @@ pub(super) async fn batch(stage: &Fixture) -> Decision {
 /// An unread notification of the tests' actor.
 async fn notification(stage: &Fixture) -> Notification {
     let projection = projection_of(&actor(), false);
-    let (position, decided) = (position(stage).await, stage.decided().await);
+    let (position, decided) = (position(stage).await, stage.now_and_settings_generation().await);
     stage.store.commit_batch(scope(), position..position + 1, decided, &projection).await.unwrap();
     let id = projection.notifications[0].notification.notification_id;
     InboxStore::find(&*stage.store, scope(), &actor(), id).await.unwrap().unwrap()
@@ -250,7 +250,7 @@ pub(super) async fn retry(stage: &Fixture) -> Decision {
         requires_advanced_tier: false,
         failure: None,
     });
-    let (position, decided) = (position(stage).await, stage.decided().await);
+    let (position, decided) = (position(stage).await, stage.now_and_settings_generation().await);
     stage.store.commit_batch(scope(), position..position + 1, decided, &projection).await.unwrap();
     stage.run(&format!("UPDATE notification_delivery SET status = 'failed' WHERE delivery_id = '{id}'")).await;
     let (failed, _) = DeliveryStore::find(&*stage.store, scope(), id).await.unwrap().unwrap();
@@ -305,7 +305,7 @@ pub(super) async fn announcement(stage: &Fixture) -> Decision {
         .await;
     let audience = Audience { roles: Vec::new(), workspaces: vec![workspace.into()] };
     let (title, body) = ("Maintenance".to_owned(), "Tonight.".to_owned());
-    let change = Announcement::make((fresh(), [7; 16]), title, body, audience, &stamp()).unwrap();
+    let change = Announcement::create((fresh(), [7; 16]), title, body, audience, &stamp()).unwrap();
     let store = store(stage);
     Decision::new(async move |key| AnnouncementStore::commit(&*store, scope(), change, key.as_ref()).await)
         .stale_after(format!("DELETE FROM workspace WHERE workspace_id = '{workspace}'"))

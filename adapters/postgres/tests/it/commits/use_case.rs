@@ -177,7 +177,7 @@ pub(super) async fn transition(stage: &Fixture) -> Decision {
 pub(super) async fn first_publication(stage: &Fixture) -> Decision {
     let use_case = committed_draft(stage, &[slug().as_str()]).await;
     let change = publication(stage, &use_case).await;
-    let model = change.next.made.as_ref().unwrap().reused_assets.first().unwrap().uuid();
+    let model = change.next.created.as_ref().unwrap().reused_assets.first().unwrap().uuid();
     let store = store(stage);
     Decision::new(async move |key| store.commit_publication(scope(), change, key.as_ref()).await)
         .stale_after(bump("use_case", use_case.use_case_id.uuid()))

@@ -135,7 +135,7 @@ struct Order {
     id: uuid::Uuid,
     name: String,
     items: Vec<Item>,
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     note: Option<Option<String>>,
     later: DeferredMember,
 }

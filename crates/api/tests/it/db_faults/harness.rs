@@ -83,7 +83,7 @@ impl FaultHarness {
     }
 
     /// The number of facts that contain one of these request identifiers.
-    pub(super) async fn fact_count(&self, requests: &[String]) -> i64 {
+    pub(super) async fn fact_count_of_requests(&self, requests: &[String]) -> i64 {
         let sql = "SELECT count(*) FROM fact WHERE convert_from(body, 'UTF8')::json ->> 'request_id' = ANY($1)";
         self.owner.query_one(sql, &[&requests]).await.unwrap().get(0)
     }
@@ -173,7 +173,7 @@ impl FaultHarness {
         let happened = added_rows(&before, &self.settled_rows().await);
         let requests: Vec<String> = sent.iter().map(|sent| sent.request_id.clone()).collect();
         let facts = happened.get("fact").copied().unwrap_or_default();
-        assert_eq!(self.fact_count(&requests).await, facts, "{operation}: {sent:?}");
+        assert_eq!(self.fact_count_of_requests(&requests).await, facts, "{operation}: {sent:?}");
         let last = &sent.last().unwrap().answer;
         if last.status == 503 {
             assert!(!keyed, "{operation} got no final response: {sent:?}");
@@ -219,7 +219,7 @@ impl FaultHarness {
         assert_eq!(happened.get("fact").copied().unwrap_or_default(), runs, "{happened:?} {sent:?}");
         // Another server can end a lost run without a request, so there may be fewer facts with these request
         // identifiers than runs.
-        assert!(self.fact_count(&requests).await <= runs);
+        assert!(self.fact_count_of_requests(&requests).await <= runs);
         if last.status != 503 {
             assert_eq!(runs, 1, "{sent:?}");
             assert!(last.status == status || last.status == 202, "{sent:?}");

@@ -1,7 +1,7 @@
 //! Waiting for runs: the wait budget, deadlines, disconnected clients, and graceful shutdown.
 
 use super::{fact_count, run, wait_until_ended};
-use fairway_testkit::{Behaviour, StubProvider, TestApp};
+use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
@@ -23,7 +23,7 @@ async fn inline_dispatch_refuses_asynchronous_runs() {
 
 #[tokio::test]
 async fn run_continues_after_the_wait_budget() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let builder = TestApp::builder().provider(provider.clone());
     let app = builder.setting("FAIRWAY_SYNC_WAIT", "300ms").start().await;
     let workload = app.active_workload("main").await;
@@ -39,7 +39,7 @@ async fn run_continues_after_the_wait_budget() {
     run(&app, &workload).idempotency_key("k").await.expect_refusal(409, "request_in_progress");
     // The evidence of a run can be read while the run is active.
     app.get(format!("{location}/evidence-graph")).await.expect(200);
-    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     let read = wait_until_ended(&app, &id).await;
     assert_eq!((&read["status"], &read["outcome"]), (&json!("completed"), &json!("success")));
     assert_eq!(read["queued_result"], json!({ "result": "billing", "result_at": read["completed_at"] }));
@@ -50,7 +50,7 @@ async fn run_continues_after_the_wait_budget() {
 
 #[tokio::test]
 async fn run_fails_at_its_deadline() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let builder = TestApp::builder().provider(provider.clone());
     let app = builder.setting("FAIRWAY_EXECUTION_DEADLINE", "300ms").start().await;
     let workload = app.active_workload("main").await;
@@ -60,14 +60,14 @@ async fn run_fails_at_its_deadline() {
     let read = wait_until_ended(&app, &answer["execution_id"]).await;
     assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("timeout")));
     // A model response that arrives after the deadline changes nothing.
-    provider.set_behaviour(Behaviour::Answers("late".to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers("late".to_owned()));
     assert_eq!(wait_until_ended(&app, &answer["execution_id"]).await, read);
     assert_eq!(fact_count(&app, "execution.%").await, 1);
 }
 
 #[tokio::test]
 async fn disconnected_client_does_not_end_its_run() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }).to_string();
@@ -82,7 +82,7 @@ async fn disconnected_client_does_not_end_its_run() {
     provider.wait_for_calls(1).await;
     drop(stream);
     run(&app, &workload).idempotency_key("k").await.expect_refusal(409, "request_in_progress");
-    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     let finished = async {
         loop {
             let again = run(&app, &workload).idempotency_key("k").await;
@@ -100,14 +100,14 @@ async fn disconnected_client_does_not_end_its_run() {
 
 #[tokio::test]
 async fn shutdown_waits_for_running_runs() {
-    let provider = StubProvider::new(Behaviour::Blocks);
+    let provider = StubProvider::new(ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
     let other = TestApp::builder().sharing_storage_of(&app).start().await;
     let waiting = tokio::spawn(run(&app, &workload).into_future());
     provider.wait_for_calls(1).await;
     let stopped = tokio::spawn(app.drain());
-    provider.set_behaviour(Behaviour::Answers("billing".to_owned()));
+    provider.set_behaviour(ProviderBehaviour::Answers("billing".to_owned()));
     let answer = waiting.await.unwrap().expect(200);
     assert_eq!(answer["output"], "billing");
     stopped.await.unwrap();

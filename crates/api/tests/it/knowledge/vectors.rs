@@ -128,7 +128,7 @@ async fn contract_revoked_during_embedding_refuses_retrieval() {
 
 #[tokio::test]
 async fn ingest_without_vectors_adds_no_documents() {
-    let provider = fairway_testkit::StubProvider::new(fairway_testkit::Behaviour::Blocks);
+    let provider = fairway_testkit::StubProvider::new(fairway_testkit::ProviderBehaviour::Blocks);
     let app = TestApp::builder().provider(provider).start().await;
     let mut content = knowledge_content("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });

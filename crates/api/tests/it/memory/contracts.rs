@@ -7,7 +7,7 @@ use crate::{
     execution::wait_until_ended,
     fixture::{WORKSPACE, knowledge_content},
 };
-use fairway_testkit::Behaviour;
+use fairway_testkit::ProviderBehaviour;
 use serde_json::{Value, json};
 
 fn base_content(contract: &str, modes: &[&str]) -> Value {
@@ -74,13 +74,13 @@ async fn revoked_contract_stops_replay_and_writeback() {
     }
     for (slug, erases, base, workload) in &workloads {
         // A run that waits for its model during the revocation writes no turn.
-        provider.set_behaviour(Behaviour::Blocks);
+        provider.set_behaviour(ProviderBehaviour::Blocks);
         let before = provider.call_count();
         let held = message_request(&app, workload, "s", "second").header("prefer", "respond-async").await.expect(202);
         provider.wait_for_calls(before + 1).await;
         let revoke = format!("/v1/assets/{}/access-contract/revoke?workspace_id={WORKSPACE}", base.asset_id);
         app.post(revoke, json!({ "contract_id": slug, "reason": "Over." })).await.expect(200);
-        provider.set_behaviour(Behaviour::Answers("one".to_owned()));
+        provider.set_behaviour(ProviderBehaviour::Answers("one".to_owned()));
         assert_eq!(wait_until_ended(&app, &held["execution_id"]).await["status"], "completed", "{slug}");
         assert_eq!(memory_evidence(&app, &held, "writeback").await.unwrap()["decision"], "deny");
         let count = provider.call_count();

@@ -5,7 +5,7 @@ use super::{
     turns_of_actor,
 };
 use crate::{execution::wait_until_ended, fixture::WORKSPACE, share_link::query_number};
-use fairway_testkit::Behaviour;
+use fairway_testkit::ProviderBehaviour;
 use serde_json::json;
 
 const DAY: i64 = 24 * 60 * 60;
@@ -43,13 +43,13 @@ async fn runs_in_flight_do_not_restore_erased_turns() {
     for (slug, scope) in [("session", "session"), ("user", "user")] {
         let workload = active_with_memory(&given, slug, json!({ "scope": scope })).await;
         message_request(&app, &workload, "s", "first").await.expect(200);
-        provider.set_behaviour(Behaviour::Blocks);
+        provider.set_behaviour(ProviderBehaviour::Blocks);
         let before = provider.call_count();
         let held = message_request(&app, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
         provider.wait_for_calls(before + 1).await;
         app.delete(memory_path(&workload, "s")).await.expect(204);
         assert_eq!(own_turns(&app, &workload, "s").await, json!([]));
-        provider.set_behaviour(Behaviour::Answers("one".to_owned()));
+        provider.set_behaviour(ProviderBehaviour::Answers("one".to_owned()));
         assert_eq!(wait_until_ended(&app, &held["execution_id"]).await["status"], "completed");
         assert_eq!(
             own_turns(&app, &workload, "s").await,

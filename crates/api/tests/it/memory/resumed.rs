@@ -6,7 +6,7 @@ use super::{
 };
 use crate::execution::wait_until_ended;
 use fairway_domain::execution::provider::MessageRole;
-use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
+use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp, app::ActiveWorkload};
 use serde_json::json;
 
 const TWO_CALLS_FLOW: &str = "\
@@ -42,12 +42,12 @@ async fn start_without_worker() -> (TestApp, ActiveWorkload) {
 async fn resumed_run_writes_one_turn() {
     let (server, workload) = start_without_worker().await;
     let (first_provider, second_provider) =
-        (StubProvider::new(Behaviour::Answers("one".to_owned())), StubProvider::new(Behaviour::Blocks));
+        (StubProvider::new(ProviderBehaviour::Answers("one".to_owned())), StubProvider::new(ProviderBehaviour::Blocks));
     let first = TestApp::builder().sharing_storage_of(&server).provider(first_provider.clone()).start().await;
     let held = message_request(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
     assert_eq!(wait_until_ended(&server, &held["execution_id"]).await["status"], "completed");
     // The second run waits for its model when its worker dies.
-    first_provider.set_behaviour(Behaviour::Blocks);
+    first_provider.set_behaviour(ProviderBehaviour::Blocks);
     let run = message_request(&server, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
     first_provider.wait_for_calls(3).await;
     let owner = server.database().connect_as_owner().await.unwrap();
@@ -55,7 +55,7 @@ async fn resumed_run_writes_one_turn() {
     let other = TestApp::builder().sharing_storage_of(&server).provider(second_provider.clone()).start().await;
     owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
     second_provider.wait_for_calls(1).await;
-    second_provider.set_behaviour(Behaviour::Answers("two".to_owned()));
+    second_provider.set_behaviour(ProviderBehaviour::Answers("two".to_owned()));
     assert_eq!(wait_until_ended(&other, &run["execution_id"]).await["status"], "completed");
     let earlier = [(MessageRole::User, "first"), (MessageRole::Assistant, "one")];
     let calls = second_provider.calls();
@@ -70,14 +70,16 @@ async fn resumed_run_writes_one_turn() {
 #[tokio::test]
 async fn resumed_run_does_not_restore_erased_turns() {
     let (server, workload) = start_without_worker().await;
-    let (first_provider, second_provider) =
-        (StubProvider::new(Behaviour::Answers("a secret".to_owned())), StubProvider::new(Behaviour::Blocks));
+    let (first_provider, second_provider) = (
+        StubProvider::new(ProviderBehaviour::Answers("a secret".to_owned())),
+        StubProvider::new(ProviderBehaviour::Blocks),
+    );
     let first = TestApp::builder().sharing_storage_of(&server).provider(first_provider.clone()).start().await;
     let accepted =
         message_request(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
     assert_eq!(wait_until_ended(&server, &accepted["execution_id"]).await["status"], "completed");
     // The worker has stored the first model response as progress, and waits for the second one.
-    first_provider.set_behaviour(Behaviour::AnswersUntil(3, "again the secret".to_owned()));
+    first_provider.set_behaviour(ProviderBehaviour::AnswersUntil(3, "again the secret".to_owned()));
     let run = message_request(&server, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
     first_provider.wait_for_calls(4).await;
     let owner = server.database().connect_as_owner().await.unwrap();
@@ -86,7 +88,7 @@ async fn resumed_run_does_not_restore_erased_turns() {
     let other = TestApp::builder().sharing_storage_of(&server).provider(second_provider.clone()).start().await;
     owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
     second_provider.wait_for_calls(1).await;
-    second_provider.set_behaviour(Behaviour::Answers("two".to_owned()));
+    second_provider.set_behaviour(ProviderBehaviour::Answers("two".to_owned()));
     assert_eq!(wait_until_ended(&other, &run["execution_id"]).await["status"], "completed");
     assert_eq!(last_message_texts(&second_provider), ["again the secret"], "checkpointed calls are not repeated");
     assert_eq!(own_turns(&server, &workload, "s").await, json!([]));

@@ -11,7 +11,7 @@ pub use trusted_inputs::{SecondCheckpoint, TrustedInputs};
 use super::{
     BundledRelease, BundledVersion, EXECUTION_PREDICATE, Envelope, ExecutionPredicate, ExecutionStatement,
     PAYLOAD_TYPE, ProvenFact, STATEMENT_TYPE, Statement, StatementSubject,
-    release_summary::{ReleaseStatement, SUMMARY_PREDICATE},
+    release_verification_summary::{ReleaseStatement, SUMMARY_PREDICATE},
     report::{BundleKind, BundleReport},
     subjects_of,
 };

@@ -74,7 +74,7 @@ impl<'a> Run<'a> {
     }
 
     /// Whether the run needs a reservation before this step.
-    pub(super) fn is_large_at(&self, step: &Step) -> bool {
+    pub(super) fn needs_reservation_before(&self, step: &Step) -> bool {
         if self.is_reserved {
             return false;
         }

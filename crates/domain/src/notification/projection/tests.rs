@@ -250,7 +250,7 @@ fn recipients_beyond_the_limit_are_counted() {
     let people: Vec<String> = (0..MAX_RECIPIENTS).map(|number| format!("user:op-{number}")).collect();
     let all: Vec<(&str, Role)> = people.iter().map(|name| (name.as_str(), Role::Operator)).collect();
     let projection = project(&fact, &subject, &directory(&all), &book(), at());
-    assert_eq!((projection.notifications.len(), projection.cut), (MAX_RECIPIENTS, 1));
+    assert_eq!((projection.notifications.len(), projection.omitted_recipients), (MAX_RECIPIENTS, 1));
     assert_eq!(projection.notifications[0].notification.recipient, actor("user:ada"), "the submitter comes first");
 }
 
@@ -412,7 +412,7 @@ fn texts_name_the_actor_to_those_who_may_see_the_subject() {
         ("user:submitter", Role::RuntimeUser),
     ]);
     let rule = rule_of(FactKind::ExecutionDenied).unwrap();
-    let may_see = |name: &str| people.rights[&actor(name)].allow(rule.view, &subject.position);
+    let may_see = |name: &str| people.rights[&actor(name)].allow(rule.view_permission, &subject.position);
     let projection = project(&fact, &subject, &people, &book(), at());
     assert!(projection.notifications.len() >= 3, "{:?}", names(&projection));
     let id = fact.subject_id;

@@ -191,7 +191,7 @@ fn changed_tiles_and_later_entries_are_told_apart() {
     let coordinate = TileCoordinate { level: 0, index: 1 };
     let mut hashes = log.tiles[&coordinate].hashes().to_vec();
     hashes[4] = TreeHash::of_empty_tree();
-    log.tiles.insert(coordinate, FullTile::new(coordinate, hashes).unwrap());
+    log.tiles.insert(coordinate, FullTile::from_hashes(coordinate, hashes).unwrap());
     assert_eq!(log.defect(), at(260, LogDefectCause::Tile));
     assert_eq!(log.audit(None), at(260, LogDefectCause::Tile));
     let mut later = published(700, 750);

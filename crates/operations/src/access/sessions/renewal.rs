@@ -65,7 +65,7 @@ impl SessionRenewals {
 
 impl Sessions {
     /// Reads the groups of a session again, in a separate task; `None` if the session has ended.
-    pub(super) async fn renewed(
+    pub(super) async fn renewed_groups(
         &self,
         provider: &Arc<dyn SignInProvider>,
         token: &SessionToken,

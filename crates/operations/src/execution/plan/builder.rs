@@ -1,6 +1,6 @@
 //! Builds the plan of a release from the content of its bindings.
 
-use super::{BASE_TEXT_BYTES, CachedPlan, RunPlans, is_read_by_runs, plan_bytes, source};
+use super::{BASE_TEXT_BYTES, CachedPlan, RunPlans, is_read_by_runs, plan_bytes, source_version};
 use crate::{
     Failure,
     blocking::{ProcessorWait, run_blocking},
@@ -105,7 +105,7 @@ impl RunPlans {
         let (content, checked, guardrails) = compile_binding(scope, binding, content, guardrails).await?;
         parts.guardrails = guardrails;
         parts.text = parts.text.saturating_add(version.canonical.len());
-        let source = source(&binding.asset_slug, &version);
+        let source = source_version(&binding.asset_slug, &version);
         asset.source = Some(source.clone());
         parts.bound.push(asset);
         let version = BoundVersion { scope, release, binding, content, source };
@@ -173,7 +173,7 @@ impl RunPlans {
                 let (composed, sources) = self.assets.compose(*scope, release, binding, content).await?;
                 parts.included = sources;
                 parts.text = parts.text.saturating_add(composed.included_bytes());
-                parts.compiled = parts.compiled.saturating_add(composed.schema_bytes());
+                parts.compiled = parts.compiled.saturating_add(composed.compiled_response_schema_bytes());
                 parts.prompt = Some(composed);
             }
             CheckedContent::ModelPolicy(content) if binding.role.is_legacy() => parts.legacy_policy = Some(content),

@@ -4,7 +4,9 @@ use super::{LogPart, TrustedInputs, check_checkpoint, check_facts, check_subject
 use crate::{
     asset::canonical::Checksum,
     evidence::bundle::{
-        release_summary::{ReleaseHistory, ReleaseStatement, SummaryResult, VERIFIER_ID, resource_uri, subject_of},
+        release_verification_summary::{
+            ReleaseHistory, ReleaseStatement, SummaryResult, VERIFIER_ID, resource_uri, subject_of,
+        },
         report::BundleReport,
     },
     transparency_log::Checkpoint,

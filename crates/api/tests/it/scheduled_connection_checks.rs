@@ -8,7 +8,7 @@ const DAY: i64 = 24 * 60 * 60;
 
 /// Runs the scheduled checks several times concurrently, as several servers do. Returns the number of checked
 /// connections.
-async fn look(app: &TestApp) -> u64 {
+async fn run_due_checks(app: &TestApp) -> u64 {
     let looks = (0..4).map(|_| app.services().connections.run_due_checks());
     join_all(looks).await.into_iter().map(Result::unwrap).sum()
 }
@@ -26,9 +26,9 @@ async fn active_connections_are_checked_once_a_day() {
     let checked = create("crm", json!({})).await;
     let disabled = create("disabled", json!({ "status": "disabled" })).await;
     let other = create("other", json!({ "connector_kind": "other" })).await;
-    assert_eq!(look(&app).await, 0, "a new connection is a day old first");
+    assert_eq!(run_due_checks(&app).await, 0, "a new connection is a day old first");
     app.database().move_clock(DAY + 60).await.unwrap();
-    assert_eq!(look(&app).await, 1);
+    assert_eq!(run_due_checks(&app).await, 1);
     let read = async |id: &str| app.get(format!("/v1/connections/{id}")).await.expect(200);
     let shown = read(&checked).await;
     assert_eq!((&shown["health"], &shown["checks"][0]["checked_by"]), (&json!("unhealthy"), &json!("system:clock")));
@@ -57,7 +57,7 @@ async fn check_that_fails_stops_no_other() {
         WHERE name = 'broken'";
     assert_eq!(owner.execute(broken, &[]).await.unwrap(), 1);
     app.database().move_clock(DAY + 60).await.unwrap();
-    assert_eq!(look(&app).await, 2);
+    assert_eq!(run_due_checks(&app).await, 2);
     for checked in &connections[1..] {
         let shown = app.get(format!("/v1/connections/{}", checked.as_str().unwrap())).await.expect(200);
         assert_eq!(shown["health"], "healthy");

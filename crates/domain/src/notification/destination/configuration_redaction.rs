@@ -69,7 +69,7 @@ pub fn is_sensitive_key(key: &str) -> bool {
 /// The configuration without secrets. Values of sensitive keys become [`REDACTED`] at any depth and of any type.
 /// Credentials in addresses become [`REDACTED`] in every text.
 #[must_use]
-pub fn redact(configuration: Map<String, Value>) -> Map<String, Value> {
+pub fn redact_configuration(configuration: Map<String, Value>) -> Map<String, Value> {
     let redacted = configuration.into_iter().map(|(key, value)| {
         let value = if is_sensitive_key(&key) { Value::String(REDACTED.to_owned()) } else { redact_value(value) };
         (key, value)
@@ -79,7 +79,7 @@ pub fn redact(configuration: Map<String, Value>) -> Map<String, Value> {
 
 fn redact_value(value: Value) -> Value {
     match value {
-        Value::Object(members) => Value::Object(redact(members)),
+        Value::Object(members) => Value::Object(redact_configuration(members)),
         Value::Array(items) => Value::Array(items.into_iter().map(redact_value).collect()),
         Value::String(text) => Value::String(redact_address(&text)),
         Value::Null | Value::Bool(_) | Value::Number(_) => value,
@@ -204,7 +204,7 @@ mod tests {
             for value in [json!(SECRET), json!([SECRET]), json!({ "a": SECRET }), json!(7), json!(null)] {
                 let nested = json!({ "a": [{ "b": { key: value } }], "kept": "x" });
                 let Value::Object(configuration) = nested else { unreachable!() };
-                let redacted = Value::Object(redact(configuration));
+                let redacted = Value::Object(redact_configuration(configuration));
                 assert_eq!(redacted["a"][0]["b"][key], REDACTED, "{key}");
                 assert_eq!(redacted["kept"], "x");
                 assert!(!redacted.to_string().contains(SECRET));
@@ -262,7 +262,7 @@ mod tests {
             ("127.0.0.1", "127.0.0.1"),
         ] {
             let Value::Object(configuration) = json!({ "url": address }) else { unreachable!() };
-            assert_eq!(redact(configuration)["url"], expected, "{address}");
+            assert_eq!(redact_configuration(configuration)["url"], expected, "{address}");
         }
     }
 }

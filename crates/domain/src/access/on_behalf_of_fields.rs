@@ -21,7 +21,7 @@ impl OnBehalfOfField {
 
     /// The name on the wire.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub const fn field_name(self) -> &'static str {
         match self {
             Self::ExecutionMode => "execution_mode",
             Self::ActorRef => "actor_ref",

@@ -15,7 +15,7 @@ const ROUNDS: u32 = 50;
 
 /// The number of rounds, and of reads with outdated permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RevocationResult {
+pub(crate) struct OutdatedReads {
     pub(crate) rounds: u32,
     /// Reads that the server answered according to the previous permissions.
     pub(crate) late: u32,
@@ -25,14 +25,14 @@ pub(crate) struct RevocationResult {
 ///
 /// # Errors
 /// When a role cannot be granted or revoked.
-pub(crate) async fn measure(address: SocketAddr, furniture: &Fixtures) -> Result<RevocationResult> {
+pub(crate) async fn count_outdated_reads(address: SocketAddr, furniture: &Fixtures) -> Result<OutdatedReads> {
     let mut connection = Connection::open(address).await?;
     let workload = furniture.workloads.first().context("there is no workload to read")?;
     let path = format!("/v1/workloads/{}/active-release?environment={ENVIRONMENT}", workload.id);
     let read = || with_header(get(&path), "x-actor-ref", READER);
     // An actor with a role binding has only that role. This binding permits no read of releases.
     grant(&mut connection, "runtime_user", &workload.id).await?;
-    let mut seen = RevocationResult { rounds: ROUNDS, late: 0 };
+    let mut seen = OutdatedReads { rounds: ROUNDS, late: 0 };
     for _ in 0..ROUNDS {
         let granted = grant(&mut connection, "viewer", &workload.id).await?;
         let (first, second) = (status(&mut connection, read()).await?, status(&mut connection, read()).await?);

@@ -16,7 +16,7 @@ use fairway_domain::{
     note::MAX_NOTE_CHARS,
     release::{
         BindingsDigest,
-        review::{Approval, Verdict},
+        review::{ReviewerVerdict, Verdict},
     },
     store::{Page, PageRequest, StoreError},
     tenant::TenantScope,
@@ -44,15 +44,15 @@ struct StoredApproval {
 }
 
 impl StoredRow for StoredApproval {
-    type Value = Approval;
+    type Value = ReviewerVerdict;
 
     fn id(&self) -> Uuid {
         self.approval_id
     }
 
-    fn into_value(self) -> Result<Approval, StoreError> {
+    fn into_value(self) -> Result<ReviewerVerdict, StoreError> {
         let age = (self.read_at - self.recorded_at).whole_seconds().max(0);
-        Ok(Approval {
+        Ok(ReviewerVerdict {
             approval_id: self.approval_id.into(),
             verdict: require_decoded("outcome", Verdict::parse(&self.outcome))?,
             by: require_decoded("approved_by", ActorRef::parse(&self.approved_by).ok())?,
@@ -81,7 +81,7 @@ pub(super) async fn list(
     scope: TenantScope,
     release: ReleaseId,
     page: PageRequest,
-) -> Result<Page<Approval>, StoreError> {
+) -> Result<Page<ReviewerVerdict>, StoreError> {
     let (tenant, release) = (scope.tenant().uuid(), release.uuid());
     let newest = |bounds: PageBounds| {
         let newest = approvals_with_note(tenant, release)
@@ -104,7 +104,7 @@ pub(super) async fn find(
     scope: TenantScope,
     release: ReleaseId,
     id: ApprovalId,
-) -> Result<Option<Approval>, StoreError> {
+) -> Result<Option<ReviewerVerdict>, StoreError> {
     let (tenant, release, id) = (scope.tenant().uuid(), release.uuid(), id.uuid());
     let find = || {
         approvals_with_note(tenant, release).filter(approval::approval_id.eq(id)).select(StoredApproval::as_select())
