@@ -48,7 +48,7 @@ static NOTIFYING_KINDS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| FactKind::ALL.iter().filter(|kind| rule_of(**kind).is_some()).map(|kind| kind.as_str()).collect());
 /// The roles whose holders may act on a fact of any kind.
 static ACTING_ROLES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
-    let acting: Vec<_> = FactKind::ALL.iter().filter_map(|kind| rule_of(*kind)?.acting).collect();
+    let acting: Vec<_> = FactKind::ALL.iter().filter_map(|kind| rule_of(*kind)?.acting_permission).collect();
     let can_act = |role: &Role| acting.iter().any(|permission| role.permissions().has(*permission));
     Role::ALL.iter().filter(|role| can_act(role)).map(|role| role.as_str()).collect()
 });
