@@ -79,7 +79,7 @@ pub(crate) fn position_of(caller: &Caller, workload: &Workload) -> ResourcePosit
     }
 }
 
-/// Returns the refusal of an unknown slug. The bearer of a share link is told only that the link is invalid for this
+/// Returns the refusal of an unknown slug. The bearer of a share link learns only that the link is invalid for this
 /// slug.
 pub(crate) fn unknown_slug(pass: Option<&VerifiedLink>) -> Failure {
     pass.map_or(Failure::NotFound, |_| Failure::ShareToken(ShareTokenRefusal::Invalid))
