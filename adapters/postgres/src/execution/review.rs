@@ -48,25 +48,25 @@ static END_REVIEW: GuardedCommit = GuardedCommit::new(
             AND run.status = 'awaiting_review'
         RETURNING run.workload_id, run.workspace_id, run.release_id
      ),
-     missing_batch_response AS (
+     unanswered AS (
         SELECT input.tenant_id, input.execution_id, input.status, ended.workload_id, ended.workspace_id, ended.release_id
         FROM input, ended WHERE input.status <> 'completed'
      ),
      exceptions AS (
         INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
-        SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM missing_batch_response
+        SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM unanswered
      ),
      erased AS (
-        DELETE FROM execution_result AS result USING missing_batch_response
-        WHERE result.tenant_id = missing_batch_response.tenant_id AND result.execution_id = missing_batch_response.execution_id
+        DELETE FROM execution_result AS result USING unanswered
+        WHERE result.tenant_id = unanswered.tenant_id AND result.execution_id = unanswered.execution_id
      ),
      words AS (
-        DELETE FROM evidence_payload AS payload USING missing_batch_response
-        WHERE payload.tenant_id = missing_batch_response.tenant_id AND payload.execution_id = missing_batch_response.execution_id
+        DELETE FROM evidence_payload AS payload USING unanswered
+        WHERE payload.tenant_id = unanswered.tenant_id AND payload.execution_id = unanswered.execution_id
      ),
      kept AS (
-        UPDATE execution_progress AS progress SET answer = NULL FROM missing_batch_response
-        WHERE progress.tenant_id = missing_batch_response.tenant_id AND progress.execution_id = missing_batch_response.execution_id
+        UPDATE execution_progress AS progress SET answer = NULL FROM unanswered
+        WHERE progress.tenant_id = unanswered.tenant_id AND progress.execution_id = unanswered.execution_id
             AND answer IS NOT NULL
      ),
      fulfilled AS (

@@ -403,7 +403,7 @@ impl ProjectionStore for Database {
         let mut held = HeldRoles::default();
         for row in &self.fetch(&HELD_ROLES, input).await? {
             let principal = row.actor("principal")?;
-            if row.column("never_bound")? {
+            if row.column("without_role_history")? {
                 held.without_role_history.push(principal);
                 continue;
             }
