@@ -17,7 +17,8 @@ const FREE: i64 = 30;
 const OTHERS: usize = 3;
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Queues copies of each destination's delivery: `HELD` for the unresponsive receiver, and `FREE` for each responding receiver.
+/// Queues copies of each destination's delivery: `HELD` for the unresponsive receiver, and `FREE` for each other
+/// receiver.
 async fn queue(owner: &tokio_postgres::Client, unresponsive: uuid::Uuid) {
     let copies = "INSERT INTO notification_delivery
         SELECT copy.* FROM notification_delivery AS delivery
@@ -53,7 +54,8 @@ async fn count(owner: &tokio_postgres::Client, unresponsive: uuid::Uuid) -> Coun
     Counts { held: row.get(0), ended: row.get(1), delayed: row.get(2) }
 }
 
-/// Polls the counts until they meet a condition. Asserts that the unresponsive receiver never exceeds its share of attempts.
+/// Polls the counts until they meet a condition. Asserts that the unresponsive receiver never exceeds its share of
+/// attempts.
 async fn await_counts(app: &TestApp, unresponsive: uuid::Uuid, is_met: impl Fn(&Counts) -> bool) {
     let owner = app.database().connect_as_owner().await.unwrap();
     let until = Instant::now() + TIMEOUT;
@@ -91,7 +93,8 @@ async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
     await_deliveries(&app, |found| found.len() == OTHERS + 1).await;
     let owner = app.database().connect_as_owner().await.unwrap();
     queue(&owner, unresponsive).await;
-    // No delivery to the unresponsive receiver ends before the test releases it, however long the other deliveries take.
+    // No delivery to the unresponsive receiver ends before the test releases it, however long the other deliveries
+    // take.
     await_counts(&app, unresponsive, |counts| {
         assert_eq!(counts.ended, 0);
         counts.delayed == 0
@@ -100,7 +103,8 @@ async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
     for receiver in &others {
         assert!(i64::try_from(receiver.request_count()).unwrap() > FREE);
     }
-    // The unresponsive receiver occupies all of its attempts. Deliveries of a later fact to the other receivers still succeed.
+    // The unresponsive receiver occupies all of its attempts. Deliveries of a later fact to the other receivers still
+    // succeed.
     hole.wait_for_requests(usize::try_from(MAX_PER_RECEIVER).unwrap()).await;
     suspend(&stage).await;
     others[0].wait_for_requests(usize::try_from(FREE + 2).unwrap()).await;
