@@ -12,6 +12,7 @@ use crate::demo_server::DemoServer;
 use crate::paths::{Paths, Profile, find_on_path};
 use crate::signals::Signals;
 use crate::step::{Steps, run_checked};
+use crate::unused_port::unused_address;
 use crate::{apt, children, portal};
 
 /// Names of the Chromium executable in different distributions.
@@ -146,12 +147,6 @@ impl Program<'_> {
         let _ = fs::remove_file(&failures);
         run_checked(command).with_context(|| fs::read_to_string(&failures).unwrap_or_default())
     }
-}
-
-/// A loopback address with an unused port.
-pub(crate) fn unused_address() -> Result<SocketAddr> {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").context("finding an unused port")?;
-    Ok(listener.local_addr()?)
 }
 
 /// The path of the distribution's Chromium; installs the package when missing.

@@ -1,6 +1,6 @@
 //! Starts a server with the demo data, for checks that need a running server.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -12,6 +12,7 @@ use crate::children::ChildEvent;
 use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
 use crate::step::run_checked;
+use crate::unused_port::unused_address;
 use crate::up::{self, Server};
 use crate::{demo, install_postgres};
 
@@ -28,7 +29,7 @@ impl DemoServer {
     /// Starts a server on an unused port with additional settings, and seeds the demo.
     pub(crate) fn start(place: &Paths, signals: &Signals, settings: &[(&str, String)]) -> Result<Self> {
         // If another process binds the port before the server does, the server reports the conflict.
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let address = unused_address()?;
         let settings: Vec<_> = settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         Self::start_at(address, place, signals, &settings)
     }

@@ -34,6 +34,7 @@ mod spelling;
 mod step;
 mod test;
 mod threat_tests;
+mod unused_port;
 mod up;
 mod upgrade;
 mod verifiers;

@@ -14,6 +14,7 @@ use crate::demo_server::DemoServer;
 use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
 use crate::step::{Steps, run_checked};
+use crate::unused_port::unused_address;
 use crate::{browser, children, external_tools, litellm_gateway, portal};
 
 /// The folder of the identity provider and of the tests.
@@ -46,7 +47,7 @@ pub(crate) fn check(place: &Paths, only: &[String], steps: &mut Steps) -> Result
     if !built.success() {
         bail!("the server does not build ({built})");
     }
-    let (address, issuer) = (browser::unused_address()?, browser::unused_address()?);
+    let (address, issuer) = (unused_address()?, unused_address()?);
     let addresses = Addresses::new(address, issuer);
     let chapter = fs::read_to_string(place.root.join(CHAPTER)).with_context(|| format!("reading {CHAPTER}"))?;
     let mut settings = addresses.settings(&chapter)?;
