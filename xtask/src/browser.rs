@@ -7,12 +7,12 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use fairway_managed_postgres::unused_port::unused_address;
 
 use crate::demo_server::DemoServer;
-use crate::paths::{Paths, Profile, find_on_path};
+use crate::paths::{Paths, find_on_path};
 use crate::signals::Signals;
 use crate::step::{Steps, run_checked};
-use crate::unused_port::unused_address;
 use crate::{apt, children, portal};
 
 /// Names of the Chromium executable in different distributions.
@@ -56,7 +56,7 @@ pub(crate) fn check(place: &Paths, steps: &mut Steps, selection: Selection<'_>) 
     portal::ensure_built(place)?;
     let browser = ensure_chromium()?;
     let signals = Signals::catch()?;
-    let built = children::run(place.build_programs(Profile::Dev), &signals)?;
+    let built = children::run(place.build_checked_programs(), &signals)?;
     if !built.success() {
         bail!("the server does not build ({built})");
     }

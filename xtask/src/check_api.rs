@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::children;
 use crate::demo_server::DemoServer;
 use crate::external_tools::{self, NpmInstallation, PythonEnvironment};
-use crate::paths::{Paths, Profile};
+use crate::paths::Paths;
 use crate::signals::Signals;
 use crate::step::{Steps, run_checked};
 
@@ -61,7 +61,7 @@ pub(crate) fn check(place: &Paths, arguments: &Arguments, steps: &mut Steps) -> 
     steps.run("lint of the OpenAPI document", || lint(place, &npm, &files));
     let work = tempfile::tempdir().context("creating the output directory")?;
     let signals = Signals::catch()?;
-    let built = children::run(place.build_programs(Profile::Dev), &signals)?;
+    let built = children::run(place.build_checked_programs(), &signals)?;
     if !built.success() {
         bail!("the server does not build ({built})");
     }

@@ -6,13 +6,13 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use fairway_managed_postgres::ManagedServer;
 use fairway_managed_postgres::binaries::BIN_VARIABLE;
+use fairway_managed_postgres::unused_port::unused_address;
 use tempfile::TempDir;
 
 use crate::children::ChildEvent;
 use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
 use crate::step::run_checked;
-use crate::unused_port::unused_address;
 use crate::up::{self, Server};
 use crate::{demo, install_postgres};
 

@@ -34,7 +34,6 @@ mod spelling;
 mod step;
 mod test;
 mod threat_tests;
-mod unused_port;
 mod up;
 mod upgrade;
 mod verifiers;

@@ -72,6 +72,23 @@ impl Paths {
         command
     }
 
+    /// A command that builds the server, the command line and `print_schema` with the features of the test build.
+    ///
+    /// A package that is built alone has fewer features of its dependencies than the test build, and cargo compiles
+    /// the dependencies once for each set of features. The checks use the features of the test build, so that CI
+    /// compiles the dependencies once. Cargo includes the features of tests because `print_schema` is an example.
+    pub(crate) fn build_checked_programs(&self) -> Command {
+        let mut command = self.cargo();
+        command.args(["build", "--workspace", "--bin", "fairway-server", "--bin", "fairway"]);
+        command.args(["--example", "print_schema"]);
+        command
+    }
+
+    /// The path of the executable that prints the table definitions of a database.
+    pub(crate) fn print_schema(&self) -> PathBuf {
+        self.target.join(Profile::Dev.folder()).join("examples/print_schema")
+    }
+
     /// Fairway's data directory, which xtask determines by the same rules as the server.
     pub(crate) fn data_directory(&self) -> PathBuf {
         let set = env::var_os("FAIRWAY_DATA_DIR").filter(|value| !value.is_empty());

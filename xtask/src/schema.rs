@@ -1,14 +1,14 @@
 //! `cargo xtask schema`: writes the table definitions that typed queries use (`schema.rs`) from a migrated database.
 
 use std::fs;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use fairway_managed_postgres::ManagedServer;
 
 use crate::install_postgres;
 use crate::paths::Paths;
-use crate::step::run_for_output;
+use crate::step::{run_checked, run_for_output};
 
 const PATH: &str = "adapters/postgres/src/schema.rs";
 
@@ -31,8 +31,10 @@ fn printed_schema(place: &Paths) -> Result<String> {
     // Dropping the server stops PostgreSQL and deletes its data, also after an error.
     let server =
         ManagedServer::start_temporary(install_postgres::ensure()?, Vec::new()).context("starting PostgreSQL")?;
-    let mut command = place.cargo();
-    command.args(["run", "--quiet", "--package", "fairway-postgres", "--example", "print_schema", "--"]);
+    let mut build = place.build_checked_programs();
+    build.arg("--quiet");
+    run_checked(build)?;
+    let mut command = Command::new(place.print_schema());
     command.arg(server.url("postgres"));
     run_for_output(command)
 }

@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
+use fairway_managed_postgres::unused_port::unused_address;
 
 use crate::demo_server::DemoServer;
 use crate::paths::{Paths, Profile};
 use crate::signals::Signals;
 use crate::step::{Steps, run_checked};
-use crate::unused_port::unused_address;
 use crate::{browser, children, external_tools, litellm_gateway, portal};
 
 /// The folder of the identity provider and of the tests.
@@ -43,7 +43,7 @@ pub(crate) fn check(place: &Paths, only: &[String], steps: &mut Steps) -> Result
     portal::ensure_built(place)?;
     let (chromium, python) = (browser::ensure_chromium()?, litellm_gateway::ensure(place)?);
     let signals = Signals::catch()?;
-    let built = children::run(place.build_programs(Profile::Dev), &signals)?;
+    let built = children::run(place.build_checked_programs(), &signals)?;
     if !built.success() {
         bail!("the server does not build ({built})");
     }

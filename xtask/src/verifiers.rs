@@ -48,7 +48,7 @@ pub(crate) fn check(place: &Paths, steps: &mut Steps) -> Result<()> {
         run_checked(compare)
     });
     let signals = Signals::catch()?;
-    let built = children::run(place.build_programs(Profile::Dev), &signals)?;
+    let built = children::run(place.build_checked_programs(), &signals)?;
     if !built.success() {
         bail!("the server does not build ({built})");
     }

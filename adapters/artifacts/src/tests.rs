@@ -103,7 +103,7 @@ async fn silent_bucket_times_out() {
 
 #[tokio::test]
 async fn unreachable_bucket_is_unavailable() {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = fairway_testkit::unused_address().unwrap();
     let store = in_bucket(&format!("s3://bucket?endpoint=http://{gone}&region=x-1&path_style=true"));
     let before = Instant::now();
     assert!(matches!(store.put_if_absent(&path(), b"one".to_vec()).await, Err(ArtifactError::Unavailable(_))));

@@ -16,6 +16,7 @@ pub mod parent_death;
 pub mod server;
 pub mod state_directories;
 mod temporary_directories;
+pub mod unused_port;
 
 pub use binaries::{Binaries, FindError};
 pub use server::{Durability, ManagedServer, Options, StartError, StopError};

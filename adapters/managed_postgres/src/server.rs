@@ -1,7 +1,6 @@
 //! A managed server: its options, start and stop.
 
 mod cluster;
-mod port;
 mod postmaster;
 mod process;
 
@@ -14,6 +13,7 @@ use std::time::Duration;
 use crate::binaries::Binaries;
 use crate::os_account::Account;
 use crate::temporary_directories;
+use crate::unused_port::unused_address;
 use cluster::{Cluster, ExistingCluster};
 pub(crate) use postmaster::stop_leftover_server;
 use process::Process;
@@ -189,7 +189,7 @@ impl ManagedServer {
         loop {
             let port = match options.port {
                 Some(port) => port,
-                None => port::free().map_err(StartError::io("finding a free port"))?,
+                None => unused_address().map_err(StartError::io("finding an unused port"))?.port(),
             };
             match Process::start(&options, &cluster, port) {
                 Ok(process) => return Ok(ManagedServer { process, cluster, port }),

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -99,11 +99,6 @@ fn file_tail(log: &Path) -> io::Result<String> {
     let start = bytes.len().saturating_sub(MAX_LOG_TAIL_BYTES);
     let (_, end) = bytes.split_at(start);
     Ok(String::from_utf8_lossy(end).into_owned())
-}
-
-/// A loopback address with a free port.
-pub(crate) fn free_address() -> io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
 /// Waits for SIGINT or SIGTERM, and returns its name.

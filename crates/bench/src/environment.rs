@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use fairway_managed_postgres::parent_death::{self, DeathSignal};
+use fairway_managed_postgres::unused_port::unused_address;
 use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, StartError, state_directories};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use crate::baseline_service;
-use crate::child_process::{ChildProcess, free_address};
+use crate::child_process::ChildProcess;
 use crate::cost_meter::connect;
 use crate::openai_provider::GATEWAY_KEY;
 use crate::queued::WORKERS;
@@ -137,7 +138,7 @@ pub(crate) fn workers() -> usize {
 
 /// Starts this executable as the baseline service.
 pub(crate) async fn start_baseline(home: &RunDirectory, postgres: &Postgres) -> Result<ChildProcess> {
-    let address = free_address()?;
+    let address = unused_address()?;
     let own = std::env::current_exe().context("finding this program")?;
     let mut command = parent_death::command(own, DeathSignal::Terminate);
     command.arg("floor").arg("--bind").arg(address.to_string());
@@ -164,7 +165,7 @@ pub(crate) async fn start_server(
     database: &str,
     program: &Path,
 ) -> Result<(ChildProcess, FirstResponseTimes)> {
-    let address = free_address()?;
+    let address = unused_address()?;
     let mut command = server_command(home, postgres, database, program, address);
     command.arg("serve");
     let since = Instant::now();
@@ -177,7 +178,7 @@ pub(crate) async fn start_server(
 
 /// Runs the migrations of a server executable.
 pub(crate) fn run_migrations(home: &RunDirectory, postgres: &Postgres, database: &str, program: &Path) -> Result<()> {
-    let mut command = server_command(home, postgres, database, program, free_address()?);
+    let mut command = server_command(home, postgres, database, program, unused_address()?);
     let status = command.arg("migrate").status().context("starting the migrations")?;
     ensure!(status.success(), "the migrations failed ({status})");
     Ok(())
@@ -190,7 +191,7 @@ pub(crate) async fn start_queue(
     program: &Path,
 ) -> Result<(ChildProcess, Vec<ChildProcess>)> {
     let start = |arguments: &[&str], log: &str| -> Result<ChildProcess> {
-        let address = free_address()?;
+        let address = unused_address()?;
         let mut command = server_command(home, postgres, DATABASE, program, address);
         command.args(arguments).env("FAIRWAY_DISPATCH", "queued");
         ChildProcess::start(command, address, home.join(log))
@@ -210,7 +211,7 @@ pub(crate) async fn start_provider_and_server(
     postgres: &Postgres,
     program: &Path,
 ) -> Result<(ChildProcess, ChildProcess)> {
-    let address = free_address()?;
+    let address = unused_address()?;
     let own = std::env::current_exe().context("finding this program")?;
     let mut command = parent_death::command(own, DeathSignal::Terminate);
     command.arg("provider").arg("--bind").arg(address.to_string());
@@ -223,7 +224,7 @@ pub(crate) async fn start_provider_and_server(
         stub_provider::ACCOUNT
     );
     fs::write(&settings, account).with_context(|| format!("writing {}", settings.display()))?;
-    let address = free_address()?;
+    let address = unused_address()?;
     let mut command = server_command(home, postgres, DATABASE, program, address);
     command.arg("serve").arg("--config").arg(settings);
     let mut server = ChildProcess::start(command, address, home.join("asking.log"))?;
@@ -241,7 +242,7 @@ pub(crate) async fn start_server_with(
     program: &Path,
     options: &[&str],
 ) -> Result<ChildProcess> {
-    let address = free_address()?;
+    let address = unused_address()?;
     let mut command = server_command(home, postgres, DATABASE, program, address);
     command.arg("serve").args(options);
     let log = home.join(&format!("server-{}.log", address.port()));
@@ -257,7 +258,7 @@ pub(crate) async fn start_verifying_server(
     program: &Path,
     issuer: &Issuer,
 ) -> Result<ChildProcess> {
-    let address = free_address()?;
+    let address = unused_address()?;
     let mut command = server_command(home, postgres, DATABASE, program, address);
     command.arg("serve").env("FAIRWAY_AUTH_MODE", "oidc").env("FAIRWAY_OIDC_ISSUER", issuer.url());
     command.env("FAIRWAY_OIDC_AUDIENCE", verified_tokens::AUDIENCE);
@@ -269,7 +270,7 @@ pub(crate) async fn start_verifying_server(
 
 /// Starts this executable as a receiver of webhooks.
 pub(crate) async fn start_receiver(home: &RunDirectory) -> Result<ChildProcess> {
-    let address = free_address()?;
+    let address = unused_address()?;
     let own = std::env::current_exe().context("finding this program")?;
     let mut command = parent_death::command(own, DeathSignal::Terminate);
     command.arg("receiver").arg("--bind").arg(address.to_string());
@@ -280,7 +281,7 @@ pub(crate) async fn start_receiver(home: &RunDirectory) -> Result<ChildProcess> 
 
 /// Starts a server whose egress guard allows receivers on this machine.
 pub(crate) async fn start_notifier(home: &RunDirectory, postgres: &Postgres, program: &Path) -> Result<ChildProcess> {
-    let address = free_address()?;
+    let address = unused_address()?;
     let mut command = server_command(home, postgres, DATABASE, program, address);
     command.arg("serve").env("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8");
     let log = home.join(&format!("notifier-{}.log", address.port()));
@@ -300,7 +301,7 @@ pub(crate) async fn start_gateway(
     fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let file = folder.join("settings.yaml");
     fs::write(&file, settings).with_context(|| format!("writing {}", file.display()))?;
-    let address = free_address()?;
+    let address = unused_address()?;
     let mut command = parent_death::command(python, DeathSignal::Terminate);
     command.arg(python.with_file_name("litellm")).args(["--host", "127.0.0.1", "--port", &address.port().to_string()]);
     command.arg("--config").arg(file).arg("--num_workers").arg(workers.to_string());

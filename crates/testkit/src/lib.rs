@@ -21,6 +21,7 @@ mod stub_provider;
 pub use app::TestApp;
 pub use clock::MovableClock;
 pub use database::{TestDatabase, connect};
+pub use fairway_managed_postgres::unused_port::unused_address;
 pub use fault_proxy::{FaultPoint, FaultProxy, InjectedFault, ProxyFault};
 pub use faulty_artifact_store::{ArtifactFault, FaultyArtifacts};
 pub use flows::AGENT_FLOW;

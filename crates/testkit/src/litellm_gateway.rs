@@ -2,10 +2,10 @@
 
 use anyhow::Context as _;
 use fairway_managed_postgres::parent_death::{self, DeathSignal};
+use fairway_managed_postgres::unused_port::unused_address;
 use std::{
     env, fs,
     io::{BufRead as _, BufReader},
-    net::TcpListener,
     path::PathBuf,
     process::{Child, ChildStderr, Stdio},
     sync::mpsc,
@@ -41,7 +41,7 @@ impl LiteLlmGateway {
         let python = env::var_os(PYTHON_VARIABLE).context("no gateway; run the tests by `cargo xtask test`")?;
         let python = PathBuf::from(python);
         let home = tempfile::tempdir()?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = unused_address()?.port();
         let settings = home.path().join("settings.yaml");
         fs::write(&settings, SETTINGS.replace("PORT", &port.to_string()))?;
         let mut command = parent_death::command(&python, DeathSignal::Terminate);

@@ -5,7 +5,7 @@ use fairway_domain::{
     execution::provider::{ProviderError, ProviderFailure},
     secret::SecretError,
 };
-use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, unused_address};
 use serde_json::json;
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ async fn unreachable_servers_are_unavailable() {
     for protocol in Protocol::ALL {
         let failed = ProviderFailure::caused_by(ProviderError::Unavailable, "egress_broken");
         assert_eq!(failure(protocol, ScriptedResponse::reset()).await, [failed; 2]);
-        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let nobody = unused_address().unwrap();
         let provider = protocol.at(&format!("http://{nobody}/v1"), Duration::from_secs(30), None);
         let failed = ProviderFailure::caused_by(ProviderError::Unavailable, "egress_unreachable");
         assert_eq!(provider.complete(&minimal_call(), None).await, Err(failed));

@@ -2,6 +2,7 @@
 
 use crate::server_process::ServerSetup;
 use fairway_managed_postgres::{Binaries, Durability, ManagedServer, Options, state_directories};
+use fairway_testkit::unused_address;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -26,7 +27,7 @@ impl FaultyPostgres {
         let options = Options {
             binaries: Binaries::find(&state_directories::directory().unwrap()).unwrap(),
             data_dir: folder.path().join("postgres"),
-            port: Some(crate::server_process::free_address().port()),
+            port: Some(unused_address().unwrap().port()),
             settings: Vec::new(),
             durability: Durability::Default,
         };

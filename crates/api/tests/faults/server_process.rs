@@ -2,6 +2,7 @@
 
 use crate::api_client::ApiClient;
 use fairway_managed_postgres::parent_death::{self, DeathSignal};
+use fairway_testkit::unused_address;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -9,7 +10,7 @@ use nix::{
 use std::{
     env,
     fs::{self, File, Permissions},
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::SocketAddr,
     os::unix::fs::PermissionsExt as _,
     path::PathBuf,
     process::{Child, Command, ExitStatus, Output, Stdio},
@@ -53,7 +54,7 @@ impl ServerSetup {
             ("FAIRWAY_WAITING_LINE", "10000".to_owned()),
             ("FAIRWAY_MEMORY_LIMIT_MIB", "8192".to_owned()),
         ];
-        Self { address: free_address(), work_dir, settings }
+        Self { address: unused_address().unwrap(), work_dir, settings }
     }
 
     /// Settings of another server with its own port and directory, but with the same database, artifacts and
@@ -289,8 +290,4 @@ pub(crate) async fn wait_until(what: &str, patience: Duration, mut condition: im
         assert!(since.elapsed() < patience, "condition not met within {patience:?}: {what}");
         tokio::time::sleep(POLL_INTERVAL).await;
     }
-}
-
-pub(crate) fn free_address() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }

@@ -1,7 +1,7 @@
 //! A server in its own process whose log lines and exported spans are captured.
 
 use fairway_managed_postgres::parent_death::{self, DeathSignal};
-use fairway_testkit::{TestDatabase, app::Client};
+use fairway_testkit::{TestDatabase, app::Client, unused_address};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -56,7 +56,7 @@ impl CapturedServer {
     pub(crate) async fn start_with(log: &str, settings: &str) -> Self {
         let database = TestDatabase::create().await.unwrap();
         let home = tempfile::tempdir().unwrap();
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = unused_address().unwrap();
         let (collector, spans) = start_collector();
         let mut command = parent_death::command(env!("CARGO_BIN_EXE_fairway-server"), DeathSignal::Terminate);
         for (name, _) in env::vars_os() {

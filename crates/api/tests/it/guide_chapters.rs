@@ -1,7 +1,7 @@
 //! Runs the commands of the guide's chapters, as a reader does.
 
 use fairway_sandbox::EmbeddedGateway;
-use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp, unused_address};
 use serde_json::json;
 use std::{
     env,
@@ -148,11 +148,6 @@ async fn every_chapter_of_the_guide_runs() {
     assert_eq!(keys, [Some("Bearer sk-of-the-guide".to_owned()), None], "the check has the key, the test server none");
 }
 
-/// A port that is currently free.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 #[tokio::test]
 async fn two_servers_and_three_workers_share_one_database() {
     let app = TestApp::builder().without_worker().start().await;
@@ -160,7 +155,7 @@ async fn two_servers_and_three_workers_share_one_database() {
     let slug = workload.execute_path().split('/').nth(4).unwrap().to_owned();
     let script = extract_commands(&Path::new(ROOT).join("docs/operations/scaling.md"));
     let settings = [
-        ("PORTS", format!("{} {}", free_port(), free_port())),
+        ("PORTS", format!("{} {}", unused_address().unwrap().port(), unused_address().unwrap().port())),
         ("WORKLOAD", slug),
         ("FAIRWAY_DATABASE_URL", app.database().url()),
         ("FAIRWAY_DATA_DIR", app.home().display().to_string()),

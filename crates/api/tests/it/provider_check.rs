@@ -1,7 +1,7 @@
 //! `fairway-server providers test`, the default settings file, and reports about accounts that cannot be called.
 
 use crate::captured_telemetry::CapturedServer;
-use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
+use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp, unused_address};
 use serde_json::{Value, json};
 use std::{
     env, fs,
@@ -107,7 +107,7 @@ async fn says_in_one_sentence_why_an_account_fails() {
 async fn reports_keys_models_and_addresses_before_the_provider_is_asked() {
     let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(chat_response());
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = unused_address().unwrap();
     let plain = endpoint.url("/v1");
     let settings = [
         account("keyless", "openai", &plain, "secret_ref = \"env:KEY\"\ntest_model = \"small\""),

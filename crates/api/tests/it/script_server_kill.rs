@@ -8,11 +8,12 @@ use crate::{
 use fairway_managed_postgres::parent_death::{self, DeathSignal};
 use fairway_testkit::{
     FaultPoint, FaultProxy, ProxyFault, ScriptedEndpoint, ScriptedResponse, StubGateway, TestApp, app::Client,
+    unused_address,
 };
 use serde_json::{Value, json};
 use std::{
     env,
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     process::{Child, Stdio},
     time::{Duration, Instant},
 };
@@ -32,7 +33,7 @@ struct ServerProcess {
 impl ServerProcess {
     async fn start(database: &str, gateway: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = unused_address().unwrap();
         let mut command = parent_death::command(env!("CARGO_BIN_EXE_fairway-server"), DeathSignal::Terminate);
         for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FAIRWAY_")) {
             command.env_remove(name);

@@ -10,7 +10,7 @@ use crate::{
 use fairway_domain::execution::script::GatewayFailure;
 use fairway_testkit::{
     FaultPoint, FaultProxy, GatewayBehaviour, ProxyFault, ScriptedEndpoint, ScriptedResponse, StubGateway, TestApp,
-    app::Response,
+    app::Response, unused_address,
 };
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ async fn lost_gateway_responses_leave_unknown_runs_and_no_retry() {
 
 #[tokio::test]
 async fn unreachable_gateway_fails_the_run() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = unused_address().unwrap().port();
     let app =
         TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", format!("http://127.0.0.1:{port}/")).start().await;
     app.active_workload("main").await;

@@ -1,14 +1,14 @@
-//! Addresses for the servers that a check starts.
+//! Addresses for the servers that checks and tests start as separate processes.
 //!
 //! A check chooses the address of a server before the server binds it, because other settings contain the address. In
-//! between, the kernel must not give the port to an outgoing connection. The ports are therefore below Linux's default
-//! range of ports for outgoing connections, which begins at 32768.
+//! between, the kernel must not give the port to an outgoing connection, which includes an attempt to connect to that
+//! port: such a connection connects to itself. The ports are therefore below Linux's default range of ports for outgoing
+//! connections, which begins at 32768.
 
+use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
-
-use anyhow::{Context, Result};
 
 const FIRST_PORT: u16 = 20_000;
 const PORTS: u16 = 12_000;
@@ -20,11 +20,11 @@ static TRIED: AtomicU32 = AtomicU32::new(0);
 ///
 /// # Errors
 /// When every port is in use.
-pub(crate) fn unused_address() -> Result<SocketAddr> {
+pub fn unused_address() -> io::Result<SocketAddr> {
     (0..PORTS)
         .map(|_| SocketAddr::from((Ipv4Addr::LOCALHOST, next_port())))
         .find(|address| TcpListener::bind(address).is_ok())
-        .context("no port between 20000 and 31999 is unused")
+        .ok_or_else(|| io::Error::new(ErrorKind::AddrInUse, "every port between 20000 and 31999 is in use"))
 }
 
 /// The next port. Processes begin at different ports, so that concurrent checks rarely choose the same.
