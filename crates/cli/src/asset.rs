@@ -105,15 +105,15 @@ pub(crate) enum Command {
         version: VersionOptions,
     },
     /// Show the differences between two versions
-    #[command(after_help = "Example:\n  fairway assets diff ticket-policy v1 v2")]
+    #[command(after_help = "Examples:\n  fairway assets diff ticket-policy\n  fairway assets diff ticket-policy v1 v2")]
     Diff {
         /// The asset's slug
         #[arg(add = completion::assets())]
         slug: String,
-        /// The label of the earlier version
-        from: String,
-        /// The label of the later version
-        to: String,
+        /// The label of the earlier version; else the one before the newest
+        from: Option<String>,
+        /// The label of the later version; else the newest
+        to: Option<String>,
     },
     /// Show the releases and workloads that depend on an asset
     #[command(after_help = "Example:\n  fairway assets impact ticket-policy")]
@@ -190,8 +190,8 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
         Command::Diff { slug, from, to } => {
             let asset = find_asset(&server, slug)?;
             let versions = list_versions(&server, &asset)?;
-            let id = |label: &str| required_string(select_version(&versions, Some(label))?, "asset_version_id");
-            let (from, to) = (id(from)?, id(to)?);
+            let [from, to] = select_versions_to_compare(&versions, from.as_deref(), to.as_deref())?;
+            let (from, to) = (required_string(from, "asset_version_id")?, required_string(to, "asset_version_id")?);
             let path = ["assets", required_string(&asset, "asset_id")?, "versions", from, "diff", to];
             let diff = server.get(&path, &[("workspace_id", server.workspace_id()?)])?;
             if output.is_for_people() {
@@ -276,6 +276,24 @@ pub(crate) fn resolve_version(server: &ServerClient, name: &str) -> Result<(Valu
     let asset = find_asset(server, slug)?;
     let version = select_version(&list_versions(server, &asset)?, label)?.clone();
     Ok((asset, version))
+}
+
+/// Selects two versions by their labels. Without the later label, the newest is selected, and without both, the newest
+/// two. `versions` begins with the newest.
+fn select_versions_to_compare<'v>(
+    versions: &'v [Value],
+    from: Option<&str>,
+    to: Option<&str>,
+) -> Result<[&'v Value; 2], Failure> {
+    let later = select_version(versions, to)?;
+    let earlier = match from {
+        Some(label) => select_version(versions, Some(label))?,
+        None => versions.get(1).ok_or_else(|| Failure::Unknown {
+            message: "the asset has one version; a comparison needs two".to_owned(),
+            candidates: Vec::new(),
+        })?,
+    };
+    Ok([earlier, later])
 }
 
 /// Selects the version with a label, or the newest without one.

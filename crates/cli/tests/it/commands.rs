@@ -209,7 +209,12 @@ async fn creates_versions_diffs_and_archives_assets() {
     assert_eq!(versions.as_array().unwrap().len(), 2);
     assert!(ada.run_ok(&["assets", "content", "sort-policy@v1", "-o", "yaml"]).contains("too_loud"));
     assert!(!ada.run_ok(&["assets", "content", "sort-policy"]).contains("too_loud"), "the newest version");
-    assert!(ada.run_ok(&["assets", "diff", "sort-policy", "v1", "v2"]).contains("too_loud"));
+    let labelled = ada.run_ok(&["assets", "diff", "sort-policy", "v1", "v2"]);
+    assert!(labelled.contains("too_loud"));
+    assert_eq!(ada.run_ok(&["assets", "diff", "sort-policy", "v1"]), labelled, "the newest version is the default");
+    assert_eq!(ada.run_ok(&["assets", "diff", "sort-policy"]), labelled, "the newest two versions are the default");
+    let single = ada.run(&["assets", "diff", "sort-model"]);
+    assert!(single.code == 1 && single.err.contains("a comparison needs two"), "{}", single.err);
     let again = ada.run(&["assets", "create", "sort-policy", "--kind", "skill", "--owner", "team:x"]);
     assert!(again.code == 1 && again.err.contains("duplicate_slug"), "{}", again.err);
     ada.run_ok(&["assets", "impact", "sort-policy"]);
