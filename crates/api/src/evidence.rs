@@ -153,7 +153,7 @@ struct RetrievalSection {
     knowledge_base_asset_id: Uuid,
     /// The query text; null without `execution.kill`, and after its retention.
     query_text: Option<String>,
-    /// Whether the query text may exist but is withheld from this reader.
+    /// Whether the query text, if there is one, is withheld from this reader.
     query_text_withheld: bool,
     retrieved_chunk_count: u32,
     #[schema(format = DateTime)]
@@ -177,7 +177,7 @@ struct ApprovalSection {
     approved_at: String,
     /// The approver's note; null without `execution.kill`, and after its retention.
     note: Option<String>,
-    /// Whether a note may exist but is withheld from this reader.
+    /// Whether the note, if there is one, is withheld from this reader.
     note_withheld: bool,
 }
 

@@ -315,7 +315,7 @@ async fn shut_down(
     handle: &ServerHandle,
     server: tokio::task::JoinHandle<std::io::Result<()>>,
 ) -> Result<(), ServeError> {
-    tracing::info!("shutting down: announcing the close to clients");
+    tracing::info!("shutting down: closing each connection after its next response");
     leaving.announce();
     tokio::time::sleep(SHUTDOWN_NOTICE).await;
     tracing::info!("shutting down: draining connections");

@@ -19,7 +19,8 @@ pub const MIN_WORDS: usize = 4;
 /// The maximum length of a generator answer, in bytes.
 pub const MAX_ANSWER_BYTES: usize = 256 << 10;
 
-/// The slug of the generator's model policy. Workspaces without a model policy of their own may use it.
+/// The slug of the generator's model policy. The generator offers it to every workspace as the last choice, for
+/// workspaces without a model policy of their own.
 pub const MODEL_POLICY_SLUG: &str = "fairway-generator-model";
 /// The first line of a message that requests a bundle plan.
 pub const BUNDLE_TASK: &str = "Task: use_case_bundle";

@@ -52,7 +52,8 @@ pub struct RuntimeRequest {
 pub enum PresentedShareToken {
     /// A well-formed token.
     Token(ShareToken),
-    /// A malformed token.
+    /// A token that is refused without a lookup of its link. Either its form is invalid, or the path percent-encodes
+    /// its workload.
     Malformed,
 }
 

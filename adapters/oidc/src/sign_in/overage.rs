@@ -36,7 +36,11 @@ pub(super) async fn read_claims(
         (_, Some(Value::Object(claims))) => Ok(Some(claims)),
         (500.., _) => Err(SignInError::Unavailable),
         (status, _) => {
-            tracing::warn!(issuer, status, "claim source returned no groups of a person; refusing the sign-in");
+            tracing::warn!(
+                issuer,
+                status,
+                "claim source did not return a JSON object with status 200; refusing the sign-in"
+            );
             Ok(None)
         }
     }

@@ -65,7 +65,7 @@ pub(crate) struct PolicyTrial {
     rules: Vec<TrialRule>,
 }
 
-/// The decision of a trial.
+/// The decision of the tried policy bundle.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TrialDecision {
     /// `allow`, `deny` or `allow_with_obligations`.
@@ -87,7 +87,7 @@ pub(crate) struct TrialFailure {
     missing_field: Option<String>,
 }
 
-/// A rule of a trial, with the result of its condition.
+/// A rule of the tried policy bundle, with the result of its condition.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TrialRule {
     rule: String,
@@ -102,7 +102,7 @@ pub(crate) struct TrialRule {
     clauses: Vec<TrialClause>,
 }
 
-/// A part of a condition in a trial.
+/// A part of a rule's condition, with its result.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TrialClause {
     /// The source of the part.

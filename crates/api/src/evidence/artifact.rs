@@ -35,7 +35,7 @@ pub(crate) struct ArtifactView {
     /// Texts of people and models, for holders of `execution.kill` only, until their retention ends. They are
     /// withheld while the run's result awaits a review. A rejection erases them.
     payload: Value,
-    /// Whether a payload may exist but is withheld from this reader.
+    /// Whether the payload, if there is one, is withheld from this reader.
     payload_withheld: bool,
 }
 

@@ -41,8 +41,9 @@ pub async fn response_memory<B: MessageBody + 'static>(
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let response = next.call(request).await?.map_into_boxed_body();
-    // The request's reservation moves to its response, which often returns the stored document. A stream releases
-    // the reservation: its handler has dropped the document, and the stream lasts as long as its run.
+    // A large response reuses the request's memory reservation if that is large enough, because it often repeats the
+    // request's document. A stream releases the reservation, because its handler has dropped the document and the
+    // stream can last as long as its run.
     let of_request = response.request().extensions_mut().remove::<RequestMemory>();
     let bytes = match response.response().body().size() {
         BodySize::Sized(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),

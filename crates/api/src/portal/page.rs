@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 /// Message of a server that was built without the portal, in its log and on its pages.
 pub(crate) const NOT_BUILT: &str =
-    "this server was built without the portal: run `cargo xtask portal`, then build it again";
+    "this server was built without the portal: run `cargo xtask portal`, then build the server again";
 /// The sources that a page may use: files of this server only. Scripts cannot write markup (Trusted Types).
 const SOURCES: &str = "script-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
@@ -112,7 +112,8 @@ impl PortalPage<'_> {
         html.push_str(if entry.is_some() {
             "<noscript><p>This page needs JavaScript. | Diese Seite benötigt JavaScript.</p></noscript>\n"
         } else {
-            "<p>This server was built without the portal: run <code>cargo xtask portal</code>, then build it again.</p>\n"
+            "<p>This server was built without the portal: run <code>cargo xtask portal</code>, then build the server \
+             again.</p>\n"
         });
         html.push_str("</main>\n</div>\n</body>\n</html>\n");
         html

@@ -65,25 +65,25 @@ pub struct RunEvent {
 }
 
 impl RunEvent {
-    /// The event that a step started.
+    /// The event for the start of a step.
     #[must_use]
     pub fn step_started(step_id: &str, step_type: &str) -> Self {
         Self::new(EventKind::StepStarted, [("step_id", json!(step_id)), ("step_type", json!(step_type))])
     }
 
-    /// The event that a step completed, with an error code if the step failed.
+    /// The event for the end of a step, with an error code if the step failed.
     #[must_use]
     pub fn step_completed(step_id: &str, failure: Option<&str>) -> Self {
         Self::new(EventKind::StepCompleted, [("step_id", json!(step_id)), ("error_code", json!(failure))])
     }
 
-    /// The event that the steps completed and the answer awaits review.
+    /// The event for the start of a review, after the steps have completed.
     #[must_use]
     pub fn awaiting_review(execution_id: ExecutionId) -> Self {
         Self::new(EventKind::AwaitingReview, [("execution_id", json!(execution_id)), ("review", json!("pending"))])
     }
 
-    /// The event that a part of the model output arrived for a step.
+    /// The event for a part of a step's model output.
     #[must_use]
     pub fn delta(step_id: &str, text: &str) -> Self {
         Self::new(EventKind::OutputDelta, [("step_id", json!(step_id)), ("delta", json!(text))])
@@ -96,7 +96,7 @@ impl RunEvent {
         }
     }
 
-    /// The event that the run started.
+    /// The event for the start of the run.
     #[must_use]
     pub fn started(execution: &Execution) -> Self {
         let at: Timestamp = execution.started_at;

@@ -84,7 +84,7 @@ mod tests {
         let estimated = max_heap_bytes(list.as_bytes());
         assert!(measured > 80 * list.len(), "{measured}");
         assert!((measured..measured + measured / 20).contains(&estimated), "{estimated} for {measured}");
-        // A string counts with the length of its text, including quotation marks and escapes.
+        // Inside a string, every byte adds one byte to the estimate, even a bracket, a comma or an escape.
         let text = format!("{{\"text\":\"{}\"}}", "x{[,:\\\"".repeat(10_000));
         assert!(max_heap_bytes(text.as_bytes()) < text.len() + 2_000);
     }

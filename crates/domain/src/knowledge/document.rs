@@ -118,7 +118,7 @@ pub enum DocumentFault {
     /// The text is too long.
     #[error("a document has at most 1048576 bytes of text")]
     TextTooLong,
-    /// The text contains a NUL character.
+    /// The text contains a NUL character, which PostgreSQL cannot store.
     #[error("the text contains a NUL character")]
     NulInText,
     /// The metadata is too large or has no canonical form.

@@ -14,7 +14,7 @@ use tokio_rustls::{
     },
 };
 
-/// Environment variable with the port that the child process requests.
+/// Environment variable with the port to which the child process sends its requests.
 const PORT: &str = "FAIRWAY_TEST_EGRESS_TLS_PORT";
 
 /// Sends a request to the listener at this port under a name.

@@ -22,7 +22,7 @@ impl InboxWakeups {
         }
     }
 
-    /// Subscribes to the projections of a tenant, starting now.
+    /// Subscribes to the wakeups of a tenant. Only facts that are projected after this call wake the subscription.
     pub(crate) fn subscribe(&self, tenant: TenantId) -> InboxSubscription {
         InboxSubscription(self.streams().entry(tenant).or_default().subscribe())
     }
