@@ -1,13 +1,13 @@
 //! Architecture lints: allowed dependencies, file lengths, names, wording and lists of documents.
 
+mod database_driver;
 mod dependencies;
-mod driver;
 mod files;
-mod joined_list_items;
+mod joined_markdown_list_items;
 pub(crate) mod long_forms;
 mod outgoing_connections;
 mod restricted_calls;
-mod statements;
+mod sql_statements;
 mod wording;
 
 use anyhow::{Result, bail};
@@ -28,11 +28,11 @@ pub(crate) fn run(place: &Paths) -> Result<()> {
     let sources = files::sources(&place.root)?;
     found.extend(outgoing_connections::violations(&place.root, &sources)?);
     found.extend(restricted_calls::violations(&place.root, &sources)?);
-    found.extend(statements::violations(&place.root, &sources)?);
-    found.extend(driver::violations(&place.root, &sources)?);
+    found.extend(sql_statements::violations(&place.root, &sources)?);
+    found.extend(database_driver::violations(&place.root, &sources)?);
     found.extend(long_forms::violations(&place.root, &sources)?);
     let documents = files::documents(&place.root)?;
-    found.extend(joined_list_items::violations(&place.root, &documents)?);
+    found.extend(joined_markdown_list_items::violations(&place.root, &documents)?);
     found.extend(wording::violations(&place.root, &sources, &documents)?);
     if !found.is_empty() {
         bail!("{} violations:\n  {}", found.len(), found.join("\n  "));

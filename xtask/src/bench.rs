@@ -26,13 +26,13 @@ pub(crate) struct Arguments {
 pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     let binaries = install_postgres::ensure()?;
-    let built = children::run(place.build_programs(Profile::Release), &signals)?;
+    let built = children::run(place.programs_build_command(Profile::Release), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));
     }
     let mut command = place.cargo();
     command.args(["run", "--release", "--quiet", "--package", "fairway-bench", "--"]).args(&arguments.benchmark);
-    command.env(SERVER_VARIABLE, place.server(Profile::Release)).env(BIN_VARIABLE, binaries.directory());
+    command.env(SERVER_VARIABLE, place.server_executable(Profile::Release)).env(BIN_VARIABLE, binaries.directory());
     match litellm_gateway::ensure(place) {
         Ok(python) => {
             command.env(GATEWAY_VARIABLE, python);

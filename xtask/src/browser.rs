@@ -56,7 +56,7 @@ pub(crate) fn check(place: &Paths, steps: &mut Steps, selection: Selection<'_>) 
     portal::ensure_built(place)?;
     let browser = ensure_chromium()?;
     let signals = Signals::catch()?;
-    let built = children::run(place.build_checked_programs(), &signals)?;
+    let built = children::run(place.checked_programs_build_command(), &signals)?;
     if !built.success() {
         bail!("the server does not build ({built})");
     }

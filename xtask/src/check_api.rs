@@ -61,7 +61,7 @@ pub(crate) fn check(place: &Paths, arguments: &Arguments, steps: &mut Steps) -> 
     steps.run("lint of the OpenAPI document", || lint(place, &npm, &files));
     let work = tempfile::tempdir().context("creating the output directory")?;
     let signals = Signals::catch()?;
-    let built = children::run(place.build_checked_programs(), &signals)?;
+    let built = children::run(place.checked_programs_build_command(), &signals)?;
     if !built.success() {
         bail!("the server does not build ({built})");
     }

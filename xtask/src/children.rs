@@ -23,7 +23,7 @@ pub(crate) fn run(mut command: Command, signals: &Signals) -> Result<ExitStatus>
         }
         match signals.recv_timeout(POLL_INTERVAL) {
             None | Some(Signal::SIGINT) => {}
-            Some(signal) => send(&child, signal),
+            Some(signal) => send_signal(&child, signal),
         }
     }
 }
@@ -44,7 +44,7 @@ pub(crate) fn poll(child: &mut Child, signals: &Signals) -> Result<ChildEvent> {
 }
 
 /// Sends a signal to a child that has not been waited for, so its process id is still valid.
-pub(crate) fn send(child: &Child, signal: Signal) {
+pub(crate) fn send_signal(child: &Child, signal: Signal) {
     if let Ok(process) = i32::try_from(child.id()) {
         // The call fails only if the child has just exited, which the next poll reports.
         let _ = kill(Pid::from_raw(process), signal);

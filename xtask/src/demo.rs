@@ -11,18 +11,18 @@ use crate::up;
 
 pub(crate) fn run(place: &Paths) -> Result<ExitCode> {
     let signals = Signals::catch()?;
-    let built = children::run(place.build_programs(Profile::Dev), &signals)?;
+    let built = children::run(place.programs_build_command(Profile::Dev), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));
     }
-    let settings = up::ServerSettings::check(up::check_command(place, Profile::Dev))?;
-    let seeded = children::run(settings.with_database(seed(place, Profile::Dev))?, &signals)?;
+    let settings = up::ServerSettings::load(up::check_command(place, Profile::Dev))?;
+    let seeded = children::run(settings.with_database(seed_command(place, Profile::Dev))?, &signals)?;
     Ok(children::exit_code(seeded))
 }
 
 /// The command `fairway-server seed`. It must run with the environment variables of the server.
-pub(crate) fn seed(place: &Paths, profile: Profile) -> Command {
-    let mut command = Command::new(place.server(profile));
+pub(crate) fn seed_command(place: &Paths, profile: Profile) -> Command {
+    let mut command = Command::new(place.server_executable(profile));
     command.arg("seed").current_dir(&place.root);
     command
 }

@@ -65,7 +65,7 @@ impl DemoServer {
             ChildEvent::Exited(status) => bail!("fairway-server exited during startup ({status})"),
             ChildEvent::StopRequested => bail!("stopped"),
         }
-        run_checked(configured(demo::seed(place, Profile::Dev)))?;
+        run_checked(configured(demo::seed_command(place, Profile::Dev)))?;
         Ok(Self { address, _server: server, _database: database, _home: home })
     }
 }

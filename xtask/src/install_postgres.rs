@@ -43,7 +43,7 @@ pub(crate) fn ensure() -> Result<Binaries> {
 }
 
 /// Whether the client programs such as `pg_dump` support this PostgreSQL; installs the clients when missing.
-pub(crate) fn has_clients(binaries: &Binaries) -> bool {
+pub(crate) fn ensure_clients(binaries: &Binaries) -> bool {
     let major = || -> Option<u32> {
         let beside = binaries.directory().join("pg_dump");
         let program = if beside.is_file() { beside } else { find_on_path("pg_dump")? };

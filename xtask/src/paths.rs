@@ -40,17 +40,17 @@ impl Paths {
     }
 
     /// The path of the server executable.
-    pub(crate) fn server(&self, profile: Profile) -> PathBuf {
+    pub(crate) fn server_executable(&self, profile: Profile) -> PathBuf {
         self.target.join(profile.folder()).join("fairway-server")
     }
 
     /// The path of the command line's executable.
-    pub(crate) fn command_line(&self, profile: Profile) -> PathBuf {
+    pub(crate) fn command_line_executable(&self, profile: Profile) -> PathBuf {
         self.target.join(profile.folder()).join("fairway")
     }
 
     /// A command that builds the server and the command line.
-    pub(crate) fn build_programs(&self, profile: Profile) -> Command {
+    pub(crate) fn programs_build_command(&self, profile: Profile) -> Command {
         let mut command = self.cargo();
         command.args([
             "build",
@@ -77,7 +77,7 @@ impl Paths {
     /// A package that is built alone has fewer features of its dependencies than the test build, and cargo compiles
     /// the dependencies once for each set of features. The checks use the features of the test build, so that CI
     /// compiles the dependencies once. Cargo includes the features of tests because `print_schema` is an example.
-    pub(crate) fn build_checked_programs(&self) -> Command {
+    pub(crate) fn checked_programs_build_command(&self) -> Command {
         let mut command = self.cargo();
         command.args(["build", "--workspace", "--bin", "fairway-server", "--bin", "fairway"]);
         command.args(["--example", "print_schema"]);
@@ -85,7 +85,7 @@ impl Paths {
     }
 
     /// The path of the executable that prints the table definitions of a database.
-    pub(crate) fn print_schema(&self) -> PathBuf {
+    pub(crate) fn print_schema_executable(&self) -> PathBuf {
         self.target.join(Profile::Dev.folder()).join("examples/print_schema")
     }
 

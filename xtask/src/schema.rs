@@ -31,10 +31,10 @@ fn printed_schema(place: &Paths) -> Result<String> {
     // Dropping the server stops PostgreSQL and deletes its data, also after an error.
     let server =
         ManagedServer::start_temporary(install_postgres::ensure()?, Vec::new()).context("starting PostgreSQL")?;
-    let mut build = place.build_checked_programs();
+    let mut build = place.checked_programs_build_command();
     build.arg("--quiet");
     run_checked(build)?;
-    let mut command = Command::new(place.print_schema());
+    let mut command = Command::new(place.print_schema_executable());
     command.arg(server.url("postgres"));
     run_for_output(command)
 }

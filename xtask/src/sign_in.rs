@@ -43,7 +43,7 @@ pub(crate) fn check(place: &Paths, only: &[String], steps: &mut Steps) -> Result
     portal::ensure_built(place)?;
     let (chromium, python) = (browser::ensure_chromium()?, litellm_gateway::ensure(place)?);
     let signals = Signals::catch()?;
-    let built = children::run(place.build_checked_programs(), &signals)?;
+    let built = children::run(place.checked_programs_build_command(), &signals)?;
     if !built.success() {
         bail!("the server does not build ({built})");
     }
@@ -68,7 +68,7 @@ pub(crate) fn check(place: &Paths, only: &[String], steps: &mut Steps) -> Result
 }
 
 fn command_line(place: &Paths) -> PathBuf {
-    place.command_line(Profile::Dev)
+    place.command_line_executable(Profile::Dev)
 }
 
 /// The addresses of the server and of the identity provider in one run.

@@ -77,7 +77,7 @@ pub(crate) fn run_selected(place: &Paths, arguments: &[String], variables: &[(&s
     let mut nextest = place.cargo();
     // At the workspace root, nextest tests all packages unless the arguments select some.
     nextest.args(["nextest", "run"]).args(arguments).envs(variables.iter().cloned());
-    if arguments.is_empty() && !install_postgres::has_clients(&binaries) {
+    if arguments.is_empty() && !install_postgres::ensure_clients(&binaries) {
         let wanted = binaries.major();
         println!(
             "xtask: pg_dump {wanted} is missing: skipping the backup tests (install `postgresql-client-{wanted}`)"
@@ -88,8 +88,10 @@ pub(crate) fn run_selected(place: &Paths, arguments: &[String], variables: &[(&s
     if !tested.success() || !arguments.is_empty() {
         return Ok(children::exit_code(tested));
     }
-    let documented: Vec<Package> =
-        packages(place)?.into_iter().filter(|package| package.is_library && has_example(&package.sources())).collect();
+    let documented: Vec<Package> = packages(place)?
+        .into_iter()
+        .filter(|package| package.is_library && has_example(&package.source_folder()))
+        .collect();
     if documented.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }

@@ -44,12 +44,12 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
         .map(|file| file.canonicalize().with_context(|| format!("{} cannot be read", file.display())));
     let config = config.transpose()?;
     portal::ensure_built(place).context("building the portal")?;
-    let built = children::run(place.build_programs(profile), &signals)?;
+    let built = children::run(place.programs_build_command(profile), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));
     }
     let configured = |command| with_config(command, config.as_deref());
-    let settings = ServerSettings::check(configured(check_command(place, profile)))?;
+    let settings = ServerSettings::load(configured(check_command(place, profile)))?;
     let address = settings.address()?;
     let command = settings.with_database(configured(serve_command(place, profile)))?;
     // Checks the address after the build, which may take minutes. The server would also report a used address, but
@@ -63,7 +63,7 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
         ChildEvent::StopRequested => return server.drain(&signals),
         ChildEvent::Running => {}
     }
-    let seeded = settings.with_database(configured(demo::seed(place, profile))).and_then(|mut seed| {
+    let seeded = settings.with_database(configured(demo::seed_command(place, profile))).and_then(|mut seed| {
         seed.stdout(Stdio::null());
         children::run(settings.with_quiet_log(seed), &signals)
     });
@@ -79,7 +79,7 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     let data = place.root.join(settings.value("data_dir")?.0);
-    let program = link_command_line(&data.join("bin"), &place.command_line(profile))?;
+    let program = link_command_line(&data.join("bin"), &place.command_line_executable(profile))?;
     println!("{}", ready_message(address, &program, &data));
     loop {
         match children::poll(&mut server.child, &signals)? {
@@ -127,7 +127,7 @@ fn with_config(mut command: Command, config: Option<&Path>) -> Command {
 
 /// The command that validates and prints the settings.
 pub(crate) fn check_command(place: &Paths, profile: Profile) -> Command {
-    let mut command = Command::new(place.server(profile));
+    let mut command = Command::new(place.server_executable(profile));
     command.args(["config", "check"]).current_dir(&place.root);
     command
 }
@@ -140,7 +140,7 @@ pub(crate) struct ServerSettings {
 
 impl ServerSettings {
     /// Runs the command that validates and prints the settings. The command reports invalid settings on standard error.
-    pub(crate) fn check(mut command: Command) -> Result<Self> {
+    pub(crate) fn load(mut command: Command) -> Result<Self> {
         let output = command.stderr(Stdio::inherit()).output().context("starting fairway-server")?;
         if !output.status.success() {
             bail!("the settings are invalid");
@@ -186,7 +186,7 @@ impl ServerSettings {
 /// The command that starts the server in a separate process group. Ctrl-C then reaches only this process, which
 /// forwards it once.
 pub(crate) fn serve_command(place: &Paths, profile: Profile) -> Command {
-    let mut command = parent_death::command(place.server(profile), DeathSignal::Terminate);
+    let mut command = parent_death::command(place.server_executable(profile), DeathSignal::Terminate);
     command.arg("serve").current_dir(&place.root).process_group(0);
     command
 }
@@ -213,7 +213,7 @@ impl Server {
     /// kills the server.
     fn drain(mut self, signals: &Signals) -> Result<ExitCode> {
         println!("xtask: shutting down; press Ctrl-C again to kill the server");
-        children::send(&self.child, Signal::SIGTERM);
+        children::send_signal(&self.child, Signal::SIGTERM);
         loop {
             match children::poll(&mut self.child, signals)? {
                 ChildEvent::Exited(status) => return Ok(exit_code_of(status)),
@@ -235,7 +235,7 @@ fn exit_code_of(status: ExitStatus) -> ExitCode {
 impl Drop for Server {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
-            children::send(&self.child, Signal::SIGTERM);
+            children::send_signal(&self.child, Signal::SIGTERM);
             // Ignores an error of `wait`, because `drop` cannot return it.
             let _ = self.child.wait();
         }

@@ -41,22 +41,22 @@ pub(crate) fn run(place: &Paths, arguments: &Arguments) -> Result<ExitCode> {
     }
     let kept = place.target.join("upgrade").join(format!("fairway-server-{commit}"));
     if !kept.is_file() {
-        let mut build = place.build_programs(Profile::Dev);
+        let mut build = place.programs_build_command(Profile::Dev);
         build.current_dir(&checkout);
         let built = children::run(build, &signals)?;
         if !built.success() {
             return Ok(children::exit_code(built));
         }
-        fs::copy(place.server(Profile::Dev), &kept).context("copying the earlier server")?;
+        fs::copy(place.server_executable(Profile::Dev), &kept).context("copying the earlier server")?;
     }
-    let built = children::run(place.build_programs(Profile::Dev), &signals)?;
+    let built = children::run(place.programs_build_command(Profile::Dev), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));
     }
     println!("xtask: upgrading from {commit}");
     let mut command = place.cargo();
     command.args(["run", "--quiet", "--package", "fairway-bench", "--", "upgrade", "--from"]).arg(&kept);
-    command.arg("--to").arg(place.server(Profile::Dev)).args(["--seconds", &arguments.seconds.to_string()]);
+    command.arg("--to").arg(place.server_executable(Profile::Dev)).args(["--seconds", &arguments.seconds.to_string()]);
     command.env(BIN_VARIABLE, binaries.directory());
     Ok(children::exit_code(children::run(command, &signals)?))
 }

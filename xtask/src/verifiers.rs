@@ -48,7 +48,7 @@ pub(crate) fn check(place: &Paths, steps: &mut Steps) -> Result<()> {
         run_checked(compare)
     });
     let signals = Signals::catch()?;
-    let built = children::run(place.build_checked_programs(), &signals)?;
+    let built = children::run(place.checked_programs_build_command(), &signals)?;
     if !built.success() {
         bail!("the server does not build ({built})");
     }
@@ -81,7 +81,9 @@ impl Tools {
     fn command(&self, place: &Paths, name: &str) -> Command {
         let mut command = script(place, &self.npm, name);
         command.env("VERIFY_MODULES", &self.npm.modules).env("VERIFY_PYTHON", &self.python.interpreter);
-        command.env("VERIFY_COMMAND", place.command_line(Profile::Dev)).env("VERIFY_BUNDLES", self.bundles.path());
+        command
+            .env("VERIFY_COMMAND", place.command_line_executable(Profile::Dev))
+            .env("VERIFY_BUNDLES", self.bundles.path());
         command.env("VERIFY_CHROMIUM", &self.browser).env("VERIFY_PICTURES", place.target.join("browser"));
         command.env(KEY_VARIABLE, TEST_KEY);
         command

@@ -19,7 +19,7 @@ pub(crate) struct Package {
 }
 
 impl Package {
-    pub(crate) fn sources(&self) -> PathBuf {
+    pub(crate) fn source_folder(&self) -> PathBuf {
         self.root.join(&self.folder).join("src")
     }
 

@@ -1,7 +1,7 @@
 //! A managed server: its options, start and stop.
 
 mod cluster;
-mod postmaster;
+mod pid_file;
 mod process;
 
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::os_account::Account;
 use crate::temporary_directories;
 use crate::unused_port::unused_address;
 use cluster::{Cluster, ExistingCluster};
-pub(crate) use postmaster::stop_leftover_server;
+pub(crate) use pid_file::stop_leftover_server;
 use process::Process;
 
 /// The database superuser of every managed server.
@@ -224,7 +224,7 @@ impl ManagedServer {
     pub fn url_of_running(data_dir: &Path, database: &str) -> Result<String, StartError> {
         let account = Account::choose().map_err(|_| StartError::NoAccount)?;
         let found = ExistingCluster::find(data_dir, &account)?;
-        let port = postmaster::accepting_port(found.directory());
+        let port = pid_file::accepting_port(found.directory());
         let port = port.ok_or_else(|| StartError::NotAccepting(found.home().to_owned()))?;
         Ok(url(Some(&found.password()?), port, database))
     }

@@ -3,7 +3,7 @@
 use crate::{GuardedSender, RESPONSE_REST_TIMEOUT, TIMEOUT};
 use fairway_domain::{
     notification::{
-        delivery::{DeliveryError, MAX_DELAY},
+        delivery::{DeliveryError, MAX_DELIVERY_RETRY_DELAY},
         message::SendFailure,
     },
     time::Timestamp,
@@ -63,15 +63,15 @@ impl GuardedSender {
 }
 
 /// The delay that the receiver's `Retry-After` header requests, as seconds or a date (RFC 9110, 10.2.3). At most
-/// [`MAX_DELAY`].
+/// [`MAX_DELIVERY_RETRY_DELAY`].
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         // A number that exceeds the range of `u64` means a long delay; it is not a malformed header.
-        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)).min(MAX_DELAY));
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)).min(MAX_DELIVERY_RETRY_DELAY));
     }
     let until = httpdate::parse_http_date(text).ok()?;
-    Some(until.duration_since(now.to_datetime().into()).ok()?.min(MAX_DELAY))
+    Some(until.duration_since(now.to_datetime().into()).ok()?.min(MAX_DELIVERY_RETRY_DELAY))
 }
 
 /// Converts a failure. The log records its cause without the address, whose path often contains a secret.
@@ -104,7 +104,7 @@ mod tests {
         };
         assert_eq!((delay("120"), delay("Fri, 27 Nov 2026 07:01:00 GMT")), (Some(120), Some(60)));
         for huge in ["18446744073709551615", "99999999999999999999999999", "Sat, 27 Nov 2027 07:01:00 GMT"] {
-            assert_eq!(delay(huge), Some(MAX_DELAY.as_secs()), "{huge}");
+            assert_eq!(delay(huge), Some(MAX_DELIVERY_RETRY_DELAY.as_secs()), "{huge}");
         }
         for meaningless in ["", "soon", "-1", "Fri, 27 Nov 2026 06:59:00 GMT"] {
             assert_eq!(delay(meaningless), None, "{meaningless}");

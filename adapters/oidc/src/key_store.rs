@@ -65,7 +65,7 @@ impl KeyStore {
         let refresh = {
             let mut state = self.state();
             let now = self.clock.now();
-            // Only `with_key` starts the first fetch.
+            // Only `key_set_containing` starts the first fetch.
             let (_, fetched_at) = state.keys.as_ref()?;
             if has_passed(REFRESH_AGE, *fetched_at, now) {
                 let is_checked = state.finished.is_some_and(|(at, _)| !has_passed(MAX_UNCHECKED_AGE, at, now));
@@ -80,7 +80,7 @@ impl KeyStore {
 
     /// Returns a key set that contains the key `id`. An unknown identifier causes a fetch, at most once in 30
     /// seconds.
-    pub(crate) async fn with_key(self: &Arc<Self>, id: &str) -> Result<Arc<KeySet>, TokenRefusal> {
+    pub(crate) async fn key_set_containing(self: &Arc<Self>, id: &str) -> Result<Arc<KeySet>, TokenRefusal> {
         if let Some(keys) = self.current().await.filter(|keys| keys.has_key(id)) {
             return Ok(keys);
         }

@@ -107,7 +107,7 @@ impl IdentityProvider for TokenVerifier {
         let issuer = self.issuer(token.issuer())?;
         // Checked before the key lookup, because an expired or foreign token must not cause a fetch.
         let _ = issuer.rules.check(&token, self.clock.now())?;
-        let keys = issuer.keys.with_key(token.key_id()).await?;
+        let keys = issuer.keys.key_set_containing(token.key_id()).await?;
         keys.verify(&token)?;
         // Checked again, because the token may have expired while keys were fetched.
         let now = self.clock.now();

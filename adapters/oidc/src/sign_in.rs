@@ -1,7 +1,7 @@
 //! Sign-in of people: the authorization code flow with PKCE (OpenID Connect Core 3.1, RFC 7636), userinfo, and logout.
 
 mod discovery;
-mod overage;
+mod distributed_claims;
 
 use crate::{
     TokenVerifier,
@@ -199,9 +199,9 @@ impl OidcSignIn {
             None => {}
         }
         if let GroupsClaim::Overage { source: Some(source) } = identity.groups.clone()
-            && let Some(listed) = overage::read_claims(&client.addresses, &source).await?
+            && let Some(listed) = distributed_claims::read_claims(&client.addresses, &source).await?
         {
-            identity = rules.with_overage(identity, &listed)?;
+            identity = rules.with_overage_groups(identity, &listed)?;
         }
         // A test sign-in displays the claims, and `_claim_sources` may contain access tokens.
         claims.remove("_claim_sources");
@@ -231,7 +231,7 @@ fn renewed_tokens(response: &TokenResponse, earlier: &ProviderTokens) -> Renewed
 }
 
 async fn verify_signature(client: &PortalClient, token: &UnverifiedToken<'_>) -> Result<(), SignInError> {
-    let keys = client.keys.with_key(token.key_id()).await.map_err(|refusal| match refusal {
+    let keys = client.keys.key_set_containing(token.key_id()).await.map_err(|refusal| match refusal {
         TokenRefusal::Invalid(reason) => SignInError::Token(reason),
         TokenRefusal::Unavailable { .. } => SignInError::Unavailable,
     })?;

@@ -17,7 +17,7 @@ use diesel::{
 };
 use fairway_domain::{
     access::{
-        AccessStore, ActorRef, Grant, GrantScope, LaneBinding, NameScope, PrincipalAccess, ResourcePosition, Role,
+        AccessStore, ActorNameScope, ActorRef, Grant, GrantScope, LaneBinding, PrincipalAccess, ResourcePosition, Role,
         RoleBinding, RoleBindingRecord,
     },
     audit::Fact,
@@ -94,7 +94,7 @@ impl AccessStore for Database {
         &self,
         tenant: Option<TenantId>,
         principals: &[ActorRef],
-        names: NameScope,
+        names: ActorNameScope,
     ) -> Result<Option<PrincipalAccess>, StoreError> {
         // The home tenant is the requested tenant if the request names one. Otherwise it is the default tenant if
         // the principals have a role binding there, else the first tenant in which they have one, else the default
@@ -128,7 +128,7 @@ impl AccessStore for Database {
         let input = Input::one()
             .with("wanted_tenant", tenant.map(TenantId::uuid))
             .with("default_tenant", DEFAULT_TENANT)
-            .with("names_are_global", names == NameScope::Installation)
+            .with("names_are_global", names == ActorNameScope::Installation)
             .with_all("principals", principals.iter().map(ToString::to_string).collect());
         let Some(row) = self.fetch_one(&LOAD, input).await? else { return Ok(None) };
         let grants: Vec<GrantRow> = parse_json(row.column("grants")?)?;
@@ -195,11 +195,11 @@ impl AccessStore for Database {
         &self,
         scope: TenantScope,
         principals: &[ActorRef],
-        names: NameScope,
+        names: ActorNameScope,
     ) -> Result<Vec<RoleBinding>, StoreError> {
         let tenant = scope.tenant().uuid();
         let principals: Vec<String> = principals.iter().map(ToString::to_string).collect();
-        let names_are_global = names == NameScope::Installation;
+        let names_are_global = names == ActorNameScope::Installation;
         let find = || {
             let on_platform = role_binding::scope_kind.eq("platform").and(names_are_global.into_sql::<Bool>());
             role_binding::table

@@ -1,7 +1,7 @@
 //! The store of access requests, with which use cases ask for connections.
 
 use crate::{
-    connection::{INSERT_CONNECTION, UPDATE_CONNECTION, with_connection},
+    connection::{INSERT_CONNECTION, UPDATE_CONNECTION, add_connection_columns},
     database::{Database, PageBounds, RowSizeMeasure, StoredRow},
     guarded_commit::{GuardedCommit, Input},
     row::require_decoded,
@@ -73,7 +73,7 @@ impl StoredRow for StoredRequest {
 }
 
 /// Adds the columns that the decision on a request writes.
-fn with_decision<'v>(input: Input<'v>, request: &'v AccessRequest, decided_on: Option<Revision>) -> Input<'v> {
+fn add_decision_columns<'v>(input: Input<'v>, request: &'v AccessRequest, decided_on: Option<Revision>) -> Input<'v> {
     input
         .with("access_request_id", request.access_request_id.uuid())
         .with("request_decided_on", decided_on.unwrap_or(request.revision).get())
@@ -180,7 +180,7 @@ impl AccessRequestStore for Database {
             .with("use_case_revision", grant.use_case.revision.get())
             .with("use_case_decided_on", grant.use_case_decided_on.get())
             .with("use_case_updated_at", grant.use_case.updated_at.to_datetime());
-        let input = with_decision(with_connection(input, &grant.connection), &grant.request, decided_on);
+        let input = add_decision_columns(add_connection_columns(input, &grant.connection), &grant.request, decided_on);
         self.commit_guarded(&GRANT, scope, &fact, key, input).await.map(|_| ())
     }
 
@@ -196,7 +196,7 @@ impl AccessRequestStore for Database {
             "",
         );
         let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let input = with_decision(Input::new(scope), &next, decided_on);
+        let input = add_decision_columns(Input::new(scope), &next, decided_on);
         self.commit_guarded(&DENY, scope, &fact, key, input).await.map(|_| ())
     }
 }

@@ -9,10 +9,10 @@ mod versions;
 
 use crate::{
     batch_load::BatchLoader,
-    database::{Database, STATEMENT_BYTES, StatementPool, read},
+    database::{Database, StatementPool, TASK_STATEMENT_BYTES, read},
     group_commit::BatchCommitter as _,
     guarded_commit::{GuardedCommit, Input, Query},
-    list_permits::PAGE_BYTES,
+    list_permits::MAX_PAGE_MEMORY_BYTES,
     row::{Row, require_decoded},
     schema,
 };
@@ -41,7 +41,7 @@ use std::collections::HashMap;
 use time::OffsetDateTime;
 use uuid::Uuid;
 pub(crate) use versions::VersionCommitter;
-use versions::{CREATE_WITH_VERSION, PendingVersion, VersionSelector, stored_version, version};
+use versions::{CREATE_WITH_VERSION, PendingVersion, VersionSelector, decode_version, stored_version};
 
 /// Loads assets by tenant and identifier.
 pub(crate) struct AssetLoader(pub(crate) StatementPool);
@@ -127,7 +127,7 @@ fn asset(row: &Row) -> Result<Asset, StoreError> {
 }
 
 /// Adds the columns of a new asset.
-fn with_asset<'v>(input: Input<'v>, asset: &'v Asset) -> Input<'v> {
+fn add_asset_columns<'v>(input: Input<'v>, asset: &'v Asset) -> Input<'v> {
     input
         .with("asset_id", asset.asset_id.uuid())
         .with("slug", asset.slug.as_str())
@@ -143,10 +143,10 @@ fn with_asset<'v>(input: Input<'v>, asset: &'v Asset) -> Input<'v> {
 }
 
 /// Loads whether a version contains references, by tenant and version.
-pub(crate) struct ReferenceLoader(pub(crate) StatementPool);
+pub(crate) struct ReferencePresenceLoader(pub(crate) StatementPool);
 
 #[async_trait]
-impl BatchLoader for ReferenceLoader {
+impl BatchLoader for ReferencePresenceLoader {
     type Key = (Uuid, Uuid);
     type Value = ();
     const LABEL: &'static str = "version references";
@@ -176,7 +176,7 @@ impl AssetStore for Database {
         filter: &AssetFilter,
         page: PageRequest,
     ) -> Result<Page<Asset>, StoreError> {
-        self.fetch_page(list::asset_list(scope, filter), page, asset).await
+        self.fetch_page(list::asset_list_query(scope, filter), page, asset).await
     }
 
     async fn list_owned_active(
@@ -220,7 +220,7 @@ impl AssetStore for Database {
             "(SELECT count(*) = 1 FROM made)",
         );
         let ChangeRecord { next, decided_on: _, fact } = change.into_record();
-        self.commit_guarded(&CREATE, scope, &fact, key, with_asset(Input::new(scope), &next)).await.map(|_| ())
+        self.commit_guarded(&CREATE, scope, &fact, key, add_asset_columns(Input::new(scope), &next)).await.map(|_| ())
     }
 
     async fn commit_lifecycle(
@@ -270,11 +270,11 @@ impl AssetStore for Database {
             ORDER BY release_id DESC LIMIT (SELECT max_rows FROM input)",
         );
         let input = Input::new(scope).with("asset_id", id.uuid()).with("max_rows", i64::from(limit));
-        let rows = self.read_list(PAGE_BYTES, READ.text(&input)?, &input.params()).await?;
+        let rows = self.read_list(MAX_PAGE_MEMORY_BYTES, READ.text(&input)?, &input.params()).await?;
         let blocking = |row: &Row| {
             Ok(BlockingRelease {
                 release_id: row.id("release_id")?,
-                state: row.parsed("state", StateName::parse)?,
+                state: row.parse_column("state", StateName::parse)?,
                 workload_id: row.id("workload_id")?,
                 workspace_id: row.id("workspace_id")?,
                 namespace_id: row.id("namespace_id")?,
@@ -338,7 +338,7 @@ impl VersionStore for Database {
         let bytes = versions::VersionCommitter::payload_bytes(&adding);
         let _turn = self.new_versions.acquire_large_permit(bytes).await?;
         let alone = versions::insert_version(&self.new_versions.operation.committer.0, scope, &adding.change, key);
-        self.in_flight().track(STATEMENT_BYTES.scope(bytes, alone)).await
+        self.in_flight().track(TASK_STATEMENT_BYTES.scope(bytes, alone)).await
     }
 
     async fn commit_flow(
@@ -350,9 +350,9 @@ impl VersionStore for Database {
         let ChangeRecord { next: (new_asset, new_version), decided_on: _, fact } = change.into_record();
         let bytes = versions::payload_bytes(&new_version);
         let _turn = self.new_versions.acquire_large_permit(bytes).await?;
-        let input = versions::with_version(with_asset(Input::new(scope), &new_asset), &new_version);
+        let input = versions::add_version_columns(add_asset_columns(Input::new(scope), &new_asset), &new_version);
         let committed = self.commit_guarded(&CREATE_WITH_VERSION, scope, &fact, key, input);
-        let rows = STATEMENT_BYTES.scope(bytes, committed).await?;
+        let rows = TASK_STATEMENT_BYTES.scope(bytes, committed).await?;
         stored_version(&new_version, require_decoded("version_label", rows.first())?)
     }
 
@@ -370,7 +370,7 @@ impl VersionStore for Database {
         asset: AssetId,
         page: PageRequest,
     ) -> Result<Page<AssetVersion>, StoreError> {
-        self.fetch_page(list::version_list(scope, asset), page, version).await
+        self.fetch_page(list::version_list_query(scope, asset), page, decode_version).await
     }
 
     async fn is_route_effective(

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use diesel::QueryDsl as _;
 use fairway_domain::{
     access::rights::VisibleScopes,
-    audit::{AuditEvent, AuditFilter, AuditStore, Fact, FactSequencer, StoredFact, disclosure::disclosed_detail},
+    audit::{AuditEvent, AuditFilter, AuditStore, Fact, FactSequencer, StoredFact, disclosed_detail::disclosed_detail},
     id::{FactId, RequestId, WorkspaceId},
     store::{CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
@@ -98,7 +98,7 @@ impl AuditStore for Database {
         const FROM: &str = "FROM fact_order";
         const COLUMNS: &str = "index, tenant_id, fact_id";
         let mut values = StatementParams::of_tenant(scope);
-        let mut conditions = vec![format!("tenant_id = {}", values.tenant())];
+        let mut conditions = vec![format!("tenant_id = {}", values.tenant_placeholder())];
         if let Some(workspace) = filter.workspace {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
         }

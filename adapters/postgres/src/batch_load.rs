@@ -23,14 +23,14 @@ pub(crate) trait BatchLoader: Send + Sync + 'static {
 }
 
 /// Adapts a [`BatchLoader`] to a [`BatchOperation`].
-pub(crate) struct BatchLoads<L>(pub(crate) L);
+pub(crate) struct BatchLoadOperation<L>(pub(crate) L);
 
 /// The value of one key, or the fault of the shared statement. All requests receive a copy of the fault, because a
 /// [`StoreError`] cannot be cloned.
 type SharedResult<T> = Result<Option<T>, StoreFault>;
 
 #[async_trait]
-impl<L: BatchLoader> BatchOperation for BatchLoads<L> {
+impl<L: BatchLoader> BatchOperation for BatchLoadOperation<L> {
     type Item = L::Key;
     type Output = SharedResult<L::Value>;
     const LABEL: &'static str = L::LABEL;
@@ -43,7 +43,7 @@ impl<L: BatchLoader> BatchOperation for BatchLoads<L> {
     }
 }
 
-impl<L: BatchLoader> Coalescer<BatchLoads<L>> {
+impl<L: BatchLoader> Coalescer<BatchLoadOperation<L>> {
     /// Reads the value of a key. The read starts after this call.
     ///
     /// # Errors

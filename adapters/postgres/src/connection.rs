@@ -18,7 +18,7 @@ use fairway_domain::{
         CHECK_INTERVAL, CheckedConnection, Connection, ConnectionCheck, ConnectionRecord, ConnectionSnapshot,
         ConnectionStatus, ConnectionStore, ConnectorKind, DueCheck, Health, HealthState, MAX_ENDPOINT_CHARS,
         MAX_SECRET_BINDINGS, SecretBindings,
-        expiry::{DueNotice, ExpiryNotice},
+        expiry_notice::{DueNotice, ExpiryNotice},
     },
     id::{ConnectionId, WorkspaceId},
     idempotency::KeyedOutcome,
@@ -116,7 +116,7 @@ impl StoredCheck {
 }
 
 /// Adds the columns of a connection. Their names have a prefix, so that the statement can have other rows too.
-pub(crate) fn with_connection<'v>(input: Input<'v>, connection: &'v Connection) -> Input<'v> {
+pub(crate) fn add_connection_columns<'v>(input: Input<'v>, connection: &'v Connection) -> Input<'v> {
     input
         .with("connection_id", connection.connection_id.uuid())
         .with("connection_workspace_id", connection.workspace_id.uuid())
@@ -135,7 +135,7 @@ pub(crate) fn with_connection<'v>(input: Input<'v>, connection: &'v Connection) 
         .with("connection_updated_at", connection.updated_at.to_datetime())
 }
 
-/// The `INSERT` of a new connection, for an input of [`with_connection`].
+/// The `INSERT` of a new connection, for an input of [`add_connection_columns`].
 pub(crate) const INSERT_CONNECTION: &str = "
     INSERT INTO connection (tenant_id, connection_id, workspace_id, name, connector_kind, endpoint, secret_bindings,
         expires_at, status, health, health_code, checked_at, revision, created_at, created_by, updated_at)
@@ -144,7 +144,7 @@ pub(crate) const INSERT_CONNECTION: &str = "
         connection_created_at, connection_created_by, connection_updated_at
     FROM input";
 
-/// The `UPDATE` of a changed connection, for an input of [`with_connection`].
+/// The `UPDATE` of a changed connection, for an input of [`add_connection_columns`].
 pub(crate) const UPDATE_CONNECTION: &str = "
     UPDATE connection SET name = input.connection_name, connector_kind = input.connector_kind,
         endpoint = input.endpoint, secret_bindings = input.secret_bindings, expires_at = input.expires_at,
@@ -239,7 +239,7 @@ impl ConnectionStore for Database {
             "",
         );
         let ChangeRecord { next, decided_on: _, fact } = change.into_record();
-        let input = with_connection(Input::new(scope), &next);
+        let input = add_connection_columns(Input::new(scope), &next);
         self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
     }
 
@@ -251,7 +251,7 @@ impl ConnectionStore for Database {
         );
         let ChangeRecord { next, decided_on, fact } = change.into_record();
         let input = Input::new(scope).with("connection_decided_on", decided_on.unwrap_or(next.revision).get());
-        self.commit_guarded(&CHANGE, scope, &fact, None, with_connection(input, &next)).await.map(|_| ())
+        self.commit_guarded(&CHANGE, scope, &fact, None, add_connection_columns(input, &next)).await.map(|_| ())
     }
 
     async fn commit_deletion(&self, scope: TenantScope, change: Change<Connection>) -> Result<(), CommitError> {
@@ -298,7 +298,7 @@ impl ConnectionStore for Database {
             .with("connection_decided_on", decided_on.unwrap_or(connection.revision).get())
             .with("connection_check_id", check.connection_check_id.uuid())
             .with("checked_by", check.checked_by.to_string());
-        self.commit_guarded(&CHECK, scope, &fact, key, with_connection(input, &connection)).await.map(|_| ())
+        self.commit_guarded(&CHECK, scope, &fact, key, add_connection_columns(input, &connection)).await.map(|_| ())
     }
 
     async fn due_checks(&self, limit: u32) -> Result<Vec<DueCheck>, StoreError> {

@@ -1,15 +1,15 @@
 //! Connection pools, and the functions that send statements.
 
-mod permitted_statement;
 mod pool;
-mod statement;
+mod send_statement;
+mod statement_with_permit;
 mod typed;
 mod typed_list;
 
 use crate::{
     access::session::SessionLoader,
-    asset::{AssetLoader, ReferenceLoader, RouteStatusLoader, VersionCommitter},
-    batch_load::BatchLoads,
+    asset::{AssetLoader, ReferencePresenceLoader, RouteStatusLoader, VersionCommitter},
+    batch_load::BatchLoadOperation,
     cache_revisions::{AccessRevisionLoader, DeploymentRevisionLoader},
     coalesce::Coalescer,
     environment::EnvironmentLoader,
@@ -35,8 +35,8 @@ use fairway_domain::{
 };
 use fairway_fair_queue::{FairSemaphore, Limits};
 use pool::{INGEST_SESSION, LIST_SESSION, POINT_SESSION, PoolLimits, build_pool};
-pub(crate) use pool::{StatementPool, tls};
-use statement::{StatementError, try_query, try_query_until};
+pub(crate) use pool::{StatementPool, tls_connector};
+use send_statement::{StatementError, try_query, try_query_until};
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, time::Instant};
 use typed::{TypedManager, build_typed_pool};
@@ -85,7 +85,7 @@ const MAX_RECEIVED_BYTES: usize = 2 << 20;
 
 tokio::task_local! {
     /// Bytes of text in the statement that this task sends. Set only for large statements.
-    pub(crate) static STATEMENT_BYTES: usize;
+    pub(crate) static TASK_STATEMENT_BYTES: usize;
 }
 
 /// Connection settings of a [`Database`].
@@ -138,17 +138,17 @@ pub struct Database {
     /// Whether `knowledge_chunk` has a column of the extension `vector`; read on first use.
     pub(crate) has_vector_column: Arc<OnceCell<bool>>,
     pub(crate) result_retention: Duration,
-    pub(crate) access_revisions: Arc<Coalescer<BatchLoads<AccessRevisionLoader>>>,
-    pub(crate) sessions: Arc<Coalescer<BatchLoads<SessionLoader>>>,
-    pub(crate) deployment_revisions: Arc<Coalescer<BatchLoads<DeploymentRevisionLoader>>>,
-    pub(crate) assets: Arc<Coalescer<BatchLoads<AssetLoader>>>,
-    pub(crate) referring_versions: Arc<Coalescer<BatchLoads<ReferenceLoader>>>,
-    pub(crate) routes: Arc<Coalescer<BatchLoads<RouteStatusLoader>>>,
-    pub(crate) environments: Arc<Coalescer<BatchLoads<EnvironmentLoader>>>,
-    pub(crate) releases: Arc<Coalescer<BatchLoads<ReleaseLoader>>>,
-    pub(crate) evidence: Arc<Coalescer<BatchLoads<EvidenceLoader>>>,
-    pub(crate) runs: Arc<Coalescer<BatchLoads<RunLoader>>>,
-    pub(crate) lineages: Arc<Coalescer<BatchLoads<LineageLoader>>>,
+    pub(crate) access_revisions: Arc<Coalescer<BatchLoadOperation<AccessRevisionLoader>>>,
+    pub(crate) sessions: Arc<Coalescer<BatchLoadOperation<SessionLoader>>>,
+    pub(crate) deployment_revisions: Arc<Coalescer<BatchLoadOperation<DeploymentRevisionLoader>>>,
+    pub(crate) assets: Arc<Coalescer<BatchLoadOperation<AssetLoader>>>,
+    pub(crate) referring_versions: Arc<Coalescer<BatchLoadOperation<ReferencePresenceLoader>>>,
+    pub(crate) routes: Arc<Coalescer<BatchLoadOperation<RouteStatusLoader>>>,
+    pub(crate) environments: Arc<Coalescer<BatchLoadOperation<EnvironmentLoader>>>,
+    pub(crate) releases: Arc<Coalescer<BatchLoadOperation<ReleaseLoader>>>,
+    pub(crate) evidence: Arc<Coalescer<BatchLoadOperation<EvidenceLoader>>>,
+    pub(crate) runs: Arc<Coalescer<BatchLoadOperation<RunLoader>>>,
+    pub(crate) lineages: Arc<Coalescer<BatchLoadOperation<LineageLoader>>>,
     pub(crate) accepts: Arc<Coalescer<GroupCommit<AcceptCommitter>>>,
     pub(crate) starts: Arc<Coalescer<GroupCommit<StartCommitter>>>,
     pub(crate) advances: Arc<Coalescer<GroupCommit<ProgressCommitter>>>,
@@ -175,23 +175,26 @@ impl Database {
             PoolLimits { connections: INGEST_LIMITS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST_TIMEOUT };
         let (waiting, heavy) = (InFlight::default(), LargeCommitPermits::for_connections(options.connections));
         Ok(Self {
-            access_revisions: Coalescer::new(BatchLoads(AccessRevisionLoader(points.clone())), &waiting),
-            sessions: Coalescer::new(BatchLoads(SessionLoader(points.clone())), &waiting),
-            deployment_revisions: Coalescer::new(BatchLoads(DeploymentRevisionLoader(points.clone())), &waiting),
-            assets: Coalescer::new(BatchLoads(AssetLoader(points.clone())), &waiting),
-            referring_versions: Coalescer::new(BatchLoads(ReferenceLoader(points.clone())), &waiting),
-            routes: Coalescer::new(BatchLoads(RouteStatusLoader(points.clone())), &waiting),
-            environments: Coalescer::new(BatchLoads(EnvironmentLoader(points.clone())), &waiting),
-            releases: Coalescer::new(BatchLoads(ReleaseLoader(points.clone())), &waiting),
+            access_revisions: Coalescer::new(BatchLoadOperation(AccessRevisionLoader(points.clone())), &waiting),
+            sessions: Coalescer::new(BatchLoadOperation(SessionLoader(points.clone())), &waiting),
+            deployment_revisions: Coalescer::new(
+                BatchLoadOperation(DeploymentRevisionLoader(points.clone())),
+                &waiting,
+            ),
+            assets: Coalescer::new(BatchLoadOperation(AssetLoader(points.clone())), &waiting),
+            referring_versions: Coalescer::new(BatchLoadOperation(ReferencePresenceLoader(points.clone())), &waiting),
+            routes: Coalescer::new(BatchLoadOperation(RouteStatusLoader(points.clone())), &waiting),
+            environments: Coalescer::new(BatchLoadOperation(EnvironmentLoader(points.clone())), &waiting),
+            releases: Coalescer::new(BatchLoadOperation(ReleaseLoader(points.clone())), &waiting),
             evidence: Coalescer::new(
-                BatchLoads(EvidenceLoader { pool: points.clone(), retention: options.result_retention }),
+                BatchLoadOperation(EvidenceLoader { pool: points.clone(), retention: options.result_retention }),
                 &waiting,
             ),
             runs: Coalescer::new(
-                BatchLoads(RunLoader { pool: points.clone(), retention: options.result_retention }),
+                BatchLoadOperation(RunLoader { pool: points.clone(), retention: options.result_retention }),
                 &waiting,
             ),
-            lineages: Coalescer::new(BatchLoads(LineageLoader(points.clone())), &waiting),
+            lineages: Coalescer::new(BatchLoadOperation(LineageLoader(points.clone())), &waiting),
             accepts: Coalescer::new(GroupCommit::new(AcceptCommitter(points.clone()), &heavy), &waiting),
             starts: Coalescer::new(GroupCommit::new(StartCommitter(points.clone()), &heavy), &waiting),
             advances: Coalescer::new(GroupCommit::new(ProgressCommitter(points.clone()), &heavy), &waiting),
@@ -261,7 +264,7 @@ impl Database {
 
     /// Like [`Self::read_list`], but for lists of partitioned tables, which use generic plans. They run on a
     /// bounded share of the point connections, so that point reads and commits find free ones.
-    pub(crate) async fn read_list_by_month(
+    pub(crate) async fn read_partitioned_list(
         &self,
         bytes: usize,
         sql: &str,
@@ -281,20 +284,22 @@ impl Database {
         params: &[Param<'_>],
     ) -> Result<(Vec<Row>, P), StoreError> {
         let pool = &self.point_pool;
-        let sent =
-            self.in_flight.track(permitted_statement::try_query(pool, STATEMENT_TIMEOUT, permit, sql, params)).await;
-        let (answer, permit) = sent.map_err(StatementError::of_read)?;
+        let sent = self
+            .in_flight
+            .track(statement_with_permit::try_query_with_permit(pool, STATEMENT_TIMEOUT, permit, sql, params))
+            .await;
+        let (answer, permit) = sent.map_err(StatementError::into_read_error)?;
         let (answer, permit) = match answer {
             Err(error) if error.is_closed() => {
                 let sent = self
                     .in_flight
-                    .track(permitted_statement::try_query(pool, STATEMENT_TIMEOUT, permit, sql, params))
+                    .track(statement_with_permit::try_query_with_permit(pool, STATEMENT_TIMEOUT, permit, sql, params))
                     .await;
-                sent.map_err(StatementError::of_read)?
+                sent.map_err(StatementError::into_read_error)?
             }
             answer => (answer, permit),
         };
-        Ok((answer.map_err(StatementError::of_read)?, permit))
+        Ok((answer.map_err(StatementError::into_read_error)?, permit))
     }
 
     /// Sends an idempotent write, such as an upsert, a lease renewal or a delete of expired rows. It is retried
@@ -307,18 +312,18 @@ impl Database {
     /// may have been committed.
     pub(crate) async fn commit_idempotent(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         let first = match self.in_flight.track(try_query(&self.point_pool, sql, params)).await {
-            Err(error) if error.is_closed() => error.of_batch(),
-            answer => return answer.map_err(StatementError::of_batch),
+            Err(error) if error.is_closed() => error.into_batch_error(),
+            answer => return answer.map_err(StatementError::into_batch_error),
         };
         let again = self.in_flight.track(try_query(&self.point_pool, sql, params)).await;
         // If the first attempt got no response, it may be committed, regardless of the error of the second attempt.
-        again.map_err(|error| if first.fault == StoreFault::OutcomeUnknown { first } else { error.of_batch() })
+        again.map_err(|error| if first.fault == StoreFault::OutcomeUnknown { first } else { error.into_batch_error() })
     }
 
     /// Sends a background write without a retry. After an error, its outcome is unknown, and the caller writes
     /// again under a new identifier.
-    pub(crate) async fn write_once(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        self.in_flight.track(try_query(&self.point_pool, sql, params)).await.map_err(StatementError::of_read)
+    pub(crate) async fn write_without_retry(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+        self.in_flight.track(try_query(&self.point_pool, sql, params)).await.map_err(StatementError::into_read_error)
     }
 
     /// Sends a read with named input.
@@ -365,16 +370,17 @@ impl Database {
     ) -> Result<Vec<Row>, CommitError> {
         let permit = self.ingest_permits.acquire(scope.tenant(), INGEST_WAIT).await;
         let permit = permit.map_err(|refused| store_error::unavailable(Box::new(refused)))?;
-        let sent = permitted_statement::try_query(&self.ingest_pool, INGEST_TIMEOUT, permit, sql, params).await;
-        let (answer, _permit) = sent.map_err(StatementError::of_commit)?;
-        answer.map_err(StatementError::of_commit)
+        let sent =
+            statement_with_permit::try_query_with_permit(&self.ingest_pool, INGEST_TIMEOUT, permit, sql, params).await;
+        let (answer, _permit) = sent.map_err(StatementError::into_commit_error)?;
+        answer.map_err(StatementError::into_commit_error)
     }
 }
 
 /// Sends a statement that is a complete transaction. It is never retried, because its outcome is unknown after a
 /// lost connection.
 pub(crate) async fn commit(pool: &StatementPool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
-    try_query(pool, sql, params).await.map_err(StatementError::of_commit)
+    try_query(pool, sql, params).await.map_err(StatementError::into_commit_error)
 }
 
 /// Like [`commit`], for a batch of several requests. `None` means that one item made PostgreSQL roll back the
@@ -387,7 +393,7 @@ pub(crate) async fn commit_batch(
     match try_query(pool, sql, params).await {
         Ok(rows) => Ok(Some(rows)),
         Err(error) if error.is_rolled_back() => Ok(None),
-        Err(error) => Err(error.of_batch()),
+        Err(error) => Err(error.into_batch_error()),
     }
 }
 
@@ -418,7 +424,7 @@ async fn read_until(
         Err(error) if error.is_closed() => try_query(pool, sql, params).await,
         answer => answer,
     };
-    answer.map_err(StatementError::of_read)
+    answer.map_err(StatementError::into_read_error)
 }
 
 #[cfg(test)]

@@ -224,7 +224,7 @@ impl ErasureStore for Database {
         // The statement runs on an ingest connection, because it may be slow. After an unknown outcome the caller
         // simply sends the next batch: the database function stores its own progress.
         match self.commit_ingest(scope, ERASE_BATCH.text(&input)?, &input.params()).await {
-            Ok(rows) => require_decoded("result", rows.first())?.parsed("result", BatchOutcome::parse),
+            Ok(rows) => require_decoded("result", rows.first())?.parse_column("result", BatchOutcome::parse),
             Err(CommitError::Store(error)) => Err(error),
             Err(other) => Err(store_error::inconsistent(Box::new(other))),
         }

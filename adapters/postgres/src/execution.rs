@@ -11,7 +11,7 @@ mod queue;
 mod resolve_unknown;
 mod review;
 mod start;
-mod steps_and_lineage;
+mod step_and_lineage_reads;
 mod stored_decision;
 mod usage;
 
@@ -21,22 +21,22 @@ pub(crate) use finish::FinishCommitter;
 pub(crate) use load::RunLoader;
 pub(crate) use progress::ProgressCommitter;
 pub(crate) use start::StartCommitter;
-pub(crate) use steps_and_lineage::LineageLoader;
+pub(crate) use step_and_lineage_reads::LineageLoader;
 
 use crate::{
     database::Database,
     guarded_commit::{Input, Query},
-    release::{DEPLOYMENT_COLUMNS, deployment},
+    release::{DEPLOYMENT_COLUMNS, decode_deployment},
     row::{Row, require_decoded},
     schema,
-    workload::{WORKLOAD_COLUMNS, workload},
+    workload::{WORKLOAD_COLUMNS, decode_workload},
 };
 use async_trait::async_trait;
 use diesel::{ExpressionMethods as _, QueryDsl as _};
 use fairway_domain::{
     access::ActorRef,
     evidence::{
-        ArtifactDocument, EvidenceRecord, Snapshot, StoredDocument,
+        ArtifactDocument, EvidenceRecord, Snapshot, StoredEvidenceDocument,
         lineage::{LineageFilter, LineagePage},
     },
     execution::{
@@ -141,13 +141,13 @@ fn execution(row: &Row) -> Result<Execution, StoreError> {
         workspace_id: row.id("workspace_id")?,
         release_id: row.id("release_id")?,
         environment: row.slug("environment")?,
-        lane: row.parsed("lane", Lane::parse)?,
+        lane: row.parse_column("lane", Lane::parse)?,
         submitter: row.actor("submitter")?,
         delegate: row
             .column::<Option<&str>>("delegate")?
             .map(|service| require_decoded("delegate", ActorRef::parse(service).ok()))
             .transpose()?,
-        status: row.parsed("status", Status::parse)?,
+        status: row.parse_column("status", Status::parse)?,
         outcome: outcome.map(|text| require_decoded("outcome", ExecutionOutcome::parse(text))).transpose()?,
         error: code.zip(message).map(|(code, message)| RunError { code, message, offset }),
         output: row.column::<Option<&str>>("output")?.map(Into::into),
@@ -164,7 +164,7 @@ impl EventStore for Database {
     }
 
     async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError> {
-        steps_and_lineage::steps(self, scope, id).await
+        step_and_lineage_reads::read_steps(self, scope, id).await
     }
 }
 
@@ -207,7 +207,7 @@ impl ExecutionStore for Database {
         limit: u32,
         offset: u32,
     ) -> Result<Option<LineagePage>, StoreError> {
-        steps_and_lineage::lineage(self, scope, id, filter, limit, offset).await
+        step_and_lineage_reads::read_lineage(self, scope, id, filter, limit, offset).await
     }
 
     async fn artifact(
@@ -216,11 +216,15 @@ impl ExecutionStore for Database {
         id: ExecutionId,
         artifact: ArtifactId,
     ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
-        evidence::artifact(self, scope, id, artifact).await
+        evidence::find_artifact(self, scope, id, artifact).await
     }
 
-    async fn evidence_documents(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StoredDocument>, StoreError> {
-        steps_and_lineage::documents(self, scope, id).await
+    async fn evidence_documents(
+        &self,
+        scope: TenantScope,
+        id: ExecutionId,
+    ) -> Result<Vec<StoredEvidenceDocument>, StoreError> {
+        step_and_lineage_reads::read_documents(self, scope, id).await
     }
 
     async fn list(
@@ -237,7 +241,7 @@ impl ExecutionStore for Database {
         scope: TenantScope,
         ids: &[ExecutionId],
     ) -> Result<HashMap<ExecutionId, RunSummary>, StoreError> {
-        usage::summaries(self, scope, ids).await
+        usage::run_summaries(self, scope, ids).await
     }
 
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError> {
@@ -277,8 +281,8 @@ impl RunStore for Database {
             return Ok(None);
         };
         let deployed = row.column::<Option<i64>>("deployment_revision")?.is_some();
-        let deployment = deployed.then(|| deployment(&row)).transpose()?;
-        Ok(Some(WorkloadWithDeployment { workload: workload(&row)?, deployment }))
+        let deployment = deployed.then(|| decode_deployment(&row)).transpose()?;
+        Ok(Some(WorkloadWithDeployment { workload: decode_workload(&row)?, deployment }))
     }
 
     async fn store_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError> {

@@ -4,7 +4,7 @@
 
 use crate::{
     coalesce::{BatchOperation, Coalescer, NoResult},
-    database::{STATEMENT_BYTES, STATEMENT_TIMEOUT},
+    database::{STATEMENT_TIMEOUT, TASK_STATEMENT_BYTES},
     store_error::{missing_batch_response, outcome_unknown, unavailable},
 };
 use async_trait::async_trait;
@@ -160,7 +160,7 @@ impl<C: BatchCommitter> Coalescer<GroupCommit<C>> {
             let item = make();
             return self
                 .in_flight
-                .track(STATEMENT_BYTES.scope(bytes, self.operation.committer.commit_one(&item)))
+                .track(TASK_STATEMENT_BYTES.scope(bytes, self.operation.committer.commit_one(&item)))
                 .await;
         }
         match self.submit(make()).await {

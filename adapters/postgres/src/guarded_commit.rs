@@ -240,7 +240,7 @@ impl FactColumns {
     }
 
     /// Adds the fact columns that a [`GuardedBatchCommit`] reads.
-    pub(crate) fn into_input<'v>(self, input: Input<'v>) -> Input<'v> {
+    pub(crate) fn add_to_input<'v>(self, input: Input<'v>) -> Input<'v> {
         input
             .with_all("fact_id", self.ids)
             .with_all("fact_workspace_id", self.workspaces)
@@ -330,7 +330,7 @@ impl Query {
     }
 
     /// Creates a statement whose SQL a function formats once.
-    pub(crate) const fn formatted(make: fn() -> String) -> Self {
+    pub(crate) const fn from_fn(make: fn() -> String) -> Self {
         Self { sql: Sql::Made(make), text: StatementText::new() }
     }
 

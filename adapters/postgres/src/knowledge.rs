@@ -2,8 +2,8 @@
 
 mod contract;
 mod document;
-mod embedding;
 mod ingest;
+mod reembedding;
 mod text_search;
 mod vector_search;
 
@@ -15,14 +15,14 @@ use fairway_domain::{
     knowledge::{
         IndexRevision,
         contract::ContractState,
+        contract_revocation::ContractRevocation,
         document::{Document, Ingest, IngestResult},
         ports::{
             ChunkSearch, ContractRevocationStore, DocumentStore, IndexPin, IndexRevisionStore, RevisionRange,
             SearchScope,
         },
         reembedding::{Reembedding, ReembeddingResult, StaleChunk},
-        retrieval::{EmbeddingModel, IndexEmbedding, RetrievedChunk, SearchResults, VectorCoverage},
-        revocation::ContractRevocation,
+        retrieval::{EmbeddingModel, IndexEmbeddingModels, RetrievedChunk, SearchResults, VectorCoverage},
     },
     search_words::WordSet,
     store::{Change, CommitError, Page, PageRequest, StoreError},
@@ -97,7 +97,7 @@ impl DocumentStore for Database {
         model: &EmbeddingModel,
         limit: u32,
     ) -> Result<Vec<StaleChunk>, StoreError> {
-        embedding::stale_chunks(self, scope, asset, model, limit).await
+        reembedding::stale_chunks(self, scope, asset, model, limit).await
     }
 
     async fn commit_reembedding(
@@ -106,7 +106,7 @@ impl DocumentStore for Database {
         change: &Change<Reembedding>,
         key: Option<&KeyedOutcome>,
     ) -> Result<IndexRevision, CommitError> {
-        embedding::commit_reembedding(self, scope, change, key).await
+        reembedding::commit_reembedding(self, scope, change, key).await
     }
 
     async fn find_reembedding(
@@ -115,14 +115,14 @@ impl DocumentStore for Database {
         asset: AssetId,
         id: IngestId,
     ) -> Result<Option<ReembeddingResult>, StoreError> {
-        embedding::find_reembedding(self, scope, asset, id).await
+        reembedding::find_reembedding(self, scope, asset, id).await
     }
 }
 
 #[async_trait]
 impl IndexRevisionStore for Database {
     async fn current_revision(&self, scope: TenantScope, asset: AssetId) -> Result<IndexRevision, StoreError> {
-        document::present_revision(self, scope, asset).await
+        document::current_revision(self, scope, asset).await
     }
 
     async fn index_embedding(
@@ -130,8 +130,8 @@ impl IndexRevisionStore for Database {
         scope: TenantScope,
         asset: AssetId,
         revision: IndexRevision,
-    ) -> Result<IndexEmbedding, StoreError> {
-        embedding::model_of_revision(self, scope, asset, revision).await
+    ) -> Result<IndexEmbeddingModels, StoreError> {
+        reembedding::model_of_revision(self, scope, asset, revision).await
     }
 
     async fn revisions_with_same_documents(
@@ -140,7 +140,7 @@ impl IndexRevisionStore for Database {
         asset: AssetId,
         revision: IndexRevision,
     ) -> Result<RevisionRange, StoreError> {
-        embedding::same_documents(self, scope, asset, revision).await
+        reembedding::revisions_with_same_documents(self, scope, asset, revision).await
     }
 
     async fn vector_coverage(&self, scope: TenantScope, within: &SearchScope) -> Result<VectorCoverage, StoreError> {
@@ -148,7 +148,7 @@ impl IndexRevisionStore for Database {
     }
 
     async fn release_pins(&self, scope: TenantScope, release: ReleaseId) -> Result<Vec<IndexPin>, StoreError> {
-        document::pins(self, scope, release).await
+        document::release_pins(self, scope, release).await
     }
 }
 
@@ -178,7 +178,7 @@ impl ChunkSearch for Database {
         asset: AssetId,
         ids: &[ChunkId],
     ) -> Result<Vec<RetrievedChunk>, StoreError> {
-        text_search::chunks(self, scope, asset, ids).await
+        text_search::find_chunks(self, scope, asset, ids).await
     }
 }
 

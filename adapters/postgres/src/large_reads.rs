@@ -1,6 +1,6 @@
 //! Reads of large texts under a permit and a memory reservation.
 //!
-//! A statement that reads small rows omits a text of more than [`MAX_SMALL_BYTES`] bytes and returns its length
+//! A statement that reads small rows omits a text of more than [`MAX_SMALL_TEXT_BYTES`] bytes and returns its length
 //! instead. A [`LargeRead`] then reads the text in a second statement
 //! ([0076](../../../docs/decisions/0076-memory-limit.md)).
 
@@ -16,7 +16,7 @@ use fairway_memory_limit::{Admission, admit};
 use std::sync::LazyLock;
 
 /// Maximum length of a text that is read without a permit, in bytes.
-pub(crate) const MAX_SMALL_BYTES: i32 = 64 << 10;
+pub(crate) const MAX_SMALL_TEXT_BYTES: i32 = 64 << 10;
 /// Permits for concurrent reads of large texts, per process. Tenants take turns.
 static PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::with_permits(4)));
 /// Memory that a large text needs while it is read and parsed, as a multiple of its length. It covers the driver's
@@ -56,7 +56,7 @@ impl LargeRead {
 /// it is small.
 pub(crate) fn small_text_columns(text: &str, name: &str) -> String {
     format!(
-        "CASE WHEN octet_length({text}) <= {MAX_SMALL_BYTES} THEN {text} END AS {name},
-         CASE WHEN octet_length({text}) > {MAX_SMALL_BYTES} THEN octet_length({text})::bigint END AS {name}_bytes"
+        "CASE WHEN octet_length({text}) <= {MAX_SMALL_TEXT_BYTES} THEN {text} END AS {name},
+         CASE WHEN octet_length({text}) > {MAX_SMALL_TEXT_BYTES} THEN octet_length({text})::bigint END AS {name}_bytes"
     )
 }

@@ -15,7 +15,7 @@ use std::{
 use tokio::time::Instant;
 
 /// Maximum memory of the rows of a page, in bytes.
-pub(crate) const PAGE_BYTES: usize = 1 << 20;
+pub(crate) const MAX_PAGE_MEMORY_BYTES: usize = 1 << 20;
 
 /// Maximum bytes of a page that is read without a memory reservation: a page of the default length with unmeasured
 /// rows ([0057](../../../docs/decisions/0057-pages-end-at-one-mebibyte.md)). The permits limit concurrent reads, so
@@ -109,25 +109,26 @@ mod tests {
     async fn one_caller_leaves_a_permit_to_others_and_to_background_work() {
         let permits = ListPermits::new(2);
         let [ada, bob] = ["user:ada", "user:bob"].map(|caller| CallerKey::of(None, caller));
-        let held = with_caller_key(ada, permits.acquire(PAGE_BYTES, NO_WAIT)).await.unwrap();
-        assert!(with_caller_key(ada, permits.acquire(PAGE_BYTES, NO_WAIT)).await.is_err());
+        let held = with_caller_key(ada, permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT)).await.unwrap();
+        assert!(with_caller_key(ada, permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT)).await.is_err());
         let in_tenant = CallerKey::of(Some(DEFAULT_TENANT.into()), "user:ada");
         for other in [bob, in_tenant] {
-            drop(with_caller_key(other, permits.acquire(PAGE_BYTES, NO_WAIT)).await.unwrap());
+            drop(with_caller_key(other, permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT)).await.unwrap());
         }
-        drop(permits.acquire(PAGE_BYTES, NO_WAIT).await.unwrap());
+        drop(permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT).await.unwrap());
         drop(held);
-        drop(with_caller_key(ada, permits.acquire(PAGE_BYTES, NO_WAIT)).await.unwrap());
+        drop(with_caller_key(ada, permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT)).await.unwrap());
     }
 
     #[tokio::test]
     async fn all_callers_share_a_single_permit() {
         let permits = ListPermits::new(1);
-        let held =
-            with_caller_key(CallerKey::of(None, "user:ada"), permits.acquire(PAGE_BYTES, NO_WAIT)).await.unwrap();
-        assert!(permits.acquire(PAGE_BYTES, NO_WAIT).await.is_err());
+        let held = with_caller_key(CallerKey::of(None, "user:ada"), permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT))
+            .await
+            .unwrap();
+        assert!(permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT).await.is_err());
         drop(held);
-        drop(permits.acquire(PAGE_BYTES, NO_WAIT).await.unwrap());
+        drop(permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT).await.unwrap());
     }
 
     #[tokio::test]
@@ -143,7 +144,7 @@ mod tests {
     async fn small_pages_are_read_above_the_memory_limit() {
         let permits = ListPermits::new(2);
         fairway_memory_limit::limit_process(1);
-        assert!(permits.acquire(PAGE_BYTES, NO_WAIT).await.is_err());
+        assert!(permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT).await.is_err());
         assert!(permits.acquire(MAX_SMALL_PAGE_BYTES + 1, NO_WAIT).await.is_err());
         drop(permits.acquire(MAX_SMALL_PAGE_BYTES, NO_WAIT).await.unwrap());
     }

@@ -29,7 +29,7 @@ use uuid::Uuid;
 pub(crate) const ALL_SESSIONS: &str = "";
 
 /// The identifier of the session row that serializes writes and erasures in this scope.
-pub(crate) fn locked_session(scope: MemoryScope, place: &ConversationKey) -> &str {
+pub(crate) fn session_to_lock(scope: MemoryScope, place: &ConversationKey) -> &str {
     match scope {
         MemoryScope::Session => place.session.as_str(),
         MemoryScope::User => ALL_SESSIONS,
@@ -106,7 +106,7 @@ impl MemoryStore for Database {
         let input = Input::of_params(scope)
             .with_param("workload_id", place.workload.uuid())
             .with_param("owner", place.owner.to_string())
-            .with_param("session_id", locked_session(wanted.scope, place))
+            .with_param("session_id", session_to_lock(wanted.scope, place))
             .with_param("asset_id", wanted.asset.uuid())
             .with_param("limit", i64::from(wanted.limit))
             .with_param("max_age_days", i32::try_from(wanted.max_age_days).unwrap_or(i32::MAX))
@@ -211,5 +211,5 @@ impl TurnRow {
 
 /// The key of a run's `memory_session` row, in the order in which a batch of run ends locks these rows.
 pub(crate) fn session_row_key(tenant: Uuid, scope: MemoryScope, place: &ConversationKey) -> (Uuid, Uuid, String, &str) {
-    (tenant, place.workload.uuid(), place.owner.to_string(), locked_session(scope, place))
+    (tenant, place.workload.uuid(), place.owner.to_string(), session_to_lock(scope, place))
 }

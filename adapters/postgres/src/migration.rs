@@ -1,8 +1,8 @@
 //! Schema migrations and the setup of the database.
 
 use crate::{
-    database::tls,
-    driver_error::redact_driver_error,
+    database::tls_connector,
+    error_redaction::redact_driver_error,
     guarded_commit::{Input, Query},
     partition::create_missing_partitions,
 };
@@ -149,7 +149,7 @@ pub async fn create_database(server_url: &str, name: &str) -> Result<(), Migrati
 }
 
 pub(crate) async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
-    let (client, connection) = Config::from_str(url)?.connect(tls()).await?;
+    let (client, connection) = Config::from_str(url)?.connect(tls_connector()).await?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(error = %redact_driver_error(error), "owner connection closed with an error");

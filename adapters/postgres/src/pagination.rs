@@ -10,7 +10,7 @@
 
 use crate::{
     database::Database,
-    list_permits::PAGE_BYTES,
+    list_permits::MAX_PAGE_MEMORY_BYTES,
     param::{Param, ParamValue, SqlValue},
     row::{Row, read_count},
 };
@@ -38,7 +38,7 @@ pub(crate) const MAX_PAGE_BYTES: u32 = 1 << 20;
 
 /// Maximum bytes of a row that is not measured, and of the columns of a measured row that are not measured. 200
 /// such rows fill a page.
-pub(crate) const MAX_UNMEASURED_ROW_BYTES: usize = PAGE_BYTES / 200;
+pub(crate) const MAX_UNMEASURED_ROW_BYTES: usize = MAX_PAGE_MEMORY_BYTES / 200;
 
 /// How the bytes of a page are limited, in addition to its number of rows.
 #[derive(Clone, Copy)]
@@ -56,7 +56,7 @@ pub(crate) enum PageByteLimit {
 }
 
 /// The value of `largest` for rows without a maximum: one row may fill a page.
-pub(crate) const UNBOUNDED_ROW_BYTES: usize = PAGE_BYTES;
+pub(crate) const UNBOUNDED_ROW_BYTES: usize = MAX_PAGE_MEMORY_BYTES;
 
 impl PageByteLimit {
     /// Maximum bytes of a page with `rows` rows.
@@ -65,7 +65,7 @@ impl PageByteLimit {
             Self::Small => MAX_UNMEASURED_ROW_BYTES,
             Self::Measured { largest, .. } => largest.saturating_add(MAX_UNMEASURED_ROW_BYTES),
         };
-        row.saturating_mul(usize::try_from(rows).unwrap_or(usize::MAX)).min(PAGE_BYTES)
+        row.saturating_mul(usize::try_from(rows).unwrap_or(usize::MAX)).min(MAX_PAGE_MEMORY_BYTES)
     }
 }
 
@@ -85,7 +85,7 @@ impl StatementParams {
     }
 
     /// The placeholder of the tenant.
-    pub(crate) fn tenant(&self) -> String {
+    pub(crate) fn tenant_placeholder(&self) -> String {
         placeholder(1)
     }
 
@@ -95,7 +95,7 @@ impl StatementParams {
     }
 
     /// Binds an array and returns its placeholder.
-    pub(crate) fn bind_all<T: SqlValue + 'static>(&mut self, values: Vec<T>) -> String {
+    pub(crate) fn bind_array<T: SqlValue + 'static>(&mut self, values: Vec<T>) -> String {
         self.push(ParamValue::array(values))
     }
 
@@ -326,9 +326,9 @@ pub(crate) fn visible_workspaces_cte(visible_scopes: &VisibleScopes, values: &mu
     format!(
         "WITH seen AS MATERIALIZED (SELECT workspace_id AS seen_id FROM workspace
             WHERE tenant_id = {} AND (namespace_id = ANY({}) OR workspace_id = ANY({})))",
-        values.tenant(),
-        values.bind_all(namespaces),
-        values.bind_all(workspaces)
+        values.tenant_placeholder(),
+        values.bind_array(namespaces),
+        values.bind_array(workspaces)
     )
 }
 
@@ -344,7 +344,7 @@ pub(crate) fn visible_arms(
 ) -> (String, Vec<UnionArm>) {
     let with = visible_workspaces_cte(visible_scopes, values);
     let workloads: Vec<Uuid> = visible_scopes.workloads.iter().map(|id| id.uuid()).collect();
-    let mine = format!("(SELECT DISTINCT unnest({}::uuid[]) AS mine_id) AS mine", values.bind_all(workloads));
+    let mine = format!("(SELECT DISTINCT unnest({}::uuid[]) AS mine_id) AS mine", values.bind_array(workloads));
     let single =
         [format!("{workload} = mine.mine_id"), format!("NOT EXISTS (SELECT FROM seen WHERE seen_id = {workspace})")];
     let and = |more: &[String]| conditions.iter().chain(more).cloned().collect();
@@ -380,7 +380,7 @@ impl Database {
     ) -> Result<Vec<Row>, StoreError> {
         match planned {
             PlanMode::Custom => self.read_list(bytes, sql, &values.params()).await,
-            PlanMode::Generic => self.read_list_by_month(bytes, sql, &values.params()).await,
+            PlanMode::Generic => self.read_partitioned_list(bytes, sql, &values.params()).await,
         }
     }
 
@@ -399,7 +399,7 @@ impl Database {
 
     /// Like [`Self::fetch_page`], for tables that are partitioned by month. It uses generic plans, because making a
     /// plan for all partitions takes longer than reading a page.
-    pub(crate) async fn fetch_page_by_month<T>(
+    pub(crate) async fn fetch_partitioned_page<T>(
         &self,
         listing: ListQuery,
         page: PageRequest,

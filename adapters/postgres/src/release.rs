@@ -53,8 +53,8 @@ use fairway_domain::{
     time::Timestamp,
 };
 pub(crate) use load::ReleaseLoader;
-pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
-use rows::{NOT_BUILTIN, RELEASE_COLUMNS, StoredArtifact, release};
+pub(crate) use rows::{DEPLOYMENT_COLUMNS, decode_deployment};
+use rows::{NOT_BUILTIN, RELEASE_COLUMNS, StoredArtifact, decode_release};
 use transition::PendingTransition;
 pub(crate) use transition::TransitionCommitter;
 use uuid::Uuid;
@@ -85,7 +85,7 @@ impl ReleaseStore for Database {
     ) -> Result<Page<Release>, StoreError> {
         const FROM: &str = "FROM release";
         let mut values = StatementParams::of_tenant(scope);
-        let mut conditions = vec![format!("tenant_id = {}", values.tenant())];
+        let mut conditions = vec![format!("tenant_id = {}", values.tenant_placeholder())];
         if let Some(workspace) = filter.workspace {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
         }
@@ -119,7 +119,7 @@ impl ReleaseStore for Database {
             is_append_only: false,
             stored_count: None,
         };
-        self.fetch_page(listing, page, release).await
+        self.fetch_page(listing, page, decode_release).await
     }
 
     async fn approvals(
@@ -301,7 +301,7 @@ impl ReleaseStore for Database {
         );
         let decided_on = change.replaced_revision()?;
         let ChangeRecord { next: ReviewedRelease { release, approval }, fact, .. } = change.into_record();
-        let input = rows::with_release(Input::new(scope), &release, decided_on)
+        let input = rows::add_release_columns(Input::new(scope), &release, decided_on)
             .with("approval_id", approval.approval_id.uuid())
             .with("outcome", approval.verdict.as_str())
             .with("subject_digest", approval.subject_digest.as_str())
@@ -345,7 +345,7 @@ impl DeploymentStore for Database {
             " FROM input JOIN deployment USING (tenant_id, workload_id, environment)",
         ]);
         let input = Input::new(scope).with("workload_id", workload.uuid()).with("environment", environment.as_str());
-        self.fetch_one(&FIND_DEPLOYMENT, input).await?.as_ref().map(deployment).transpose()
+        self.fetch_one(&FIND_DEPLOYMENT, input).await?.as_ref().map(decode_deployment).transpose()
     }
 
     async fn environments_serving(
@@ -384,10 +384,10 @@ impl DeploymentStore for Database {
             .map(|row| {
                 Ok(LaneHistoryEntry {
                     revision: row.revision("revision")?,
-                    lane: row.parsed("lane", Lane::parse)?,
+                    lane: row.parse_column("lane", Lane::parse)?,
                     from: row.optional_id("from_release_id")?,
                     to: row.optional_id("to_release_id")?,
-                    reason: row.parsed("reason", MoveReason::parse)?,
+                    reason: row.parse_column("reason", MoveReason::parse)?,
                     at: row.timestamp("moved_at")?,
                 })
             })
@@ -422,8 +422,10 @@ impl DeploymentStore for Database {
         page: PageRequest,
     ) -> Result<Page<ReleaseEvidenceDocument>, StoreError> {
         let mut values = StatementParams::of_tenant(scope);
-        let conditions =
-            vec![format!("tenant_id = {}", values.tenant()), format!("release_id = {}", values.bind(release.uuid()))];
+        let conditions = vec![
+            format!("tenant_id = {}", values.tenant_placeholder()),
+            format!("release_id = {}", values.bind(release.uuid())),
+        ];
         let key = SortKey::Id("artifact_id", "artifact_id");
         let listing = ListQuery::single(
             rows::ARTIFACT_COLUMNS,
@@ -433,7 +435,7 @@ impl DeploymentStore for Database {
             conditions,
             values,
         );
-        self.fetch_page(listing, page, rows::artifact).await
+        self.fetch_page(listing, page, rows::decode_artifact).await
     }
 
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError> {

@@ -82,7 +82,11 @@ impl Row {
     }
 
     /// Parses a text column with a parser of the domain.
-    pub(crate) fn parsed<T>(&self, name: &'static str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, StoreError> {
+    pub(crate) fn parse_column<T>(
+        &self,
+        name: &'static str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, StoreError> {
         require_decoded(name, parse(self.column(name)?))
     }
 }

@@ -1,7 +1,7 @@
 //! Maps driver errors to store errors. Violated constraints and error codes that Fairway's SQL functions raise
 //! become conflicts. All other errors keep only the fault that they indicate.
 
-use crate::driver_error::{Source, redact_driver_error};
+use crate::error_redaction::{ErrorSource, redact_driver_error};
 use fairway_domain::store::{CommitError, Conflict, StoreError, StoreFault};
 use std::{error::Error, io};
 use tokio_postgres::error::SqlState;
@@ -90,21 +90,21 @@ fn is_transient(code: &SqlState) -> bool {
     matches!(class, "08" | "53" | "57" | "58") || matches!(code.code(), "40001" | "40P01" | "55P03" | "25006")
 }
 
-pub(crate) fn unavailable(source: Source) -> StoreError {
+pub(crate) fn unavailable(source: ErrorSource) -> StoreError {
     StoreError { source, fault: StoreFault::Unavailable }
 }
 
 /// The error of a change that may have been committed although no response arrived.
-pub(crate) fn outcome_unknown(source: Source) -> StoreError {
+pub(crate) fn outcome_unknown(source: ErrorSource) -> StoreError {
     StoreError { source, fault: StoreFault::OutcomeUnknown }
 }
 
 /// The error source for requests whose shared statement failed or got no response. The cause is logged once, for
 /// the batch.
-pub(crate) fn missing_batch_response() -> Source {
+pub(crate) fn missing_batch_response() -> ErrorSource {
     Box::new(io::Error::other("the shared statement of a batch got no answer"))
 }
 
-pub(crate) fn inconsistent(source: Source) -> StoreError {
+pub(crate) fn inconsistent(source: ErrorSource) -> StoreError {
     StoreError { source, fault: StoreFault::Inconsistent }
 }

@@ -6,7 +6,7 @@ use crate::{
     pagination::{ListQuery, PageByteLimit, SortKey, StatementParams},
     row::{Row, require_decoded},
     schema::{namespace, tenant_public_host, workspace},
-    workload::with_workload,
+    workload::add_workload_columns,
 };
 use async_trait::async_trait;
 use diesel::{
@@ -286,8 +286,9 @@ impl WorkspaceStore for Database {
             .with("namespace_slug", workspace.namespace.as_str())
             .with("workspace_slug", workspace.slug.as_str())
             .with("workspace_name", workspace.name.as_str());
-        let rows =
-            self.commit_guarded(&CREATE_WORKSPACE, scope, &fact, key, with_workload(input, scope, &assistant)).await?;
+        let rows = self
+            .commit_guarded(&CREATE_WORKSPACE, scope, &fact, key, add_workload_columns(input, scope, &assistant))
+            .await?;
         let namespace_id = require_decoded("namespace_id", rows.first())?.id("namespace_id")?;
         Ok(Workspace::restore(WorkspaceRecord { namespace_id, ..workspace.into_record() }))
     }

@@ -159,7 +159,7 @@ fn pieces_json(pieces: Pieces) -> Value {
 }
 
 /// Adds the columns of a new use case.
-fn with_new<'v>(input: Input<'v>, use_case: &'v UseCase) -> Input<'v> {
+fn add_use_case_columns<'v>(input: Input<'v>, use_case: &'v UseCase) -> Input<'v> {
     input
         .with("new_use_case_id", use_case.use_case_id.uuid())
         .with("workspace_id", use_case.workspace_id.uuid())
@@ -183,7 +183,7 @@ const INSERT_USE_CASE: &str = "
     FROM input";
 
 /// Adds the columns that a change of a use case writes.
-fn with_change<'v>(input: Input<'v>, next: &UseCase, decided_on: Option<Revision>) -> Input<'v> {
+fn add_change_columns<'v>(input: Input<'v>, next: &UseCase, decided_on: Option<Revision>) -> Input<'v> {
     input
         .with("use_case_id", next.use_case_id.uuid())
         .with("decided_on", decided_on.unwrap_or(next.revision).get())
@@ -299,7 +299,7 @@ impl UseCaseStore for Database {
             "",
         );
         let ChangeRecord { next, decided_on: _, fact } = change.into_record();
-        let input = with_new(Input::new(scope), &next);
+        let input = add_use_case_columns(Input::new(scope), &next);
         self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
     }
 
@@ -326,7 +326,7 @@ impl UseCaseStore for Database {
             "",
         );
         let ChangeRecord { next, decided_on, fact } = change.into_record();
-        let input = with_change(Input::new(scope).with("actor", fact.actor.to_string()), &next, decided_on);
+        let input = add_change_columns(Input::new(scope).with("actor", fact.actor.to_string()), &next, decided_on);
         self.commit_guarded(&MOVE, scope, &fact, key, input).await.map(|_| ())
     }
 
@@ -367,7 +367,7 @@ impl UseCaseStore for Database {
         let ChangeRecord { next: Refinement { successor, predecessor }, decided_on, fact } = change.into_record();
         let input =
             Input::new(scope).with("refinement_key", key.key.as_str()).with("body_digest", key.body_digest.as_slice());
-        let input = with_new(with_change(input, &predecessor, decided_on), &successor);
+        let input = add_use_case_columns(add_change_columns(input, &predecessor, decided_on), &successor);
         self.commit_guarded(&REFINE, scope, &fact, None, input).await.map(|_| ())
     }
 }

@@ -2,8 +2,8 @@
 //! data send no notifications, because PostgreSQL serializes the commits of transactions that do.
 
 use crate::{
-    database::tls,
-    driver_error::redact_driver_error,
+    database::tls_connector,
+    error_redaction::redact_driver_error,
     guarded_commit::{Input, Query},
     store_error,
 };
@@ -80,7 +80,7 @@ async fn connect(url: &str) -> Result<(Client, DriverConnection), StoreError> {
     // receivers.
     let options = config.get_options().map_or_else(String::new, |options| format!("{options} "));
     config.options(format!("{options}-c synchronous_commit=off"));
-    timeout(TIMEOUT, config.connect(tls()))
+    timeout(TIMEOUT, config.connect(tls_connector()))
         .await
         .map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?
         .map_err(store_error::from_driver)

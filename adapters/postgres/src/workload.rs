@@ -39,7 +39,7 @@ pub(crate) const WORKLOAD_COLUMNS: &str = "workload.workload_id, workload.slug, 
     workload.revision, workload.created_at, workload.created_by, workload.updated_at";
 
 /// Decodes a workload of a list.
-pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
+pub(crate) fn decode_workload(row: &Row) -> Result<Workload, StoreError> {
     let stored = StoredWorkload {
         workload_id: row.column("workload_id")?,
         slug: row.column("slug")?,
@@ -210,7 +210,7 @@ impl WorkloadStore for Database {
     ) -> Result<Page<Workload>, StoreError> {
         let mut values = StatementParams::of_tenant(scope);
         let mut conditions = vec![
-            format!("workload.tenant_id = {}", values.tenant()),
+            format!("workload.tenant_id = {}", values.tenant_placeholder()),
             "interface_config IS NOT NULL AND status = 'registered'".to_owned(),
         ];
         if let Some(workspace) = filter.workspace {
@@ -225,7 +225,7 @@ impl WorkloadStore for Database {
         if let Some(words) = &filter.words {
             conditions.push(format!("search @@ {}::text::tsquery", values.bind(prefix_query(scope, words))));
         }
-        self.fetch_page(list_query(conditions, filter.visible_scopes.as_ref(), values), page, workload).await
+        self.fetch_page(list_query(conditions, filter.visible_scopes.as_ref(), values), page, decode_workload).await
     }
 
     async fn find(&self, scope: TenantScope, id: WorkloadId) -> Result<Option<Workload>, StoreError> {
@@ -244,7 +244,7 @@ impl WorkloadStore for Database {
     ) -> Result<Page<Workload>, StoreError> {
         let mut values = StatementParams::of_tenant(scope);
         let mut conditions = vec![
-            format!("workload.tenant_id = {}", values.tenant()),
+            format!("workload.tenant_id = {}", values.tenant_placeholder()),
             // Built-in workloads are left out, because they belong to no workspace of a user.
             "workload.management_source IS DISTINCT FROM 'platform_builtin'".to_owned(),
         ];
@@ -254,7 +254,7 @@ impl WorkloadStore for Database {
         if let Some(status) = filter.status {
             conditions.push(format!("workload.status = {}", values.bind(status.as_str())));
         }
-        self.fetch_page(list_query(conditions, filter.visible_scopes.as_ref(), values), page, workload).await
+        self.fetch_page(list_query(conditions, filter.visible_scopes.as_ref(), values), page, decode_workload).await
     }
 
     async fn commit_new(
@@ -277,7 +277,7 @@ impl WorkloadStore for Database {
             "(SELECT count(*) = 1 FROM made)",
         );
         let ChangeRecord { next, decided_on: _, fact } = change.into_record();
-        let input = with_workload(Input::new(scope), scope, &next);
+        let input = add_workload_columns(Input::new(scope), scope, &next);
         self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
     }
 
@@ -304,12 +304,12 @@ impl WorkloadStore for Database {
         let ChangeRecord { next, fact, .. } = change.into_record();
         let input =
             Input::new(scope).with("decided_on", decided_on.get()).with("updated_at", next.updated_at.to_datetime());
-        self.commit_guarded(&CHANGE, scope, &fact, None, with_workload(input, scope, &next)).await.map(|_| ())
+        self.commit_guarded(&CHANGE, scope, &fact, None, add_workload_columns(input, scope, &next)).await.map(|_| ())
     }
 }
 
 /// Adds the columns of a workload, except the time of its change.
-pub(crate) fn with_workload<'v>(input: Input<'v>, scope: TenantScope, workload: &'v Workload) -> Input<'v> {
+pub(crate) fn add_workload_columns<'v>(input: Input<'v>, scope: TenantScope, workload: &'v Workload) -> Input<'v> {
     input
         .with("workload_id", workload.workload_id.uuid())
         .with("slug", workload.slug.as_str())

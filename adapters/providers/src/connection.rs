@@ -133,7 +133,12 @@ impl Connection {
             "a model provider returned an error status; the caller decides on a retry"
         );
         let body = if failure::depends_on_body(status) { read_error_body(answer).await } else { Vec::new() };
-        Err(failure::with_head(failure::of_response(status, &body, model), status, &headers, SystemTime::now()))
+        Err(failure::with_status_and_retry_delay(
+            failure::of_response(status, &body, model),
+            status,
+            &headers,
+            SystemTime::now(),
+        ))
     }
 
     /// Sends a request and parses the response as a JSON document.

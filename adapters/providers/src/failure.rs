@@ -100,7 +100,7 @@ pub(crate) const fn of_reading(error: EgressError) -> ProviderError {
 
 /// Adds the response's status and the provider's retry delay to an error. The delay is a number of seconds or a
 /// date (RFC 9110, 10.2.3).
-pub(crate) fn with_head(
+pub(crate) fn with_status_and_retry_delay(
     error: ProviderError,
     status: StatusCode,
     headers: &HeaderMap,
@@ -155,10 +155,12 @@ mod tests {
             ("99999999999999999999", None),
         ] {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
-            let failure = with_head(ProviderError::Busy, StatusCode::TOO_MANY_REQUESTS, &headers, now);
+            let failure =
+                with_status_and_retry_delay(ProviderError::Busy, StatusCode::TOO_MANY_REQUESTS, &headers, now);
             assert_eq!(failure.retry_after, seconds.map(Duration::from_secs), "{text}");
         }
-        let bare = with_head(ProviderError::Busy, StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new(), now);
+        let bare =
+            with_status_and_retry_delay(ProviderError::Busy, StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new(), now);
         assert_eq!(bare, ProviderFailure { status: Some(429), ..ProviderError::Busy.into() });
     }
 

@@ -4,7 +4,7 @@
 use crate::{
     child::NO_SCRIPT_EXIT_CODE,
     confine::ConfinementFailure,
-    ipc::{MAX_RESPONSE, Request, Response, limits},
+    ipc::{MAX_RESPONSE_BYTES, Request, Response, limits},
 };
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
@@ -202,9 +202,9 @@ impl RunningChild {
         }
         let mut answer = Vec::new();
         if let Some(stdout) = stdout {
-            stdout.take(MAX_RESPONSE as u64 + 1).read_to_end(&mut answer).await?;
+            stdout.take(MAX_RESPONSE_BYTES as u64 + 1).read_to_end(&mut answer).await?;
         }
-        if answer.len() > MAX_RESPONSE {
+        if answer.len() > MAX_RESPONSE_BYTES {
             self.kill();
         }
         Ok(ChildExit { answer, status: self.child.wait().await? })
@@ -231,7 +231,7 @@ impl Drop for RunningChild {
 /// Converts the response and exit status of a child to a result. The response is read only if the exit was
 /// successful; otherwise the exit status gives the reason.
 fn evaluate_exit(answer: &[u8], status: ExitStatus, output: usize) -> Result<ScriptResult, GatewayFailure> {
-    if answer.len() > MAX_RESPONSE {
+    if answer.len() > MAX_RESPONSE_BYTES {
         return Ok(failed(ScriptFailure::TooMuchOutput));
     }
     if status.success() {

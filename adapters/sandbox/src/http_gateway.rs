@@ -1,7 +1,7 @@
 //! An external runtime gateway over HTTP. Requests are never repeated. `docs/operations/gateway.md` specifies the
 //! wire format.
 
-use crate::ipc::{MAX_RESPONSE, Response};
+use crate::ipc::{MAX_RESPONSE_BYTES, Response};
 use async_trait::async_trait;
 use fairway_domain::execution::script::{
     AbandonedScriptFate, GatewayFailure, Language, MAX_DURATION, PreparedGateway, ScriptGateway, ScriptLimits,
@@ -44,7 +44,7 @@ impl HttpGateway {
     /// # Errors
     /// When the address is invalid or cannot be used by the guard.
     pub fn new(guard: &Guard, address: &str) -> Result<Self, EgressError> {
-        let limits = Limits { timeout: MAX_DURATION + GATEWAY_MARGIN, max_body: MAX_RESPONSE };
+        let limits = Limits { timeout: MAX_DURATION + GATEWAY_MARGIN, max_body: MAX_RESPONSE_BYTES };
         let url = Url::parse(address).map_err(|_| EgressRefusal::InvalidAddress)?;
         let guard = guard.clone().with_allowed_origin(&url);
         Ok(Self { endpoint: guard.endpoint(address, limits)?, authorization: None })

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// Maximum size of a response, in bytes. JSON needs up to six bytes for a character of output; the remainder is for
 /// member names.
-pub(crate) const MAX_RESPONSE: usize = 6 * MAX_OUTPUT_BYTES + 1_024;
+pub(crate) const MAX_RESPONSE_BYTES: usize = 6 * MAX_OUTPUT_BYTES + 1_024;
 
 /// Maximum nesting of a result. The strict JSON reader permits 64 levels, and the response object is one of them.
 const MAX_NESTING: usize = 63;

@@ -1,6 +1,6 @@
 //! Reads secrets from files.
 
-use crate::{MAX_BYTES, secret};
+use crate::{MAX_SECRET_BYTES, to_secret};
 use fairway_domain::{
     secret::{Secret, SecretError},
     slug::Slug,
@@ -40,7 +40,7 @@ pub(crate) async fn read(place: &Path) -> Result<Secret, SecretError> {
     let file = File::open(place).await.map_err(|failure| read_error(&failure))?;
     // The buffer has the maximum size from the start, because a growing buffer would leave copies of the secret in
     // freed memory.
-    let max_bytes = MAX_BYTES.saturating_add(2);
+    let max_bytes = MAX_SECRET_BYTES.saturating_add(2);
     let mut bytes = Zeroizing::new(Vec::with_capacity(max_bytes));
     file.take(u64::try_from(max_bytes).unwrap_or(u64::MAX))
         .read_to_end(&mut bytes)
@@ -48,7 +48,7 @@ pub(crate) async fn read(place: &Path) -> Result<Secret, SecretError> {
         .map_err(|failure| read_error(&failure))?;
     let text = str::from_utf8(&bytes).map_err(|_| SecretError::Malformed)?;
     let text = text.strip_suffix('\n').map_or(text, |line| line.strip_suffix('\r').unwrap_or(line));
-    secret(text.to_owned())
+    to_secret(text.to_owned())
 }
 
 fn read_error(failure: &io::Error) -> SecretError {

@@ -9,7 +9,7 @@ mod file;
 mod vault;
 
 pub use checkpoint_signer::{CheckpointKey, SecretSigner};
-pub use vault::{Vault, VaultError};
+pub use vault::{Vault, VaultSettingsError};
 
 use async_trait::async_trait;
 use fairway_domain::{
@@ -23,7 +23,7 @@ use std::{
 };
 
 /// Maximum size of a secret, in bytes. It suffices for a certificate with its private key and chain.
-pub(crate) const MAX_BYTES: usize = 64 * 1024;
+pub(crate) const MAX_SECRET_BYTES: usize = 64 * 1024;
 /// Prefix of the environment variables that contain secrets of tenants.
 const VARIABLE_PREFIX: &str = "FAIRWAY_SECRET_";
 
@@ -53,7 +53,7 @@ impl SecretSources {
 
     fn variable(&self, name: &str) -> Result<Secret, SecretError> {
         let value = (self.variables)(name).ok_or(SecretError::Missing)?;
-        secret(value.into_string().map_err(|_| SecretError::Malformed)?)
+        to_secret(value.into_string().map_err(|_| SecretError::Malformed)?)
     }
 
     fn vault(&self) -> Result<&Vault, SecretError> {
@@ -87,10 +87,10 @@ impl SecretReader for SecretSources {
 }
 
 /// Wraps a value as a secret. Fails if the value is empty or too long.
-pub(crate) fn secret(value: String) -> Result<Secret, SecretError> {
+pub(crate) fn to_secret(value: String) -> Result<Secret, SecretError> {
     // The value is wrapped before the check, so that its memory is also wiped if the check fails.
     let secret = Secret::new(value);
-    if secret.expose().is_empty() || secret.expose().len() > MAX_BYTES {
+    if secret.expose().is_empty() || secret.expose().len() > MAX_SECRET_BYTES {
         Err(SecretError::Malformed)
     } else {
         Ok(secret)

@@ -1,6 +1,6 @@
 //! Reads secrets from a vault that uses version 2 of Vault's key-value engine.
 
-use crate::secret;
+use crate::to_secret;
 use fairway_domain::secret::{Secret, SecretError};
 use fairway_egress::{
     EgressRequest, Endpoint, Guard, Limits, Method, StatusCode, Url,
@@ -29,7 +29,7 @@ impl fmt::Debug for Vault {
 
 /// Reason why the settings of a vault are invalid. No variant contains the address or the token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum VaultError {
+pub enum VaultSettingsError {
     /// The address is invalid.
     #[error("the address of the vault must have a form such as https://vault.example:8200")]
     Address,
@@ -38,7 +38,7 @@ pub enum VaultError {
     Token,
 }
 
-impl VaultError {
+impl VaultSettingsError {
     /// The stable code of the error.
     #[must_use]
     pub const fn code(self) -> &'static str {
@@ -54,11 +54,11 @@ impl Vault {
     ///
     /// # Errors
     /// When the address or the token is invalid.
-    pub fn new(guard: &Guard, address: &str, token: &Secret) -> Result<Self, VaultError> {
-        let url = Url::parse(address).map_err(|_| VaultError::Address)?;
+    pub fn new(guard: &Guard, address: &str, token: &Secret) -> Result<Self, VaultSettingsError> {
+        let url = Url::parse(address).map_err(|_| VaultSettingsError::Address)?;
         let guard = guard.clone().with_allowed_origin(&url);
-        let endpoint = guard.endpoint(address, Limits::default()).map_err(|_| VaultError::Address)?;
-        let mut token = HeaderValue::from_str(token.expose()).map_err(|_| VaultError::Token)?;
+        let endpoint = guard.endpoint(address, Limits::default()).map_err(|_| VaultSettingsError::Address)?;
+        let mut token = HeaderValue::from_str(token.expose()).map_err(|_| VaultSettingsError::Token)?;
         token.set_sensitive(true);
         Ok(Self { endpoint, token })
     }
@@ -82,7 +82,7 @@ impl Vault {
         // The vault returns `null` as data if the latest version of the entry was deleted.
         match entry.pointer_mut("/data/data").and_then(|members| members.get_mut(key)).map(Value::take) {
             None => Err(SecretError::Missing),
-            Some(Value::String(text)) => secret(text),
+            Some(Value::String(text)) => to_secret(text),
             Some(_) => Err(SecretError::Malformed),
         }
     }

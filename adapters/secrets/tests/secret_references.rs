@@ -7,7 +7,7 @@ use fairway_domain::{
     slug::Slug,
 };
 use fairway_egress::{Guard, ServerMode};
-use fairway_secrets::{SecretSources, Vault, VaultError};
+use fairway_secrets::{SecretSources, Vault, VaultSettingsError};
 use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
 use serde_json::json;
 use std::{ffi::OsString, fs, os::unix::fs::symlink, path::Path};
@@ -161,9 +161,9 @@ async fn reads_the_vault_below_the_path_of_the_tenant() {
 fn refuses_invalid_vault_addresses_and_tokens() {
     let guard = Guard::new(ServerMode::Remote, Vec::new());
     let token = |text: &str| Secret::new(text.to_owned());
-    assert_eq!(Vault::new(&guard, "vault", &token("s.t")).err(), Some(VaultError::Address));
-    assert_eq!(Vault::new(&guard, "file:///x", &token("s.t")).err(), Some(VaultError::Address));
-    assert_eq!(Vault::new(&guard, "https://vault:8200", &token("s\nt")).err(), Some(VaultError::Token));
+    assert_eq!(Vault::new(&guard, "vault", &token("s.t")).err(), Some(VaultSettingsError::Address));
+    assert_eq!(Vault::new(&guard, "file:///x", &token("s.t")).err(), Some(VaultSettingsError::Address));
+    assert_eq!(Vault::new(&guard, "https://vault:8200", &token("s\nt")).err(), Some(VaultSettingsError::Token));
     let vault = Vault::new(&guard, "https://vault:8200", &token("s.token")).unwrap();
     assert!(!format!("{vault:?}").contains("token"));
 }

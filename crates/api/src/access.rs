@@ -14,7 +14,7 @@ use crate::{
         paging::ListRequest,
         path::{PathId, parse_uuid},
     },
-    openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    openapi::{DeleteRefusals, IdempotencyKeyParams, PageParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -177,7 +177,7 @@ fn scope_rule(new: &NewRoleBinding) -> RuleResult {
 #[utoipa::path(
     operation_id = "create_role_binding",
     tag = "tenants",
-    params(KeyParams),
+    params(IdempotencyKeyParams),
     request_body = NewRoleBinding,
     responses((status = 201, description = "The role binding", body = RoleBindingView), WriteRefusals)
 )]

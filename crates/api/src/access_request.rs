@@ -9,8 +9,8 @@ use crate::{
     http::{
         body::Body, etag::IfMatch, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId, query::Query,
     },
-    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
-    request_note::parse_note,
+    note_field::parse_note,
+    openapi::{IdempotencyKeyParams, IfMatchParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
     use_case::credential_problem,
     value_rules::{self, RuleResult, limit},
@@ -145,7 +145,7 @@ pub(crate) async fn list_access_requests(
 #[utoipa::path(
     operation_id = "grant_access_request",
     tag = "use cases",
-    params(("access_request_id" = Uuid, Path, description = "The request"), WorkspaceQuery, KeyParams, IfMatchParams),
+    params(("access_request_id" = Uuid, Path, description = "The request"), WorkspaceQuery, IdempotencyKeyParams, IfMatchParams),
     request_body = AccessGrant,
     responses(
         (status = 200, description = "The granted request", body = AccessRequestView), RevisionRefusal, WriteRefusals
@@ -161,7 +161,7 @@ pub(crate) async fn grant_access_request(
     expected: IfMatch,
     body: Body<AccessGrant>,
 ) -> Result<HttpResponse, ApiError> {
-    let workspace = query.with_body(None)?;
+    let workspace = query.resolve_with_body(None)?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let AccessGrant { secret_bindings, connector_kind, endpoint } = body.into_inner();
     let mut fields = FieldErrors::default();
@@ -177,7 +177,7 @@ pub(crate) async fn grant_access_request(
 #[utoipa::path(
     operation_id = "deny_access_request",
     tag = "use cases",
-    params(("access_request_id" = Uuid, Path, description = "The request"), WorkspaceQuery, KeyParams, IfMatchParams),
+    params(("access_request_id" = Uuid, Path, description = "The request"), WorkspaceQuery, IdempotencyKeyParams, IfMatchParams),
     request_body = AccessDenial,
     responses((status = 200, description = "The denied request", body = AccessRequestView), RevisionRefusal, WriteRefusals)
 )]
@@ -191,7 +191,7 @@ pub(crate) async fn deny_access_request(
     expected: IfMatch,
     body: Body<AccessDenial>,
 ) -> Result<HttpResponse, ApiError> {
-    let workspace = query.with_body(None)?;
+    let workspace = query.resolve_with_body(None)?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let reason = parse_note("reason", body.reason.as_deref())?;
     let requests = &api.services.access_requests;

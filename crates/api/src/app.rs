@@ -11,7 +11,7 @@ use crate::{
         fallback::{KnownMethods, fallback},
         load_shedding::middleware::shed_load,
         outermost_middleware::outermost_middleware,
-        response_memory::response_memory,
+        response_memory::reserve_response_memory,
         site_guard::site_guard,
         strict_query::{KnownQueries, strict_query},
     },
@@ -204,7 +204,7 @@ fn run_routes(config: &mut impl RouteConfig) {
         .service(execution::review::read_execution_review)
         .service(execution::review::review_execution)
         .service(execution::resolve_unknown::settle_execution)
-        .service(execution::code::run_code)
+        .service(execution::script::run_code)
         .service(execution::events::read_execution_events)
         .service(evidence::read_evidence_graph)
         .service(evidence::read_evidence_artifact)
@@ -287,23 +287,23 @@ pub fn app(
         .service(web::resource(OPENAPI_PATH).guard(guard::Get()).to(serve_openapi))
         .service(web::resource("/docs").guard(guard::Get()).to(redirect_to_docs))
         .service(page)
-        .service(mcp::resource())
-        .service(mcp::resource_metadata::server_resource())
-        .service(mcp::resource_metadata::mcp_resource())
-        .service(sign_in::sign_in_resource())
-        .service(sign_in::callback_resource())
-        .service(sign_in::test_resource())
-        .service(sign_in::sign_out_resource())
-        .service(sign_in::backchannel_resource())
+        .service(mcp::mcp_route())
+        .service(mcp::protected_resource_metadata::server_metadata_route())
+        .service(mcp::protected_resource_metadata::mcp_metadata_route())
+        .service(sign_in::sign_in_route())
+        .service(sign_in::sign_in_callback_route())
+        .service(sign_in::sign_in_test_route())
+        .service(sign_in::sign_out_route())
+        .service(sign_in::backchannel_logout_route())
         .configure(portal::routes::configure)
-        .service(embeddable_page::resource())
+        .service(embeddable_page::embeddable_page_route())
         .default_service(web::to(fallback))
         .wrap(from_fn(strict_query))
         .wrap(from_fn(shed_load))
         .wrap(from_fn(authenticate))
         .wrap(from_fn(site_guard))
         .wrap(from_fn(body_drain))
-        .wrap(from_fn(response_memory))
+        .wrap(from_fn(reserve_response_memory))
         .wrap(from_fn(outermost_middleware))
 }
 

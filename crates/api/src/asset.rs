@@ -19,8 +19,8 @@ use crate::{
         path::{Path, PathId},
         query::Query,
     },
-    openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    request_note::parse_note,
+    note_field::parse_note,
+    openapi::{IdempotencyKeyParams, PageParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, limit},
 };
@@ -250,7 +250,7 @@ pub(crate) struct WorkspaceQuery {
 }
 
 impl WorkspaceQuery {
-    pub(crate) fn with_body(&self, body: Option<Uuid>) -> Result<Option<WorkspaceId>, FieldProblem> {
+    pub(crate) fn resolve_with_body(&self, body: Option<Uuid>) -> Result<Option<WorkspaceId>, FieldProblem> {
         match (self.workspace_id, body) {
             (Some(query), Some(body)) if query != body => {
                 let rule = "query and body name different workspaces";
@@ -272,8 +272,8 @@ impl WorkspaceQuery {
     }
 
     /// The workspace of the query or the body; an error if both are missing.
-    pub(crate) fn required(&self, body: Option<Uuid>) -> Result<WorkspaceId, FieldProblem> {
-        self.with_body(body)?.ok_or_else(|| FieldProblem::missing("workspace_id"))
+    pub(crate) fn resolve_required(&self, body: Option<Uuid>) -> Result<WorkspaceId, FieldProblem> {
+        self.resolve_with_body(body)?.ok_or_else(|| FieldProblem::missing("workspace_id"))
     }
 }
 
@@ -296,7 +296,7 @@ pub(crate) fn parse_label(text: Option<&str>) -> Result<Option<VersionLabel>, Fi
 #[utoipa::path(
     operation_id = "create_asset",
     tag = "assets",
-    params(WorkspaceQuery, KeyParams),
+    params(WorkspaceQuery, IdempotencyKeyParams),
     request_body = NewAsset,
     responses((status = 201, description = "The new asset", body = AssetView), WriteRefusals)
 )]
@@ -312,7 +312,7 @@ pub(crate) async fn create_asset(
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let (slug, owner_ref) = (fields.check(parse_slug(&new.slug)), fields.check(parse_owner(&new.owner_ref)));
-    let workspace_id = fields.check(query.with_body(new.workspace_id));
+    let workspace_id = fields.check(query.resolve_with_body(new.workspace_id));
     let (slug, owner_ref, workspace_id) = fields.finish(|| Some((slug?, owner_ref?, workspace_id?)))?;
     let kind = AssetKind::parse(&new.asset_kind)
         .ok_or_else(|| ApiError::new(StatusCode::BAD_REQUEST, "invalid_asset_kind", "the asset kind is unknown"))?;
@@ -371,7 +371,7 @@ pub(crate) async fn read_asset(
 #[utoipa::path(
     operation_id = "create_asset_version",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The asset"), WorkspaceQuery, KeyParams),
+    params(("asset_id" = Uuid, Path, description = "The asset"), WorkspaceQuery, IdempotencyKeyParams),
     request_body = NewVersion,
     responses((status = 201, description = "The new version", body = VersionView), WriteRefusals)
 )]
@@ -399,7 +399,7 @@ pub(crate) async fn create_asset_version(
     }
     let label = fields.check(parse_label(new.version_label.as_deref()));
     let change_note = fields.check(parse_note("change_note", new.change_note.as_deref()));
-    let from = fields.check(query.with_body(new.workspace_id));
+    let from = fields.check(query.resolve_with_body(new.workspace_id));
     let (draft, from) =
         fields.finish(|| Some((VersionDraft { content, label: label?, change_note: change_note? }, from?)))?;
     let (asset, outcome) = api.services.assets.create_asset_version(&caller, *asset, from, draft, key.as_ref()).await?;

@@ -12,7 +12,7 @@ use crate::{
         idempotency::{IDEMPOTENCY_REPLAYED, IdempotencyHeader},
         outermost_middleware::request_id,
     },
-    openapi::{ErrorBody, KeyParams, WriteRefusals},
+    openapi::{ErrorBody, IdempotencyKeyParams, WriteRefusals},
 };
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use fairway_domain::{
@@ -218,7 +218,7 @@ fn finish_run(run: Result<Run, Failure>, inputs_at: &str) -> Result<(ToolResult,
     tag = "executions",
     params(
         ("tool" = String, Path, description = "`execute_flow`, `query_knowledge_base` or `inspect_evidence`"),
-        KeyParams,
+        IdempotencyKeyParams,
     ),
     request_body = ToolCallBody,
     responses(
@@ -244,7 +244,7 @@ pub(crate) async fn call_tool(
     let on_behalf_of = api.services.executions.delegated_subject(api.mode, &claims, &delegation)?;
     check_actor_header(&request, on_behalf_of.as_ref())?;
     delegation::check_tool(tool, on_behalf_of.as_ref())?;
-    let tool_call = builtin_tool::parse_call(tool, arguments.unwrap_or_default())?;
+    let tool_call = builtin_tool::parse_tool_call(tool, arguments.unwrap_or_default())?;
     let (request_id, address) = (request_id(), client_of(&request));
     let call = ToolCallContext { api: &api, claims: &claims, request_id, address, key: key.as_ref(), on_behalf_of };
     let (view, effect) = call.execute(tool_call).await?;

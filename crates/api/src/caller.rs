@@ -9,7 +9,7 @@ use crate::{
         outermost_middleware::request_id,
         path,
         proxy_detection::is_forwarded,
-        query::{self, TOKEN_PARAMETER},
+        query::{self, SHARE_TOKEN_PARAMETER},
         site_guard::{HostName, host_of},
     },
 };
@@ -106,7 +106,7 @@ impl FromRequest for IdentifiedCaller {
 
 /// The error for a body with wrong fields. A trusted service that sends on-behalf-of fields to a route without
 /// delegation gets 403, because the route would otherwise act under the service's own name.
-pub(crate) fn field_refusal(request: &HttpRequest, problems: Vec<FieldProblem>) -> ApiError {
+pub(crate) fn map_body_problems(request: &HttpRequest, problems: Vec<FieldProblem>) -> ApiError {
     let is_internal = || {
         let api = request.app_data::<web::Data<Api>>();
         let claims = claims(request).ok();
@@ -126,7 +126,8 @@ pub(crate) fn field_refusal(request: &HttpRequest, problems: Vec<FieldProblem>) 
 /// this function distinguish clients by address, because a client can invent any number of tokens.
 pub(crate) fn has_share_token(request: &HttpRequest) -> bool {
     let headers = request.headers();
-    let in_query = || request.query_string().split('&').any(|pair| pair.split('=').next() == Some(TOKEN_PARAMETER));
+    let in_query =
+        || request.query_string().split('&').any(|pair| pair.split('=').next() == Some(SHARE_TOKEN_PARAMETER));
     !names_actor(request) && (headers.contains_key(&SHARE_TOKEN) || in_query())
 }
 
@@ -168,11 +169,11 @@ fn api_claims(request: &HttpRequest) -> Result<Claims, ApiError> {
 fn presented_token(request: &HttpRequest) -> Result<Option<PresentedShareToken>, ApiError> {
     let in_header = single_header(request.headers(), &SHARE_TOKEN, "X-Share-Token")?;
     let query = request.query_string();
-    let in_query = if query.is_empty() { None } else { query::parameters(query)?.remove(TOKEN_PARAMETER) };
+    let in_query = if query.is_empty() { None } else { query::parameters(query)?.remove(SHARE_TOKEN_PARAMETER) };
     let text = match (in_query.as_deref(), in_header) {
         (Some(one), Some(other)) if one != other => {
             let rule = "the query and the header name different tokens";
-            return Err(ApiError::invalid_field(FieldProblem::new(TOKEN_PARAMETER, "invalid", rule)));
+            return Err(ApiError::invalid_field(FieldProblem::new(SHARE_TOKEN_PARAMETER, "invalid", rule)));
         }
         (Some(text), _) | (None, Some(text)) => text,
         (None, None) => return Ok(None),
@@ -181,7 +182,7 @@ fn presented_token(request: &HttpRequest) -> Result<Option<PresentedShareToken>,
 }
 
 /// The hash of the request's result token.
-pub(crate) fn result_token(headers: &HeaderMap) -> Result<Option<TokenHash>, ApiError> {
+pub(crate) fn result_token_hash(headers: &HeaderMap) -> Result<Option<TokenHash>, ApiError> {
     Ok(single_header(headers, &RESULT_TOKEN, "X-Result-Token")?.map(ResultToken::hash_of))
 }
 

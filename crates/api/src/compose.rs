@@ -16,7 +16,7 @@ use crate::{
 };
 pub use adapters::{AccessStoreDecorator, Adapters};
 use adapters::{cli_clients, identity_mode, provider_plugins};
-pub(crate) use adapters::{egress_guard, provider, secrets};
+pub(crate) use adapters::{egress_guard, provider, secret_reader};
 pub use error::{AdapterError, ComposeError};
 use fairway_chunking::TextSplitter;
 use fairway_document_fetcher::GuardedFetcher;
@@ -296,7 +296,7 @@ impl Process {
 
     /// The shared data of the middlewares.
     #[must_use]
-    pub fn http_base(&self, settings: &Settings) -> HttpState {
+    pub fn http_state(&self, settings: &Settings) -> HttpState {
         HttpState {
             metrics: self.metrics.clone(),
             site_rules: settings.site_rules(),

@@ -16,7 +16,7 @@ mod toml_table;
 pub use issuer::{Issuer, PortalClient};
 pub use parsers::{LogFormat, SecretSetting};
 pub use provider::{ProviderAccount, ProviderEndpoint, ProviderKind};
-pub(crate) use raw_settings::nearest;
+pub(crate) use raw_settings::nearest_name;
 pub use raw_settings::{ConfigError, Origin};
 pub use setting::{SETTINGS, Setting};
 
@@ -270,10 +270,10 @@ impl Settings {
                 .unwrap_or_else(|| database.clone()),
             database,
             artifacts: raw
-                .read_optional(&setting::ARTIFACTS_URL, parsers::artifacts)?
+                .read_optional(&setting::ARTIFACTS_URL, parsers::store_location)?
                 .unwrap_or_else(|| Location::Directory(data_dir.join("artifacts"))),
             checkpoint_archive: raw
-                .read_optional(&setting::FACTS_URL, parsers::artifacts)?
+                .read_optional(&setting::FACTS_URL, parsers::store_location)?
                 .unwrap_or_else(|| Location::Directory(data_dir.join("facts"))),
             log_origin: raw.read(&setting::LOG_ORIGIN, parsers::log_origin)?,
             checkpoint_key: raw.read_optional(&setting::CHECKPOINT_KEY_REF, parsers::server_secret)?,
@@ -287,13 +287,13 @@ impl Settings {
             bootstrap_admins: raw.read(&setting::BOOTSTRAP_ADMINS, parsers::principals)?,
             public_url: raw.read_optional(&setting::PUBLIC_URL, parsers::public_url)?,
             allowed_hosts: raw.read(&setting::ALLOWED_HOSTS, parsers::hosts)?,
-            local_mode_exposure: raw.read(&setting::LOCAL_MODE_EXPOSED, parsers::exposure)?,
+            local_mode_exposure: raw.read(&setting::LOCAL_MODE_EXPOSED, parsers::local_mode_exposure)?,
             public_scheme: raw.read(&setting::PUBLIC_SCHEME, parsers::scheme)?,
             header_timeout: raw.read(&setting::HEADER_TIMEOUT, parsers::duration)?,
             body_timeout: raw.read(&setting::BODY_TIMEOUT, parsers::duration)?,
-            max_waiting_requests: raw.read(&setting::WAITING_LINE, parsers::waiting_line)?,
+            max_waiting_requests: raw.read(&setting::WAITING_LINE, parsers::max_waiting_requests)?,
             memory_limit: raw.read(&setting::MEMORY_LIMIT, parsers::memory_limit)?,
-            internal_clients: raw.read(&setting::INTERNAL_CLIENTS, parsers::services)?,
+            internal_clients: raw.read(&setting::INTERNAL_CLIENTS, parsers::internal_clients)?,
             sync_wait: raw.read(&setting::SYNC_WAIT, parsers::duration)?,
             dispatch: raw.read(&setting::DISPATCH, parsers::dispatch)?,
             queue_cap: raw.read(&setting::QUEUE_CAP, parsers::queue_cap)?,
@@ -306,10 +306,10 @@ impl Settings {
             inbox_stream_lifetime: raw.read(&setting::INBOX_STREAM_LIFETIME, parsers::duration)?,
             result_retention: raw.read(&setting::RESULT_RETENTION, parsers::duration)?,
             public_rate: dependent_settings::public_rate(raw)?,
-            trusted_proxies: raw.read(&setting::TRUSTED_PROXIES, parsers::networks)?,
+            trusted_proxies: raw.read(&setting::TRUSTED_PROXIES, parsers::trusted_proxies)?,
             embed_policy: EmbedPolicy::new(
                 raw.read(&setting::EMBED_ROOT_SLUGS, parsers::slugs)?,
-                raw.read(&setting::EMBED_ANCESTORS, parsers::ancestors)?,
+                raw.read(&setting::EMBED_ANCESTORS, parsers::frame_ancestors)?,
             ),
             egress_allow: raw.read(&setting::EGRESS_ALLOW, parsers::allowances)?,
             secrets_dir: raw.read_optional(&setting::SECRETS_DIR, parsers::directory)?,

@@ -13,7 +13,9 @@ use crate::{
         path::PathId,
         query::Query,
     },
-    openapi::{DeleteRefusals, IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    openapi::{
+        DeleteRefusals, IdempotencyKeyParams, IfMatchParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals,
+    },
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -281,7 +283,7 @@ pub(crate) async fn list_connections(
 #[utoipa::path(
     operation_id = "create_connection",
     tag = "use cases",
-    params(WorkspaceQuery, KeyParams),
+    params(WorkspaceQuery, IdempotencyKeyParams),
     request_body = NewConnectionBody,
     responses((status = 201, description = "The new connection", body = ConnectionView), WriteRefusals)
 )]
@@ -296,7 +298,7 @@ pub(crate) async fn create_connection(
     let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
-    let workspace = fields.check(query.with_body(new.workspace_id));
+    let workspace = fields.check(query.resolve_with_body(new.workspace_id));
     let kind = fields.check(parse_kind(&new.connector_kind));
     let status = fields.check(new.status.as_deref().map_or(Ok(ConnectionStatus::Active), parse_status));
     let secret_bindings = fields.check(parse_bindings(new.secret_bindings.unwrap_or_default()));
@@ -327,7 +329,7 @@ pub(crate) async fn read_connection(
     connection: PathId<ConnectionId>,
     query: Query<WorkspaceQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let workspace = query.with_body(None)?;
+    let workspace = query.resolve_with_body(None)?;
     let found = api.services.connections.read_connection(&caller, *connection, workspace).await?;
     Ok(ResourceResponse::ok(&ConnectionDetailView::of(&found)).with_etag(found.0.revision).into_response())
 }
@@ -351,7 +353,7 @@ pub(crate) async fn change_connection(
     expected: IfMatch,
     body: Body<ConnectionChange>,
 ) -> Result<HttpResponse, ApiError> {
-    let workspace = query.with_body(None)?;
+    let workspace = query.resolve_with_body(None)?;
     let patch = body.into_inner().parse()?;
     let connections = &api.services.connections;
     let changed = connections.change_connection(&caller, *connection, workspace, &patch, &expected).await?;
@@ -372,7 +374,7 @@ pub(crate) async fn delete_connection(
     connection: PathId<ConnectionId>,
     query: Query<WorkspaceQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let workspace = query.with_body(None)?;
+    let workspace = query.resolve_with_body(None)?;
     api.services.connections.delete_connection(&caller, *connection, workspace).await?;
     Ok(HttpResponse::NoContent().finish())
 }
@@ -381,7 +383,7 @@ pub(crate) async fn delete_connection(
 #[utoipa::path(
     operation_id = "check_connection",
     tag = "use cases",
-    params(("connection_id" = Uuid, Path, description = "The connection"), WorkspaceQuery, KeyParams),
+    params(("connection_id" = Uuid, Path, description = "The connection"), WorkspaceQuery, IdempotencyKeyParams),
     request_body = CheckRequest,
     responses((status = 200, description = "The connection with its new health", body = ConnectionDetailView), WriteRefusals)
 )]
@@ -394,7 +396,7 @@ pub(crate) async fn check_connection(
     keyed: IdempotencyHeader,
     body: Body<CheckRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let workspace = query.with_body(None)?;
+    let workspace = query.resolve_with_body(None)?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let outcome = api.services.connections.check_connection(&caller, *connection, workspace, key.as_ref()).await?;
     let view = ConnectionDetailView::of(&outcome.value);

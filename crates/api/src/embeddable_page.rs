@@ -99,7 +99,7 @@ impl EmbedPolicy {
 }
 
 /// The route, for GET only: other methods get a 404.
-pub(crate) fn resource() -> actix_web::Resource {
+pub(crate) fn embeddable_page_route() -> actix_web::Resource {
     web::resource(EMBED_PATTERN).guard(guard::Get()).to(embed)
 }
 

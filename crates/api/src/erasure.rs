@@ -5,7 +5,7 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{body::Body, etag::IfMatch, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId},
-    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    openapi::{IdempotencyKeyParams, IfMatchParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -147,7 +147,7 @@ pub(crate) async fn read_erasure(
 #[utoipa::path(
     operation_id = "request_erasure",
     tag = "audit",
-    params(KeyParams),
+    params(IdempotencyKeyParams),
     request_body = NewErasure,
     responses((status = 201, description = "The requested erasure", body = ErasureView), WriteRefusals)
 )]
@@ -172,7 +172,7 @@ pub(crate) async fn request_erasure(
 #[utoipa::path(
     operation_id = "approve_erasure",
     tag = "audit",
-    params(("erasure_id" = Uuid, Path, description = "The erasure"), KeyParams, IfMatchParams),
+    params(("erasure_id" = Uuid, Path, description = "The erasure"), IdempotencyKeyParams, IfMatchParams),
     request_body = ErasureDecision,
     responses((status = 200, description = "The approved erasure", body = ErasureView), RevisionRefusal, WriteRefusals)
 )]
@@ -193,7 +193,7 @@ pub(crate) async fn approve_erasure(
 #[utoipa::path(
     operation_id = "refuse_erasure",
     tag = "audit",
-    params(("erasure_id" = Uuid, Path, description = "The erasure"), KeyParams, IfMatchParams),
+    params(("erasure_id" = Uuid, Path, description = "The erasure"), IdempotencyKeyParams, IfMatchParams),
     request_body = ErasureDecision,
     responses((status = 200, description = "The refused erasure", body = ErasureView), RevisionRefusal, WriteRefusals)
 )]

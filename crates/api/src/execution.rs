@@ -1,20 +1,20 @@
 //! Routes that execute workloads and read runs.
 
 pub(crate) mod cancel;
-pub(crate) mod code;
-mod delegation;
+mod delegation_refusal;
 pub(crate) mod events;
 pub(crate) mod list;
 mod prefer;
 pub(crate) mod resolve_unknown;
 pub(crate) mod review;
+pub(crate) mod script;
 pub(crate) mod tool_result;
 pub(crate) mod usage;
 mod view;
 
 use crate::memory::parse_session;
 use crate::{
-    caller::{RuntimeClient, check_actor_header, result_token},
+    caller::{RuntimeClient, check_actor_header, result_token_hash},
     compose::Api,
     error::{ApiError, FieldErrors, FieldProblem},
     http::{
@@ -25,7 +25,7 @@ use crate::{
         path::PathId,
         query::Query,
     },
-    openapi::{ErrorBody, KeyParams, ReadRefusals, TokenParams, WriteRefusals},
+    openapi::{ErrorBody, IdempotencyKeyParams, ReadRefusals, ShareTokenParams, WriteRefusals},
     release::{parse_environment, parse_lane},
     response::ResourceResponse,
     value_rules::{self, limit},
@@ -110,7 +110,7 @@ pub(crate) struct ExecutionResult {
     /// Provider metadata by step.
     metadata: Value,
     /// The error of a run without a result; else null.
-    error: Option<ErrorView>,
+    error: Option<RunErrorView>,
     #[schema(format = DateTime)]
     started_at: String,
     #[schema(format = DateTime)]
@@ -140,12 +140,12 @@ pub(crate) struct QueuedExecution {
 /// The error of a run.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RunError)]
-pub(crate) struct ErrorView {
+pub(crate) struct RunErrorView {
     code: String,
     message: String,
 }
 
-impl ErrorView {
+impl RunErrorView {
     fn of(error: &RunError) -> Self {
         Self { code: error.code.clone(), message: error.message.clone() }
     }
@@ -174,7 +174,7 @@ impl ExecutionResult {
             status: execution.status.as_str(),
             output,
             metadata,
-            error: execution.error.as_ref().map(ErrorView::of),
+            error: execution.error.as_ref().map(RunErrorView::of),
             started_at: execution.started_at.to_string(),
             completed_at: execution.finished_at.map(|at| at.to_string()),
             result_token: None,
@@ -199,8 +199,8 @@ fn parse_stored_output(execution: &Execution) -> Result<Option<StoredOutput>, Ap
         ("slug" = String, Path, description = "The workload's slug"),
         ExecuteQuery,
         ("Prefer" = Option<String>, Header, description = "`respond-async` for a queued run, `wait=n` to wait at most n seconds"),
-        TokenParams,
-        KeyParams,
+        ShareTokenParams,
+        IdempotencyKeyParams,
     ),
     request_body = Execute,
     responses(
@@ -371,7 +371,7 @@ pub(crate) struct ReadQuery {
     params(
         ("execution_id" = Uuid, Path, description = "The run"),
         ReadQuery,
-        TokenParams,
+        ShareTokenParams,
         ("X-Result-Token" = Option<String>, Header, description = "The result token of a run of `anonymous`"),
     ),
     responses(
@@ -393,7 +393,7 @@ pub(crate) async fn read_execution(
         Some("citations") => true,
         Some(_) => return Err(FieldProblem::new("include", "invalid", "must be `citations`").into()),
     };
-    let token = result_token(request.headers())?;
+    let token = result_token_hash(request.headers())?;
     let caller = identify_runtime_caller(&api, arrival, *execution, token.as_ref()).await?;
     let detail = api.services.execution_reader.execution_detail(&caller, *execution, token.as_ref()).await?;
     let mut view = ExecutionView::of_detail(&detail)?;

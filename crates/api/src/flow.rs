@@ -8,8 +8,8 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldErrors},
     http::{body::DeferredBody, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId, query::Query},
-    openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    request_note::parse_note,
+    note_field::parse_note,
+    openapi::{IdempotencyKeyParams, PageParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, limit},
 };
@@ -158,7 +158,7 @@ pub(crate) struct FlowListQuery {
 #[utoipa::path(
     operation_id = "create_flow",
     tag = "assets",
-    params(WorkspaceQuery, KeyParams),
+    params(WorkspaceQuery, IdempotencyKeyParams),
     request_body = NewFlowBody,
     responses((status = 201, description = "The new flow", body = FlowView), WriteRefusals)
 )]
@@ -178,7 +178,7 @@ pub(crate) async fn create_flow(
     let (slug, owner_ref) = (fields.check(parse_slug(&new.slug)), fields.check(parse_owner(&new.owner_ref)));
     let version_label = fields.check(parse_label(new.version_label.as_deref()));
     let change_note = fields.check(parse_note("change_note", new.change_note.as_deref()));
-    let workspace_id = fields.check(query.with_body(new.workspace_id));
+    let workspace_id = fields.check(query.resolve_with_body(new.workspace_id));
     let new_flow = fields.finish(|| {
         Some(NewFlow {
             slug: slug?,
@@ -240,7 +240,7 @@ pub(crate) async fn read_flow(
 #[utoipa::path(
     operation_id = "create_flow_version",
     tag = "assets",
-    params(("flow_id" = Uuid, Path, description = "The flow's asset"), WorkspaceQuery, KeyParams),
+    params(("flow_id" = Uuid, Path, description = "The flow's asset"), WorkspaceQuery, IdempotencyKeyParams),
     request_body = NewFlowVersionBody,
     responses((status = 201, description = "The new version", body = VersionView), WriteRefusals)
 )]
@@ -265,7 +265,7 @@ pub(crate) async fn create_flow_version(
     let mut fields = FieldErrors::default();
     let label = fields.check(parse_label(new.version_label.as_deref()));
     let change_note = fields.check(parse_note("change_note", new.change_note.as_deref()));
-    let from = fields.check(query.with_body(new.workspace_id));
+    let from = fields.check(query.resolve_with_body(new.workspace_id));
     let content_yaml = new.content_yaml;
     let (new_version, from) =
         fields.finish(|| Some((NewFlowVersion { content_yaml, label: label?, change_note: change_note? }, from?)))?;
@@ -293,7 +293,7 @@ pub(crate) async fn validate_flow(
     query: Query<WorkspaceQuery>,
     body: DeferredBody<FlowText, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let from = query.with_body(None)?;
+    let from = query.resolve_with_body(None)?;
     let authorize = api.services.assets.preauthorize_asset_write(&caller, Operation::ValidateFlow, *flow, from);
     let body = body.read_authorizing_large(authorize).await?;
     let problems = api.services.flows.validate_flow(&caller, *flow, from, body.into_inner().content_yaml).await?;

@@ -1,7 +1,7 @@
 //! The HTTP layer below the routes: middlewares, extractors, and common response headers.
 //!
 //! Order of the middlewares, outermost first: [`outermost_middleware::outermost_middleware`],
-//! [`response_memory::response_memory`], [`body_drain::body_drain`], [`site_guard::site_guard`],
+//! [`response_memory::reserve_response_memory`], [`body_drain::body_drain`], [`site_guard::site_guard`],
 //! [`authentication::authenticate`], [`load_shedding::middleware::shed_load`], [`strict_query::strict_query`]. They
 //! read their settings from the app data, `web::Data<HttpState>`; without it every request is a 500.
 
@@ -9,7 +9,7 @@ pub mod authentication;
 pub mod body;
 pub mod body_drain;
 pub mod client_address;
-pub mod connection_limits;
+pub mod connection_guard;
 pub mod deprecation;
 pub(crate) mod deserialize_error;
 pub mod etag;

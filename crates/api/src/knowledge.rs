@@ -12,7 +12,7 @@ use crate::{
         path::PathId,
         query::Query,
     },
-    openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    openapi::{IdempotencyKeyParams, PageParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -20,13 +20,13 @@ use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     id::AssetId,
     knowledge::{
+        contract_revocation::{ContractRevocation, check_reason},
         document::{
             Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, IngestResult, MAX_CHUNKS,
             MAX_DOCUMENTS, MAX_SOURCE_REF_BYTES, MAX_TEXT_BYTES, MAX_TITLE_CHARS, validate_text,
         },
         reembedding::ChunkLimit,
         retrieval::IndexWarning,
-        revocation::{ContractRevocation, check_reason},
     },
     note::MAX_NOTE_CHARS,
     text::is_name,
@@ -285,7 +285,7 @@ fn reason_rule(text: &str) -> RuleResult {
 #[utoipa::path(
     operation_id = "add_documents",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The knowledge base"), WorkspaceQuery, KeyParams),
+    params(("asset_id" = Uuid, Path, description = "The knowledge base"), WorkspaceQuery, IdempotencyKeyParams),
     request_body = NewDocuments,
     responses((status = 201, description = "The documents and the new index revision", body = IngestView), WriteRefusals)
 )]
@@ -303,7 +303,7 @@ pub(crate) async fn add_documents(
     let body = body.read_authorizing_large(authorize).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let NewDocuments { documents, workspace_id } = body.into_inner();
-    let from = query.required(workspace_id)?;
+    let from = query.resolve_required(workspace_id)?;
     let drafts: Option<Vec<DocumentDraft>> = documents.into_iter().map(NewDocument::into_draft).collect();
     let drafts = drafts.ok_or_else(ApiError::internal)?;
     let outcome = api.services.knowledge_bases.add_documents(&caller, *asset, from, drafts, key.as_ref()).await?;
@@ -328,7 +328,7 @@ pub(crate) async fn add_documents(
 #[utoipa::path(
     operation_id = "reembed_documents",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The knowledge base"), WorkspaceQuery, KeyParams),
+    params(("asset_id" = Uuid, Path, description = "The knowledge base"), WorkspaceQuery, IdempotencyKeyParams),
     request_body = NewReembedding,
     responses((status = 200, description = "The progress of the re-embedding", body = ReembeddingView), WriteRefusals)
 )]
@@ -344,7 +344,7 @@ pub(crate) async fn reembed_documents(
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let NewReembedding { max_chunks, workspace_id } = body.into_inner();
     let mut fields = FieldErrors::default();
-    let from = fields.check(query.required(workspace_id));
+    let from = fields.check(query.resolve_required(workspace_id));
     let limit = fields.check(chunk_limit(max_chunks));
     let (from, limit) = fields.finish(|| Some((from?, limit?)))?;
     let outcome = api.services.knowledge_bases.reembed_documents(&caller, *asset, from, limit, key.as_ref()).await?;
@@ -393,7 +393,7 @@ pub(crate) async fn list_documents(
 #[utoipa::path(
     operation_id = "revoke_access_contract",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The knowledge base"), WorkspaceQuery, KeyParams),
+    params(("asset_id" = Uuid, Path, description = "The knowledge base"), WorkspaceQuery, IdempotencyKeyParams),
     request_body = NewContractRevocation,
     responses((status = 200, description = "The revocation", body = RevocationView), WriteRefusals)
 )]
@@ -408,7 +408,7 @@ pub(crate) async fn revoke_access_contract(
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let NewContractRevocation { contract_id, reason, workspace_id } = body.into_inner();
-    let from = query.required(workspace_id)?;
+    let from = query.resolve_required(workspace_id)?;
     let outcome = api
         .services
         .knowledge_bases

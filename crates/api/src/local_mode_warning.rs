@@ -1,4 +1,4 @@
-//! Background tasks of a server in local mode.
+//! The repeated warning of a server whose local mode is exposed.
 
 use std::time::Duration;
 use tokio::time::interval;

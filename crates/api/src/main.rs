@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand};
 use fairway_api::{
     compose::BackgroundTasks,
     config::Settings,
-    config_check, openapi, provider_check, seed, serve,
-    serve::OpenDatabase,
+    issuer_check, openapi, provider_check, seed, serve,
+    serve::ResolvedDatabase,
     telemetry::Telemetry,
     transparency_log_audit::{self, AuditScope},
 };
@@ -200,9 +200,9 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
             let settings = load_settings(line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
             let migrated = runtime()?.block_on(async {
-                let database = OpenDatabase::open(&settings).await?;
+                let database = ResolvedDatabase::resolve_or_start(&settings).await?;
                 let migrated = fairway_postgres::migrate(&database.owner_url).await;
-                database.close().await?;
+                database.stop_managed_server().await?;
                 anyhow::Ok(migrated?)
             });
             telemetry.shutdown();
@@ -226,7 +226,7 @@ fn check_config(line: &CommandLine) -> anyhow::Result<ExitCode> {
         println!("{} {issuer}", if issuer.path == "oidc" { "[oidc]" } else { "[[issuers]]" });
     }
     let mut problems: Vec<String> = contradictions.iter().map(ToString::to_string).collect();
-    problems.extend(runtime()?.block_on(config_check::find_unusable_files_and_secrets(&settings))?);
+    problems.extend(runtime()?.block_on(issuer_check::find_unusable_files_and_secrets(&settings))?);
     for problem in &problems {
         std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("fairway-server: {problem}\n"))?;
     }
@@ -240,7 +240,7 @@ fn verify_artifacts(settings: &Settings) -> anyhow::Result<ExitCode> {
     telemetry.shutdown();
     let verified = verified?;
     for (version, wrong) in &verified.discrepancies {
-        let wrong: Vec<&str> = wrong.iter().map(|one| one.as_str()).collect();
+        let wrong: Vec<&str> = wrong.iter().map(|one| one.description()).collect();
         println!("tenant {} version {}: {}", version.tenant_id, version.asset_version_id, wrong.join("; "));
     }
     println!("{} versions compared, {} with something wrong", verified.versions, verified.discrepancies.len());

@@ -3,7 +3,7 @@
 //! The endpoint is stateless in every revision. Each request identifies its caller like any other request. There is no
 //! session to hijack, and any process can respond.
 
-pub(crate) mod resource_metadata;
+pub(crate) mod protected_resource_metadata;
 mod revision;
 mod server;
 
@@ -61,7 +61,7 @@ impl<'de> Deserialize<'de> for JsonRpcMessage {
 }
 
 /// The route. The OpenAPI document omits it, because MCP defines the messages.
-pub(crate) fn resource() -> actix_web::Resource {
+pub(crate) fn mcp_route() -> actix_web::Resource {
     web::resource("/mcp").route(web::post().to(handle_message)).default_service(web::to(refuse_other_methods))
 }
 
@@ -92,7 +92,7 @@ async fn handle_message(
     if request.headers().contains_key(&SESSION_HEADER) {
         return Err(ApiError::not_found());
     }
-    let revision = match revision::negotiate(&request, body.document()) {
+    let revision = match revision::check_revision(&request, body.document()) {
         Ok(revision) => revision,
         Err(unsupported) => return Ok(unsupported.to_response(body.document())),
     };

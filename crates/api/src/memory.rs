@@ -9,7 +9,7 @@ use crate::{
         path::{Path, PathId},
         query::Query,
     },
-    openapi::{DeleteRefusals, ErrorBody, ReadRefusals, TokenParams},
+    openapi::{DeleteRefusals, ErrorBody, ReadRefusals, ShareTokenParams},
     response::ResourceResponse,
 };
 use actix_web::{HttpResponse, delete, get, web};
@@ -77,7 +77,7 @@ pub(crate) struct EraseQuery {
     params(
         ("workload_id" = Uuid, Path, description = "The workload"),
         ("session_id" = String, Path, description = "The `session_id` of the runs"),
-        TokenParams,
+        ShareTokenParams,
     ),
     responses(
         (status = 200, description = "The memory", body = MemoryView),
@@ -110,7 +110,7 @@ pub(crate) async fn read_session_memory(
         ("workload_id" = Uuid, Path, description = "The workload"),
         ("session_id" = String, Path, description = "The `session_id` of the runs"),
         EraseQuery,
-        TokenParams,
+        ShareTokenParams,
     ),
     responses(
         (status = 204, description = "The memory is erased"),

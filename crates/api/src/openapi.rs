@@ -286,10 +286,10 @@ pub(crate) enum RevisionRefusal {
     PreconditionFailed(ErrorBody),
 }
 
-/// Error responses of probes, which need no identity.
+/// Error responses of probes and documents, which need no identity.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only their description is used")]
-pub(crate) enum ServiceRefusals {
+pub(crate) enum RefusalsWithoutIdentity {
     /// The request is not valid HTTP
     #[response(status = 400)]
     Malformed(ErrorBody),
@@ -326,16 +326,16 @@ pub(crate) struct PageParams {
 #[derive(utoipa::IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "only its description is used")]
-pub(crate) struct KeyParams {
+pub(crate) struct IdempotencyKeyParams {
     /// A repeated request with the same key and body returns the result of the first request.
     #[param(rename = "Idempotency-Key", min_length = 1, max_length = 255)]
     idempotency_key: Option<String>,
 }
 
 /// Parameters with a share token, in the query or in a header.
-pub(crate) struct TokenParams;
+pub(crate) struct ShareTokenParams;
 
-impl IntoParams for TokenParams {
+impl IntoParams for ShareTokenParams {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
         let of = |name: &str, location, description: &str| {
             let text = ObjectBuilder::new().schema_type(Type::String);

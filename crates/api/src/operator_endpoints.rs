@@ -4,7 +4,7 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{HttpState, proxy_detection::is_forwarded, shutdown::ReportedShutdown},
-    openapi::{ErrorBody, ServiceRefusals},
+    openapi::{ErrorBody, RefusalsWithoutIdentity},
 };
 use actix_web::{HttpRequest, HttpResponse, get, http::StatusCode, web};
 use serde::Serialize;
@@ -37,7 +37,7 @@ pub(crate) struct Readiness {
 #[utoipa::path(
     operation_id = "healthz",
     tag = "service",
-    responses((status = 200, description = "The process is alive", body = Health), ServiceRefusals)
+    responses((status = 200, description = "The process is alive", body = Health), RefusalsWithoutIdentity)
 )]
 #[get("/healthz")]
 pub(crate) async fn healthz() -> HttpResponse {
@@ -51,7 +51,7 @@ pub(crate) async fn healthz() -> HttpResponse {
     responses(
         (status = 200, description = "All dependencies are available", body = Readiness),
         (status = 503, description = "A dependency is unavailable, or the process is shutting down", body = Readiness),
-        ServiceRefusals,
+        RefusalsWithoutIdentity,
     )
 )]
 #[get("/readyz")]
@@ -83,7 +83,7 @@ pub(crate) async fn readyz(request: HttpRequest, api: web::Data<Api>, base: web:
     responses(
         (status = 200, description = "The metrics", body = String, content_type = "text/plain"),
         (status = 404, description = "A proxy forwarded the request", body = ErrorBody),
-        ServiceRefusals,
+        RefusalsWithoutIdentity,
     )
 )]
 #[get("/metrics")]

@@ -44,13 +44,13 @@ impl fmt::Debug for PortalFile {
 #[derive(Clone, Debug, Default)]
 pub struct Portal {
     files: BTreeMap<&'static str, PortalFile>,
-    runtime: Option<Entry>,
-    console: Option<Entry>,
+    runtime: Option<EntryFiles>,
+    console: Option<EntryFiles>,
 }
 
 /// The files that a page loads first.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct EntryFiles {
     /// The script.
     script: String,
     /// The scripts that the script imports statically.
@@ -80,7 +80,7 @@ impl Portal {
         let mut files: BTreeMap<&'static str, PortalFile> = list.iter().map(|file| (file.name, *file)).collect();
         let manifest: Option<BTreeMap<String, Chunk>> =
             files.remove(MANIFEST).and_then(|file| serde_json::from_slice(file.plain).ok());
-        let entry = |name| manifest.as_ref().and_then(|chunks| Entry::find(chunks, name));
+        let entry = |name| manifest.as_ref().and_then(|chunks| EntryFiles::find(chunks, name));
         let (runtime, console) = (entry(RUNTIME_ENTRY), entry(CONSOLE_ENTRY));
         Self { files, runtime, console }
     }
@@ -126,7 +126,7 @@ impl PortalFile {
     }
 }
 
-impl Entry {
+impl EntryFiles {
     /// Finds an entry with the files that it loads before it runs.
     fn find(chunks: &BTreeMap<String, Chunk>, name: &str) -> Option<Self> {
         let entry = chunks.get(name)?;

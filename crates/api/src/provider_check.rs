@@ -1,8 +1,8 @@
 //! `fairway-server providers test`, and the warnings about keys at the start of a server.
 
 use crate::{
-    compose::{AdapterError, egress_guard, provider, secrets},
-    config::{ProviderAccount, ProviderKind, Settings, nearest},
+    compose::{AdapterError, egress_guard, provider, secret_reader},
+    config::{ProviderAccount, ProviderKind, Settings, nearest_name},
 };
 use fairway_domain::execution::{
     provider::{ProviderError, ProviderFailure},
@@ -55,7 +55,7 @@ pub async fn check_providers(
     model: Option<&str>,
 ) -> Result<CheckReport, ProviderCheckError> {
     let guard = egress_guard(settings);
-    let secrets = secrets(settings, &guard)?;
+    let secrets = secret_reader(settings, &guard)?;
     let mut report = CheckReport::default();
     for account in select_accounts(settings, account)? {
         let checked = checked_account(&account, model);
@@ -84,7 +84,7 @@ fn select_accounts(settings: &Settings, name: Option<&str>) -> Result<Vec<Provid
         return Ok(vec![ProviderAccount::built_in()]);
     }
     let slots = settings.providers.iter().map(|account| account.account_slot.as_str());
-    let hint = nearest(name, slots.chain([ProviderAccount::LOCAL]));
+    let hint = nearest_name(name, slots.chain([ProviderAccount::LOCAL]));
     let hint = hint.map_or_else(String::new, |slot| format!("; did you mean `{slot}`?"));
     Err(ProviderCheckError::UnknownAccount { account: name.to_owned(), hint })
 }
@@ -104,7 +104,7 @@ fn checked_account(account: &ProviderAccount, model: Option<&str>) -> CheckedAcc
 /// # Errors
 /// When the vault cannot be set up.
 pub async fn warn_of_unreadable_keys(settings: &Settings) -> Result<(), AdapterError> {
-    let secrets = secrets(settings, &egress_guard(settings))?;
+    let secrets = secret_reader(settings, &egress_guard(settings))?;
     for account in &settings.providers {
         let checked = checked_account(account, None);
         if let (Err(error), Some(reference)) = (read_key(&*secrets, &checked).await, &checked.secret_ref) {

@@ -17,8 +17,10 @@ use crate::{
         path::{Path, PathId},
         query::Query,
     },
-    openapi::{DeleteRefusals, IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
-    request_note::parse_note,
+    note_field::parse_note,
+    openapi::{
+        DeleteRefusals, IdempotencyKeyParams, IfMatchParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals,
+    },
     response::ResourceResponse,
     rollout,
 };
@@ -85,7 +87,7 @@ pub(crate) fn parse_lane(text: Option<&str>) -> Result<Option<Lane>, FieldProble
 #[utoipa::path(
     operation_id = "create_release",
     tag = "releases",
-    params(KeyParams),
+    params(IdempotencyKeyParams),
     request_body = NewRelease,
     responses((status = 201, description = "The new draft", body = ReleaseDetail), WriteRefusals)
 )]
@@ -232,7 +234,7 @@ pub(crate) async fn read_release_gates(
 #[utoipa::path(
     operation_id = "bind_version",
     tag = "releases",
-    params(("release_id" = Uuid, Path, description = "The release"), KeyParams),
+    params(("release_id" = Uuid, Path, description = "The release"), IdempotencyKeyParams),
     request_body = NewBinding,
     responses((status = 201, description = "The binding", body = BindingView), WriteRefusals)
 )]
@@ -299,7 +301,7 @@ pub(crate) async fn list_lanes(
 #[utoipa::path(
     operation_id = "transition_release",
     tag = "releases",
-    params(("release_id" = Uuid, Path, description = "The release"), KeyParams, IfMatchParams),
+    params(("release_id" = Uuid, Path, description = "The release"), IdempotencyKeyParams, IfMatchParams),
     request_body = TransitionRequest,
     responses((status = 200, description = "The release in its new state", body = TransitionView), RevisionRefusal, WriteRefusals)
 )]
@@ -329,7 +331,7 @@ pub(crate) async fn transition_release(
 #[utoipa::path(
     operation_id = "review_release",
     tag = "releases",
-    params(("release_id" = Uuid, Path, description = "The release"), KeyParams, IfMatchParams),
+    params(("release_id" = Uuid, Path, description = "The release"), IdempotencyKeyParams, IfMatchParams),
     request_body = NewApproval,
     responses((status = 201, description = "The verdict", body = ApprovalView), RevisionRefusal, WriteRefusals)
 )]

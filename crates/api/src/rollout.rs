@@ -5,7 +5,7 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldErrors, FieldProblem},
     http::{body::Body, etag::IfMatch, idempotency::IdempotencyHeader, path::PathId},
-    openapi::{IfMatchParams, KeyParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    openapi::{IdempotencyKeyParams, IfMatchParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -25,7 +25,7 @@ use validator::Validate;
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 #[schema(as = RolloutPlan)]
-pub(crate) struct NewPlan {
+pub(crate) struct NewRolloutPlan {
     /// Each lane at most once. The release takes the first lane immediately.
     #[schema(min_items = 1, max_items = 3)]
     #[validate(length(min = 1, max = limit(Lane::ALL.len()), code = "invalid"), custom(function = lanes_rule))]
@@ -39,7 +39,7 @@ pub(crate) struct NewPlan {
     auto_advance: bool,
 }
 
-impl NewPlan {
+impl NewRolloutPlan {
     pub(crate) fn parse(&self) -> Result<RolloutPlan, FieldProblem> {
         let lanes = parse_lanes(&self.lane_sequence)?;
         // A value that `u32` cannot hold is refused as too long.
@@ -115,13 +115,13 @@ pub(crate) struct RolloutDetail {
     /// automatic.
     hold_reason: Option<&'static str>,
     /// The metrics that the rollout controller evaluates; null if no rollout is in progress.
-    observed: Option<ObservedView>,
+    observed: Option<RolloutMetricsView>,
 }
 
 /// Metrics of a release on the current lane of its rollout.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RolloutObserved)]
-pub(crate) struct ObservedView {
+pub(crate) struct RolloutMetricsView {
     /// Remaining soak time, in whole seconds.
     soak_left_seconds: u64,
     /// Ended runs among the newest runs that the release accepted on the lane in this tenure.
@@ -147,12 +147,12 @@ impl RolloutDetail {
             auto_advance: rollout.plan.advance_mode() == AdvanceMode::Automatic,
             soak_ends_at: rollout.soak_ends_at().to_string(),
             hold_reason: hold.map(|hold| hold.as_str()),
-            observed: observed.as_ref().map(ObservedView::of),
+            observed: observed.as_ref().map(RolloutMetricsView::of),
         }
     }
 }
 
-impl ObservedView {
+impl RolloutMetricsView {
     fn of(observed: &AdvanceInputs) -> Self {
         Self {
             soak_left_seconds: observed.soak_status.soak_seconds_left,
@@ -191,7 +191,7 @@ impl AdvanceView {
 #[utoipa::path(
     operation_id = "advance_rollout",
     tag = "releases",
-    params(("release_id" = Uuid, Path, description = "The release"), KeyParams, IfMatchParams),
+    params(("release_id" = Uuid, Path, description = "The release"), IdempotencyKeyParams, IfMatchParams),
     request_body = AdvanceRequest,
     responses((status = 200, description = "The rollout as it is now", body = AdvanceView), RevisionRefusal, WriteRefusals)
 )]
@@ -232,7 +232,7 @@ pub(crate) async fn read_rollout(
 pub(crate) fn lane_selection(
     fields: &mut FieldErrors,
     lane: Option<Lane>,
-    plan: Option<&NewPlan>,
+    plan: Option<&NewRolloutPlan>,
 ) -> Option<LaneSelection> {
     let Some(plan) = plan else { return Some(lane.map_or(LaneSelection::All, LaneSelection::One)) };
     let plan = fields.check(plan.parse())?;

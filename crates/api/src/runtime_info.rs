@@ -13,8 +13,8 @@ use actix_web::{HttpResponse, get, web};
 use fairway_domain::{
     access::Caller,
     flow::{Action, StepKind},
-    guardrail::DETECTORS,
-    hook::HANDLERS,
+    guardrail::DETECTOR_NAMES,
+    hook::HANDLER_NAMES,
     id::WorkspaceId,
     store::{Cursor, Page, PageRequest, PageStart},
     tool::{BuiltinTool, SideEffect, ToolDescription, describe_workload},
@@ -158,11 +158,11 @@ pub(crate) async fn read_runtime_plugins(
     caller: IdentifiedCaller,
     from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    api.services.executions.deployment_settings(&caller, Operation::ReadPlugins, from.id()).await?;
+    api.services.executions.deployment_run_settings(&caller, Operation::ReadPlugins, from.id()).await?;
     let view = RuntimePlugins {
         providers: api.provider_plugins.to_vec(),
-        hook_handlers: HANDLERS.to_vec(),
-        guardrail_detectors: DETECTORS.to_vec(),
+        hook_handlers: HANDLER_NAMES.to_vec(),
+        guardrail_detectors: DETECTOR_NAMES.to_vec(),
         step_types: StepKind::WIRE_FORMS.to_vec(),
         actions: Action::ALL.iter().map(|action| action.as_str()).collect(),
         tools: BuiltinTool::ALL.iter().map(|tool| tool.as_str()).collect(),
@@ -183,7 +183,8 @@ pub(crate) async fn read_runtime_system_meta(
     caller: IdentifiedCaller,
     from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let deployed = api.services.executions.deployment_settings(&caller, Operation::ReadSystemMeta, from.id()).await?;
+    let deployed =
+        api.services.executions.deployment_run_settings(&caller, Operation::ReadSystemMeta, from.id()).await?;
     let view = RuntimeMeta {
         version: env!("CARGO_PKG_VERSION"),
         auth_mode: api.mode.as_str(),

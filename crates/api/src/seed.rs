@@ -3,7 +3,7 @@
 use crate::{
     compose::{AdapterError, Adapters, ComposeError, Process},
     config::{AuthMode, Database, Settings},
-    serve::{DatabaseError, OpenDatabase},
+    serve::{DatabaseError, ResolvedDatabase},
 };
 use fairway_domain::{
     access::{ActorRef, ActorRefusal, Caller, OwnerRef},
@@ -219,10 +219,10 @@ pub enum DemoFileError {
 /// # Errors
 /// When the database or the artifact store cannot be reached, or a step is refused.
 pub async fn seed(settings: &Settings) -> Result<String, SeedError> {
-    let database = OpenDatabase::open_or_join(settings).await?;
+    let database = ResolvedDatabase::join_or_start(settings).await?;
     let seeded = Box::pin(seed_database(settings, &database)).await;
     let location = location(settings, &database);
-    let closed = database.close().await;
+    let closed = database.stop_managed_server().await;
     let seeded = seeded?;
     closed?;
     Ok(format!("{seeded}{location}{}", usage(settings)?))
@@ -230,7 +230,7 @@ pub async fn seed(settings: &Settings) -> Result<String, SeedError> {
 
 /// Names the location of the demo's database; empty if a URL names the database. The location of a managed database
 /// depends on the working directory, so it may differ from the database of the running server.
-fn location(settings: &Settings, database: &OpenDatabase) -> String {
+fn location(settings: &Settings, database: &ResolvedDatabase) -> String {
     if settings.database != Database::Embedded {
         return String::new();
     }
@@ -243,7 +243,7 @@ fn location(settings: &Settings, database: &OpenDatabase) -> String {
     format!("The demo is in the database below {}, {server}\n", directory.display())
 }
 
-async fn seed_database(settings: &Settings, database: &OpenDatabase) -> Result<String, SeedError> {
+async fn seed_database(settings: &Settings, database: &ResolvedDatabase) -> Result<String, SeedError> {
     fairway_postgres::migrate(&database.owner_url).await.map_err(SeedError::Migrate)?;
     let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
     let services = process.services();

@@ -1,18 +1,18 @@
 //! The long-running commands of `fairway-server`: startup in order, and shutdown in reverse order.
 
 mod error;
-mod open_database;
+mod resolve_database;
 
 use crate::{
     app,
     compose::{Adapters, Api, BackgroundTasks, ComposeError, Process},
     config::{LocalModeExposure, Settings},
-    http::{connection_limits::GuardedConnection, shutdown::ShutdownSignal},
+    http::{connection_guard::GuardedConnection, shutdown::ShutdownSignal},
     local_mode_warning::warn_of_exposure_forever,
     open_file_limit,
     portal::page::NOT_BUILT,
     provider_check::warn_of_unreadable_keys,
-    worker_metrics,
+    worker_metrics_server,
 };
 use actix_http::{HttpService, Protocol};
 use actix_server::Server;
@@ -25,7 +25,7 @@ use fairway_operations::{
     rollout::{self, StopReason},
 };
 use fairway_postgres::matches_schema as agrees;
-pub use open_database::{DatabaseError, OpenDatabase};
+pub use resolve_database::{DatabaseError, ResolvedDatabase};
 use std::{
     net::TcpListener,
     pin::pin,
@@ -90,7 +90,7 @@ pub fn start_server(
     if settings.local_mode_exposure == LocalModeExposure::Accepted {
         background_tasks.spawn(warn_of_exposure_forever());
     }
-    let base = web::Data::new(process.http_base(settings));
+    let base = web::Data::new(process.http_state(settings));
     if !base.portal.is_built() {
         tracing::info!("{NOT_BUILT}");
     }
@@ -165,16 +165,16 @@ pub async fn serve(settings: &Settings, tasks: BackgroundTasks) -> Result<(), Se
     fairway_memory_limit::limit_process(settings.memory_limit);
     let listener =
         TcpListener::bind(settings.bind).map_err(|source| ServeError::Listen { address: settings.bind, source })?;
-    let database = OpenDatabase::open(settings).await?;
+    let database = ResolvedDatabase::resolve_or_start(settings).await?;
     let served = serve_with_database(settings, &database, listener, tasks).await;
-    let closed = database.close().await;
+    let closed = database.stop_managed_server().await;
     served?;
     Ok(closed?)
 }
 
 async fn serve_with_database(
     settings: &Settings,
-    database: &OpenDatabase,
+    database: &ResolvedDatabase,
     listener: TcpListener,
     tasks: BackgroundTasks,
 ) -> Result<(), ServeError> {
@@ -223,13 +223,13 @@ async fn serve_with_database(
 /// # Errors
 /// When the database or the artifact store is missing or unreachable.
 pub async fn verify_artifacts(settings: &Settings) -> Result<VerificationReport, ServeError> {
-    let database = OpenDatabase::open_existing(settings).await?;
+    let database = ResolvedDatabase::resolve_existing(settings).await?;
     let verified = async {
         let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
         Ok::<_, ServeError>(process.services().artifacts.verify_artifacts().await?)
     };
     let verified = verified.await;
-    database.close().await?;
+    database.stop_managed_server().await?;
     verified
 }
 
@@ -247,7 +247,7 @@ pub async fn run_rollout_controller(settings: &Settings) -> Result<(), ServeErro
         }
     };
     let mut shutdown = pin!(shutdown);
-    let mut address = OpenDatabase::service_url(settings).await?;
+    let mut address = ResolvedDatabase::service_url(settings).await?;
     let mut schema_matches = agrees(&address).await.map_err(ServeError::SchemaVersion)?;
     loop {
         if !schema_matches {
@@ -263,7 +263,7 @@ pub async fn run_rollout_controller(settings: &Settings) -> Result<(), ServeErro
         }
         // A restarted managed server may listen on another port, so the URL is resolved again.
         while let Err(error) = async {
-            address = OpenDatabase::service_url(settings).await?;
+            address = ResolvedDatabase::service_url(settings).await?;
             schema_matches = agrees(&address).await.map_err(ServeError::SchemaVersion)?;
             Ok::<_, ServeError>(())
         }
@@ -289,14 +289,14 @@ pub async fn run_worker(settings: &Settings) -> Result<(), ServeError> {
     }
     fairway_memory_limit::limit_process(settings.memory_limit);
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let address = OpenDatabase::service_url(settings).await?;
+    let address = ResolvedDatabase::service_url(settings).await?;
     if !agrees(&address).await.map_err(ServeError::SchemaVersion)? {
         return Err(ServeError::SchemaMismatch { process: "worker" });
     }
     let process = Process::new(settings, address, Adapters::of(settings)?)?;
     warn_of_unreadable_keys(settings).await?;
     let mut background_tasks = process.start_worker(true)?;
-    worker_metrics::start(settings.worker_metrics_bind, process.metrics(), &mut background_tasks)?;
+    worker_metrics_server::start(settings.worker_metrics_bind, process.metrics(), &mut background_tasks)?;
     tracing::info!("worker started");
     tokio::select! {
         _ = terminate.recv() => {}

@@ -10,7 +10,7 @@ use crate::{
         paging::{ListRequest, NoFilter},
         path::{Path, PathId},
     },
-    openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    openapi::{DeleteRefusals, IdempotencyKeyParams, PageParams, ReadRefusals, WriteRefusals},
     release::parse_lane,
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
@@ -151,7 +151,7 @@ pub(crate) async fn read_share_link(
 #[utoipa::path(
     operation_id = "create_share_link",
     tag = "workloads",
-    params(("workload_id" = Uuid, Path, description = "The workload"), KeyParams),
+    params(("workload_id" = Uuid, Path, description = "The workload"), IdempotencyKeyParams),
     request_body = NewShareLink,
     responses((status = 201, description = "The new link, with its token", body = CreatedShareLinkView), WriteRefusals)
 )]

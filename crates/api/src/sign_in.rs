@@ -2,12 +2,12 @@
 
 mod logout;
 mod pending_sign_in;
-mod test_sign_in;
+mod sign_in_test_page;
 
 #[cfg(test)]
 pub(crate) use logout::EndSessionRequest;
-pub(crate) use logout::{END_SESSION_PATH, backchannel_resource, end_session, sign_out_resource};
-pub(crate) use test_sign_in::test_resource;
+pub(crate) use logout::{END_SESSION_PATH, backchannel_logout_route, end_session, sign_out_route};
+pub(crate) use sign_in_test_page::sign_in_test_route;
 
 use crate::{
     compose::Api,
@@ -45,7 +45,7 @@ pub(crate) const SESSION_COOKIE: &str = "__Host-fairway-session";
 /// The path patterns of sign-in and sign-out in browsers.
 #[cfg(test)]
 pub(crate) const SIGN_IN_PATTERNS: [&str; 5] =
-    [SIGN_IN_PATH, CALLBACK_PATH, test_sign_in::TEST_PATH, logout::SIGN_OUT_PATH, logout::BACKCHANNEL_PATH];
+    [SIGN_IN_PATH, CALLBACK_PATH, sign_in_test_page::TEST_PATH, logout::SIGN_OUT_PATH, logout::BACKCHANNEL_PATH];
 /// Path of the sign-in page.
 const SIGN_IN_PATH: &str = "/sign-in";
 /// Path that identity providers send browsers back to.
@@ -114,12 +114,12 @@ pub(crate) async fn read_sign_in_settings(api: web::Data<Api>) -> HttpResponse {
 }
 
 /// The sign-in page.
-pub(crate) fn sign_in_resource() -> actix_web::Resource {
+pub(crate) fn sign_in_route() -> actix_web::Resource {
     web::resource(SIGN_IN_PATH).guard(guard::Get()).to(sign_in)
 }
 
 /// The callback of identity providers.
-pub(crate) fn callback_resource() -> actix_web::Resource {
+pub(crate) fn sign_in_callback_route() -> actix_web::Resource {
     web::resource(CALLBACK_PATH).guard(guard::Get()).to(finish_sign_in)
 }
 
@@ -219,13 +219,16 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
                 "sign-in failed; showing an error page"
             );
             return without_attempt(match pending.is_test {
-                true => test_sign_in::refuse(&request, &api, authentication, &error, &retry).await?,
+                true => {
+                    sign_in_test_page::respond_with_token_refusal(&request, &api, authentication, &error, &retry)
+                        .await?
+                }
                 false => error_page(authentication, &error, "", &retry),
             });
         }
     };
     if pending.is_test {
-        return without_attempt(test_sign_in::finish(&request, &api, &person).await?);
+        return without_attempt(sign_in_test_page::respond_with_report(&request, &api, &person).await?);
     }
     match api.services.sessions.start(provider, &person, request_id()).await {
         Ok(token) => {

@@ -127,7 +127,7 @@ pub fn adopt_parent(span: &Span, headers: &HeaderMap) -> Option<TraceId> {
 
 /// Sets the name and the error status of a request's span after routing. They are not span fields, because a span
 /// with a parent has already started.
-pub fn set_name_and_status(span: &Span, name: String, at_fault: bool) {
+pub fn set_span_name_and_status(span: &Span, name: String, at_fault: bool) {
     let context = span.context();
     let begun = context.span();
     begun.update_name(name);

@@ -11,7 +11,7 @@ use crate::{
         paging::{ListRequest, NoFilter},
         path::PathId,
     },
-    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    openapi::{IdempotencyKeyParams, IfMatchParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -177,7 +177,7 @@ pub(crate) async fn list_tenants(
 #[utoipa::path(
     operation_id = "create_tenant",
     tag = "tenants",
-    params(KeyParams),
+    params(IdempotencyKeyParams),
     request_body = NewTenant,
     responses((status = 201, description = "The new tenant", body = TenantView), WriteRefusals)
 )]
@@ -260,7 +260,7 @@ pub(crate) async fn list_workspaces(
 #[utoipa::path(
     operation_id = "create_workspace",
     tag = "tenants",
-    params(KeyParams),
+    params(IdempotencyKeyParams),
     request_body = NewWorkspace,
     responses((status = 201, description = "The new workspace", body = WorkspaceView), WriteRefusals)
 )]

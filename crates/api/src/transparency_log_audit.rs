@@ -3,7 +3,7 @@
 use crate::{
     compose::{AdapterError, Adapters, ComposeError, Process},
     config::Settings,
-    serve::{DatabaseError, OpenDatabase},
+    serve::{DatabaseError, ResolvedDatabase},
 };
 use fairway_domain::{
     id::TenantId,
@@ -106,9 +106,9 @@ impl TenantAudit {
 /// Otherwise a manipulated row of one log could hide the findings in another log.
 ///
 /// # Errors
-/// When the database cannot be opened, or the tenants cannot be listed.
+/// When the database cannot be found or started, or the tenants cannot be listed.
 pub async fn audit_logs(settings: &Settings, scope: &AuditScope) -> Result<Vec<TenantAudit>, LogAuditError> {
-    let database = OpenDatabase::open_existing(settings).await?;
+    let database = ResolvedDatabase::resolve_existing(settings).await?;
     let audited = async {
         let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
         let auditor = &process.services().log_auditor;
@@ -124,7 +124,7 @@ pub async fn audit_logs(settings: &Settings, scope: &AuditScope) -> Result<Vec<T
         Ok::<_, LogAuditError>(audited)
     };
     let audited = audited.await;
-    database.close().await?;
+    database.stop_managed_server().await?;
     audited
 }
 
@@ -156,10 +156,10 @@ fn describe_log(AuditedLog { size, covered, finding }: &AuditedLog) -> String {
     let result = match finding {
         None => "nothing is wrong".to_owned(),
         Some(AuditFinding::Entry(LogDefect { first, last, cause })) if first == last => {
-            format!("first bad index {first}: {}", cause.as_str())
+            format!("first bad index {first}: {}", cause.description())
         }
         Some(AuditFinding::Entry(LogDefect { first, last, cause })) => {
-            format!("first bad index from {first} to {last}: {}", cause.as_str())
+            format!("first bad index from {first} to {last}: {}", cause.description())
         }
         Some(AuditFinding::ForeignCheckpoint) => "it is no checkpoint of this log".to_owned(),
         Some(AuditFinding::UnsignedCheckpoint) => {

@@ -15,7 +15,7 @@ use crate::{
         path::PathId,
         query::Query,
     },
-    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    openapi::{IdempotencyKeyParams, IfMatchParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -230,7 +230,7 @@ fn respond(outcome: &MaybeReplayed<UseCase>) -> Result<HttpResponse, ApiError> {
 #[utoipa::path(
     operation_id = "create_use_case",
     tag = "use cases",
-    params(UseCaseWorkspaceQuery, KeyParams),
+    params(UseCaseWorkspaceQuery, IdempotencyKeyParams),
     request_body = NewUseCase,
     responses((status = 201, description = "The new use case", body = UseCaseView), WriteRefusals)
 )]
@@ -312,7 +312,7 @@ pub(crate) async fn read_use_case_bundle(
 #[utoipa::path(
     operation_id = "publish_use_case",
     tag = "use cases",
-    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspaceQuery, KeyParams, IfMatchParams),
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspaceQuery, IdempotencyKeyParams, IfMatchParams),
     request_body = UseCaseMove,
     responses((status = 200, description = "The published use case", body = UseCaseView), RevisionRefusal, WriteRefusals)
 )]
@@ -335,7 +335,7 @@ pub(crate) async fn publish_use_case(
 #[utoipa::path(
     operation_id = "activate_use_case",
     tag = "use cases",
-    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspaceQuery, KeyParams, IfMatchParams),
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspaceQuery, IdempotencyKeyParams, IfMatchParams),
     request_body = UseCaseMove,
     responses((status = 200, description = "The active use case", body = UseCaseView), RevisionRefusal, WriteRefusals)
 )]
@@ -358,7 +358,7 @@ pub(crate) async fn activate_use_case(
 #[utoipa::path(
     operation_id = "archive_use_case",
     tag = "use cases",
-    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspaceQuery, KeyParams, IfMatchParams),
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspaceQuery, IdempotencyKeyParams, IfMatchParams),
     request_body = UseCaseMove,
     responses((status = 200, description = "The archived use case", body = UseCaseView), RevisionRefusal, WriteRefusals)
 )]
@@ -381,7 +381,7 @@ pub(crate) async fn archive_use_case(
 #[utoipa::path(
     operation_id = "reopen_use_case",
     tag = "use cases",
-    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspaceQuery, KeyParams, IfMatchParams),
+    params(("use_case_id" = Uuid, Path, description = "The use case"), UseCaseWorkspaceQuery, IdempotencyKeyParams, IfMatchParams),
     request_body = UseCaseMove,
     responses((status = 200, description = "The draft", body = UseCaseView), RevisionRefusal, WriteRefusals)
 )]

@@ -9,8 +9,8 @@ use crate::{
     error::FieldProblem,
     http::body::to_validation_error,
     memory::parse_session,
+    note_field::parse_note,
     release::{parse_environment, parse_lane},
-    request_note::parse_note,
 };
 use validator::ValidationError;
 

@@ -15,7 +15,7 @@ use crate::{
         path::PathId,
         query::Query,
     },
-    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    openapi::{IdempotencyKeyParams, IfMatchParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -212,7 +212,7 @@ fn parse_status(text: &str) -> Result<Status, FieldProblem> {
 #[utoipa::path(
     operation_id = "create_workload",
     tag = "workloads",
-    params(WorkspaceQuery, KeyParams),
+    params(WorkspaceQuery, IdempotencyKeyParams),
     request_body = NewWorkload,
     responses((status = 201, description = "The new workload", body = WorkloadView), WriteRefusals)
 )]
@@ -229,7 +229,7 @@ pub(crate) async fn create_workload(
     let mut fields = FieldErrors::default();
     let (slug, owner_ref) = (fields.check(parse_slug(&new.slug)), fields.check(parse_owner(&new.owner_ref)));
     let invocation_mode = fields.check(parse_mode(&new.invocation_mode));
-    let workspace_id = fields.check(query.with_body(new.workspace_id));
+    let workspace_id = fields.check(query.resolve_with_body(new.workspace_id));
     let draft = fields.finish(|| {
         Some(WorkloadDraft {
             slug: slug?,

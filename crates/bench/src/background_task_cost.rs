@@ -22,7 +22,7 @@ use crate::Plan;
 use crate::benchmark_run::Measurement;
 use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::ClientScript;
-use crate::cost_meter::{processor_time, time_with_children};
+use crate::cost_meter::{processor_time, processor_time_with_children};
 use crate::environment::{Postgres, RunDirectory, start_server_with};
 use crate::fixtures::Fixtures;
 use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
@@ -85,7 +85,7 @@ impl Task {
 }
 
 /// Two measurements of runs: without the task and with it.
-pub(crate) struct Pair {
+pub(crate) struct MeasurementPair {
     without: Measurement,
     with: Measurement,
     /// Processor time of the server that performs the task, divided by the number of runs.
@@ -97,7 +97,7 @@ pub(crate) struct Pair {
 /// The result for one task.
 pub(crate) struct TaskCost {
     task: Task,
-    pairs: Vec<Pair>,
+    pairs: Vec<MeasurementPair>,
     /// The largest backlog that the task processed.
     backlog: Backlog,
     /// The mean number of facts that one run writes.
@@ -137,7 +137,7 @@ pub(crate) async fn measure(
     let neither = ["--no-notifications", "--no-transparency-log"];
     let mut server = start_server_with(home, postgres, &plan.server, &neither).await?;
     let scenario = Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One };
-    let runs = async || measure(&server, scenario.scripts(fixtures, CLIENTS)?).await;
+    let runs = async || measure(&server, scenario.client_scripts(fixtures, CLIENTS)?).await;
     let mut pairs = Vec::new();
     let mut largest = Backlog::default();
     for number in 0..PAIRS {
@@ -165,7 +165,7 @@ pub(crate) async fn measure(
             Some(before) => before,
             None => runs().await?,
         };
-        pairs.push(Pair { without, with, own, lag });
+        pairs.push(MeasurementPair { without, with, own, lag });
     }
     server.stop().await?;
     let facts_of_a_run = database.query_one(FACTS_OF_A_RUN, &[]).await?.try_get(0)?;
@@ -222,13 +222,13 @@ async fn take_up(task: Task, database: &Client, postmaster: u32) -> Result<Backl
         sleep(POLL_INTERVAL).await;
         left = backlog().await?;
     }
-    let (moving, facts, before) = (Instant::now(), left, time_with_children(postmaster)?);
+    let (moving, facts, before) = (Instant::now(), left, processor_time_with_children(postmaster)?);
     while left > 0 {
         ensure!(since.elapsed() < TIMEOUT, "{} is behind", task.name());
         sleep(POLL_INTERVAL).await;
         left = backlog().await?;
     }
-    let postgres = time_with_children(postmaster)?.saturating_sub(before);
+    let postgres = processor_time_with_children(postmaster)?.saturating_sub(before);
     Ok(Backlog { facts, elapsed: moving.elapsed(), postgres })
 }
 
@@ -238,7 +238,7 @@ fn time_of_a_run(measurement: &Measurement) -> f64 {
     (cost.program + cost.postgres).as_secs_f64() / measurement.tally.requests.max(1) as f64
 }
 
-impl Pair {
+impl MeasurementPair {
     fn ratio(&self) -> f64 {
         time_of_a_run(&self.with) / time_of_a_run(&self.without).max(f64::MIN_POSITIVE)
     }
@@ -246,7 +246,7 @@ impl Pair {
 
 impl TaskCost {
     fn ratios(&self) -> Vec<f64> {
-        let mut ratios: Vec<f64> = self.pairs.iter().map(Pair::ratio).collect();
+        let mut ratios: Vec<f64> = self.pairs.iter().map(MeasurementPair::ratio).collect();
         ratios.sort_by(f64::total_cmp);
         ratios
     }
@@ -343,7 +343,7 @@ mod tests {
             cost: Cost { program: Duration::from_millis(millis), ..Cost::default() },
         };
         let of = |task, times: &[u64], backlog_facts, lag| {
-            let pair = |with| Pair {
+            let pair = |with| MeasurementPair {
                 without: measurement(1_000),
                 with: measurement(with),
                 own: 0.0,
@@ -377,7 +377,7 @@ mod tests {
             tally: tally(1_000),
             cost: Cost { program: Duration::from_millis(200), ..Cost::default() },
         };
-        let pairs = vec![Pair { without: run(), with: run(), own: 0.0, lag: Duration::ZERO }];
+        let pairs = vec![MeasurementPair { without: run(), with: run(), own: 0.0, lag: Duration::ZERO }];
         let backlog = Backlog { facts: 1_000, elapsed: Duration::from_secs(1), postgres: Duration::from_millis(2) };
         let cost = TaskCost { task: Task::TransparencyLog, pairs, backlog, facts_of_a_run: 2.0 };
         // Expected: 2 facts of 2 µs each add 4 µs to a run of 200 µs, a ratio of 1.02.

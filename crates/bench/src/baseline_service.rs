@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 /// The environment variable with the URL of the baseline's database. The URL contains a password, which other
 /// processes could read from a command-line argument.
-pub(crate) const URL_VARIABLE: &str = "FAIRWAY_BENCH_FLOOR_DATABASE_URL";
+pub(crate) const DATABASE_URL_VARIABLE: &str = "FAIRWAY_BENCH_FLOOR_DATABASE_URL";
 
 /// The number of stored rows that reads select from.
 pub(crate) const ROWS: u32 = 1_000;
@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
 }
 
 /// Creates the baseline's tables, and fills the table for reads.
-pub(crate) async fn prepare(client: &Client) -> Result<()> {
+pub(crate) async fn create_tables(client: &Client) -> Result<()> {
     let sql = format!(
         "CREATE TABLE document (
             document_id uuid PRIMARY KEY,
@@ -70,7 +70,7 @@ pub(crate) fn read_path(number: u32) -> String {
 
 /// Serves the baseline until the process receives a signal.
 pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
-    let url = std::env::var(URL_VARIABLE).with_context(|| format!("{URL_VARIABLE} is not set"))?;
+    let url = std::env::var(DATABASE_URL_VARIABLE).with_context(|| format!("{DATABASE_URL_VARIABLE} is not set"))?;
     let config = Config::from_str(&url).context("parsing the URL of the baseline's database")?;
     let connections = arguments.connections;
     // Validates the pool once here. The factory below runs on every worker and cannot report errors.

@@ -14,25 +14,25 @@ use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::{self, ClientScript, LoadDuration, LoadResult};
 use crate::code_mode::{self, ScriptLatency};
 use crate::cold_start::{self, ColdStart};
-use crate::cost_meter::{Cost, CostMeter, resident};
+use crate::cost_meter::{Cost, CostMeter, resident_memory};
 use crate::environment::{
     DATABASE, Postgres, RunDirectory, SMALL_DATABASE, start_baseline, start_gateway, start_provider_and_server,
-    start_queue, start_server,
+    start_server, start_server_and_workers,
 };
 use crate::fill_history::{self, HistorySize, StoredRuns};
 use crate::fixtures::{Fixtures, Workload};
-use crate::interleaved::{InterleavedScenario, ROUNDS};
 use crate::large_corpus::{self, RetrievalLatency};
 use crate::list_pagination::{self, PageFigures};
 use crate::notifications::{self, NotificationResults};
-use crate::openai_provider::{self, ProviderBenchmark};
 use crate::outdated_permissions::{self, OutdatedReads};
 use crate::overload::{self, OverloadResult};
+use crate::paired_comparison::{PairedComparison, ROUNDS};
 use crate::proofs::{self, ProofFigures};
-use crate::queued::{self, QueuedRuns};
+use crate::provider_benchmark::{self, ProviderBenchmark};
+use crate::queued_runs::{self, QueuedRuns};
 use crate::report::{Machine, Report};
 use crate::scenario::{BaselineOperation, KeyMode, Scenario, WorkloadSpread};
-use crate::statement_count::{Accounting, StatementCounts};
+use crate::statement_count::{StatementCounter, StatementCounts};
 use crate::thresholds::CLIENTS;
 use crate::timing_oracle::{self, TimingComparison};
 use crate::verified_tokens;
@@ -56,10 +56,10 @@ const IDLE_DURATION: Duration = Duration::from_secs(3);
 const PARTS: [&str; 13] = [
     timing_oracle::NAME,
     overload::NAME,
-    queued::NAME,
+    queued_runs::NAME,
     code_mode::NAME,
-    openai_provider::NAME,
-    openai_provider::FIRST_PART_NAME,
+    provider_benchmark::NAME,
+    provider_benchmark::FIRST_PART_NAME,
     notifications::NAME,
     large_corpus::NAME,
     list_pagination::NAME,
@@ -92,14 +92,14 @@ pub(crate) struct IdleMeasurement {
 }
 
 /// The results of all benchmarks in a run.
-pub(crate) struct Findings {
+pub(crate) struct BenchmarkResults {
     pub(crate) machine: Machine,
     pub(crate) seconds: f64,
     pub(crate) cold_start: ColdStart,
     pub(crate) idle: IdleMeasurement,
     pub(crate) measured: Vec<ScenarioMeasurement>,
     /// Alternating measurements with a small database; empty when no year was stored.
-    pub(crate) interleaved: Vec<InterleavedScenario>,
+    pub(crate) interleaved: Vec<PairedComparison>,
     pub(crate) accounts: Vec<(Scenario, Option<StatementCounts>)>,
     /// Whether changed permissions applied to the next request, if the active-release scenario was measured.
     pub(crate) outdated_permissions: Option<OutdatedReads>,
@@ -116,7 +116,7 @@ pub(crate) struct Findings {
     /// Notifications, if selected.
     pub(crate) notifications: Option<NotificationResults>,
     /// Reads with access tokens, compared with reads in local mode, if selected.
-    pub(crate) verified_tokens: Option<InterleavedScenario>,
+    pub(crate) verified_tokens: Option<PairedComparison>,
     /// Cost that background tasks add to runs; one result for each selected task.
     pub(crate) task_costs: Vec<TaskCost>,
     /// Document retrieval from a million chunks, if selected.
@@ -139,14 +139,14 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
         bail!("no scenario has such a name");
     }
     let meter = CostMeter::open(&postgres.url(), postgres.process_id()).await?;
-    let accounting = Accounting::open(meter.client()).await?;
+    let accounting = StatementCounter::open(meter.client()).await?;
     postgres.create_databases(meter.client()).await?;
     report_progress("cold starts");
     let cold_start = cold_start::measure(home, postgres, &plan.server).await?;
     let floor = start_baseline(home, postgres).await?;
     let (server, _) = start_server(home, postgres, DATABASE, &plan.server).await?;
     sleep(Duration::from_secs(1)).await;
-    let memory = resident(server.id())?;
+    let memory = resident_memory(server.id())?;
     let idle = IdleMeasurement { cost: idle_cost(&meter, &server).await?, memory };
     report_progress("creating workloads and releases");
     let databases = postgres.databases(DATABASE).await?;
@@ -172,7 +172,7 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
     bench
         .run_all(
             &rows,
-            Findings {
+            BenchmarkResults {
                 machine,
                 seconds: plan.time().as_secs_f64(),
                 cold_start,
@@ -202,7 +202,7 @@ struct Bench<'a> {
     plan: &'a Plan,
     meter: CostMeter,
     databases: [tokio_postgres::Client; 2],
-    accounting: Accounting,
+    accounting: StatementCounter,
     baseline: ChildProcess,
     server: ChildProcess,
     fixtures: Fixtures,
@@ -235,7 +235,7 @@ impl SmallDatabase {
 }
 
 impl Bench<'_> {
-    async fn run_all(mut self, rows: &[Scenario], mut findings: Findings) -> Result<Report> {
+    async fn run_all(mut self, rows: &[Scenario], mut findings: BenchmarkResults) -> Result<Report> {
         if self.plan.fill.is_some() || rows.iter().any(|row| row.needs_runs()) {
             self.store_runs(fill_history::SMALL_HISTORY, None).await?;
         }
@@ -275,16 +275,16 @@ impl Bench<'_> {
             report_progress("five times the capacity");
             findings.overload = overload::measure(self.server.address, self.server.id(), &self.fixtures).await?;
         }
-        findings.memory_after = resident(self.server.id())?;
+        findings.memory_after = resident_memory(self.server.id())?;
         let ended = self.server.stop().await?;
         if !ended.success() {
             bail!("the server exited with {ended}");
         }
-        if self.plan.selects(queued::NAME) {
+        if self.plan.selects(queued_runs::NAME) {
             report_progress("queued runs");
             findings.queued = Some(self.measure_queued().await?);
         }
-        if [openai_provider::NAME, openai_provider::FIRST_PART_NAME].iter().any(|name| self.plan.selects(name)) {
+        if [provider_benchmark::NAME, provider_benchmark::FIRST_PART_NAME].iter().any(|name| self.plan.selects(name)) {
             report_progress("runs with an HTTP model provider");
             findings.provider = Some(self.measure_provider().await?);
         }
@@ -305,7 +305,7 @@ impl Bench<'_> {
         Ok(Report::of(findings))
     }
 
-    async fn measure_many_rows(&self, findings: &mut Findings) -> Result<()> {
+    async fn measure_many_rows(&self, findings: &mut BenchmarkResults) -> Result<()> {
         if self.plan.selects(large_corpus::NAME) {
             findings.retrieval = Some(self.measure_retrieval().await?);
         }
@@ -320,17 +320,18 @@ impl Bench<'_> {
 
     /// Measures queued runs. The main server must have stopped, because it would also claim them.
     async fn measure_queued(&self) -> Result<QueuedRuns> {
-        let (mut server, mut workers) = start_queue(self.home, self.postgres, &self.plan.server).await?;
+        let (mut server, mut workers) = start_server_and_workers(self.home, self.postgres, &self.plan.server).await?;
         let row = Scenario::Execute { keys: KeyMode::Off, workloads: WorkloadSpread::One };
         let [fairway, _] = &self.databases;
         let half = self.plan.time() / 2;
-        queued::drain_rate(server.address, &self.fixtures, fairway, CLIENTS, WARM_UP_RUNS).await?;
-        let before = self.measure_load(&self.baseline, BaselineOperation::Commit.scripts(CLIENTS)?, half).await?;
+        queued_runs::drain_rate(server.address, &self.fixtures, fairway, CLIENTS, WARM_UP_RUNS).await?;
+        let before =
+            self.measure_load(&self.baseline, BaselineOperation::Commit.client_scripts(CLIENTS)?, half).await?;
         let each = QUEUED_RUNS_PER_SECOND.saturating_mul(self.plan.time().as_secs().max(1));
-        let drained = queued::drain_rate(server.address, &self.fixtures, fairway, CLIENTS, each).await?;
-        let after = self.measure_load(&self.baseline, BaselineOperation::Commit.scripts(CLIENTS)?, half).await?;
-        let runs = self.measure_load(&server, row.scripts(&self.fixtures, CLIENTS)?, self.plan.time()).await?;
-        let (in_line, heard) = queued::single_client_latencies(&server, &self.fixtures, fairway).await?;
+        let drained = queued_runs::drain_rate(server.address, &self.fixtures, fairway, CLIENTS, each).await?;
+        let after = self.measure_load(&self.baseline, BaselineOperation::Commit.client_scripts(CLIENTS)?, half).await?;
+        let runs = self.measure_load(&server, row.client_scripts(&self.fixtures, CLIENTS)?, self.plan.time()).await?;
+        let (in_line, heard) = queued_runs::single_client_latencies(&server, &self.fixtures, fairway).await?;
         for process in workers.iter_mut().chain([&mut server]) {
             process.stop().await?;
         }
@@ -347,12 +348,12 @@ impl Bench<'_> {
     /// a provider account.
     async fn measure_provider(&self) -> Result<ProviderBenchmark> {
         let (mut provider, mut server) = start_provider_and_server(self.home, self.postgres, &self.plan.server).await?;
-        let workload = self.fixtures.workload_with_account(server.address, "bench-asking").await?;
+        let workload = self.fixtures.create_workload_with_account(server.address, "bench-asking").await?;
         let mut asking = ProviderBenchmark { rounds: Vec::new(), first_part: None };
-        if self.plan.selects(openai_provider::FIRST_PART_NAME) {
-            asking.first_part = Some(openai_provider::measure_first_parts(&server, &workload).await?);
+        if self.plan.selects(provider_benchmark::FIRST_PART_NAME) {
+            asking.first_part = Some(provider_benchmark::measure_first_part_latency(&server, &workload).await?);
         }
-        if self.plan.selects(openai_provider::NAME) {
+        if self.plan.selects(provider_benchmark::NAME) {
             asking.rounds = self.measure_provider_rounds(&server, &workload).await?;
         }
         server.stop().await?;
@@ -364,29 +365,29 @@ impl Bench<'_> {
         &self,
         server: &ChildProcess,
         workload: &Workload,
-    ) -> Result<Vec<openai_provider::ProviderRates>> {
+    ) -> Result<Vec<provider_benchmark::ProviderRates>> {
         let mut gateway = match &self.plan.gateway {
             Some(python) => {
                 report_progress("starting a gateway");
-                let settings = openai_provider::gateway_settings();
-                Some(start_gateway(self.home, python, &settings, openai_provider::GATEWAY_WORKERS).await?)
+                let settings = provider_benchmark::gateway_settings();
+                Some(start_gateway(self.home, python, &settings, provider_benchmark::GATEWAY_WORKERS).await?)
             }
             None => None,
         };
         let local = self.fixtures.workloads.first().context("no workload was created")?;
-        let scripts = |workload| openai_provider::run_scripts(&self.fixtures, workload, CLIENTS);
+        let scripts = |workload| provider_benchmark::workload_client_scripts(&self.fixtures, workload, CLIENTS);
         let time = self.plan.time() / 2;
         let mut rounds = Vec::new();
-        for _ in 0..openai_provider::ROUNDS {
+        for _ in 0..provider_benchmark::ROUNDS {
             let by_local = self.measure_load(server, scripts(local), time).await?;
             let by_openai = self.measure_load(server, scripts(workload), time).await?;
             let by_gateway = match &gateway {
-                Some(gateway) => {
-                    Some(self.measure_load(&gateway.0, openai_provider::gateway_scripts(CLIENTS), time).await?)
-                }
+                Some(gateway) => Some(
+                    self.measure_load(&gateway.0, provider_benchmark::gateway_client_scripts(CLIENTS), time).await?,
+                ),
                 None => None,
             };
-            rounds.push(openai_provider::ProviderRates::new(&by_local, &by_openai, by_gateway.as_ref()));
+            rounds.push(provider_benchmark::ProviderRates::new(&by_local, &by_openai, by_gateway.as_ref()));
         }
         if let Some(gateway) = &mut gateway {
             gateway.0.stop().await?;
@@ -415,17 +416,17 @@ impl Bench<'_> {
     }
 
     /// Measures a scenario on the small and the large database in alternating rounds.
-    async fn measure_interleaved(&self, young: &SmallDatabase, row: Scenario) -> Result<Vec<InterleavedScenario>> {
+    async fn measure_interleaved(&self, young: &SmallDatabase, row: Scenario) -> Result<Vec<PairedComparison>> {
         let mut all = Vec::new();
         for clients in self.plan.clients.iter().filter(|_| row.is_available(&young.fixtures)) {
             report_progress(&format!("{}, {clients} clients, alternating with the small database", row.name()));
             let mut rounds = Vec::new();
             for _ in 0..ROUNDS {
-                let of = |furniture| row.scripts(furniture, *clients);
+                let of = |furniture| row.client_scripts(furniture, *clients);
                 let here = self.measure_load(&young.server, of(&young.fixtures)?, INTERLEAVED_DURATION).await?;
                 rounds.push((here, self.measure_load(&self.server, of(&self.fixtures)?, INTERLEAVED_DURATION).await?));
             }
-            all.push(InterleavedScenario { scenario: row, clients: *clients, rounds });
+            all.push(PairedComparison { scenario: row, clients: *clients, rounds });
         }
         Ok(all)
     }
@@ -447,12 +448,12 @@ impl Bench<'_> {
         let half = self.plan.time() / 2;
         let mut floors = Vec::new();
         for floor in around {
-            floors.push((*floor, self.measure_load(&self.baseline, floor.scripts(clients)?, half).await?));
+            floors.push((*floor, self.measure_load(&self.baseline, floor.client_scripts(clients)?, half).await?));
         }
-        let scripts = row.scripts(&self.fixtures, clients)?;
+        let scripts = row.client_scripts(&self.fixtures, clients)?;
         let fairway = self.measure_load(&self.server, scripts, self.plan.time()).await?;
         for floor in around.iter().rev() {
-            floors.push((*floor, self.measure_load(&self.baseline, floor.scripts(clients)?, half).await?));
+            floors.push((*floor, self.measure_load(&self.baseline, floor.client_scripts(clients)?, half).await?));
         }
         Ok(ScenarioMeasurement { scenario: row, clients, fairway, baselines: floors })
     }
@@ -479,7 +480,7 @@ impl Bench<'_> {
             return Ok(None);
         }
         let span = LoadDuration { warm_up: Duration::ZERO, measured: COUNTING_DURATION };
-        let scripts = row.scripts(&self.fixtures, COUNTING_CLIENTS)?;
+        let scripts = row.client_scripts(&self.fixtures, COUNTING_CLIENTS)?;
         let tally = closed_loop_clients::run(self.server.address, scripts, span, &self.meter, self.server.id()).await?;
         Ok(Some(self.accounting.stop(admin, tally.total).await?))
     }

@@ -37,7 +37,7 @@ pub(crate) struct ScriptLatency {
 pub(crate) async fn measure(server: &ChildProcess, furniture: &Fixtures) -> Result<ScriptLatency> {
     let mut connection = Connection::open(server.address).await?;
     let slug = furniture
-        .script_workload(server.address, "bench-scripts")
+        .create_script_workload(server.address, "bench-scripts")
         .await
         .context("creating a workload for scripts")?
         .slug;

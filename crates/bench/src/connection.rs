@@ -59,7 +59,7 @@ impl Connection {
     }
 
     /// Sends a request and returns the response without reading its body, which the caller streams.
-    pub(crate) async fn into_response(mut self, mut request: BenchRequest) -> Result<Response<Incoming>> {
+    pub(crate) async fn send_for_stream(mut self, mut request: BenchRequest) -> Result<Response<Incoming>> {
         request.headers_mut().insert(HOST, self.host.clone());
         self.sender.ready().await?;
         let response = self.sender.send_request(request).await?;
@@ -70,7 +70,7 @@ impl Connection {
     }
 
     /// Sends a request and reads the whole response. Returns also the time at which `sign` first appeared in the body.
-    pub(crate) async fn send_until_seen(
+    pub(crate) async fn send_and_time_text(
         &mut self,
         mut request: BenchRequest,
         sign: &str,

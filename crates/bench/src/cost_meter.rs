@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use tokio_postgres::types::PgLsn;
 use tokio_postgres::{Client, NoTls};
 
-pub(crate) use process::{peak_resident, resident, time as processor_time, time_with_children};
+pub(crate) use process::{peak_resident_memory, processor_time, processor_time_with_children, resident_memory};
 
 /// Reads all cost counters. Its own connection is otherwise idle.
 pub(crate) struct CostMeter {
@@ -89,10 +89,10 @@ impl CostMeter {
         Ok(Reading {
             at: Instant::now(),
             log: row.try_get(0)?,
-            postgres: process::time_with_children(self.postmaster)?,
+            postgres: process::processor_time_with_children(self.postmaster)?,
             machine: process::machine_time()?,
-            program: process::time(program)?,
-            own: process::time(std::process::id())?,
+            program: process::processor_time(program)?,
+            own: process::processor_time(std::process::id())?,
         })
     }
 

@@ -21,10 +21,10 @@ use nix::unistd::Pid;
 use crate::baseline_service;
 use crate::child_process::ChildProcess;
 use crate::cost_meter::connect;
-use crate::openai_provider::GATEWAY_KEY;
-use crate::queued::WORKERS;
-use crate::receiver;
+use crate::provider_benchmark::GATEWAY_KEY;
+use crate::queued_runs::WORKERS;
 use crate::stub_provider;
+use crate::stub_webhook_receiver;
 use crate::verified_tokens::{self, Issuer};
 
 /// The database of the measured server.
@@ -34,7 +34,7 @@ pub(crate) const SMALL_DATABASE: &str = "young";
 /// The baseline's database.
 const BASELINE_DATABASE: &str = "floor";
 /// Connections in the pool of each worker thread of the baseline; the server uses the same number.
-pub(crate) const CONNECTIONS: usize = 8;
+pub(crate) const POOL_SIZE: usize = 8;
 
 /// The directory of one run; removed when dropped.
 pub(crate) struct RunDirectory {
@@ -122,7 +122,7 @@ impl Postgres {
         for name in [DATABASE, SMALL_DATABASE, BASELINE_DATABASE] {
             admin.batch_execute(&format!("CREATE DATABASE {name}")).await?;
         }
-        baseline_service::prepare(&connect(&self.server.url(BASELINE_DATABASE)).await?).await
+        baseline_service::create_tables(&connect(&self.server.url(BASELINE_DATABASE)).await?).await
     }
 
     /// Connections to the given Fairway database and to the baseline's database.
@@ -132,7 +132,7 @@ impl Postgres {
 }
 
 /// Number of worker threads of the baseline; the server uses the same number.
-pub(crate) fn workers() -> usize {
+pub(crate) fn worker_thread_count() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -142,8 +142,8 @@ pub(crate) async fn start_baseline(home: &RunDirectory, postgres: &Postgres) -> 
     let own = std::env::current_exe().context("finding this program")?;
     let mut command = parent_death::command(own, DeathSignal::Terminate);
     command.arg("floor").arg("--bind").arg(address.to_string());
-    command.arg("--workers").arg(workers().to_string()).arg("--connections").arg(CONNECTIONS.to_string());
-    command.env(baseline_service::URL_VARIABLE, postgres.server.url(BASELINE_DATABASE));
+    command.arg("--workers").arg(worker_thread_count().to_string()).arg("--connections").arg(POOL_SIZE.to_string());
+    command.env(baseline_service::DATABASE_URL_VARIABLE, postgres.server.url(BASELINE_DATABASE));
     let mut floor = ChildProcess::start(command, address, home.join("floor.log"))?;
     floor.wait_until_ready(&baseline_service::read_path(1), Instant::now()).await.context("starting the baseline")?;
     Ok(floor)
@@ -185,7 +185,7 @@ pub(crate) fn run_migrations(home: &RunDirectory, postgres: &Postgres, database:
 }
 
 /// Starts a server that executes no queued runs, and separate worker processes.
-pub(crate) async fn start_queue(
+pub(crate) async fn start_server_and_workers(
     home: &RunDirectory,
     postgres: &Postgres,
     program: &Path,
@@ -216,12 +216,12 @@ pub(crate) async fn start_provider_and_server(
     let mut command = parent_death::command(own, DeathSignal::Terminate);
     command.arg("provider").arg("--bind").arg(address.to_string());
     let mut provider = ChildProcess::start(command, address, home.join("provider.log"))?;
-    provider.wait_until_ready(stub_provider::READY, Instant::now()).await.context("starting the provider")?;
+    provider.wait_until_ready(stub_provider::READINESS_PATH, Instant::now()).await.context("starting the provider")?;
     let settings = home.join("accounts.toml");
     let account = format!(
         "[[providers]]\naccount_slot = \"{}\"\nkind = \"openai\"\nbase_url = \"http://{address}/v1\"\n\
          residency = \"eu\"\n",
-        stub_provider::ACCOUNT
+        stub_provider::ACCOUNT_SLOT
     );
     fs::write(&settings, account).with_context(|| format!("writing {}", settings.display()))?;
     let address = unused_address()?;
@@ -275,18 +275,28 @@ pub(crate) async fn start_receiver(home: &RunDirectory) -> Result<ChildProcess> 
     let mut command = parent_death::command(own, DeathSignal::Terminate);
     command.arg("receiver").arg("--bind").arg(address.to_string());
     let mut receiver = ChildProcess::start(command, address, home.join("receiver.log"))?;
-    receiver.wait_until_ready(receiver::DELAYS, Instant::now()).await.context("starting the receiver")?;
+    receiver
+        .wait_until_ready(stub_webhook_receiver::DELAYS_PATH, Instant::now())
+        .await
+        .context("starting the receiver")?;
     Ok(receiver)
 }
 
 /// Starts a server whose egress guard allows receivers on this machine.
-pub(crate) async fn start_notifier(home: &RunDirectory, postgres: &Postgres, program: &Path) -> Result<ChildProcess> {
+pub(crate) async fn start_server_with_local_egress(
+    home: &RunDirectory,
+    postgres: &Postgres,
+    program: &Path,
+) -> Result<ChildProcess> {
     let address = unused_address()?;
     let mut command = server_command(home, postgres, DATABASE, program, address);
     command.arg("serve").env("FAIRWAY_EGRESS_ALLOW", "127.0.0.0/8");
     let log = home.join(&format!("notifier-{}.log", address.port()));
     let mut server = ChildProcess::start(command, address, log)?;
-    server.wait_until_ready("/v1/workspaces?limit=1", Instant::now()).await.context("starting the notifier")?;
+    server
+        .wait_until_ready("/v1/workspaces?limit=1", Instant::now())
+        .await
+        .context("starting the server with local egress")?;
     Ok(server)
 }
 

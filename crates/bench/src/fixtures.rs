@@ -107,7 +107,7 @@ pub(crate) struct Fixtures {
 
 impl Draft {
     /// The state to request next. The caller must send the request, because this call advances the state.
-    pub(crate) fn toggle(&self) -> &'static str {
+    pub(crate) fn toggle_state(&self) -> &'static str {
         let (state, side) = match self.state.get() {
             ReviewState::Draft => ("review_ready", ReviewState::Review),
             ReviewState::Review => ("draft", ReviewState::Draft),
@@ -266,12 +266,12 @@ impl FixtureBuilder {
         let mut versions = Vec::new();
         let mut policy_bundle = None;
         for (kind, content) in [
-            ("prompt_template", prompt(0)),
+            ("prompt_template", prompt_content(0)),
             ("model_policy", model_policy()),
             ("policy_bundle", policy_bundle_content()),
             ("orchestration_flow", flow()),
         ] {
-            let made = self.version(&format!("bench-{}", kind.replace('_', "-")), kind, content).await?;
+            let made = self.create_version(&format!("bench-{}", kind.replace('_', "-")), kind, content).await?;
             versions.push((kind, made.version));
             if kind == "policy_bundle" {
                 policy_bundle = Some(made.asset);
@@ -295,7 +295,7 @@ impl FixtureBuilder {
 
     /// Creates a workload with a flow that evaluates the policy again before the model call.
     async fn three_step_workload(&mut self, slug: &str, parts: &Bindings) -> Result<Workload> {
-        let flow = self.version(&format!("{slug}-flow"), "orchestration_flow", three_step_flow()).await?;
+        let flow = self.create_version(&format!("{slug}-flow"), "orchestration_flow", three_step_flow()).await?;
         self.workload(slug, &parts.with("orchestration_flow", &flow.version)).await
     }
 
@@ -338,7 +338,7 @@ impl FixtureBuilder {
 }
 
 /// The content of a prompt template of about 1 KiB, unique for each number.
-pub(crate) fn prompt(number: u64) -> Value {
+pub(crate) fn prompt_content(number: u64) -> Value {
     let rules = "Keep to what the ticket says and never add anything that it does not say. ".repeat(10);
     json!({
         "system_prompt": format!(
@@ -431,12 +431,15 @@ mod tests {
     fn draft_alternates_between_states() {
         let draft = Draft { id: "x".to_owned(), state: Rc::new(Cell::new(ReviewState::Draft)) };
         let same = draft.clone();
-        assert_eq!([draft.toggle(), same.toggle(), draft.toggle()], ["review_ready", "draft", "review_ready"]);
+        assert_eq!(
+            [draft.toggle_state(), same.toggle_state(), draft.toggle_state()],
+            ["review_ready", "draft", "review_ready"]
+        );
     }
 
     #[test]
     fn prompts_are_distinct_and_about_one_kibibyte() {
-        assert_ne!(prompt(1), prompt(2));
-        assert!((800..1_400).contains(&prompt(1).to_string().len()));
+        assert_ne!(prompt_content(1), prompt_content(2));
+        assert!((800..1_400).contains(&prompt_content(1).to_string().len()));
     }
 }

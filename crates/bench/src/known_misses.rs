@@ -36,7 +36,7 @@ pub(crate) const KNOWN_MISSES: &[KnownMiss] = &[
 
 /// The result of comparing verdicts with known misses.
 #[derive(Default, PartialEq, Eq, Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct BenchmarkOutcome {
     /// Unexpected misses, which fail the benchmark.
     pub(crate) failures: Vec<String>,
     /// Notes for the report: known misses with their reasons, and known misses that are now met.
@@ -45,8 +45,8 @@ pub(crate) struct Outcome {
 
 /// Compares verdicts with known misses. A known miss that is met causes only a note, because one quiet run proves
 /// little.
-pub(crate) fn outcome(judged: &[TargetResult], known: &[KnownMiss]) -> Outcome {
-    let mut outcome = Outcome::default();
+pub(crate) fn outcome(judged: &[TargetResult], known: &[KnownMiss]) -> BenchmarkOutcome {
+    let mut outcome = BenchmarkOutcome::default();
     for one in judged {
         let known = known.iter().find(|known| known.target == one.name);
         match (one.verdict, known) {
@@ -79,7 +79,10 @@ mod tests {
         let seen = |verdicts: &[(&str, TargetVerdict)]| {
             outcome(&verdicts.iter().map(|(what, verdict)| judged(what, *verdict)).collect::<Vec<_>>(), &known)
         };
-        assert_eq!(seen(&[("fast", TargetVerdict::Met), ("slow", TargetVerdict::NotMeasured)]), Outcome::default());
+        assert_eq!(
+            seen(&[("fast", TargetVerdict::Met), ("slow", TargetVerdict::NotMeasured)]),
+            BenchmarkOutcome::default()
+        );
         let missed = seen(&[("fast", TargetVerdict::Missed), ("slow", TargetVerdict::Missed)]);
         assert_eq!(missed.failures, ["fast: 0.5, target at least 1"]);
         assert_eq!(missed.notes, ["known miss: slow: 0.5: why"]);

@@ -123,7 +123,8 @@ pub(crate) async fn store_corpus(
         "allowed_workspaces": [WORKSPACE], "allowed_access_modes": ["retrieve"],
     }});
     let document = json!({"document_id": "first", "text": "unmistakable"});
-    let (workload, asset) = furniture.retrieval_workload(server.address, "bench-million", base, &document).await?;
+    let (workload, asset) =
+        furniture.create_retrieval_workload(server.address, "bench-million", base, &document).await?;
     // The index stores words with an internal prefix, which is read from the first chunk.
     let sql = format!(
         "SELECT split_part((tsvector_to_array(words))[1], '/', 1) FROM knowledge_chunk WHERE asset_id = '{asset}'"

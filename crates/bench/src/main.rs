@@ -18,21 +18,21 @@ mod environment;
 mod fill_assets;
 mod fill_history;
 mod fixtures;
-mod interleaved;
 mod known_misses;
 mod large_corpus;
 mod list_pagination;
 mod notifications;
-mod openai_provider;
 mod outdated_permissions;
 mod overload;
+mod paired_comparison;
 mod proofs;
-mod queued;
-mod receiver;
+mod provider_benchmark;
+mod queued_runs;
 mod report;
 mod scenario;
 mod statement_count;
 mod stub_provider;
+mod stub_webhook_receiver;
 mod thresholds;
 mod timing_oracle;
 mod upgrade;
@@ -44,7 +44,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use known_misses::Outcome;
+use known_misses::BenchmarkOutcome;
 
 /// Measure Fairway against its baseline, and print Markdown; fails on errors and on unexpected misses of targets
 #[derive(Parser)]
@@ -66,7 +66,7 @@ enum Verb {
     Provider(stub_provider::Arguments),
     /// Serve a stub receiver of webhooks; the benchmark starts this itself
     #[command(hide = true)]
-    Receiver(receiver::Arguments),
+    Receiver(stub_webhook_receiver::Arguments),
     /// Upgrade from one server executable to another under load, with both on one database
     Upgrade(upgrade::Arguments),
 }
@@ -120,7 +120,7 @@ fn main() -> ExitCode {
     let result = match (line.verb, line.plan) {
         (Some(Verb::Floor(arguments)), _) => baseline_service::serve(&arguments),
         (Some(Verb::Provider(arguments)), _) => stub_provider::serve(&arguments),
-        (Some(Verb::Receiver(arguments)), _) => receiver::serve(&arguments),
+        (Some(Verb::Receiver(arguments)), _) => stub_webhook_receiver::serve(&arguments),
         (Some(Verb::Upgrade(arguments)), _) => upgrade_under_load(&arguments),
         (None, Some(plan)) => match measure(&plan) {
             Ok(outcome) => return finish(&outcome),
@@ -138,7 +138,7 @@ fn main() -> ExitCode {
 }
 
 /// Prints known and unexpected misses of targets. The exit code reports failure if a miss is unexpected.
-fn finish(outcome: &Outcome) -> ExitCode {
+fn finish(outcome: &BenchmarkOutcome) -> ExitCode {
     for note in &outcome.notes {
         println!("{note}");
     }
@@ -148,7 +148,7 @@ fn finish(outcome: &Outcome) -> ExitCode {
     if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn measure(plan: &Plan) -> Result<Outcome> {
+fn measure(plan: &Plan) -> Result<BenchmarkOutcome> {
     let home = environment::RunDirectory::new()?;
     // Starts PostgreSQL outside the runtime: the start blocks, and the processes must outlive the runtime.
     let postgres = environment::Postgres::start(&home, &plan.postgres)?;

@@ -21,7 +21,7 @@ use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::histogram;
 use crate::connection::{Connection, delete, get, patch, post, put, with_header};
 use crate::fixtures::{Fixtures, WORKSPACE};
-use crate::receiver;
+use crate::stub_webhook_receiver;
 use crate::thresholds::{TargetResult, TargetVerdict};
 
 /// The name by which `--only` selects this benchmark.
@@ -170,7 +170,7 @@ async fn projection_rate(database: &Client, start: i64) -> Result<(f64, f64)> {
 async fn stream_delay(server: SocketAddr, furniture: &Fixtures) -> Result<Duration> {
     let workload = &furniture.workloads.first().context("no workload was created")?.id;
     let arrivals: Rc<RefCell<Vec<Instant>>> = Rc::default();
-    let stream = Connection::open(server).await?.into_response(get("/v1/notifications/inbox/stream")).await?;
+    let stream = Connection::open(server).await?.send_for_stream(get("/v1/notifications/inbox/stream")).await?;
     let seen = Rc::clone(&arrivals);
     let reader = spawn_local(async move {
         let mut body = stream.into_body();
@@ -215,8 +215,12 @@ async fn delivery_delays(
     connection.json(put("/v1/notifications/preferences", &wanted)).await?;
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let without = delivery_delay(server, furniture, database, receiver, receiver::ACCEPTS).await?;
-        rounds.push((without, delivery_delay(server, furniture, database, receiver, receiver::HANGS).await?));
+        let without =
+            delivery_delay(server, furniture, database, receiver, stub_webhook_receiver::ACCEPTING_PATH).await?;
+        rounds.push((
+            without,
+            delivery_delay(server, furniture, database, receiver, stub_webhook_receiver::HANGING_PATH).await?,
+        ));
     }
     Ok(rounds)
 }
@@ -233,7 +237,7 @@ async fn delivery_delay(
     let mut connection = Connection::open(server).await?;
     let mut destinations = Vec::new();
     for number in 0..DESTINATIONS {
-        let path = if number + 1 == DESTINATIONS { last } else { receiver::ACCEPTS };
+        let path = if number + 1 == DESTINATIONS { last } else { stub_webhook_receiver::ACCEPTING_PATH };
         let hook = json!({
             "destination_type": "webhook", "display_name": format!("bench {number}"), "is_enabled": true,
             "redacted_metadata": {"url": format!("http://{receiver}{path}")},
@@ -242,7 +246,7 @@ async fn delivery_delay(
         destinations.push(made.get("destination_id").and_then(Value::as_str).context("no destination")?.to_owned());
     }
     // Opens a new connection for each read, because the receiver closes idle connections.
-    let read_delays = async || Connection::open(receiver).await?.json(get(receiver::DELAYS)).await;
+    let read_delays = async || Connection::open(receiver).await?.json(get(stub_webhook_receiver::DELAYS_PATH)).await;
     read_delays().await?;
     suspend_many(server, furniture, SENT_FACTS).await?;
     await_projection(database).await?;
@@ -250,7 +254,7 @@ async fn delivery_delay(
     let waiting = "SELECT EXISTS (SELECT FROM notification_delivery WHERE status IN ('pending', 'claimed')
         AND destination_id IS NOT NULL AND (destination_id::text <> $1 OR $2))";
     let since = Instant::now();
-    while database.query_one(waiting, &[held, &(last == receiver::ACCEPTS)]).await?.try_get(0)? {
+    while database.query_one(waiting, &[held, &(last == stub_webhook_receiver::ACCEPTING_PATH)]).await?.try_get(0)? {
         ensure!(since.elapsed() < TIMEOUT, "the sender is behind");
         sleep(POLL_INTERVAL).await;
     }

@@ -22,7 +22,7 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::closed_loop_clients::histogram;
 use crate::connection::{BenchRequest, Connection, get, post_bytes, with_header};
-use crate::cost_meter::peak_resident;
+use crate::cost_meter::peak_resident_memory;
 use crate::fixtures::{Fixtures, OUTSIDER};
 use crate::scenario::ticket_request;
 use crate::thresholds::{CLIENTS, TargetResult, TargetVerdict, mebibytes};
@@ -200,7 +200,7 @@ async fn measure_with(total: usize, address: SocketAddr, process: u32, furniture
         unexpected: all.unexpected,
         closed: all.closed,
         other_caller: others,
-        memory: peak_resident(process)?,
+        memory: peak_resident_memory(process)?,
         recovery,
     })
 }

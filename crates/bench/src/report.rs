@@ -6,29 +6,29 @@ mod markdown;
 
 pub(crate) use machine::Machine;
 
-use crate::benchmark_run::Findings;
-use crate::known_misses::{KNOWN_MISSES, Outcome, outcome};
+use crate::benchmark_run::BenchmarkResults;
+use crate::known_misses::{BenchmarkOutcome, KNOWN_MISSES, outcome};
 use crate::thresholds::{self, TargetResult};
 
 /// The measurements with their verdicts.
 pub(crate) struct Report {
-    findings: Findings,
+    findings: BenchmarkResults,
     judged: Vec<TargetResult>,
 }
 
 impl Report {
-    pub(crate) fn of(findings: Findings) -> Report {
+    pub(crate) fn of(findings: BenchmarkResults) -> Report {
         let judged = thresholds::judge(&findings);
         Report { findings, judged }
     }
 
     /// Renders the Markdown tables.
     pub(crate) fn markdown(&self) -> String {
-        markdown::write(&self.findings, &self.judged)
+        markdown::render(&self.findings, &self.judged)
     }
 
     /// Compares the verdicts with the known misses.
-    pub(crate) fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> BenchmarkOutcome {
         outcome(&self.judged, KNOWN_MISSES)
     }
 

@@ -12,7 +12,7 @@ use crate::baseline_service;
 use crate::closed_loop_clients::ClientScript;
 use crate::connection::{BenchRequest, get, post, post_bytes, with_header};
 use crate::fill_history::StoredRuns;
-use crate::fixtures::{CONTESTED_LANE, ENVIRONMENT, Fixtures, WORKSPACE, prompt};
+use crate::fixtures::{CONTESTED_LANE, ENVIRONMENT, Fixtures, WORKSPACE, prompt_content};
 
 /// A benchmark scenario: the requests that all clients send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -201,11 +201,11 @@ impl Scenario {
     ///
     /// # Errors
     /// When there are more clients than fixtures.
-    pub(crate) fn scripts(self, furniture: &Fixtures, clients: usize) -> Result<Vec<ClientScript>> {
-        (0..clients).map(|client| self.script(furniture, client, clients)).collect()
+    pub(crate) fn client_scripts(self, furniture: &Fixtures, clients: usize) -> Result<Vec<ClientScript>> {
+        (0..clients).map(|client| self.client_script(furniture, client, clients)).collect()
     }
 
-    fn script(self, furniture: &Fixtures, client: usize, clients: usize) -> Result<ClientScript> {
+    fn client_script(self, furniture: &Fixtures, client: usize, clients: usize) -> Result<ClientScript> {
         let counter = Rc::clone(&furniture.counter);
         let number = move || counter.replace(counter.get().wrapping_add(1));
         match self {
@@ -219,7 +219,7 @@ impl Scenario {
             Scenario::VersionCreate => {
                 let own = furniture.assets.iter().skip(client).step_by(clients);
                 let mut paths = Cycle::starting_at(own.map(|id| format!("/v1/assets/{id}/versions")).collect(), 0)?;
-                let next = move || post(paths.next(), &json!({"content": prompt(number())}));
+                let next = move || post(paths.next(), &json!({"content": prompt_content(number())}));
                 Ok(ClientScript::new(next, "\"checksum\":\"blake3:"))
             }
             Scenario::Transition => {
@@ -227,7 +227,7 @@ impl Scenario {
                 let mut drafts = Cycle::starting_at(own.cloned().collect(), 0)?;
                 let next = move || {
                     let draft = drafts.next();
-                    post(&format!("/v1/releases/{}/transition", draft.id), &json!({"to_state": draft.toggle()}))
+                    post(&format!("/v1/releases/{}/transition", draft.id), &json!({"to_state": draft.toggle_state()}))
                 };
                 Ok(ClientScript::new(next, "\"previous_state\":"))
             }
@@ -289,11 +289,11 @@ impl BaselineOperation {
         }
     }
 
-    pub(crate) fn scripts(self, clients: usize) -> Result<Vec<ClientScript>> {
-        (0..clients).map(|client| self.script(client)).collect()
+    pub(crate) fn client_scripts(self, clients: usize) -> Result<Vec<ClientScript>> {
+        (0..clients).map(|client| self.client_script(client)).collect()
     }
 
-    fn script(self, client: usize) -> Result<ClientScript> {
+    fn client_script(self, client: usize) -> Result<ClientScript> {
         Ok(match self {
             BaselineOperation::Read => {
                 let mut paths =
@@ -487,7 +487,7 @@ mod tests {
         };
         let row = Scenario::Execute { keys: KeyMode::On, workloads: WorkloadSpread::One };
         let mut keys: Vec<String> = row
-            .scripts(&furniture, 2)
+            .client_scripts(&furniture, 2)
             .unwrap()
             .iter_mut()
             .flat_map(|script| [(script.next)(), (script.next)()])

@@ -11,7 +11,7 @@ use crate::environment::DATABASE;
 const MAX_TEXT_CHARS: i32 = 160;
 
 /// Counts statements, if this build of PostgreSQL supports it.
-pub(crate) struct Accounting {
+pub(crate) struct StatementCounter {
     availability: Availability,
 }
 
@@ -51,9 +51,9 @@ pub(crate) struct StatementCounts {
     pub(crate) statements: Vec<Statement>,
 }
 
-impl Accounting {
+impl StatementCounter {
     /// Detects whether counting is available. Stops the tracking, which is active after the start of PostgreSQL.
-    pub(crate) async fn open(admin: &Client) -> Result<Accounting> {
+    pub(crate) async fn open(admin: &Client) -> Result<StatementCounter> {
         let counting = match admin.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements").await {
             // If the library is not preloaded, the extension can be created, but reading its view fails.
             Ok(()) => match admin.query_one("SELECT count(*) FROM pg_stat_statements", &[]).await {
@@ -65,7 +65,7 @@ impl Accounting {
             },
             Err(_) => Availability::Unavailable,
         };
-        Ok(Accounting { availability: counting })
+        Ok(StatementCounter { availability: counting })
     }
 
     /// Resets the counters and starts counting. Returns `false` when counting is unavailable.

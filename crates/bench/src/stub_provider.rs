@@ -16,9 +16,9 @@ use time::OffsetDateTime;
 use tokio::time::sleep;
 
 /// The account slot of routes to this provider.
-pub(crate) const ACCOUNT: &str = "elsewhere";
+pub(crate) const ACCOUNT_SLOT: &str = "elsewhere";
 /// The path of the readiness check.
-pub(crate) const READY: &str = "/v1/models";
+pub(crate) const READINESS_PATH: &str = "/v1/models";
 /// The text of every answer.
 pub(crate) const CONSTANT_ANSWER: &str = "billing";
 /// Pause between the first part of an answer and the rest.
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
 /// When the address is in use.
 pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
     let server = HttpServer::new(|| {
-        App::new().route(READY, web::get().to(ready)).route("/v1/chat/completions", web::post().to(complete))
+        App::new().route(READINESS_PATH, web::get().to(ready)).route("/v1/chat/completions", web::post().to(complete))
     });
     let server = server.workers(1).shutdown_timeout(1).bind(arguments.bind)?.run();
     Ok(actix_web::rt::System::new().block_on(server)?)

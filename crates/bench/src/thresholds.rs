@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use crate::background_task_cost;
-use crate::benchmark_run::{Findings, Measurement, ScenarioMeasurement};
+use crate::benchmark_run::{BenchmarkResults, Measurement, ScenarioMeasurement};
 use crate::code_mode;
 use crate::large_corpus;
 use crate::list_pagination;
 use crate::notifications;
-use crate::openai_provider;
 use crate::overload;
 use crate::proofs;
-use crate::queued;
+use crate::provider_benchmark;
+use crate::queued_runs;
 use crate::scenario::{BaselineOperation, KeyMode, PageDepth, Scenario, WorkloadSpread};
 use crate::statement_count::StatementCounts;
 use crate::timing_oracle;
@@ -75,7 +75,7 @@ impl TargetVerdict {
 }
 
 /// Evaluates all targets, in the order of the scenarios.
-pub(crate) fn judge(findings: &Findings) -> Vec<TargetResult> {
+pub(crate) fn judge(findings: &BenchmarkResults) -> Vec<TargetResult> {
     let mut judged = Vec::new();
     for row in Scenario::ALL {
         let clients = target_clients(row);
@@ -108,9 +108,9 @@ pub(crate) fn judge(findings: &Findings) -> Vec<TargetResult> {
     }
     judged.extend(timing_oracle::judge(&findings.timing_oracle));
     judged.extend(overload::judge(&findings.overload));
-    judged.extend(queued::judge(findings.queued.as_ref()));
+    judged.extend(queued_runs::judge(findings.queued.as_ref()));
     judged.push(code_mode::judge(findings.code_mode.as_ref()));
-    judged.extend(openai_provider::judge(findings.provider.as_ref()));
+    judged.extend(provider_benchmark::judge(findings.provider.as_ref()));
     judged.extend(notifications::judge(findings.notifications.as_ref()));
     judged.push(verified_tokens::judge(findings.verified_tokens.as_ref()));
     judged.extend(background_task_cost::judge(&findings.task_costs));
@@ -195,7 +195,7 @@ fn stack_result(measured: Option<&ScenarioMeasurement>) -> TargetResult {
 }
 
 /// Compares a scenario on the database with a year of runs with the same scenario on a small database.
-fn growth_result(row: Scenario, findings: &Findings) -> Option<TargetResult> {
+fn growth_result(row: Scenario, findings: &BenchmarkResults) -> Option<TargetResult> {
     let beside = findings.interleaved.iter().find(|one| one.scenario == row && one.clients == CLIENTS)?;
     let ratio = beside.median_slowdown();
     Some(TargetResult {
@@ -265,7 +265,7 @@ fn run_results(
 
 /// Compares a run that an MCP tool call starts with an ordinary run. The two run one after the other on a shared
 /// machine, so each is normalized by the baselines around it.
-fn tool_result(findings: &Findings) -> TargetResult {
+fn tool_result(findings: &BenchmarkResults) -> TargetResult {
     let share = |row: Scenario| {
         let measured = findings.measured.iter().find(|one| one.scenario == row && one.clients == CLIENTS)?;
         measured.share_of(row.baseline())
@@ -281,7 +281,7 @@ fn tool_result(findings: &Findings) -> TargetResult {
 }
 
 /// Compares a deep page with the first page, with a single client to avoid queueing effects.
-fn depth_result(findings: &Findings) -> TargetResult {
+fn depth_result(findings: &BenchmarkResults) -> TargetResult {
     let median = |page: PageDepth| {
         let of_page = findings.measured.iter().filter(|one| one.scenario == Scenario::AssetList { page });
         of_page.min_by_key(|one| one.clients).map(|one| one.fairway.quantile(0.5))
@@ -300,7 +300,7 @@ fn depth_result(findings: &Findings) -> TargetResult {
     }
 }
 
-fn permission_result(findings: &Findings) -> TargetResult {
+fn permission_result(findings: &BenchmarkResults) -> TargetResult {
     TargetResult {
         name: "active-release read: changed permissions apply to the next request".to_owned(),
         target: "always".to_owned(),

@@ -213,7 +213,7 @@ pub(crate) fn judge(compared: &[TimingComparison]) -> Vec<TargetResult> {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn compared(noun: ResourceKind, foreign: u64, random: u64) -> TimingComparison {
+    pub(crate) fn comparison(noun: ResourceKind, foreign: u64, random: u64) -> TimingComparison {
         let of = Duration::from_micros;
         TimingComparison { kind: noun, hidden: HiddenBy::Tenant, hidden_id: of(foreign), unused_id: of(random) }
     }
@@ -223,9 +223,9 @@ pub(crate) mod tests {
         let median_of = |times: &[u64]| median(times.iter().copied().map(Duration::from_micros).collect());
         assert_eq!(median_of(&[900, 100, 300]), Duration::from_micros(300));
         let judged = judge(&[
-            compared(ResourceKind::Workload, 500, 520),
-            compared(ResourceKind::Asset, 560, 500),
-            compared(ResourceKind::Release, 500, 560),
+            comparison(ResourceKind::Workload, 500, 520),
+            comparison(ResourceKind::Asset, 560, 500),
+            comparison(ResourceKind::Release, 500, 560),
         ]);
         let verdicts: Vec<TargetVerdict> = judged.iter().map(|one| one.verdict).collect();
         assert_eq!(

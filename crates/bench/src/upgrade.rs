@@ -103,7 +103,7 @@ async fn applied_migrations(database: &Client) -> Result<Vec<String>> {
 fn start_clients(address: SocketAddr, fixtures: &Fixtures) -> Result<Vec<LoadClient>> {
     let mut clients = Vec::new();
     for kind in LOAD {
-        for script in kind.scripts(fixtures, CLIENTS)? {
+        for script in kind.client_scripts(fixtures, CLIENTS)? {
             let stop = Rc::new(Cell::new(false));
             let task = spawn_local(send_until_stopped(address, script, Rc::clone(&stop)));
             clients.push(LoadClient { stop, task });

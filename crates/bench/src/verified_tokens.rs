@@ -23,7 +23,7 @@ use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::ClientScript;
 use crate::environment::{DATABASE, Postgres, RunDirectory, start_server, start_verifying_server};
 use crate::fixtures::Fixtures;
-use crate::interleaved::InterleavedScenario;
+use crate::paired_comparison::PairedComparison;
 use crate::scenario::Scenario;
 use crate::thresholds::{CLIENTS, TargetResult, TargetVerdict};
 
@@ -140,7 +140,7 @@ pub(crate) async fn measure(
     program: &Path,
     fixtures: &Fixtures,
     measure: impl AsyncFn(&ChildProcess, Vec<ClientScript>) -> Result<Measurement>,
-) -> Result<InterleavedScenario> {
+) -> Result<PairedComparison> {
     let issuer = Issuer::start().await?;
     let (mut local, _) = start_server(home, postgres, DATABASE, program).await?;
     let mut verifying = start_verifying_server(home, postgres, program, &issuer).await?;
@@ -165,17 +165,17 @@ pub(crate) async fn measure(
     }
     verifying.stop().await?;
     local.stop().await?;
-    Ok(InterleavedScenario { scenario: Scenario::ActiveRelease, clients: CLIENTS, rounds })
+    Ok(PairedComparison { scenario: Scenario::ActiveRelease, clients: CLIENTS, rounds })
 }
 
 /// Scripts of clients that read an active release. Each client sends one of these header values.
 fn scripts(fixtures: &Fixtures, header: &'static str, values: &[String]) -> Result<Vec<ClientScript>> {
-    let scripts = Scenario::ActiveRelease.scripts(fixtures, values.len())?;
+    let scripts = Scenario::ActiveRelease.client_scripts(fixtures, values.len())?;
     Ok(scripts.into_iter().zip(values).map(|(script, value)| script.with_header(header, value)).collect())
 }
 
 /// The rows of this benchmark in the report.
-pub(crate) fn table_rows(seen: &InterleavedScenario) -> Vec<(&'static str, String)> {
+pub(crate) fn table_rows(seen: &PairedComparison) -> Vec<(&'static str, String)> {
     let (least, most) = seen.slowdown_range();
     let (local, verified) = seen.medians(Measurement::rate);
     let rates = [local, verified].map(|rate| rate.map_or_else(|| "n/a".to_owned(), |rate| format!("{rate:.0}")));
@@ -186,8 +186,8 @@ pub(crate) fn table_rows(seen: &InterleavedScenario) -> Vec<(&'static str, Strin
 }
 
 /// Evaluates the target. Without a measurement it counts as not measured.
-pub(crate) fn judge(seen: Option<&InterleavedScenario>) -> TargetResult {
-    let ratio = seen.and_then(InterleavedScenario::median_slowdown);
+pub(crate) fn judge(seen: Option<&PairedComparison>) -> TargetResult {
+    let ratio = seen.and_then(PairedComparison::median_slowdown);
     TargetResult {
         name: format!("{NAME}: time of a read beside local mode, {CLIENTS} clients"),
         target: format!("at most {MAX_RATIO}"),
@@ -209,7 +209,7 @@ mod tests {
         let of = |verified: &[u64]| {
             let measurement = |requests| Measurement { tally: tally(requests), cost: Cost::default() };
             let rounds = verified.iter().map(|requests| (measurement(1_000), measurement(*requests))).collect();
-            judge(Some(&InterleavedScenario { scenario: Scenario::ActiveRelease, clients: CLIENTS, rounds })).verdict
+            judge(Some(&PairedComparison { scenario: Scenario::ActiveRelease, clients: CLIENTS, rounds })).verdict
         };
         assert_eq!(of(&[100, 900, 1_000]), TargetVerdict::Met);
         assert_eq!(of(&[800, 850, 1_000]), TargetVerdict::Missed);

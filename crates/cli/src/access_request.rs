@@ -2,8 +2,8 @@
 
 use crate::{
     command_context::CommandContext,
-    completion,
-    connection::{kinds, parse_secrets},
+    connection::{connector_kind_parser, parse_secret_references},
+    dynamic_completion,
     failure::Failure,
     output::Column,
 };
@@ -35,7 +35,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway access-requests show 019a...")]
     Show {
         /// The request's id
-        #[arg(add = completion::access_requests())]
+        #[arg(add = dynamic_completion::access_requests())]
         id: String,
     },
     /// Grant a request: its connection is created, and the last grant activates the use case
@@ -44,13 +44,13 @@ pub(crate) enum Command {
     )]
     Grant {
         /// The request's id
-        #[arg(add = completion::access_requests())]
+        #[arg(add = dynamic_completion::access_requests())]
         id: String,
         /// A secret reference by name; repeat for several
         #[arg(long = "secret", value_name = "NAME=REFERENCE")]
         secrets: Vec<String>,
         /// The kind of system
-        #[arg(long, value_parser = kinds())]
+        #[arg(long, value_parser = connector_kind_parser())]
         kind: Option<String>,
         /// The address of the system, without credentials
         #[arg(long, value_name = "URL")]
@@ -60,7 +60,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway access-requests deny 019a... --reason 'Use the archive instead.'")]
     Deny {
         /// The request's id
-        #[arg(add = completion::access_requests())]
+        #[arg(add = dynamic_completion::access_requests())]
         id: String,
         /// The reason, for the author of the use case
         #[arg(long)]
@@ -85,7 +85,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             output.record(found.ok_or_else(unknown)?)
         }
         Command::Grant { id, secrets, kind, endpoint } => {
-            let mut body = json!({ "secret_bindings": Value::Object(parse_secrets(secrets)?) });
+            let mut body = json!({ "secret_bindings": Value::Object(parse_secret_references(secrets)?) });
             if let Some(members) = body.as_object_mut() {
                 members.extend(kind.as_ref().map(|kind| ("connector_kind".to_owned(), json!(kind))));
                 members.extend(endpoint.as_ref().map(|endpoint| ("endpoint".to_owned(), json!(endpoint))));

@@ -7,7 +7,7 @@ pub(crate) use check::content_problems;
 
 use crate::{
     command_context::CommandContext,
-    completion,
+    dynamic_completion,
     failure::{Candidate, Failure, Finding},
     http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, Output, print},
@@ -56,14 +56,14 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway assets show ticket-policy")]
     Show {
         /// The asset's slug
-        #[arg(add = completion::assets())]
+        #[arg(add = dynamic_completion::assets())]
         slug: String,
     },
     /// List the versions of an asset, newest first
     #[command(after_help = "Example:\n  fairway assets versions ticket-policy")]
     Versions {
         /// The asset's slug
-        #[arg(add = completion::assets())]
+        #[arg(add = dynamic_completion::assets())]
         slug: String,
     },
     /// Show the content of a version
@@ -78,7 +78,7 @@ pub(crate) enum Command {
     )]
     Create {
         /// The asset's slug
-        #[arg(add = completion::assets())]
+        #[arg(add = dynamic_completion::assets())]
         slug: String,
         /// The asset's kind
         #[arg(long, value_parser = PossibleValuesParser::new(AssetKind::ALL.map(AssetKind::as_str)))]
@@ -97,7 +97,7 @@ pub(crate) enum Command {
     )]
     AddVersion {
         /// The asset's slug
-        #[arg(add = completion::assets())]
+        #[arg(add = dynamic_completion::assets())]
         slug: String,
         /// A JSON or YAML file with the content
         content: PathBuf,
@@ -108,7 +108,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  fairway assets diff ticket-policy\n  fairway assets diff ticket-policy v1 v2")]
     Diff {
         /// The asset's slug
-        #[arg(add = completion::assets())]
+        #[arg(add = dynamic_completion::assets())]
         slug: String,
         /// The label of the earlier version; else the one before the newest
         from: Option<String>,
@@ -119,21 +119,21 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway assets impact ticket-policy")]
     Impact {
         /// The asset's slug
-        #[arg(add = completion::assets())]
+        #[arg(add = dynamic_completion::assets())]
         slug: String,
     },
     /// Allow new bindings to an asset again
     #[command(after_help = "Example:\n  fairway assets activate ticket-policy")]
     Activate {
         /// The asset's slug
-        #[arg(add = completion::assets())]
+        #[arg(add = dynamic_completion::assets())]
         slug: String,
     },
     /// Refuse new bindings to an asset
     #[command(after_help = "Example:\n  fairway assets retire ticket-policy")]
     Retire {
         /// The asset's slug
-        #[arg(add = completion::assets())]
+        #[arg(add = dynamic_completion::assets())]
         slug: String,
     },
     /// Check content of any kind without a server
@@ -142,7 +142,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway assets archive ticket-policy")]
     Archive {
         /// The asset's slug
-        #[arg(add = completion::assets())]
+        #[arg(add = dynamic_completion::assets())]
         slug: String,
     },
 }
@@ -222,7 +222,7 @@ fn read_content(path: &Path) -> Result<LocatedValue, Failure> {
     if is_manifest {
         let message =
             "the file is a manifest: pass the value of its `content`, or apply its directory by `fairway sync apply`";
-        return Err(Failure::file(Finding::whole(path.display().to_string(), "unexpected_manifest", message)));
+        return Err(Failure::from_finding(Finding::whole(path.display().to_string(), "unexpected_manifest", message)));
     }
     Ok(located)
 }

@@ -54,7 +54,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             output.list(keys.as_array().map_or(&[], Vec::as_slice), &KEY_COLUMNS)
         }
         Command::Proof { id } => {
-            output.record(&server.get_when_covered(&["audit", "events", id, "inclusion-proof"])?)
+            output.record(&server.get_when_covered_by_checkpoint(&["audit", "events", id, "inclusion-proof"])?)
         }
         Command::Consistency { from, to } => {
             let (from, to) = (from.to_string(), to.to_string());

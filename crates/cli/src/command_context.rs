@@ -1,7 +1,7 @@
 //! The context of a command: its global options, server, environment and output format.
 
 use crate::{
-    command_line::Global,
+    command_line::GlobalOptions,
     failure::Failure,
     http_client::{Identity, ServerClient, address_source::AddressSource},
     output::{Format, Output},
@@ -17,21 +17,21 @@ const ENVIRONMENT_VARIABLE: &str = "FAIRWAY_CLI_ENVIRONMENT";
 
 /// The global options of one command line, from which the server and the output format follow.
 pub(crate) struct CommandContext {
-    global: Global,
+    global: GlobalOptions,
 }
 
 impl CommandContext {
-    pub(crate) const fn of(global: Global) -> Self {
+    pub(crate) const fn of(global: GlobalOptions) -> Self {
         Self { global }
     }
 
     /// The global options as the caller gave them.
-    pub(crate) const fn global(&self) -> &Global {
+    pub(crate) const fn global(&self) -> &GlobalOptions {
         &self.global
     }
 
     /// The output format of offline commands, which read no configuration.
-    pub(crate) fn offline(&self) -> Output {
+    pub(crate) fn offline_output(&self) -> Output {
         Output::new(self.global.output.unwrap_or(Format::Table))
     }
 

@@ -24,7 +24,7 @@ use std::env;
 )]
 pub(crate) struct CommandLine {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalOptions,
     #[command(subcommand)]
     command: Command,
 }
@@ -34,7 +34,7 @@ pub(crate) const SERVER_VARIABLE: &str = "FAIRWAY_CLI_SERVER";
 
 /// Options of every command.
 #[derive(Args, Clone, Default)]
-pub(crate) struct Global {
+pub(crate) struct GlobalOptions {
     /// The server's address; else the profile's, else http://127.0.0.1:8080
     #[arg(long, global = true, value_name = "URL", env = SERVER_VARIABLE)]
     pub(crate) server: Option<String>,
@@ -223,7 +223,7 @@ fn run_command(command: Command, context: &CommandContext) -> Result<(), Failure
         Command::Sync(command) => sync::run(&command, context),
         Command::Policy(command) => policy::run(&command, context),
         Command::Prompt(command) => prompt::run(&command),
-        Command::Completions(arguments) => completions_and_manpages::print_completions(&arguments),
+        Command::Completions(arguments) => completions_and_manpages::print_completion_script(&arguments),
         Command::Man(arguments) => completions_and_manpages::write_manual_pages(&arguments),
     }
 }

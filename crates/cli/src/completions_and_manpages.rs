@@ -1,6 +1,6 @@
 //! Shell completions and manual pages.
 
-use crate::{command_line::CommandLine, completion, failure::Failure, output};
+use crate::{command_line::CommandLine, dynamic_completion, failure::Failure, output};
 use clap::{Args, CommandFactory as _};
 use clap_complete::{Shell, env::Shells};
 use std::{fs, path::PathBuf};
@@ -21,11 +21,17 @@ pub(crate) struct ManualArguments {
     directory: PathBuf,
 }
 
-pub(crate) fn print_completions(arguments: &CompletionArguments) -> Result<(), Failure> {
+pub(crate) fn print_completion_script(arguments: &CompletionArguments) -> Result<(), Failure> {
     let mut script = Vec::new();
     let shells = Shells::builtins();
     if let Some(shell) = shells.completer(&arguments.shell.to_string()) {
-        let written = shell.write_registration(completion::VARIABLE, "fairway", "fairway", "fairway", &mut script);
+        let written = shell.write_registration(
+            dynamic_completion::COMPLETION_VARIABLE,
+            "fairway",
+            "fairway",
+            "fairway",
+            &mut script,
+        );
         output::ignore_closed_pipe(written)?;
     }
     output::write(&String::from_utf8_lossy(&script))

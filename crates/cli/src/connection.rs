@@ -4,7 +4,7 @@ mod check;
 
 use crate::{
     command_context::CommandContext,
-    completion,
+    dynamic_completion,
     failure::{Candidate, Failure},
     http_client::{Method, ServerClient, required_string, string_or_empty},
     output::Column,
@@ -33,7 +33,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway connections show crm")]
     Show {
         /// The connection's name or id
-        #[arg(add = completion::connections())]
+        #[arg(add = dynamic_completion::connections())]
         connection: String,
     },
     /// Create a connection; secrets are references, never values
@@ -43,7 +43,7 @@ pub(crate) enum Command {
         /// The name, unique in the workspace
         name: String,
         /// The kind of system
-        #[arg(long, default_value = "other", value_parser = kinds())]
+        #[arg(long, default_value = "other", value_parser = connector_kind_parser())]
         kind: String,
         #[command(flatten)]
         settings: Settings,
@@ -52,10 +52,10 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway connections set crm --status disabled")]
     Set {
         /// The connection's name or id
-        #[arg(add = completion::connections())]
+        #[arg(add = dynamic_completion::connections())]
         connection: String,
         /// The kind of system
-        #[arg(long, value_parser = kinds())]
+        #[arg(long, value_parser = connector_kind_parser())]
         kind: Option<String>,
         #[command(flatten)]
         settings: Settings,
@@ -64,14 +64,14 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway connections check crm")]
     Check {
         /// The connection's name or id
-        #[arg(add = completion::connections())]
+        #[arg(add = dynamic_completion::connections())]
         connection: String,
     },
     /// Delete a connection
     #[command(after_help = "Example:\n  fairway connections delete crm")]
     Delete {
         /// The connection's name or id
-        #[arg(add = completion::connections())]
+        #[arg(add = dynamic_completion::connections())]
         connection: String,
     },
 }
@@ -93,7 +93,7 @@ pub(crate) struct Settings {
     status: Option<String>,
 }
 
-pub(crate) fn kinds() -> PossibleValuesParser {
+pub(crate) fn connector_kind_parser() -> PossibleValuesParser {
     PossibleValuesParser::new(ConnectorKind::ALL.iter().map(|kind| kind.as_str()))
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn kinds() -> PossibleValuesParser {
 ///
 /// # Errors
 /// When a text has another form. The message does not repeat the text, because it may be a secret value.
-pub(crate) fn parse_secrets(secrets: &[String]) -> Result<Map<String, Value>, Failure> {
+pub(crate) fn parse_secret_references(secrets: &[String]) -> Result<Map<String, Value>, Failure> {
     let parse = |text: &String| {
         let (name, reference) = text.split_once('=')?;
         Some((name.to_owned(), json!(reference)))
@@ -116,7 +116,7 @@ impl Settings {
         let texts = [("endpoint", &self.endpoint), ("expires_at", &self.expires_at), ("status", &self.status)];
         body.extend(texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), json!(text.as_ref()?)))));
         if !self.secrets.is_empty() {
-            body.insert("secret_bindings".to_owned(), Value::Object(parse_secrets(&self.secrets)?));
+            body.insert("secret_bindings".to_owned(), Value::Object(parse_secret_references(&self.secrets)?));
         }
         Ok(body)
     }

@@ -3,7 +3,7 @@
 
 use crate::{
     command_context::CommandContext,
-    completion,
+    dynamic_completion,
     failure::{Candidate, Failure, candidate_hint},
     http_client::{Method, ServerClient, string_or_empty},
     output::{Column, Output, eprint},
@@ -36,10 +36,10 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway environments show dev")]
     Show {
         /// The environment; else the profile's
-        #[arg(add = completion::environments())]
+        #[arg(add = dynamic_completion::environments())]
         environment: Option<String>,
         /// The environment, as an option like in other commands
-        #[arg(long, short, value_name = "ENVIRONMENT", conflicts_with = "environment", add = completion::environments())]
+        #[arg(long, short, value_name = "ENVIRONMENT", conflicts_with = "environment", add = dynamic_completion::environments())]
         env: Option<String>,
     },
     /// Change settings of an environment; the others stay
@@ -53,7 +53,7 @@ pub(crate) enum Command {
 #[derive(Args)]
 pub(crate) struct Settings {
     /// The environment
-    #[arg(add = completion::environments())]
+    #[arg(add = dynamic_completion::environments())]
     environment: String,
     /// The number of approvals that a release needs
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10))]

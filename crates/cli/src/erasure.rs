@@ -1,6 +1,6 @@
 //! Commands for erasures of a person's texts.
 
-use crate::{command_context::CommandContext, completion, failure::Failure, output::Column};
+use crate::{command_context::CommandContext, dynamic_completion, failure::Failure, output::Column};
 use clap::{Subcommand, builder::PossibleValuesParser};
 use fairway_domain::erasure::ErasureStatus;
 use serde_json::json;
@@ -29,7 +29,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway erasures show 019a...")]
     Show {
         /// The id of the erasure
-        #[arg(add = completion::erasures())]
+        #[arg(add = dynamic_completion::erasures())]
         id: String,
     },
     /// Request the erasure of the texts of one actor, which another person approves
@@ -46,14 +46,14 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway erasures approve 019a...")]
     Approve {
         /// The id of the erasure
-        #[arg(add = completion::erasures())]
+        #[arg(add = dynamic_completion::erasures())]
         id: String,
     },
     /// Refuse an erasure, or withdraw your own request
     #[command(after_help = "Example:\n  fairway erasures refuse 019a...")]
     Refuse {
         /// The id of the erasure
-        #[arg(add = completion::erasures())]
+        #[arg(add = dynamic_completion::erasures())]
         id: String,
     },
 }

@@ -7,7 +7,7 @@ mod version_labels;
 
 use crate::{
     command_context::CommandContext,
-    completion,
+    dynamic_completion,
     execution::explain,
     failure::Failure,
     http_client::string_or_empty,
@@ -26,7 +26,7 @@ pub(crate) enum Command {
     )]
     Graph {
         /// The id of the execution
-        #[arg(add = completion::executions())]
+        #[arg(add = dynamic_completion::executions())]
         id: String,
         /// The format: sections, nodes and edges, a Mermaid diagram, or an HTML page
         #[arg(long, value_enum, default_value_t = GraphFormat::Flat)]
@@ -36,21 +36,21 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway evidence bundle 019a... > evidence.json")]
     Bundle {
         /// The id of the execution
-        #[arg(add = completion::executions())]
+        #[arg(add = dynamic_completion::executions())]
         id: String,
     },
     /// List the documents that a run retrieved from knowledge bases
     #[command(after_help = "Example:\n  fairway evidence documents 019a...")]
     Documents {
         /// The id of the execution
-        #[arg(add = completion::executions())]
+        #[arg(add = dynamic_completion::executions())]
         id: String,
     },
     /// Show the sources of each part of an answer
     #[command(after_help = "Example:\n  fairway evidence lineage 019a... --output json")]
     Lineage {
         /// The id of the execution
-        #[arg(add = completion::executions())]
+        #[arg(add = dynamic_completion::executions())]
         id: String,
     },
 }
@@ -72,7 +72,9 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
     let (output, server) = context.open()?;
     match command {
         // A bundle must be canonical JSON. The server sends canonical JSON, and this serialization reproduces it.
-        Command::Bundle { id } => print(&server.get_when_covered(&["executions", id, "evidence-bundle"])?.to_string()),
+        Command::Bundle { id } => {
+            print(&server.get_when_covered_by_checkpoint(&["executions", id, "evidence-bundle"])?.to_string())
+        }
         Command::Documents { id } => documents::show(&server, output, id),
         Command::Lineage { id } => output
             .record(&server.get(&["executions", id, "context-lineage"], &[("workspace_id", server.workspace_id()?)])?),

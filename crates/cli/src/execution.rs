@@ -5,7 +5,7 @@ mod list;
 
 use crate::{
     command_context::CommandContext,
-    completion,
+    dynamic_completion,
     failure::Failure,
     http_client::{ServerClient, string_or_empty},
     resolve_names::find_execution,
@@ -46,7 +46,7 @@ pub(crate) enum Command {
 #[derive(Args)]
 pub(crate) struct ExecutionArgument {
     /// The execution's id or its unique beginning, or `latest`
-    #[arg(value_name = "EXECUTION", add = completion::executions())]
+    #[arg(value_name = "EXECUTION", add = dynamic_completion::executions())]
     reference: String,
 }
 

@@ -167,7 +167,7 @@ impl Failure {
     /// # Errors
     /// A failure that persists after a retry. [`Failure::NotFairway`] becomes a refusal, because the proxy is
     /// reachable and refuses the request.
-    pub(crate) fn into_transient(self, server: &str) -> Result<Self, Self> {
+    pub(crate) fn into_unreachable(self, server: &str) -> Result<Self, Self> {
         match self {
             Self::Refused(refusal) if is_transient_status(refusal.status) => {
                 Ok(Self::Unreachable { server: server.to_owned(), cause: refusal.to_string() })
@@ -196,7 +196,7 @@ impl Failure {
     }
 
     /// A failure with one finding.
-    pub(crate) fn file(finding: Finding) -> Self {
+    pub(crate) fn from_finding(finding: Finding) -> Self {
         Self::Files(vec![finding])
     }
 }

@@ -3,12 +3,12 @@
 use crate::{
     asset,
     command_context::CommandContext,
-    completion,
+    dynamic_completion,
     failure::{Failure, Finding, Position},
     http_client::required_string,
     output::{Column, print},
     terminal_text::sanitize_lines,
-    undeclared_names,
+    undeclared_name_hints,
     untrusted_file::{MAX_FILE_BYTES, Source},
 };
 use clap::Subcommand;
@@ -29,14 +29,14 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway flows show ticket-flow > ticket-flow.yaml")]
     Show {
         /// The flow's slug
-        #[arg(add = completion::flows())]
+        #[arg(add = dynamic_completion::flows())]
         slug: String,
     },
     /// Create a flow
     #[command(after_help = "Example:\n  fairway flows create ticket-flow --owner team:support ticket-flow.yaml")]
     Create {
         /// The flow's slug
-        #[arg(add = completion::flows())]
+        #[arg(add = dynamic_completion::flows())]
         slug: String,
         /// The owner, such as team:support
         #[arg(long)]
@@ -56,7 +56,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway flows add-version ticket-flow ticket-flow.yaml")]
     AddVersion {
         /// The flow's slug
-        #[arg(add = completion::flows())]
+        #[arg(add = dynamic_completion::flows())]
         slug: String,
         /// The flow as YAML
         file: PathBuf,
@@ -123,7 +123,7 @@ fn check(file: &std::path::Path, context: &CommandContext) -> Result<(), Failure
         Ok(source) => problems(&source),
         Err(finding) => vec![finding],
     };
-    let output = context.offline();
+    let output = context.offline_output();
     if !output.is_for_people() {
         output.value(&json!({ "valid": found.is_empty(), "errors": found }))?;
     }
@@ -140,7 +140,7 @@ pub(crate) fn problems(source: &Source) -> Vec<Finding> {
     let names_any = problems.iter().any(|problem| matches!(problem.code, "unknown_step" | "unknown_input"));
     let flow: Value = if names_any { serde_yaml::from_str(&source.text).unwrap_or_default() } else { Value::Null };
     let stated = |problem: FlowProblem| {
-        let hint = undeclared_names::in_flow(&flow, &problem.pointer, problem.code).unwrap_or_default();
+        let hint = undeclared_name_hints::flow_hint(&flow, &problem.pointer, problem.code).unwrap_or_default();
         Finding::whole(&source.name, problem.code, format!("{}{hint}", problem.message))
             .at(problem.line.zip(problem.column).map(|(line, column)| Position { line, column }))
     };

@@ -5,9 +5,9 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 /// A command-line argument for a point in time, as an RFC 3339 text.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct PointInTime(String);
+pub(crate) struct TimeArgument(String);
 
-impl PointInTime {
+impl TimeArgument {
     /// The RFC 3339 text.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
@@ -37,7 +37,7 @@ impl PointInTime {
     }
 }
 
-impl FromStr for PointInTime {
+impl FromStr for TimeArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -72,7 +72,7 @@ mod tests {
 
     fn at(text: &str) -> Result<String, String> {
         let now = OffsetDateTime::parse("2026-03-01T12:00:00.123456Z", &Rfc3339).unwrap();
-        PointInTime::parse_at(text, now).map(|time| time.as_str().to_owned())
+        TimeArgument::parse_at(text, now).map(|time| time.as_str().to_owned())
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl ServerClient {
             return Err(Failure::Usage("a token is sent only over https or to this machine".to_owned()));
         }
         let chosen = workspace.map(str::to_owned);
-        let (agent, workspace_id) = (agent(&base), OnceLock::new());
+        let (agent, workspace_id) = (http_agent(&base), OnceLock::new());
         Ok(Self { agent, base, identity, selected_workspace: chosen, workspace_id, address_source: None })
     }
 
@@ -151,7 +151,7 @@ impl ServerClient {
 
     /// Reads a resource that the server returns only after a checkpoint covers its facts. Polls, because the server
     /// writes a checkpoint every two seconds.
-    pub(crate) fn get_when_covered(&self, path: &[&str]) -> Result<Value, Failure> {
+    pub(crate) fn get_when_covered_by_checkpoint(&self, path: &[&str]) -> Result<Value, Failure> {
         let deadline = Instant::now() + CHECKPOINT_TIMEOUT;
         loop {
             match self.get(path, &[]) {
@@ -287,7 +287,7 @@ impl ServerClient {
     ///
     /// # Errors
     /// When the server's address has no path.
-    pub(crate) fn page_address(&self, path: &[&str], query: Query<'_>) -> Result<String, Failure> {
+    pub(crate) fn portal_page_address(&self, path: &[&str], query: Query<'_>) -> Result<String, Failure> {
         let mut url = self.base.clone();
         match url.path_segments_mut() {
             Ok(mut segments) => segments.pop_if_empty().extend(path),
@@ -385,7 +385,7 @@ impl ServerClient {
 }
 
 /// Builds an HTTP agent. Loopback addresses bypass the proxy of the environment variables.
-pub(crate) fn agent(base: &Url) -> Agent {
+pub(crate) fn http_agent(base: &Url) -> Agent {
     let mut config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)

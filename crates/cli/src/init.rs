@@ -5,7 +5,7 @@ mod templates;
 use crate::{
     asset::content_problems,
     command_context::CommandContext,
-    completion,
+    dynamic_completion,
     failure::{Failure, Finding},
     output::{eprint, print},
     terminal_text::sanitize,
@@ -50,12 +50,12 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "team:owners")]
     owner: String,
     /// The environment of the first release; else the profile's, else dev
-    #[arg(long, short, value_name = "ENVIRONMENT", add = completion::environments())]
+    #[arg(long, short, value_name = "ENVIRONMENT", add = dynamic_completion::environments())]
     env: Option<String>,
 }
 
 pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
-    let output = context.offline();
+    let output = context.offline_output();
     let project = arguments.project(context)?;
     let files = project.files();
     let root = &arguments.directory;

@@ -3,7 +3,7 @@
 
 use crate::{
     command_context::{CommandContext, DEFAULT_SERVER, refuse_unknown_workspace},
-    completion,
+    dynamic_completion,
     failure::Failure,
     http_client::{Identity, ServerClient, address_source::AddressSource},
     output::print,
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ISSUER", conflicts_with_all = ["token", "token_stdin", "unchecked"])]
     issuer: Option<String>,
     /// The environment of later commands without --env
-    #[arg(long, short, value_name = "ENVIRONMENT", add = completion::environments())]
+    #[arg(long, short, value_name = "ENVIRONMENT", add = dynamic_completion::environments())]
     env: Option<String>,
     /// Store the profile without a request to the server
     #[arg(long)]
@@ -86,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
             refuse_unknown_workspace(&server)?;
         }
     }
-    configuration.store(&name, profile);
+    configuration.store_as_default(&name, profile);
     let path = configuration.write()?;
     let (name, address) = (sanitize(&name), server.address());
     print(&format!("profile `{name}` uses {address} and is now the default; saved in {}", path.display()))
@@ -118,14 +118,14 @@ pub(crate) struct LogoutArguments {}
 pub(crate) fn sign_out(context: &CommandContext) -> Result<(), Failure> {
     Configuration::read()?.profile(context.global().profile.as_deref())?;
     let configuration = Configuration::read()?;
-    let name = configuration.selected_name(context.global().profile.as_deref());
+    let name = configuration.selected_profile_name(context.global().profile.as_deref());
     // Without a token, returns before the lock is acquired, because the folder of the lock file may not exist.
     if configuration.stored_profile(&name).token.is_none() {
         return print(&format!("profile `{}` has no token", sanitize(&name)));
     }
     let _lock = Configuration::lock()?;
     let mut configuration = Configuration::read()?;
-    let name = configuration.selected_name(context.global().profile.as_deref());
+    let name = configuration.selected_profile_name(context.global().profile.as_deref());
     let mut profile = configuration.stored_profile(&name);
     let (token, stored) = (profile.token.take(), profile.sign_in.take());
     if token.is_none() {

@@ -5,10 +5,10 @@ mod asset;
 mod audit;
 mod command_context;
 mod command_line;
-mod completion;
 mod completions_and_manpages;
 mod connection;
 mod document;
+mod dynamic_completion;
 mod environment;
 mod erasure;
 mod evidence;
@@ -34,7 +34,7 @@ mod share_link;
 mod sign_in;
 mod sync;
 mod terminal_text;
-mod undeclared_names;
+mod undeclared_name_hints;
 mod unknown_tenant;
 mod untrusted_file;
 mod usage;
@@ -50,7 +50,7 @@ use std::{
 };
 
 fn main() -> ExitCode {
-    match completion::answer() {
+    match dynamic_completion::write_completions_if_requested() {
         Ok(true) => return ExitCode::SUCCESS,
         Ok(false) => {}
         Err(_) => return ExitCode::FAILURE,

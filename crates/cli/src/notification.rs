@@ -5,7 +5,7 @@ mod watch;
 
 use crate::{
     command_context::CommandContext,
-    completion,
+    dynamic_completion,
     failure::Failure,
     http_client::{Method, ServerClient, string_or_empty},
     output::{Column, Output},
@@ -97,7 +97,7 @@ pub(crate) enum Command {
         #[arg(value_parser = categories())]
         category: String,
         /// Explain for events of this workload
-        #[arg(long, value_name = "SLUG", add = completion::workloads())]
+        #[arg(long, value_name = "SLUG", add = dynamic_completion::workloads())]
         workload: Option<String>,
         /// Explain for events in this environment of the workload
         #[arg(long = "env", value_name = "NAME", requires = "workload")]

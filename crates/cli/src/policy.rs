@@ -113,7 +113,7 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             path,
         )?;
     }
-    let output = context.offline();
+    let output = context.offline_output();
     if output.is_for_people() {
         report.print()?;
     } else {

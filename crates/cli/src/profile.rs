@@ -128,7 +128,7 @@ impl Configuration {
     }
 
     /// Stores a profile and makes it the default, because the login states the identity for later commands.
-    pub(crate) fn store(&mut self, name: &str, profile: Profile) {
+    pub(crate) fn store_as_default(&mut self, name: &str, profile: Profile) {
         self.profile = Some(name.to_owned());
         self.profiles.insert(name.to_owned(), profile);
     }
@@ -139,7 +139,7 @@ impl Configuration {
     }
 
     /// The name of the selected profile, which may not exist.
-    pub(crate) fn selected_name(&self, named: Option<&str>) -> String {
+    pub(crate) fn selected_profile_name(&self, named: Option<&str>) -> String {
         named.or(self.profile.as_deref()).unwrap_or(DEFAULT_PROFILE).to_owned()
     }
 

@@ -11,7 +11,7 @@ use clap::Subcommand;
 use fairway_domain::{
     asset::kind::AssetKind,
     prompt::{
-        IncludedAsset, PromptRefusal, PromptTemplate, VariableKind,
+        IncludedAsset, PromptRefusal, PromptTemplate, VariableType,
         composition::{IncludeRefusal, IncludedBody},
     },
 };
@@ -46,14 +46,14 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     let Command::Render { file, arg, args } = command;
-    let located = Source::open(file)?.value()?.with_texts(file).map_err(Failure::file)?;
+    let located = Source::open(file)?.value()?.with_texts(file).map_err(Failure::from_finding)?;
     let pointer = if located.value.get("content").is_some() { "/content" } else { "" };
     let problems = crate::asset::content_problems(AssetKind::PromptTemplate, &located, pointer);
     if !problems.is_empty() {
         return Err(Failure::Files(problems));
     }
     let content = located.value.pointer(pointer).unwrap_or(&Value::Null);
-    let refused = |refusal: PromptRefusal| Failure::file(prompt_finding(&located, pointer, refusal));
+    let refused = |refusal: PromptRefusal| Failure::from_finding(prompt_finding(&located, pointer, refusal));
     let template = PromptTemplate::parse(content).map_err(refused)?;
     let arguments = arguments(&template, arg, args.as_deref())?;
     let mut bodies = BTreeMap::new();
@@ -61,7 +61,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         let Some(body) = included_body(file, reference)? else {
             let message = format!("the included asset `{}` is not in the same folder", reference.slug.as_str());
             let missing = prompt_finding(&located, pointer, PromptRefusal::UnknownAsset { offset });
-            return Err(Failure::file(Finding { message, ..missing }));
+            return Err(Failure::from_finding(Finding { message, ..missing }));
         };
         let body = body.map_err(|refusal| refused(refusal.to_prompt_refusal(offset)))?;
         bodies.insert(reference.clone(), body);
@@ -71,7 +71,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     let rendered = composed.render(&arguments).map_err(|refusal| {
         let hint = misspelt_name(&refusal, &declared, &arguments);
         let finding = prompt_finding(&located, pointer, refusal);
-        Failure::file(Finding { message: format!("{}{hint}", finding.message), ..finding })
+        Failure::from_finding(Finding { message: format!("{}{hint}", finding.message), ..finding })
     })?;
     print(sanitize_lines(&rendered).trim_end_matches('\n'))
 }
@@ -100,7 +100,7 @@ fn included_body(
     let folder = template.parent().unwrap_or_else(|| Path::new("."));
     let beside = ["yaml", "json"].map(|extension| folder.join(format!("{}.{extension}", reference.slug.as_str())));
     let Some(found) = beside.iter().find(|path| path.is_file()) else { return Ok(None) };
-    let located = Source::open(found)?.value()?.with_texts(found).map_err(Failure::file)?;
+    let located = Source::open(found)?.value()?.with_texts(found).map_err(Failure::from_finding)?;
     let kind = located.value.get("kind").and_then(Value::as_str).and_then(AssetKind::parse);
     let content = located.value.get("content").unwrap_or(&located.value);
     Ok(Some(IncludedBody::of(kind.unwrap_or(AssetKind::PromptTemplate), content)))
@@ -126,10 +126,10 @@ fn arguments(template: &PromptTemplate, single: &[String], all: Option<&Path>) -
         let kind = template.variables().iter().find(|variable| variable.name == name).map(|variable| variable.kind);
         let as_text = || Value::String(text.to_owned());
         let value = match kind {
-            Some(VariableKind::Number | VariableKind::Boolean | VariableKind::Array) => {
+            Some(VariableType::Number | VariableType::Boolean | VariableType::Array) => {
                 serde_json::from_str(text).unwrap_or_else(|_| as_text())
             }
-            Some(VariableKind::String) | None => as_text(),
+            Some(VariableType::String) | None => as_text(),
         };
         arguments.insert(name.to_owned(), value);
     }

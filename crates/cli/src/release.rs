@@ -11,14 +11,14 @@ mod write_commands;
 
 use crate::{
     command_context::CommandContext,
-    completion, environment,
+    dynamic_completion, environment,
     failure::Failure,
     http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, Output, eprint, print},
     resolve_names::find_release,
     workload,
 };
-use approvers::Approval;
+use approvers::Approvers;
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
 use fairway_domain::release::{
     StateName,
@@ -79,10 +79,10 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway releases list --workload ticket-classifier --env dev")]
     List {
         /// Only releases of this workload
-        #[arg(long, value_name = "SLUG", add = completion::workloads())]
+        #[arg(long, value_name = "SLUG", add = dynamic_completion::workloads())]
         workload: Option<String>,
         /// Only releases of this environment
-        #[arg(long, value_name = "ENVIRONMENT", add = completion::environments())]
+        #[arg(long, value_name = "ENVIRONMENT", add = dynamic_completion::environments())]
         env: Option<String>,
         /// Only releases in this state
         #[arg(long, value_parser = PossibleValuesParser::new(StateName::ALL.map(StateName::as_str)))]
@@ -106,10 +106,10 @@ pub(crate) enum Command {
     )]
     Create {
         /// The workload's slug
-        #[arg(add = completion::workloads())]
+        #[arg(add = dynamic_completion::workloads())]
         workload: String,
         /// The environment; else the profile's
-        #[arg(long, short, value_name = "ENVIRONMENT", add = completion::environments())]
+        #[arg(long, short, value_name = "ENVIRONMENT", add = dynamic_completion::environments())]
         env: Option<String>,
         /// The target lane
         #[arg(long, default_value = TargetLane::All.as_str(), value_parser = PossibleValuesParser::new(TargetLane::ALL.map(TargetLane::as_str)))]
@@ -140,7 +140,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         release: ReleaseArgument,
         /// The slugs of the bound assets
-        #[arg(required = true, value_name = "ASSET", add = completion::assets())]
+        #[arg(required = true, value_name = "ASSET", add = dynamic_completion::assets())]
         slugs: Vec<String>,
     },
     /// Submit a draft for review; its bindings are then frozen
@@ -212,10 +212,10 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway releases lanes ticket-classifier --env dev")]
     Lanes {
         /// The workload's slug
-        #[arg(add = completion::workloads())]
+        #[arg(add = dynamic_completion::workloads())]
         workload: String,
         /// The environment; else the profile's
-        #[arg(long, short, value_name = "ENVIRONMENT", add = completion::environments())]
+        #[arg(long, short, value_name = "ENVIRONMENT", add = dynamic_completion::environments())]
         env: Option<String>,
     },
 }
@@ -224,7 +224,7 @@ pub(crate) enum Command {
 #[derive(Args)]
 pub(crate) struct ReleaseArgument {
     /// WORKLOAD@ENVIRONMENT, an id or its unique beginning, or `latest`
-    #[arg(value_name = "RELEASE", add = completion::releases())]
+    #[arg(value_name = "RELEASE", add = dynamic_completion::releases())]
     reference: String,
 }
 
@@ -248,7 +248,7 @@ pub(crate) struct ReviewArguments {
 pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
     match &arguments.command {
         Some(command) => run_command(command, context),
-        None => apply_and_submit::publish(&arguments.publish, context),
+        None => apply_and_submit::run(&arguments.publish, context),
     }
 }
 
@@ -271,7 +271,7 @@ fn run_command(command: &Command, context: &CommandContext) -> Result<(), Failur
             }
             output.list(&with_slugs(server, releases), &COLUMNS_WITH_WORKLOAD)
         }
-        Command::Show(release) => rollback_advice::show(server, output, &release.find(server)?),
+        Command::Show(release) => rollback_advice::show_release(server, output, &release.find(server)?),
         Command::Diff(arguments) => diff::show(server, output, arguments),
         Command::Create { workload, env, target_lane, policy, bind } => {
             let environment = context.environment(env.as_deref())?;
@@ -296,7 +296,7 @@ fn run_command(command: &Command, context: &CommandContext) -> Result<(), Failur
         Command::Gates(release) => show_gates(server, output, &release.find(server)?),
         Command::Summary(release) => {
             let id = release.find(server)?;
-            print(&server.get_when_covered(&["releases", &id, "evidence-bundle"])?.to_string())
+            print(&server.get_when_covered_by_checkpoint(&["releases", &id, "evidence-bundle"])?.to_string())
         }
         Command::Watch(arguments) => watch::watch(server, output, arguments),
         Command::Lanes { workload, env } => {
@@ -397,8 +397,8 @@ fn submit(server: &ServerClient, output: Output, id: &str) -> Result<(), Failure
     if !output.is_for_people() {
         return Ok(());
     }
-    next_step::report_warnings(server, id);
-    if let Ok(approval) = Approval::read(server, string_or_empty(&submitted, "environment")) {
+    next_step::report_gate_warnings(server, id);
+    if let Ok(approval) = Approvers::read(server, string_or_empty(&submitted, "environment")) {
         eprint(&approval.describe());
         output.hint(&approval.next_step(id));
     }
@@ -410,7 +410,7 @@ impl ReviewArguments {
         let id = self.release.find(server)?;
         let submitted = write_commands::submit_review(server, &id, outcome, self.note.as_deref());
         output.record(&submitted.map_err(|failure| next_step::explain(server, &id, failure))?)?;
-        next_step::report(server, output, &id, outcome);
+        next_step::report_after_verdict(server, output, &id, outcome);
         Ok(())
     }
 }

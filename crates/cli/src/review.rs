@@ -38,7 +38,7 @@ pub(crate) enum Command {
         Examples:\n  fairway reviews answer 019a... --approve\n  \
         fairway reviews answer latest --reject --note 'It names a customer'"
     )]
-    Answer(Answer),
+    Answer(AnswerArguments),
 }
 
 /// A run that awaits a review.
@@ -52,7 +52,7 @@ pub(crate) struct RunArgument {
 /// The verdict of a review.
 #[derive(Args)]
 #[command(group = ArgGroup::new("verdict").required(true).args(["approve", "reject"]))]
-pub(crate) struct Answer {
+pub(crate) struct AnswerArguments {
     #[command(flatten)]
     run: RunArgument,
     /// Complete the run with its result

@@ -2,7 +2,7 @@
 
 use crate::{
     command_context::CommandContext,
-    completion,
+    dynamic_completion,
     failure::Failure,
     http_client::{ServerClient, required_string, string_or_empty},
     output::Column,
@@ -68,7 +68,7 @@ pub(crate) struct NewBinding {
     #[arg(long, value_name = "ID", requires = "scope")]
     scope_ref: Option<String>,
     /// Only for this workload
-    #[arg(long, value_name = "SLUG", add = completion::workloads())]
+    #[arg(long, value_name = "SLUG", add = dynamic_completion::workloads())]
     workload: Option<String>,
 }
 

@@ -7,7 +7,7 @@ mod wait;
 
 use crate::{
     command_context::CommandContext,
-    completion,
+    dynamic_completion,
     failure::Failure,
     http_client::{ServerClient, required_string},
     output::{Output, eprint, print},
@@ -31,10 +31,10 @@ use wait::{RunWait, SubmittedRun};
     print-inputs | fairway run ticket-classifier --env dev --inputs -")]
 pub(crate) struct Arguments {
     /// The workload's slug
-    #[arg(add = completion::workloads())]
+    #[arg(add = dynamic_completion::workloads())]
     slug: String,
     /// The environment to run in; else the profile's
-    #[arg(long, short, value_name = "ENVIRONMENT", add = completion::environments())]
+    #[arg(long, short, value_name = "ENVIRONMENT", add = dynamic_completion::environments())]
     env: Option<String>,
     /// One input: NAME=TEXT, NAME=@FILE or NAME:=JSON
     #[arg(long, short, value_name = "NAME=VALUE")]
@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
     let key = arguments.idempotency_key.clone().unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
     if arguments.no_wait {
         let queued =
-            Submission::with_key(&key, || server.post_queued(&path, &key, &body)).submit_once().map_err(explain)?;
+            Submission::with_key(&key, || server.post_queued_run(&path, &key, &body)).submit_once().map_err(explain)?;
         return if output.is_for_people() {
             print(required_string(&queued, "execution_id")?)
         } else {

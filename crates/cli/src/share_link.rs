@@ -2,7 +2,7 @@
 
 use crate::{
     command_context::CommandContext,
-    completion,
+    dynamic_completion,
     failure::{Candidate, Failure},
     http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, eprint, print},
@@ -32,7 +32,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway share-links create ticket-classifier --label 'For Tina' --hours 48")]
     Create {
         /// The workload's slug or id
-        #[arg(add = completion::workloads())]
+        #[arg(add = dynamic_completion::workloads())]
         workload: String,
         /// The lifetime in hours
         #[arg(long, value_name = "HOURS", default_value_t = DEFAULT_TTL_HOURS,
@@ -53,14 +53,14 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway share-links list ticket-classifier")]
     List {
         /// The workload's slug or id
-        #[arg(add = completion::workloads())]
+        #[arg(add = dynamic_completion::workloads())]
         workload: String,
     },
     /// Revoke a share link with immediate effect
     #[command(after_help = "Example:\n  fairway share-links revoke ticket-classifier 'For Tina'")]
     Revoke {
         /// The workload's slug or id
-        #[arg(add = completion::workloads())]
+        #[arg(add = dynamic_completion::workloads())]
         workload: String,
         /// The link's id, the unique beginning of its id, or its label
         link: String,
@@ -79,8 +79,8 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             }
             let mut made = server.post(&path(&workload)?, &body)?;
             let slug = required_string(&workload, "slug")?;
-            let address =
-                server.page_address(&["workload-runtime", slug], &[("token", required_string(&made, "token")?)])?;
+            let address = server
+                .portal_page_address(&["workload-runtime", slug], &[("token", required_string(&made, "token")?)])?;
             if !output.is_for_people() {
                 if let Some(members) = made.as_object_mut() {
                     members.insert("address".to_owned(), json!(address));

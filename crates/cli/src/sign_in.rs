@@ -15,7 +15,7 @@ use oauth2::{
     Scope, StandardDeviceAuthorizationResponse, StandardErrorResponse, TokenResponse as _, TokenUrl,
     basic::{BasicClient, BasicTokenResponse},
 };
-use provider::{Choice, Endpoint, Provider, ProviderError, request};
+use provider::{Endpoint, Provider, ProviderChoice, ProviderError, send_request};
 use serde::{Deserialize, Serialize};
 use std::{
     env, fmt, thread,
@@ -65,7 +65,7 @@ pub(crate) fn sign_in_person(
     server: &ServerClient,
     issuer: Option<&str>,
 ) -> Result<Option<(String, StoredSignIn)>, Failure> {
-    let choice = issuer.map_or(Choice::ForPeople, Choice::Named);
+    let choice = issuer.map_or(ProviderChoice::ForPeople, ProviderChoice::Named);
     let Some(provider) = Provider::of(server, choice)? else { return Ok(None) };
     let client_id = provider.cli_client_id()?.to_owned();
     let Some(device) = provider.device_endpoint()? else {
@@ -77,14 +77,14 @@ pub(crate) fn sign_in_person(
         .set_token_uri(TokenUrl::from_url(provider.token_endpoint()?.url()))
         .set_device_authorization_url(DeviceAuthorizationUrl::from_url(device.url()));
     let scopes = provider.scopes().map(|scope| Scope::new(scope.to_owned()));
-    let started = client.exchange_device_code().add_scopes(scopes).request(&request);
+    let started = client.exchange_device_code().add_scopes(scopes).request(&send_request);
     let started: StandardDeviceAuthorizationResponse = started.map_err(|error| refused(&provider.issuer, error))?;
     // The addresses come from the provider, so control characters are removed before they are printed.
     let complete = started.verification_uri_complete().map(|address| sanitize(address.secret()));
     let plain = sanitize(started.verification_uri().as_str());
     eprint(&format!("open {} in a browser", complete.unwrap_or(plain)));
     eprint(&format!("and confirm the code {}", sanitize(started.user_code().secret())));
-    let tokens = client.exchange_device_access_token(&started).request(&request, thread::sleep, Some(MAX_WAIT));
+    let tokens = client.exchange_device_access_token(&started).request(&send_request, thread::sleep, Some(MAX_WAIT));
     let tokens = tokens.map_err(|error| refused(&provider.issuer, error))?;
     let stored = StoredSignIn {
         issuer: provider.issuer.clone(),
@@ -117,7 +117,7 @@ pub(crate) fn pipeline_token(server: &ServerClient) -> Result<Option<String>, Fa
         }
     };
     let issuer = variable(ISSUER_VARIABLE);
-    let choice = issuer.as_deref().map_or(Choice::First, Choice::Named);
+    let choice = issuer.as_deref().map_or(ProviderChoice::First, ProviderChoice::Named);
     let Some(provider) = Provider::of(server, choice)? else {
         let message = format!("the server identifies nobody (local mode): unset {CLIENT_VARIABLE}");
         return Err(Failure::Usage(message));
@@ -126,7 +126,7 @@ pub(crate) fn pipeline_token(server: &ServerClient) -> Result<Option<String>, Fa
         .set_client_secret(ClientSecret::new(secret))
         .set_token_uri(TokenUrl::from_url(provider.token_endpoint()?.url()));
     // Requests no scopes: those for people, such as `openid`, have no meaning for a client that acts on its own behalf.
-    let tokens = client.exchange_client_credentials().request(&request);
+    let tokens = client.exchange_client_credentials().request(&send_request);
     let tokens: BasicTokenResponse = tokens.map_err(|error| refused(&provider.issuer, error))?;
     Ok(Some(tokens.access_token().secret().clone()))
 }
@@ -143,7 +143,7 @@ pub(crate) fn renew_profile(profile: Profile, named: Option<&str>) -> Result<Pro
     }
     let _lock = Configuration::lock()?;
     let mut configuration = Configuration::read()?;
-    let name = configuration.selected_name(named);
+    let name = configuration.selected_profile_name(named);
     let mut profile = configuration.stored_profile(&name);
     // Checks again under the lock, because another process may have renewed the token meanwhile.
     if let Some(sign_in) = profile.sign_in.as_ref().filter(|sign_in| sign_in.is_due()) {
@@ -175,7 +175,7 @@ impl StoredSignIn {
         let client = BasicClient::new(ClientId::new(self.client_id.clone()))
             .set_auth_type(AuthType::RequestBody)
             .set_token_uri(TokenUrl::from_url(self.token_endpoint.url()));
-        let tokens = client.exchange_refresh_token(&RefreshToken::new(refresh.clone())).request(&request);
+        let tokens = client.exchange_refresh_token(&RefreshToken::new(refresh.clone())).request(&send_request);
         match tokens {
             Ok(tokens) => Ok(self.clone().with_tokens(&tokens)),
             // The provider has ended the sign-in, or the refresh token was already used.

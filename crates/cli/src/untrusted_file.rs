@@ -1,6 +1,6 @@
 //! Reads untrusted files with a size limit as UTF-8 text, and records the position of every value.
 
-pub(crate) mod sidecar;
+pub(crate) mod sidecar_texts;
 mod source_span;
 mod strict;
 
@@ -52,7 +52,7 @@ impl Source {
 
     /// Like [`Self::open`], with a maximum size in bytes.
     pub(crate) fn open_limited(path: &Path, longest: u64) -> Result<Self, Failure> {
-        Self::try_open(path, longest).map_err(Failure::file)
+        Self::try_open(path, longest).map_err(Failure::from_finding)
     }
 
     /// Like [`Self::open_limited`], but returns the finding instead of a [`Failure`].
@@ -79,12 +79,12 @@ impl Source {
 
     /// Parses the text as JSON, regardless of the file name.
     pub(crate) fn json(&self) -> Result<Value, Failure> {
-        strict::json(&self.text).map_err(|fault| Failure::file(fault.in_file(&self.name)))
+        strict::json(&self.text).map_err(|fault| Failure::from_finding(fault.in_file(&self.name)))
     }
 
     /// Parses the text as JSON or YAML.
     pub(crate) fn value(&self) -> Result<LocatedValue, Failure> {
-        self.try_value().map_err(Failure::file)
+        self.try_value().map_err(Failure::from_finding)
     }
 
     /// Like [`Self::value`], but returns the finding instead of a [`Failure`].
@@ -92,7 +92,7 @@ impl Source {
         let name = self.name.clone();
         if self.is_json() {
             let value = strict::json(&self.text).map_err(|fault| fault.in_file(&name))?;
-            // The YAML parser finds the positions. Findings in JSON that is not valid YAML have only paths.
+            // The YAML parser finds the positions. BenchmarkResults in JSON that is not valid YAML have only paths.
             let small = self.text.len() <= MAX_YAML_BYTES;
             let places =
                 if small { SourceSpans::parse(&self.text).unwrap_or_default() } else { SourceSpans::default() };
@@ -153,7 +153,7 @@ pub(crate) fn files_below(
     is_wanted: impl Fn(&Path) -> bool,
 ) -> Result<Vec<PathBuf>, Failure> {
     let wrong = |path: &Path, code: &str, message: &str| {
-        Failure::file(Finding::whole(path.display().to_string(), code, message))
+        Failure::from_finding(Finding::whole(path.display().to_string(), code, message))
     };
     if directory.is_file() {
         return Err(wrong(directory, "file_unreadable", "this is a file, and the command reads a directory"));

@@ -2,9 +2,9 @@
 
 use crate::{
     command_context::CommandContext,
-    completion,
+    dynamic_completion,
     failure::Failure,
-    format_units::{PointInTime, cost, milliseconds},
+    format_units::{TimeArgument, cost, milliseconds},
     http_client::required_string,
     output::Column,
     workload,
@@ -33,17 +33,17 @@ const COLUMNS: [Column; 10] = [
 )]
 pub(crate) struct Arguments {
     /// Only runs of this workload
-    #[arg(long, value_name = "SLUG", add = completion::workloads())]
+    #[arg(long, value_name = "SLUG", add = dynamic_completion::workloads())]
     workload: Option<String>,
     /// Only runs in this environment
-    #[arg(long, value_name = "ENVIRONMENT", add = completion::environments())]
+    #[arg(long, value_name = "ENVIRONMENT", add = dynamic_completion::environments())]
     env: Option<String>,
     /// Only runs that started at or after this time, or this long ago, such as 7d; default: 30 days ago
     #[arg(long, value_name = "TIME")]
-    since: Option<PointInTime>,
+    since: Option<TimeArgument>,
     /// Only runs that started before this time, or this long ago
     #[arg(long, value_name = "TIME")]
-    until: Option<PointInTime>,
+    until: Option<TimeArgument>,
     /// The properties by which runs are grouped: workload, model, day, or several
     #[arg(long, value_name = "PROPERTIES", default_value = "workload", value_parser = parse_grouping)]
     by: String,

@@ -4,7 +4,7 @@ mod changes;
 
 use crate::{
     command_context::CommandContext,
-    completion,
+    dynamic_completion,
     failure::Failure,
     http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, Output, eprint, is_stderr_terminal, print},
@@ -66,14 +66,14 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway use-cases show 019a...")]
     Show {
         /// The use case's id
-        #[arg(add = completion::use_cases())]
+        #[arg(add = dynamic_completion::use_cases())]
         id: String,
     },
     /// Replace a draft by a successor that follows notes
     #[command(after_help = "Example:\n  fairway use-cases refine 019a... --note 'Answer in German.'")]
     Refine {
         /// The use case's id
-        #[arg(add = completion::use_cases())]
+        #[arg(add = dynamic_completion::use_cases())]
         id: String,
         /// What to change; repeat for several
         #[arg(long = "note", value_name = "TEXT", required = true)]
@@ -83,35 +83,35 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway use-cases changes 019a...")]
     Changes {
         /// The use case's id
-        #[arg(add = completion::use_cases())]
+        #[arg(add = dynamic_completion::use_cases())]
         id: String,
     },
     /// Publish a draft: make its assets, a workload and a release draft
     #[command(after_help = "Example:\n  fairway use-cases publish 019a...")]
     Publish {
         /// The use case's id
-        #[arg(add = completion::use_cases())]
+        #[arg(add = dynamic_completion::use_cases())]
         id: String,
     },
     /// Activate a use case whose connections are all resolved
     #[command(after_help = "Example:\n  fairway use-cases activate 019a...")]
     Activate {
         /// The use case's id
-        #[arg(add = completion::use_cases())]
+        #[arg(add = dynamic_completion::use_cases())]
         id: String,
     },
     /// Archive a use case
     #[command(after_help = "Example:\n  fairway use-cases archive 019a...")]
     Archive {
         /// The use case's id
-        #[arg(add = completion::use_cases())]
+        #[arg(add = dynamic_completion::use_cases())]
         id: String,
     },
     /// Return a use case that waits for access to draft
     #[command(after_help = "Example:\n  fairway use-cases reopen 019a...")]
     Reopen {
         /// The use case's id
-        #[arg(add = completion::use_cases())]
+        #[arg(add = dynamic_completion::use_cases())]
         id: String,
     },
 }

@@ -77,14 +77,14 @@ pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
             .map(|note| SecondCheckpoint { note, consistency_proof: proof.as_deref() }),
     };
     let report = verify_bundle(&read(&arguments.file, MAX_BUNDLE_BYTES + 1)?, outside);
-    let output = context.offline();
+    let output = context.offline_output();
     if output.is_for_people() {
         print_report(&report)?;
     } else {
         output.value(&json!({
             "verified": report.has_passed(),
             "checks": report.checks,
-            "proven": report.proven(),
+            "proven": report.proven_statements(),
             "not_proven": report.limitations(),
         }))?;
     }
@@ -136,7 +136,7 @@ fn print_report(report: &BundleReport) -> Result<(), Failure> {
     }
     if report.has_passed() {
         print("\nThis bundle shows:")?;
-        report.proven().iter().try_for_each(|statement| print(&format!("- {statement}")))?;
+        report.proven_statements().iter().try_for_each(|statement| print(&format!("- {statement}")))?;
     } else {
         eprint("this bundle shows nothing, because a check failed");
     }

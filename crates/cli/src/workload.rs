@@ -2,7 +2,7 @@
 
 use crate::{
     command_context::CommandContext,
-    completion,
+    dynamic_completion,
     failure::Failure,
     http_client::{Method, ServerClient, required_string, string_or_empty},
     output::{Column, Output},
@@ -36,7 +36,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway workloads show ticket-classifier")]
     Show {
         /// The workload's slug or id
-        #[arg(add = completion::workloads())]
+        #[arg(add = dynamic_completion::workloads())]
         slug: String,
     },
     /// Create a workload
@@ -44,7 +44,7 @@ pub(crate) enum Command {
         --interface form.yaml")]
     Create {
         /// The workload's slug
-        #[arg(add = completion::workloads())]
+        #[arg(add = dynamic_completion::workloads())]
         slug: String,
         /// The owner, such as team:support
         #[arg(long)]
@@ -63,14 +63,14 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  fairway workloads suspend ticket-classifier")]
     Suspend {
         /// The workload's slug or id
-        #[arg(add = completion::workloads())]
+        #[arg(add = dynamic_completion::workloads())]
         slug: String,
     },
     /// Resume a suspended workload
     #[command(after_help = "Example:\n  fairway workloads resume ticket-classifier")]
     Resume {
         /// The workload's slug or id
-        #[arg(add = completion::workloads())]
+        #[arg(add = dynamic_completion::workloads())]
         slug: String,
     },
 }
@@ -93,7 +93,7 @@ pub(crate) struct Description {
 #[derive(Args)]
 pub(crate) struct Edit {
     /// The workload's slug or id
-    #[arg(add = completion::workloads())]
+    #[arg(add = dynamic_completion::workloads())]
     slug: String,
     /// The new owner, such as team:support
     #[arg(long)]

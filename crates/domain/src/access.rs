@@ -50,7 +50,7 @@ pub struct Caller {
 
 /// The scope in which equal actor names denote the same principal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NameScope {
+pub enum ActorNameScope {
     /// All tenants, as in local mode.
     Installation,
     /// One tenant. `user:ada` of another tenant is a different principal, whose bindings do not apply.
@@ -192,7 +192,7 @@ pub trait AccessStore: Send + Sync {
         &self,
         tenant: Option<TenantId>,
         principals: &[ActorRef],
-        names: NameScope,
+        names: ActorNameScope,
     ) -> Result<Option<PrincipalAccess>, StoreError>;
     /// The tenant's current access revision. While it is unchanged, every result of [`Self::load_principal`] for this
     /// tenant stays valid. Each change of a role or principal binding increments the revision of all affected
@@ -204,13 +204,13 @@ pub trait AccessStore: Send + Sync {
         scope: TenantScope,
         grant: &GrantScope,
     ) -> Result<Option<ResourcePosition>, StoreError>;
-    /// The role bindings of `principals` in the tenant, oldest first. With [`NameScope::Installation`], the result
+    /// The role bindings of `principals` in the tenant, oldest first. With [`ActorNameScope::Installation`], the result
     /// includes platform-wide bindings.
     async fn bindings_of(
         &self,
         scope: TenantScope,
         principals: &[ActorRef],
-        names: NameScope,
+        names: ActorNameScope,
     ) -> Result<Vec<RoleBinding>, StoreError>;
     /// Loads one role binding.
     async fn find(&self, scope: TenantScope, id: RoleBindingId) -> Result<Option<RoleBinding>, StoreError>;

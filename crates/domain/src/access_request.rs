@@ -169,7 +169,12 @@ pub struct GrantedRequest {
 
 impl AccessRequest {
     /// A new request of a use case. The publication of the use case records its fact.
-    pub(crate) fn of(id: AccessRequestId, use_case: &UseCase, connection_name: String, stamp: &Stamp) -> Self {
+    pub(crate) fn for_use_case(
+        id: AccessRequestId,
+        use_case: &UseCase,
+        connection_name: String,
+        stamp: &Stamp,
+    ) -> Self {
         Self(AccessRequestRecord {
             access_request_id: id,
             workspace_id: use_case.workspace_id,

@@ -1,6 +1,6 @@
 //! Facts: the append-only record of changes, refusals and audited reads. Sequenced facts form the audit log.
 
-pub mod disclosure;
+pub mod disclosed_detail;
 
 use crate::{
     access::{ActorRef, rights::VisibleScopes},
@@ -387,7 +387,7 @@ pub struct AuditEvent {
     pub leaf_hash: Vec<u8>,
     /// The workspace, if any.
     pub workspace_id: Option<WorkspaceId>,
-    /// The members of the detail that auditors may read, as selected by [`disclosure::disclosed_detail`].
+    /// The members of the detail that auditors may read, as selected by [`disclosed_detail::disclosed_detail`].
     pub detail: Option<Map<String, Value>>,
 }
 

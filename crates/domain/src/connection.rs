@@ -1,7 +1,7 @@
 //! Connections: named external systems of a workspace, with references to their secrets and the health of their
 //! endpoints.
 
-pub mod expiry;
+pub mod expiry_notice;
 mod kind_and_status;
 mod ports;
 pub mod probe;

@@ -3,7 +3,7 @@
 pub mod bundle;
 pub mod graph;
 pub mod lineage;
-pub mod records;
+pub mod run_records;
 
 use crate::{
     asset::artifact_store::ArtifactPath,
@@ -11,7 +11,7 @@ use crate::{
     execution::{Execution, Payload},
     id::{ApprovalId, ArtifactId, AssetId, AssetVersionId, DecisionId, ReleaseId, WorkloadId},
     policy::{FailedRule, Outcome, PolicyDecision},
-    release::{Release, reference::FrozenReference, review::Verdict},
+    release::{Release, frozen_reference::FrozenReference, review::Verdict},
     time::Timestamp,
     workload::Workload,
 };
@@ -222,7 +222,7 @@ impl EvidenceArtifact {
 
 /// A stored evidence document, without its payload.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StoredDocument {
+pub struct StoredEvidenceDocument {
     /// The identifier of the artifact.
     pub artifact_id: ArtifactId,
     /// The kind of the document.

@@ -3,11 +3,11 @@
 //! A `Flow` is valid by construction: step ids are unique, targets exist, all steps are reachable, and there is no
 //! cycle. Every path ends in `return` or in an uncaught failure (spec: Flow).
 
-pub mod budget;
-mod graph;
 mod parser;
 mod problems;
 pub mod reference;
+mod step_rules;
+pub mod value_budget;
 mod yaml;
 
 use crate::asset::kind::AssetKind;
@@ -20,7 +20,7 @@ use yaml::MemberPart;
 /// The maximum number of steps of a flow.
 pub const MAX_STEPS: usize = 200;
 /// The maximum number of turns of an agent step.
-pub const MAX_AGENT_STEPS: u64 = 50;
+pub const MAX_AGENT_TURNS: u64 = 50;
 
 /// A validated flow: the steps of a run and their order.
 #[derive(Clone, PartialEq, Debug)]

@@ -15,7 +15,7 @@ pub const VERSION_LABEL: &str = "v1";
 /// The maximum length of a description of what to draft, in characters.
 pub const MAX_DESCRIPTION: usize = 4_000;
 /// The minimum number of words in a description of what to draft.
-pub const MIN_WORDS: usize = 4;
+pub const MIN_DESCRIPTION_WORDS: usize = 4;
 /// The maximum length of a generator answer, in bytes.
 pub const MAX_ANSWER_BYTES: usize = 256 << 10;
 
@@ -124,7 +124,7 @@ impl Description {
             return Err(DescriptionRefusal::Text);
         }
         let words = text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count();
-        if words < MIN_WORDS { Err(DescriptionRefusal::TooShort) } else { Ok(Self(text.to_owned())) }
+        if words < MIN_DESCRIPTION_WORDS { Err(DescriptionRefusal::TooShort) } else { Ok(Self(text.to_owned())) }
     }
 
     /// The text of the description.

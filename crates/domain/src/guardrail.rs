@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
 
-pub use detector::DETECTORS;
+pub use detector::DETECTOR_NAMES;
 pub use evaluation::{GuardrailCheck, GuardrailFinding, GuardrailOutcome, GuardrailResult};
 
 /// The maximum number of bytes that all guardrails of a run inspect in total, sixteen times the memory for a run's

@@ -6,7 +6,7 @@
 
 mod response;
 
-use crate::{asset::content::compile_linear, guardrail::OnError, policy::CompiledPolicy};
+use crate::{asset::content::compile_linear_pattern, guardrail::OnError, policy::CompiledPolicy};
 use regex::Regex;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -76,7 +76,7 @@ pub enum EnforcementMode {
 }
 
 /// The names of the available handlers in content.
-pub const HANDLERS: [&str; 2] = ["policy", "http"];
+pub const HANDLER_NAMES: [&str; 2] = ["policy", "http"];
 
 /// What answers a hook: a policy bundle or an HTTP call.
 #[derive(Clone, Debug)]
@@ -160,7 +160,7 @@ pub struct MalformedHook;
 
 /// Whether a hook applies, by its condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Applicability {
+pub enum HookConditionResult {
     /// The hook applies.
     Yes,
     /// The hook does not apply.
@@ -219,18 +219,18 @@ impl Hook {
     pub fn check_condition(
         &self,
         decide: impl FnOnce(&CompiledPolicy) -> crate::policy::PolicyDecision,
-    ) -> Applicability {
+    ) -> HookConditionResult {
         use crate::policy::{NO_MATCHING_RULE, Outcome};
         let condition = match &self.condition {
-            Condition::Always => return Applicability::Yes,
-            Condition::Unreadable => return Applicability::Unknown,
+            Condition::Always => return HookConditionResult::Yes,
+            Condition::Unreadable => return HookConditionResult::Unknown,
             Condition::If(condition) => condition,
         };
         let decision = decide(condition);
         match decision.outcome {
-            Outcome::Allow | Outcome::AllowWithObligations => Applicability::Yes,
-            Outcome::Deny if decision.reason_code == NO_MATCHING_RULE => Applicability::No,
-            Outcome::Deny => Applicability::Unknown,
+            Outcome::Allow | Outcome::AllowWithObligations => HookConditionResult::Yes,
+            Outcome::Deny if decision.reason_code == NO_MATCHING_RULE => HookConditionResult::No,
+            Outcome::Deny => HookConditionResult::Unknown,
         }
     }
 
@@ -254,7 +254,7 @@ impl Hook {
         };
         let matcher = match &self.matcher {
             Matcher::All | Matcher::Unreadable => 0,
-            Matcher::Named(_) => usize::try_from(crate::asset::content::PATTERN_BYTES).unwrap_or(usize::MAX),
+            Matcher::Named(_) => usize::try_from(crate::asset::content::MAX_PATTERN_MEMORY_BYTES).unwrap_or(usize::MAX),
         };
         condition.saturating_add(handler).saturating_add(matcher)
     }
@@ -267,7 +267,7 @@ pub struct Hooks(Vec<Hook>);
 impl Hooks {
     /// Sorts hooks by their `order`. Hooks with the same order remain in binding order.
     #[must_use]
-    pub fn sorted(mut hooks: Vec<Hook>) -> Self {
+    pub fn in_execution_order(mut hooks: Vec<Hook>) -> Self {
         hooks.sort_by_key(|hook| hook.order);
         Self(hooks)
     }
@@ -324,7 +324,7 @@ pub fn condition_bundle(source: &str) -> Value {
 /// Compiles a pattern so that it must match the whole name.
 #[must_use]
 pub fn compile_full_match(pattern: &str) -> Option<Regex> {
-    compile_linear(&format!("^(?:{pattern})$"))
+    compile_linear_pattern(&format!("^(?:{pattern})$"))
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! Knowledge bases: documents for retrieval, and access contracts.
 
 pub mod contract;
+pub mod contract_revocation;
 pub mod document;
 pub mod ports;
 pub mod query_audit;
 pub mod reembedding;
 pub mod retrieval;
-pub mod revocation;
 
 use crate::id::{AssetId, TenantId};
 use contract::{AccessContract, ContractDecision, ContractState, KnowledgeAccessRequest, MalformedContract};
@@ -262,7 +262,7 @@ impl KnowledgeBase {
     pub fn decide(&self, request: &KnowledgeAccessRequest<'_>, state: ContractState) -> ContractDecision {
         match &self.contract {
             Ok(contract) => contract.decide(request, state),
-            Err(malformed) => ContractDecision::malformed(*malformed, request.mode),
+            Err(malformed) => ContractDecision::for_malformed_contract(*malformed, request.mode),
         }
     }
 }

@@ -30,7 +30,7 @@ pub const MAX_TURNS: u32 = 200;
 /// The default of the maximum number of stored turns.
 pub const DEFAULT_TURNS: u32 = 50;
 /// The default retention of a turn in days, equal to the retention of responses.
-pub const DEFAULT_DAYS: u32 = 30;
+pub const DEFAULT_RETENTION_DAYS: u32 = 30;
 
 /// The identifier that a client chooses for a conversation: 1 to 128 letters, digits and `._:@+=~-`. It starts
 /// with a letter, a digit, `_` or `-`, so that it is always a safe path segment.
@@ -221,7 +221,7 @@ impl MemoryConfig {
         Ok(Self {
             scope,
             max_turns: number("max_items").unwrap_or(DEFAULT_TURNS).min(MAX_TURNS),
-            retention_days: number("ttl_days").unwrap_or(DEFAULT_DAYS),
+            retention_days: number("ttl_days").unwrap_or(DEFAULT_RETENTION_DAYS),
             write_policy,
             // The default masks personal data, as the cautious choice.
             personal_data: match text("pii") {

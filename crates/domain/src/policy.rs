@@ -9,8 +9,8 @@ mod condition;
 mod cost;
 mod explanation;
 mod fast_path;
-mod input_fields;
 mod pattern;
+mod referenced_names;
 mod scenario;
 mod unreachable;
 mod variables;
@@ -27,7 +27,7 @@ use variables::{Evaluation, EvaluationError};
 pub use explanation::{ClauseExplanation, ConditionResult, DecisionExplanation, ExplanationRefusal, RuleExplanation};
 pub use scenario::{DecisionPart, Difference, Scenario};
 pub use unreachable::Unreachable;
-pub use variables::MAX_STEPS;
+pub use variables::MAX_DECISION_STEPS;
 
 /// The reason code of a decision for which no rule matched.
 pub const NO_MATCHING_RULE: &str = "no_matching_rule";
@@ -253,7 +253,7 @@ impl CompiledPolicy {
     /// code is the code of the first rule with the winning precedence.
     #[must_use]
     pub fn decide(&self, input: &PolicyInput<'_>) -> PolicyDecision {
-        self.decide_within(input, MAX_STEPS).0
+        self.decide_within(input, MAX_DECISION_STEPS).0
     }
 
     /// Decides within a budget of steps, and returns the remaining steps.
@@ -348,7 +348,7 @@ fn append_missing<T: Clone + PartialEq>(all: &mut Vec<T>, more: &[T]) {
 /// The stricter of two decisions of a run, with the obligations of both decisions. If both are equally strict, the
 /// reason of the first decision remains.
 #[must_use]
-pub fn strictest(first: PolicyDecision, second: PolicyDecision) -> PolicyDecision {
+pub fn stricter_decision(first: PolicyDecision, second: PolicyDecision) -> PolicyDecision {
     let (mut stricter, milder) = if second.outcome > first.outcome { (second, first) } else { (first, second) };
     if stricter.outcome == Outcome::AllowWithObligations {
         append_missing(&mut stricter.obligations, &milder.obligations);

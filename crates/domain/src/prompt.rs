@@ -33,12 +33,12 @@ pub struct Variable {
     /// The name of the variable in tokens and arguments.
     pub name: String,
     /// The type of the variable's values.
-    pub kind: VariableKind,
+    pub kind: VariableType,
 }
 
 /// The type of a variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum VariableKind {
+pub enum VariableType {
     /// A text, which is the default type.
     String,
     /// A number.
@@ -49,7 +49,7 @@ pub enum VariableKind {
     Array,
 }
 
-impl VariableKind {
+impl VariableType {
     /// Every type.
     pub const ALL: [Self; 4] = [Self::String, Self::Number, Self::Boolean, Self::Array];
 
@@ -128,7 +128,7 @@ pub enum PromptRefusal {
         /// The name of the variable. It is safe to show, because the template and not the caller defines it.
         name: String,
         /// The declared type.
-        kind: VariableKind,
+        kind: VariableType,
         /// The start of the token.
         offset: usize,
     },
@@ -275,8 +275,8 @@ fn parse_variables(content: &Value) -> Result<Vec<Variable>, PromptRefusal> {
 fn parse_variable(entry: &Value) -> Option<Variable> {
     let name = entry.get("name")?.as_str()?.to_owned();
     let kind = match entry.get("type") {
-        None => VariableKind::String,
-        Some(kind) => VariableKind::parse(kind.as_str()?)?,
+        None => VariableType::String,
+        Some(kind) => VariableType::parse(kind.as_str()?)?,
     };
     Some(Variable { name, kind })
 }

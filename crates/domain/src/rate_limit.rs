@@ -57,7 +57,7 @@ impl Quota {
 
     /// The number of requests that are allowed now, if the theoretical arrival time is `ahead` of the present.
     #[must_use]
-    pub fn available(self, ahead: Duration) -> u32 {
+    pub fn available_requests(self, ahead: Duration) -> u32 {
         let free = self.burst_duration().saturating_sub(ahead).as_nanos() / self.interval().as_nanos().max(1);
         u32::try_from(free).unwrap_or(u32::MAX)
     }
@@ -149,8 +149,8 @@ mod tests {
         let quota = Quota { per_minute: 60, burst: 10 };
         assert_eq!((quota.interval(), quota.burst_duration()), (Duration::from_secs(1), Duration::from_secs(10)));
         for (ahead, left) in [(0, 10), (1, 9), (1_000, 9), (1_001, 8), (9_999, 0), (10_000, 0), (60_000, 0)] {
-            assert_eq!(quota.available(Duration::from_millis(ahead)), left, "{ahead}");
+            assert_eq!(quota.available_requests(Duration::from_millis(ahead)), left, "{ahead}");
         }
-        assert_eq!(Quota { per_minute: 0, burst: 0 }.available(Duration::ZERO), 1);
+        assert_eq!(Quota { per_minute: 0, burst: 0 }.available_requests(Duration::ZERO), 1);
     }
 }

@@ -4,13 +4,13 @@
 pub mod activate;
 pub mod advance;
 mod digest;
+pub mod frozen_reference;
 pub mod gate;
 pub mod lane;
 pub mod missing_policy_input;
 pub mod ports;
 pub mod provider_account_gate;
 pub mod recommendation;
-pub mod reference;
 mod refusal;
 pub mod review;
 pub mod rollback;
@@ -29,8 +29,8 @@ use crate::{
     time::Timestamp,
 };
 pub use digest::BindingsDigest;
+use frozen_reference::{FrozenReference, UnresolvedReference};
 use lane::{Deployment, TargetLane};
-use reference::{FrozenReference, UnresolvedReference};
 pub use refusal::{ReleaseRefusal, SELF_APPROVAL_REMEDY};
 use review::ReviewerVerdict;
 use serde_json::json;
@@ -378,7 +378,7 @@ impl Release {
     /// A copy of the release with these references frozen, as if it were under review. Callers use it to measure
     /// the run plan before the decision.
     #[must_use]
-    pub fn with_frozen(&self, references: Vec<FrozenReference>) -> Self {
+    pub fn with_frozen_references(&self, references: Vec<FrozenReference>) -> Self {
         Self(ReleaseRecord { references, ..self.0.clone() })
     }
 
@@ -397,7 +397,7 @@ impl Release {
                 let mut references = references.map_err(ReleaseRefusal::UnresolvedReferences)?;
                 references.sort_unstable();
                 references.dedup();
-                let frozen = self.with_frozen(references);
+                let frozen = self.with_frozen_references(references);
                 Ok(frozen.transition(State::ReviewReady { digest: frozen.bindings_digest() }, stamp))
             }
             State::ReviewReady { .. }

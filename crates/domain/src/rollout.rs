@@ -68,7 +68,7 @@ impl RolloutPlan {
 
     /// The lane on which the rollout starts.
     #[must_use]
-    pub const fn first(&self) -> Lane {
+    pub const fn first_lane(&self) -> Lane {
         self.first
     }
 

@@ -108,7 +108,7 @@ impl InvocationMode {
 
 /// The prefix of the slugs of built-in assistants; the slug of the workspace follows. The prefix is reserved,
 /// because a workload with a conflicting slug would prevent the creation of a workspace.
-pub const ASSISTANT_PREFIX: &str = "knowledge-assistant-";
+pub const ASSISTANT_SLUG_PREFIX: &str = "knowledge-assistant-";
 
 /// The origin of a built-in workload, which determines who manages it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -287,7 +287,7 @@ impl Workload {
     /// If the name or the description is invalid, or the slug is reserved.
     pub fn create(new: NewWorkload, stamp: &Stamp) -> Result<Change<Self>, WorkloadRefusal> {
         check_texts(new.name.as_deref(), new.description.as_deref())?;
-        if new.slug.as_str().starts_with(ASSISTANT_PREFIX) || generator::is_reserved_slug(new.slug.as_str()) {
+        if new.slug.as_str().starts_with(ASSISTANT_SLUG_PREFIX) || generator::is_reserved_slug(new.slug.as_str()) {
             return Err(WorkloadRefusal::ReservedSlug);
         }
         Ok(Self::creation_change(Self::registered(new, None, stamp), stamp))
@@ -309,7 +309,7 @@ impl Workload {
     pub(crate) fn assistant(workload_id: WorkloadId, workspace: &Workspace, stamp: &Stamp) -> Option<Self> {
         let new = NewWorkload {
             workload_id,
-            slug: Slug::parse(&format!("{ASSISTANT_PREFIX}{}", workspace.slug)).ok()?,
+            slug: Slug::parse(&format!("{ASSISTANT_SLUG_PREFIX}{}", workspace.slug)).ok()?,
             name: None,
             description: None,
             owner_ref: OwnerRef::parse(&format!("team:{}", workspace.slug)).ok()?,

@@ -4,7 +4,7 @@ use crate::{
     guard::{ConnectionPolicy, Origin},
     refusal::{EgressError, EgressRefusal},
     resolver::{CheckedResolver, Resolver},
-    response::{EgressResponse, IDENTITY},
+    response::{EgressResponse, IDENTITY_CODING},
     trusted_authorities::{self, Authorities},
 };
 use bytes::Bytes;
@@ -98,7 +98,7 @@ impl Endpoint {
             .referer(false)
             .user_agent(USER_AGENT)
             // Without this header, a server may choose any content coding.
-            .default_headers(HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static(IDENTITY))]))
+            .default_headers(HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static(IDENTITY_CODING))]))
             .http1_only()
             .http1_max_headers(MAX_HEADERS)
             .tcp_nodelay(true)

@@ -10,7 +10,7 @@ use reqwest::{
 use std::{fmt, future::ready, pin::Pin};
 
 /// The only accepted content coding, which means an unencoded body.
-pub(crate) const IDENTITY: &str = "identity";
+pub(crate) const IDENTITY_CODING: &str = "identity";
 
 /// The head of a response; the body is still unread.
 pub struct EgressResponse {
@@ -68,7 +68,7 @@ impl EgressResponse {
         let mut codings = self.headers().get_all(CONTENT_ENCODING).iter();
         codings.all(|coding| {
             let coding = coding.as_bytes().trim_ascii();
-            coding.is_empty() || coding.eq_ignore_ascii_case(IDENTITY.as_bytes())
+            coding.is_empty() || coding.eq_ignore_ascii_case(IDENTITY_CODING.as_bytes())
         })
     }
 

@@ -83,7 +83,7 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
     /// Returns the number of waiting requests of a key.
     #[must_use]
     pub fn waiting_count(&self, key: &K) -> usize {
-        self.waiting_in(&(), key)
+        self.waiting_count_in(&(), key)
     }
 }
 
@@ -120,8 +120,8 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> FairSemaphore<K, G> {
 
     /// Returns the number of waiting requests of a key in a group.
     #[must_use]
-    pub fn waiting_in(&self, group: &G, key: &K) -> usize {
-        self.lock().waiting(group, key)
+    pub fn waiting_count_in(&self, group: &G, key: &K) -> usize {
+        self.lock().waiting_count(group, key)
     }
 
     fn lock(&self) -> MutexGuard<'_, State<K, G>> {

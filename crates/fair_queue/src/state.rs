@@ -146,7 +146,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
         self.remove_idle();
     }
 
-    pub(crate) fn waiting(&self, group: &G, key: &K) -> usize {
+    pub(crate) fn waiting_count(&self, group: &G, key: &K) -> usize {
         let key = self.groups.get(group).and_then(|group| group.keys.get(key));
         key.map_or(0, |key| key.queue.len())
     }
@@ -192,7 +192,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
     }
 
     #[cfg(test)]
-    pub(crate) fn keys(&self) -> usize {
+    pub(crate) fn key_count(&self) -> usize {
         self.groups.values().map(|group| group.keys.len()).sum()
     }
 }

@@ -165,10 +165,10 @@ async fn forgets_keys_that_neither_hold_nor_wait() {
         drop(semaphore.acquire(key, LONG).await.unwrap());
         drop(semaphore.acquire(key, LONG).await.unwrap());
     }
-    let known = semaphore.lock().keys();
+    let known = semaphore.lock().key_count();
     assert!(known < 10, "{known} keys are known");
     drop(held);
-    assert_eq!(semaphore.lock().keys(), 0);
+    assert_eq!(semaphore.lock().key_count(), 0);
 }
 
 #[tokio::test]
@@ -178,13 +178,13 @@ async fn serves_groups_in_turn_and_the_keys_within_a_group_in_turn() {
     let mut requests = JoinSet::new();
     // Group 1 has three keys and arrives first; its key `a` has three requests.
     for (group, key) in [(1, 'a'), (1, 'a'), (1, 'a'), (1, 'b'), (1, 'c'), (2, 'd'), (2, 'd')] {
-        let before = semaphore.waiting_in(&group, &key);
+        let before = semaphore.waiting_count_in(&group, &key);
         let own = semaphore.clone();
         requests.spawn(async move {
             drop(own.acquire_in(group, key, LONG).await.unwrap());
             key
         });
-        while semaphore.waiting_in(&group, &key) == before {
+        while semaphore.waiting_count_in(&group, &key) == before {
             yield_now().await;
         }
     }

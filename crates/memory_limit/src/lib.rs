@@ -67,14 +67,14 @@ pub fn try_admit(bytes: usize) -> Result<Admission, LimitReached> {
 
 /// Whether resident memory exceeds the fraction [`SOFT`] of the limit.
 #[must_use]
-pub fn is_reached() -> bool {
-    PROCESS.get().is_some_and(MemoryLimit::is_reached)
+pub fn is_soft_limit_reached() -> bool {
+    PROCESS.get().is_some_and(MemoryLimit::is_soft_limit_reached)
 }
 
 /// Whether resident memory exceeds the fraction [`HARD`] of the limit.
 #[must_use]
-pub fn is_exhausted() -> bool {
-    PROCESS.get().is_some_and(MemoryLimit::is_exhausted)
+pub fn is_hard_limit_reached() -> bool {
+    PROCESS.get().is_some_and(MemoryLimit::is_hard_limit_reached)
 }
 
 /// Returns the resident memory of this process in bytes: the second field of `/proc/self/statm` (proc(5)).
@@ -196,11 +196,11 @@ impl MemoryLimit {
         Ok(Admission { counted: Some((Arc::clone(&self.usage), number)) })
     }
 
-    fn is_reached(&self) -> bool {
+    fn is_soft_limit_reached(&self) -> bool {
         self.is_above(self.soft.saturating_add(1))
     }
 
-    fn is_exhausted(&self) -> bool {
+    fn is_hard_limit_reached(&self) -> bool {
         self.is_above(self.hard)
     }
 
@@ -263,10 +263,10 @@ mod tests {
         assert!(limit.try_admit(1).is_err());
         drop(large);
         assert!(limit.try_admit(1).is_ok());
-        assert!(!limit.is_reached() && !limit.is_exhausted());
-        assert!(MemoryLimit::new(LIMIT, || Some(241)).is_reached());
-        assert!(!MemoryLimit::new(LIMIT, || Some(279)).is_exhausted());
-        assert!(MemoryLimit::new(LIMIT, || Some(280)).is_exhausted());
+        assert!(!limit.is_soft_limit_reached() && !limit.is_hard_limit_reached());
+        assert!(MemoryLimit::new(LIMIT, || Some(241)).is_soft_limit_reached());
+        assert!(!MemoryLimit::new(LIMIT, || Some(279)).is_hard_limit_reached());
+        assert!(MemoryLimit::new(LIMIT, || Some(280)).is_hard_limit_reached());
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,8 +7,8 @@ mod pinned_identities;
 mod principal_binding;
 mod role_bindings;
 mod sessions;
-mod sign_in_tests;
 mod table;
+mod test_sign_in_report;
 
 pub use authorize::{ListScope, ScopeResolver};
 pub use explanation::{AccessExplanation, AccessExplanationRequest, AccessExplanations, DecidingGrant};
@@ -20,5 +20,5 @@ pub use principal_binding::{PrincipalBindings, RequestedBinding};
 pub use role_bindings::{RoleBindingDraft, RoleBindings};
 pub(crate) use sessions::SessionRenewals;
 pub use sessions::{ActiveSession, SessionFailure, Sessions};
-pub use sign_in_tests::{ClockDifference, SignInReport, SignInTests, TestedPrincipal};
 pub use table::{Operation, Requirement};
+pub use test_sign_in_report::{ClockDifference, TestSignInReport, TestSignIns, TestedPrincipal};

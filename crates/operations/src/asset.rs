@@ -9,7 +9,7 @@ mod validate;
 mod visibility;
 
 pub(crate) use artifacts::RecordedMismatches;
-pub use artifacts::{Artifacts, CollectionReport, Discrepancy, VerificationReport};
+pub use artifacts::{Artifacts, Discrepancy, GarbageCollectionReport, VerificationReport};
 pub use impact::{BlastRadius, ImpactedRelease, ImpactedWorkload, ReferenceHop};
 pub use lifecycle::LifecycleCommand;
 
@@ -76,7 +76,7 @@ pub struct AssetQuery {
 }
 
 /// Refuses slugs that are reserved for built-in assets.
-pub(crate) fn check_not_reserved(slug: &Slug) -> Result<(), Failure> {
+pub(crate) fn check_slug_not_reserved(slug: &Slug) -> Result<(), Failure> {
     if generator::is_reserved_slug(slug.as_str()) {
         return Err(Failure::invalid_field("slug", "reserved_slug", "this slug is reserved for built-in resources"));
     }
@@ -140,7 +140,7 @@ impl Assets {
                 async || {
                     let asset_id: AssetId = self.context.new_id();
                     let AssetDraft { slug, kind, owner_ref, workspace_id: _ } = draft;
-                    check_not_reserved(&slug)?;
+                    check_slug_not_reserved(&slug)?;
                     let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
                     let change = Asset::create(new, &self.context.stamp(caller));
                     let asset = change.next.clone();
@@ -196,7 +196,7 @@ impl Assets {
                 let outcome = keyed_outcome(key, 201, id.uuid());
                 Ok(self.version_store.commit_version(scope, change, outcome.as_ref()).await?)
             },
-            async |id| self.own_version(caller, asset_id, id.into()).await,
+            async |id| self.read_created_version(caller, asset_id, id.into()).await,
         );
         let outcome = outcome.await?;
         Ok((asset, outcome))
@@ -241,7 +241,7 @@ impl Assets {
         Ok((parent.kind, version, source))
     }
 
-    pub(crate) async fn own_version(
+    pub(crate) async fn read_created_version(
         &self,
         caller: &Caller,
         asset: AssetId,

@@ -51,9 +51,9 @@ impl ProcessorWait {
 }
 
 /// A processor permit of a tenant for one work item.
-pub(crate) struct Processor(Permit<TenantId>);
+pub(crate) struct ProcessorPermit(Permit<TenantId>);
 
-impl Processor {
+impl ProcessorPermit {
     /// Waits for a processor. Callers load large data afterwards, so that waiting work occupies little memory.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     deadline: ProcessorWait,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
-    Processor::acquire(scope, deadline).await?.run(work).await
+    ProcessorPermit::acquire(scope, deadline).await?.run(work).await
 }
 
 /// Converts the failure to acquire a permit. The work did not run, and a later attempt may succeed.

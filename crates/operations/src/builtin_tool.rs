@@ -55,7 +55,7 @@ impl Executions {
     ///
     /// # Errors
     /// When the caller sees no workloads at all; not found when the caller sees none in that workspace.
-    pub async fn deployment_settings(
+    pub async fn deployment_run_settings(
         &self,
         caller: &Caller,
         operation: Operation,
@@ -95,6 +95,6 @@ impl ExecutionReader {
 ///
 /// # Errors
 /// When the arguments violate the tool's schema; the refusal lists every violation.
-pub fn parse_call(tool: BuiltinTool, arguments: Map<String, Value>) -> Result<ToolCall, Failure> {
+pub fn parse_tool_call(tool: BuiltinTool, arguments: Map<String, Value>) -> Result<ToolCall, Failure> {
     ToolCall::parse(tool, arguments).map_err(|problems| ToolRefusal::InvalidArguments(problems).into())
 }

@@ -1,7 +1,7 @@
 //! Caches of the operations. Each cache has a limit on the bytes of its entries.
 //!
 //! Callers choose many of the keys and thereby their size, so a limit on the number of entries would not limit
-//! memory. [`MAX_BYTES`] lists every cache with its share of the process's memory
+//! memory. [`CACHE_BYTE_LIMITS`] lists every cache with its share of the process's memory
 //! ([0055](../../../docs/decisions/0055-caches-are-bounded-by-bytes.md)).
 
 use crate::access::Claims;
@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 
 /// Size limits of the caches, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MaxBytes {
+pub(crate) struct CacheByteLimits {
     /// Compiled run plans by release.
     pub(crate) plans: u64,
     /// Workloads with their deployments. This limit applies separately to the cache by slug and to the workers' cache
@@ -45,7 +45,7 @@ pub(crate) struct MaxBytes {
 }
 
 /// Limits of all caches, 81 MiB in total.
-pub(crate) const MAX_BYTES: MaxBytes = MaxBytes {
+pub(crate) const CACHE_BYTE_LIMITS: CacheByteLimits = CacheByteLimits {
     plans: 40 << 20,
     entries: 6 << 20,
     callers: 5 << 20,
@@ -64,7 +64,7 @@ pub(crate) const MAX_BYTES: MaxBytes = MaxBytes {
 
 /// Maximum size of a run plan that the cache admits, in bytes. The cache counts the key and the entry overhead in
 /// addition.
-pub(crate) const MAX_PLAN_BYTES: usize = (40 << 20) - (4 << 10);
+pub(crate) const MAX_CACHED_PLAN_BYTES: usize = (40 << 20) - (4 << 10);
 
 /// Memory of an entry in addition to its key and value, in bytes: the node of the hash table and the nodes of the
 /// access and write queues.
@@ -141,7 +141,7 @@ pub(crate) fn caller_bytes(caller: &Caller) -> usize {
 }
 
 /// Estimates the heap memory of a workload with its deployment, in bytes.
-pub(crate) fn entry_bytes(entry: &WorkloadWithDeployment) -> usize {
+pub(crate) fn workload_with_deployment_bytes(entry: &WorkloadWithDeployment) -> usize {
     let workload = &entry.workload;
     let texts = workload.name.len().saturating_add(workload.description.len());
     let interface = workload.interface_config.as_ref().map_or(0, InterfaceConfig::heap_bytes);

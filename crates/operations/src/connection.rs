@@ -11,7 +11,7 @@ use crate::{
     access::{Operation, ScopeResolver, authorize},
     asset::workspace_and_namespace,
     commit_context::CommitContext,
-    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome, read_after_commit},
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, convert_failure_after_commit, keyed_outcome},
     services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
@@ -199,7 +199,7 @@ impl Connections {
             async |_| Ok(()),
         );
         let checked = checked.await?;
-        let shown = read_after_commit(self.read_connection(caller, id, workspace).await, key)?;
+        let shown = convert_failure_after_commit(self.read_connection(caller, id, workspace).await, key)?;
         Ok(checked.with_value(shown))
     }
 

@@ -11,14 +11,14 @@ use fairway_domain::{
     access::Caller,
     asset::ports::VersionStore,
     evidence::{
-        EvidenceRecord, StoredDocument,
+        EvidenceRecord, StoredEvidenceDocument,
         bundle::{
             BundledDocument, BundledRelease, BundledVersion, ExecutionPredicate, ExecutionStatement, MAX_CONTENT_BYTES,
             ProvenFact, has_run_records_digest, last_outcome,
             release_verification_summary::{ReleaseChain, ReleaseHistory, ReleaseLocation, ReleaseStatement},
         },
-        lineage::{LineageFilter, MAX_LINEAGE},
-        records::RunRecords,
+        lineage::{LineageFilter, MAX_LINEAGE_ITEMS},
+        run_records::RunRecords,
     },
     execution::{ExecutionOutcome, ports::ExecutionStore},
     id::{ArtifactId, AssetVersionId, ErasureId, ExecutionId, ReleaseId, WorkloadId},
@@ -56,7 +56,7 @@ const MAX_FACTS: u32 = 500;
 
 /// Maximum number of lineage items of a run, including the item that marks a truncated lineage.
 const MAX_LINEAGE_ROWS: u32 = 1_001;
-const _: () = assert!(MAX_LINEAGE_ROWS as usize == MAX_LINEAGE + 1, "a bundle holds the whole lineage");
+const _: () = assert!(MAX_LINEAGE_ROWS as usize == MAX_LINEAGE_ITEMS + 1, "a bundle holds the whole lineage");
 
 /// Operations that create evidence bundles.
 #[derive(Clone)]
@@ -104,7 +104,7 @@ impl EvidenceBundles {
     ///
     /// # Errors
     /// When the caller may not see the run or the contents of its versions, or the run has not ended.
-    pub async fn bundle_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<BundleEvidence, Failure> {
+    pub async fn read_bundle_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<BundleEvidence, Failure> {
         let mut record = self.execution_reader.read_evidence(caller, id).await?;
         let position = self.execution_reader.position_of_run(caller, &record.execution).await?;
         let scope = authorize::authorize(caller, Operation::ReadEvidenceBundle, &position)?;
@@ -192,7 +192,7 @@ impl EvidenceBundles {
         scope: TenantScope,
         record: &EvidenceRecord,
         is_run_named: bool,
-    ) -> Result<(Vec<RunRecords>, Vec<StoredDocument>), Failure> {
+    ) -> Result<(Vec<RunRecords>, Vec<StoredEvidenceDocument>), Failure> {
         let (store, id) = (&self.execution_store, record.execution.execution_id);
         let mut documents = store.evidence_documents(scope, id).await?;
         // Resolving an unknown outcome may have stored another document since the evidence was read.
@@ -200,7 +200,7 @@ impl EvidenceBundles {
         documents.retain(|document| known.contains(&document.artifact_id));
         let lineage = store.lineage(scope, id, LineageFilter::default(), MAX_LINEAGE_ROWS, 0).await?;
         let lineage = lineage.map(|page| page.items).unwrap_or_default();
-        let records = RunRecords::stored(is_run_named, &record.decisions, &documents, &lineage);
+        let records = RunRecords::group_stored_by_fact(is_run_named, &record.decisions, &documents, &lineage);
         let named: BTreeSet<ArtifactId> =
             records.iter().flat_map(|part| &part.artifacts).map(|entry| entry.artifact_id).collect();
         documents.retain(|document| named.contains(&document.artifact_id));
@@ -272,8 +272,8 @@ impl EvidenceBundles {
 }
 
 /// Returns the documents, with their texts as long as the size limit of the bundle permits.
-fn bundled_documents(documents: Vec<StoredDocument>, left: &mut usize) -> Vec<BundledDocument> {
-    let bundled = |StoredDocument { artifact_id, body, .. }: StoredDocument| {
+fn bundled_documents(documents: Vec<StoredEvidenceDocument>, left: &mut usize) -> Vec<BundledDocument> {
+    let bundled = |StoredEvidenceDocument { artifact_id, body, .. }: StoredEvidenceDocument| {
         let rest = left.checked_sub(body.len());
         *left = rest.unwrap_or(*left);
         BundledDocument { artifact_id, body: rest.map(|_| body) }

@@ -7,9 +7,9 @@ mod delegation;
 mod early_end;
 pub(crate) mod engine;
 mod event_stream;
-mod evidence;
 mod execute;
 mod execute_request;
+mod execution_reader;
 mod guardrails;
 mod http_call;
 pub(crate) mod large_runs;
@@ -29,15 +29,15 @@ mod submit;
 mod usage;
 mod worker;
 
-pub(crate) use plan::{BASE_TEXT_BYTES, is_read_by_runs, plan_bytes, source_version};
+pub(crate) use plan::{EMPTY_PLAN_TEXT_BYTES, is_read_by_runs, plan_bytes, source_version};
 
 pub use crate::wakeups::RunSubscription;
 pub use cancel::Cancellations;
 pub use citations::{Citations, CitedDocument};
 pub use event_stream::{EventBatch, EventCursor};
-pub use evidence::{Disclosure, ExecutionDetail, ExecutionQuery, ExecutionReader, ListedExecution};
 pub use execute::Executions;
 pub use execute_request::{ExecuteRequest, ExecuteResult, WaitMode};
+pub use execution_reader::{Disclosure, ExecutionDetail, ExecutionQuery, ExecutionReader, ListedExecution};
 pub use recovery::{RunRecovery, run_recovery};
 pub use resolve_unknown::UnknownOutcomes;
 pub use review::{Reviews, run_review_expiry};

@@ -4,7 +4,7 @@
 use crate::{
     Failure, MaybeReplayed, Stores,
     access::{Operation, ScopeResolver, authorize},
-    asset::{Artifacts, Assets, check_not_reserved, workspace_and_namespace},
+    asset::{Artifacts, Assets, check_slug_not_reserved, workspace_and_namespace},
     blocking::{ProcessorWait, run_blocking},
     commit_context::CommitContext,
     idempotency::{KeyedRequests, keyed_outcome},
@@ -144,7 +144,7 @@ impl Flows {
                 async || {
                     let NewFlow { slug, owner_ref, version_label, change_note, content_yaml, workspace_id: _ } =
                         new_flow;
-                    check_not_reserved(&slug)?;
+                    check_slug_not_reserved(&slug)?;
                     let (canonical, content_yaml) = parse_content(scope, content_yaml).await?;
                     let (asset_id, id) = (self.context.new_id::<AssetId>(), self.context.new_id::<AssetVersionId>());
                     let kind = AssetKind::OrchestrationFlow;
@@ -197,7 +197,7 @@ impl Flows {
                 Ok(FlowVersion { version, content_yaml: Some(content_yaml) })
             },
             async |version| {
-                let version = self.assets.own_version(caller, id, version.into()).await?;
+                let version = self.assets.read_created_version(caller, id, version.into()).await?;
                 self.flow_version(scope, version).await
             },
         );

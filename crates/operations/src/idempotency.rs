@@ -191,7 +191,7 @@ impl KeyedRequests {
 
 /// Converts a failure after a commit. A caller without a key receives [`Failure::OutcomeLost`]; a caller with a key
 /// can repeat the request.
-pub(crate) fn read_after_commit<T, K>(read: Result<T, Failure>, key: Option<&K>) -> Result<T, Failure> {
+pub(crate) fn convert_failure_after_commit<T, K>(read: Result<T, Failure>, key: Option<&K>) -> Result<T, Failure> {
     match read {
         Err(Failure::Store(StoreError { fault: StoreFault::Unavailable, .. })) if key.is_none() => {
             Err(Failure::OutcomeLost)

@@ -1,12 +1,12 @@
 //! Knowledge bases: ingestion and re-embedding of documents, access contracts and retrieval.
 
+mod contract_revocation;
 mod embedding_selection;
 mod ingest;
 mod pinned_revisions;
 mod query;
 mod reembed;
 mod retrieve;
-mod revocation;
 
 pub use ingest::IngestReport;
 pub use pinned_revisions::ServedRevisions;

@@ -105,9 +105,9 @@ impl Memories {
         let pass = visit.link.as_ref();
         let found = self.workload_store.find(TenantScope::for_caller(caller), workload).await?;
         let workload = found.ok_or(Failure::NotFound)?;
-        let scope = run_access::authorize_view(caller, pass, &workload, operation)?;
+        let scope = run_access::authorize_interface_view(caller, pass, &workload, operation)?;
         self.rate_limits.count_workload_request(caller, &workload, Some(visit.address)).await?;
-        run_access::check_link(pass, workload.effective_access_mode())?;
+        run_access::check_link_presence(pass, workload.effective_access_mode())?;
         Ok((scope, workload))
     }
 

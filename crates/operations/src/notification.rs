@@ -13,7 +13,7 @@ use crate::{
     Failure, MaybeReplayed, Precondition, Stores,
     access::{Operation, ScopeResolver, authorize},
     commit_context::CommitContext,
-    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome, read_after_commit},
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, convert_failure_after_commit, keyed_outcome},
     services::{CommonOperations, SharedState},
     workload::Workloads,
 };
@@ -177,7 +177,7 @@ impl Notifications {
     ///
     /// # Errors
     /// As [`Self::list_inbox`]; also not found when the caller has no such notification or it changed concurrently.
-    pub async fn change_status(
+    pub async fn change_inbox_status(
         &self,
         caller: &Caller,
         id: NotificationId,
@@ -224,7 +224,7 @@ impl Notifications {
                     let fact = inbox_read_fact(scope.tenant(), &self.context.stamp(caller));
                     self.inbox_store.commit_all_read(scope, &caller.actor, fact, outcome.as_ref()).await?;
                     let unread = self.inbox_store.count_unread(scope, &caller.actor).await;
-                    read_after_commit(unread.map_err(Failure::from), key)
+                    convert_failure_after_commit(unread.map_err(Failure::from), key)
                 },
                 async |_| Ok(self.inbox_store.count_unread(scope, &caller.actor).await?),
             )
@@ -357,7 +357,7 @@ impl Notifications {
     /// # Errors
     /// When the caller may not manage its preferences; not found when the caller does not see the workspace or the
     /// workload, or the workload belongs to another workspace.
-    pub async fn explain(
+    pub async fn explain_preferences(
         &self,
         caller: &Caller,
         category: FactCategory,
@@ -417,7 +417,7 @@ impl Notifications {
     ///
     /// # Errors
     /// As [`Self::preferences`] for a workload, except that the advanced tier is not required.
-    pub async fn environments(
+    pub async fn list_workload_environments(
         &self,
         caller: &Caller,
         workspace: WorkspaceId,

@@ -4,7 +4,7 @@
 use crate::{
     Failure, Settings, Stores,
     access::IdentityMode,
-    cache::{MAX_BYTES, weighted_cache},
+    cache::{CACHE_BYTE_LIMITS, weighted_cache},
     services::SharedState,
 };
 use fairway_domain::{
@@ -39,8 +39,8 @@ impl RateLimitCache {
     pub(crate) fn new() -> Self {
         Self {
             // If the cache is full, it may evict refusals. The store then decides about the client.
-            refusals: weighted_cache(MAX_BYTES.refused_clients, |_, _| 0).time_to_live(MAX_REFUSAL).build(),
-            checked_workloads: weighted_cache(MAX_BYTES.public_workloads, |_, ()| 0)
+            refusals: weighted_cache(CACHE_BYTE_LIMITS.refused_clients, |_, _| 0).time_to_live(MAX_REFUSAL).build(),
+            checked_workloads: weighted_cache(CACHE_BYTE_LIMITS.public_workloads, |_, ()| 0)
                 .time_to_live(ACCESS_CHECK_INTERVAL)
                 .build(),
         }

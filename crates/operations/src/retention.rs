@@ -1,6 +1,6 @@
 //! Retention: scheduled deletion of data whose lifetime has ended.
 
-use crate::{Services, asset::CollectionReport};
+use crate::{Services, asset::GarbageCollectionReport};
 use std::time::Duration;
 
 /// Interval between two retention passes.
@@ -46,7 +46,7 @@ pub async fn run_retention(services: Services) {
             }
         }
         match services.artifacts.collect_garbage_when_due().await {
-            Ok(Some(CollectionReport { listed, deleted })) if deleted > 0 => {
+            Ok(Some(GarbageCollectionReport { listed, deleted })) if deleted > 0 => {
                 tracing::info!(listed, deleted, "deleted unreferenced artifacts");
             }
             Ok(Some(_) | None) => {}

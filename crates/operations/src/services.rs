@@ -8,7 +8,7 @@ use crate::{
     SequencerWakeup,
     access::{
         AccessExplanations, Identities, IdentityMode, PinnedIdentities, PrincipalBindings, RoleBindings, Sessions,
-        SignInTests,
+        TestSignIns,
     },
     access_request::AccessRequests,
     asset::{Artifacts, Assets},
@@ -321,7 +321,7 @@ pub struct Services {
     /// Browser sessions.
     pub sessions: Arc<Sessions>,
     /// Test sign-ins.
-    pub sign_in_tests: Arc<SignInTests>,
+    pub test_sign_ins: Arc<TestSignIns>,
     /// Knowledge bases.
     pub knowledge_bases: Arc<KnowledgeBases>,
     /// Conversation memory.
@@ -425,7 +425,7 @@ impl Services {
             notification_sender: Arc::new(NotificationSender::new(&stores, &shared)),
             principal_bindings: Arc::new(PrincipalBindings::new(&stores, &shared, &common, &workloads)),
             sessions: Arc::new(Sessions::new(&stores, &shared, &pinned_identities)),
-            sign_in_tests: Arc::new(SignInTests::new(&stores, &shared, &common.identities, &pinned_identities)),
+            test_sign_ins: Arc::new(TestSignIns::new(&stores, &shared, &common.identities, &pinned_identities)),
             pinned_identities,
             role_bindings: Arc::new(RoleBindings::new(&stores, &shared, &common)),
             access_explanations: Arc::new(AccessExplanations::new(&stores, &shared.settings, &common)),

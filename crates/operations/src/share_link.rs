@@ -83,7 +83,7 @@ impl VerifiedLink {
     }
 
     /// Checks that the link belongs to this workload.
-    pub(crate) fn check_opens(&self, caller: &Caller, workload: &Workload) -> Result<(), ShareTokenRefusal> {
+    pub(crate) fn check_belongs_to(&self, caller: &Caller, workload: &Workload) -> Result<(), ShareTokenRefusal> {
         let same = self.tenant == caller.tenant && self.snapshot.link.workload_id == workload.workload_id;
         if same { Ok(()) } else { Err(ShareTokenRefusal::Invalid) }
     }

@@ -11,7 +11,7 @@ use crate::{
     services::{CommonOperations, SharedState},
 };
 use fairway_domain::{
-    access::{Caller, NameScope, ResourcePosition, identity::IdentityStore},
+    access::{ActorNameScope, Caller, ResourcePosition, identity::IdentityStore},
     audit::Stamp,
     id::{TenantId, WorkspaceId},
     idempotency::RequestKey,
@@ -158,8 +158,8 @@ impl Tenants {
     async fn stamp_in(&self, tenant: TenantId, caller: &Caller) -> Result<Stamp, Failure> {
         let stamp = self.context.stamp(caller);
         let is_known_there = match self.settings.identity.name_scope() {
-            NameScope::Installation => true,
-            NameScope::Tenant => caller.tenant == tenant,
+            ActorNameScope::Installation => true,
+            ActorNameScope::Tenant => caller.tenant == tenant,
         };
         if is_known_there {
             return Ok(stamp);

@@ -96,7 +96,7 @@ impl TransparencyLogs {
     /// When the caller may audit no scope of the tenant, or the keys cannot be read.
     pub async fn checkpoint_keys(&self, caller: &Caller) -> Result<Vec<VerifierKey>, Failure> {
         let (scope, _) = authorize::authorize_list(caller, Operation::ReadCheckpointKeys)?;
-        let name = self.origin.of_tenant(scope.tenant());
+        let name = self.origin.origin_of_tenant(scope.tenant());
         let keys = self.signer.public_keys().await?;
         keys.iter()
             .map(|key| VerifierKey::new(&name, key).ok_or(Failure::Inconsistent("a checkpoint key cannot be named")))
@@ -203,7 +203,7 @@ impl TransparencyLogs {
     /// # Errors
     /// When the keys cannot be read.
     pub(crate) async fn sign_payload(&self, scope: TenantScope, payload: Vec<u8>) -> Result<String, Failure> {
-        let name = self.origin.of_tenant(scope.tenant());
+        let name = self.origin.origin_of_tenant(scope.tenant());
         let signed = Envelope::signed_bytes(PAYLOAD_TYPE, &payload);
         let mut signatures = Vec::new();
         for (key, signature) in self.signer.sign(&signed).await? {

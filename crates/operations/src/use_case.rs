@@ -1,13 +1,13 @@
 //! Operations on use cases: drafts, publication, activation.
 
-mod changes;
 mod generate;
+mod plan_comparison;
 mod publish;
 mod refine;
 mod warnings;
 
-pub use changes::PlanComparison;
 pub use generate::{GeneratedPlan, GenerationOutcome, GenerationResult};
+pub use plan_comparison::PlanComparison;
 pub use refine::{RefineRequest, RefinementOutcome};
 pub use warnings::PlanWarning;
 

@@ -81,7 +81,7 @@ pub(crate) fn position_of(caller: &Caller, workload: &Workload) -> ResourcePosit
 
 /// Returns the refusal of an unknown slug. The bearer of a share link learns only that the link is invalid for this
 /// slug.
-pub(crate) fn unknown_slug(pass: Option<&VerifiedLink>) -> Failure {
+pub(crate) fn unknown_slug_refusal(pass: Option<&VerifiedLink>) -> Failure {
     pass.map_or(Failure::NotFound, |_| Failure::ShareToken(ShareTokenRefusal::Invalid))
 }
 
@@ -127,7 +127,8 @@ impl Workloads {
         let filter = RuntimeFilter { workspace, visible_scopes, ..RuntimeFilter::default() };
         let mut workloads = self.workload_store.list_runtime(scope, &filter, page).await?;
         let may_run = |workload: &Workload| {
-            run_access::authorize_run(caller, None, workload).is_ok() && run_access::check_start(None, workload).is_ok()
+            run_access::authorize_run(caller, None, workload).is_ok()
+                && run_access::check_link_allows_start(None, workload).is_ok()
         };
         workloads.rows.retain(may_run);
         Ok(workloads)
@@ -305,13 +306,13 @@ impl Workloads {
     ) -> Result<RuntimeWorkload, Failure> {
         let pass = visit.link.as_ref();
         let stored = self.workload_store.find_by_slug(TenantScope::for_caller(caller), slug).await?;
-        let workload = stored.ok_or_else(|| unknown_slug(pass))?;
-        let scope = run_access::authorize_view(caller, pass, &workload, Operation::ReadRuntimeWorkload)?;
+        let workload = stored.ok_or_else(|| unknown_slug_refusal(pass))?;
+        let scope = run_access::authorize_interface_view(caller, pass, &workload, Operation::ReadRuntimeWorkload)?;
         if workload.interface_config.is_none() {
             return Err(Failure::NotFound);
         }
         self.rate_limits.count_workload_request(caller, &workload, Some(visit.address)).await?;
-        run_access::check_link(pass, workload.effective_access_mode())?;
+        run_access::check_link_presence(pass, workload.effective_access_mode())?;
         let environments = self.workload_store.serving_environments(scope, workload.workload_id).await?;
         Ok(RuntimeWorkload { workload, environments })
     }

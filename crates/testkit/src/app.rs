@@ -8,7 +8,7 @@ mod fixtures;
 pub use client::{Client, Request, Response};
 pub use fixtures::{ActiveWorkload, Fixtures, Version};
 
-use crate::{AUDIENCE, FaultProxy, FaultyArtifacts, StubGateway, TestDatabase, TestIssuer};
+use crate::{AUDIENCE, FaultProxy, FaultyArtifactStore, StubScriptGateway, TestDatabase, TestIssuer};
 use anyhow::Context as _;
 use fairway_api::{
     compose::{AccessStoreDecorator, Adapters, BackgroundTasks, Process},
@@ -57,7 +57,7 @@ pub struct Builder {
     file: Option<String>,
     shared: Option<(Arc<TestDatabase>, Arc<TempDir>)>,
     proxy: Option<Arc<FaultProxy>>,
-    faults: Option<Arc<FaultyArtifacts>>,
+    faults: Option<Arc<FaultyArtifactStore>>,
     artifacts: Option<Arc<dyn ArtifactStore>>,
     access: Option<AccessStoreDecorator>,
     provider: Option<Arc<dyn Provider>>,
@@ -130,8 +130,8 @@ impl Builder {
 
     /// Wraps the store of role bindings in this decorator.
     #[must_use]
-    pub fn access(mut self, layer: AccessStoreDecorator) -> Self {
-        self.access = Some(layer);
+    pub fn access(mut self, decorator: AccessStoreDecorator) -> Self {
+        self.access = Some(decorator);
         self
     }
 
@@ -144,7 +144,7 @@ impl Builder {
 
     /// Injects faults into the artifact store.
     #[must_use]
-    pub fn faulty_artifacts(mut self, faults: &Arc<FaultyArtifacts>) -> Self {
+    pub fn faulty_artifacts(mut self, faults: &Arc<FaultyArtifactStore>) -> Self {
         self.faults = Some(Arc::clone(faults));
         self
     }
@@ -209,7 +209,7 @@ impl Builder {
             (None, Some(_)) => parts.code_gateway,
             // The sandbox starts its children from the server's executable. A test program cannot serve as that
             // executable.
-            (None, None) => StubGateway::succeeding(),
+            (None, None) => StubScriptGateway::succeeding(),
         };
         parts.clock = self.clock.unwrap_or(parts.clock);
         parts.ids = self.ids.unwrap_or(parts.ids);
@@ -303,7 +303,7 @@ impl TestApp {
 
     /// The server's data folder, which contains the artifacts.
     #[must_use]
-    pub fn home(&self) -> &std::path::Path {
+    pub fn data_dir(&self) -> &std::path::Path {
         self.data_dir.path()
     }
 

@@ -26,7 +26,7 @@ impl TestDatabase {
     /// # Errors
     /// When PostgreSQL is unavailable or refuses.
     pub async fn create() -> anyhow::Result<Self> {
-        crate::init();
+        crate::install_crypto_provider();
         let server_url = server_url()?;
         let template = template(&server_url).await?;
         let name = format!("test_{}", Uuid::now_v7().simple());

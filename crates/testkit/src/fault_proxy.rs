@@ -9,7 +9,7 @@ mod frame;
 mod statement_tracker;
 
 use crate::TestDatabase;
-use frame::Frames;
+use frame::FrameStream;
 use statement_tracker::StatementTracker;
 use std::{
     collections::HashMap,
@@ -208,7 +208,7 @@ impl Shared {
             return Ok(());
         }
         let server = TcpStream::connect(self.server).await?;
-        let (mut client, mut server) = (Frames::new(client)?, Frames::new(server)?);
+        let (mut client, mut server) = (FrameStream::new(client)?, FrameStream::new(server)?);
         let start = client.read_startup().await?;
         server.write(&start).await?;
         // PostgreSQL responds to the startup message as to a request, so the count of requests starts at 1.
@@ -259,7 +259,7 @@ impl Shared {
                     }
                     let mut sent = Vec::new();
                     while let Some(frame) = server.next() {
-                        answered += usize::from(frame::is_ready(&frame));
+                        answered += usize::from(frame::is_ready_for_query(&frame));
                         sent.extend_from_slice(&frame);
                     }
                     client.write(&sent).await?;
@@ -269,7 +269,7 @@ impl Shared {
     }
 
     /// Sends the request after a delay, and closes the connection to PostgreSQL after the response.
-    async fn send_late(&self, client: Frames, mut server: Frames, sent: &[u8]) -> io::Result<()> {
+    async fn send_late(&self, client: FrameStream, mut server: FrameStream, sent: &[u8]) -> io::Result<()> {
         // The connection is counted before the client loses it: a client that sees the cut may call
         // `wait_until_idle` at once.
         self.unfinished.send_modify(|working| *working += 1);
@@ -325,13 +325,13 @@ impl Shared {
 
 /// Forwards the responses to earlier requests, drops the response to the last request, and closes the client's
 /// connection.
-async fn drop_last_response(client: &mut Frames, server: &mut Frames, mut open: usize) -> io::Result<()> {
+async fn drop_last_response(client: &mut FrameStream, server: &mut FrameStream, mut open: usize) -> io::Result<()> {
     loop {
         while let Some(frame) = server.next() {
             if open > 1 {
                 client.write(&frame).await?;
             }
-            open -= usize::from(frame::is_ready(&frame));
+            open -= usize::from(frame::is_ready_for_query(&frame));
             if open == 0 {
                 return Ok(());
             }

@@ -45,7 +45,7 @@ impl ArtifactFault {
 }
 
 /// Wraps a store and injects faults.
-pub struct FaultyArtifacts {
+pub struct FaultyArtifactStore {
     inner: OnceLock<Arc<dyn ArtifactStore>>,
     fault: watch::Sender<ArtifactFault>,
     puts: AtomicUsize,
@@ -53,7 +53,7 @@ pub struct FaultyArtifacts {
     stored: Mutex<HashMap<ArtifactPath, Vec<u8>>>,
 }
 
-impl FaultyArtifacts {
+impl FaultyArtifactStore {
     /// Creates a store that starts with this fault.
     #[must_use]
     pub fn new(fault: ArtifactFault) -> Arc<Self> {
@@ -99,7 +99,7 @@ impl FaultyArtifacts {
 
 /// A listing with injected faults.
 struct FaultyListing<'a> {
-    store: &'a FaultyArtifacts,
+    store: &'a FaultyArtifactStore,
     prefix: &'static str,
     inner: Option<Box<dyn ObjectListing + 'a>>,
 }
@@ -127,7 +127,7 @@ fn unavailable() -> ArtifactError {
 }
 
 #[async_trait]
-impl ArtifactStore for FaultyArtifacts {
+impl ArtifactStore for FaultyArtifactStore {
     async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactError> {
         self.puts.fetch_add(1, Ordering::Relaxed);
         self.stored().entry(path.clone()).or_insert_with(|| bytes.clone());

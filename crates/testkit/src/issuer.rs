@@ -192,23 +192,23 @@ impl TestIssuer {
 
     /// The number of successful renewals.
     #[must_use]
-    pub fn renewals(&self) -> usize {
+    pub fn renewal_count(&self) -> usize {
         self.state.person().renewals
     }
 
     /// The number of requests to the token endpoint.
     #[must_use]
-    pub fn token_requests(&self) -> usize {
+    pub fn token_request_count(&self) -> usize {
         self.state.person().token_requests
     }
 
     /// Makes the person refuse the sign-in of the command line.
-    pub fn refuse_device(&self) {
+    pub fn refuse_device_sign_in(&self) {
         self.state.device().is_refused = true;
     }
 
     /// Sets the lifetime that the next access tokens of the command line announce, in seconds.
-    pub fn set_lifetime(&self, seconds: u64) {
+    pub fn set_access_token_lifetime(&self, seconds: u64) {
         self.state.device().lifetime = Some(seconds);
     }
 
@@ -220,7 +220,7 @@ impl TestIssuer {
 
     /// The tokens that the command line revoked.
     #[must_use]
-    pub fn revoked(&self) -> Vec<String> {
+    pub fn revoked_tokens(&self) -> Vec<String> {
         self.state.device().revoked.clone()
     }
 
@@ -229,7 +229,7 @@ impl TestIssuer {
     /// # Panics
     /// When the address lacks a parameter.
     #[must_use]
-    pub fn authorize(&self, address: &str) -> String {
+    pub fn complete_sign_in(&self, address: &str) -> String {
         let (_, query) = address.split_once('?').unwrap_or_default();
         let parameter = |name: &str| {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));

@@ -1,39 +1,39 @@
 //! Test infrastructure: a managed PostgreSQL server, databases cloned from a migrated template, and the app on a free
 //! port. Never used outside tests.
 
+mod agent_flow;
 pub mod app;
 mod clock;
 mod database;
 mod fault_proxy;
 mod faulty_artifact_store;
-mod flows;
 mod issuer;
 mod litellm_gateway;
 mod long_form;
 mod openapi_check;
+mod permissions_by_actor_name;
 mod s3_server;
 mod scripted_endpoint;
-mod single_permission_callers;
 mod smtp_server;
-mod stub_gateway;
 mod stub_provider;
+mod stub_script_gateway;
 
+pub use agent_flow::AGENT_FLOW;
 pub use app::TestApp;
 pub use clock::MovableClock;
 pub use database::{TestDatabase, connect};
 pub use fairway_managed_postgres::unused_port::unused_address;
 pub use fault_proxy::{FaultPoint, FaultProxy, InjectedFault, ProxyFault};
-pub use faulty_artifact_store::{ArtifactFault, FaultyArtifacts};
-pub use flows::AGENT_FLOW;
+pub use faulty_artifact_store::{ArtifactFault, FaultyArtifactStore};
 pub use issuer::{AUDIENCE, COMMAND_LINE_CLIENT_ID, PIPELINE_CREDENTIALS, PORTAL_CLIENT_ID, TestIssuer};
-pub use litellm_gateway::{GATEWAY_KEY, LiteLlmGateway};
+pub use litellm_gateway::{LITELLM_API_KEY, LiteLlmGateway};
 pub use openapi_check::assert_documented;
-pub use s3_server::{ACCESS_KEY, S3Server};
+pub use permissions_by_actor_name::PermissionsByActorName;
+pub use s3_server::{S3_ACCESS_KEY, S3Server};
 pub use scripted_endpoint::{RecordedRequest, ScriptedEndpoint, ScriptedResponse};
-pub use single_permission_callers::PermissionsByActorName;
 pub use smtp_server::{ReceivedMail, SmtpServer};
-pub use stub_gateway::{GatewayBehaviour, StubGateway};
 pub use stub_provider::{ProviderBehaviour, StubProvider};
+pub use stub_script_gateway::{ScriptGatewayBehaviour, StubScriptGateway};
 
 /// Whether this test run requests the long forms of tests. Only `cargo xtask model` does.
 ///
@@ -45,6 +45,6 @@ pub fn is_long() -> bool {
 }
 
 /// Installs the process-wide cryptography provider for TLS; later calls have no effect.
-pub fn init() {
+pub fn install_crypto_provider() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }

@@ -22,7 +22,7 @@ const SETTINGS: &str = include_str!("litellm_gateway/settings.yaml");
 /// Timeout of the gateway's start, which takes about 15 s on an idle machine.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// The gateway's API key.
-pub const GATEWAY_KEY: &str = "sk-fairway-tests";
+pub const LITELLM_API_KEY: &str = "sk-fairway-tests";
 
 /// A gateway process; stopped when dropped.
 pub struct LiteLlmGateway {
@@ -37,7 +37,7 @@ impl LiteLlmGateway {
     /// # Errors
     /// When the gateway is not installed or does not start.
     pub fn start() -> anyhow::Result<Self> {
-        crate::init();
+        crate::install_crypto_provider();
         let python = env::var_os(PYTHON_VARIABLE).context("no gateway; run the tests by `cargo xtask test`")?;
         let python = PathBuf::from(python);
         let home = tempfile::tempdir()?;
@@ -48,7 +48,10 @@ impl LiteLlmGateway {
         command.arg(python.with_file_name("litellm")).args(["--host", "127.0.0.1", "--port", &port.to_string()]);
         command.arg("--config").arg(settings).current_dir(home.path()).env("HOME", home.path());
         // Prevents LiteLLM from downloading model prices.
-        command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("LITELLM_MASTER_KEY", GATEWAY_KEY).env("NO_PROXY", "*");
+        command
+            .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+            .env("LITELLM_MASTER_KEY", LITELLM_API_KEY)
+            .env("NO_PROXY", "*");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().context("starting the gateway")?;
         let stderr = child.stderr.take().context("the gateway's standard error")?;

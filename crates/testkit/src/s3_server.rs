@@ -18,7 +18,7 @@ const SERVER: &str = include_str!("s3_server/server.py");
 /// Timeout of the server's start.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The access key. The server accepts any credentials, but the client sends no request without one.
-pub const ACCESS_KEY: &str = "fairway-tests";
+pub const S3_ACCESS_KEY: &str = "fairway-tests";
 
 /// An S3 server without buckets; stopped when dropped.
 pub struct S3Server {
@@ -32,7 +32,7 @@ impl S3Server {
     /// # Errors
     /// When the server is not installed or does not start.
     pub fn start() -> anyhow::Result<Self> {
-        crate::init();
+        crate::install_crypto_provider();
         let python = env::var_os(PYTHON_VARIABLE).context("no S3 server; run the tests by `cargo xtask test`")?;
         let mut command = parent_death::command(python, DeathSignal::Terminate);
         command.args(["-c", SERVER]).stdin(Stdio::null()).stdout(Stdio::null());
@@ -62,7 +62,7 @@ impl S3Server {
         let client = reqwest::Client::builder().no_proxy().build()?;
         let address = format!("{}/{bucket}/artifacts/{path}", self.endpoint);
         // The server requires a signature, but does not verify it.
-        let credential = format!("Credential={ACCESS_KEY}/20260101/us-east-1/s3/aws4_request");
+        let credential = format!("Credential={S3_ACCESS_KEY}/20260101/us-east-1/s3/aws4_request");
         let signed = format!("AWS4-HMAC-SHA256 {credential}, SignedHeaders=host, Signature=0");
         client.put(address).header("Authorization", signed).body(bytes).send().await?.error_for_status()?;
         Ok(())

@@ -203,7 +203,7 @@ async fn write_response(
     response: &ScriptedResponse,
     shared: &Shared,
 ) -> io::Result<ResponseEnd> {
-    if response.is_held() {
+    if response.has_initial_pause() {
         shared.released.acquire().await.map_err(io::Error::other)?.forget();
     }
     if !response.has_no_response() {

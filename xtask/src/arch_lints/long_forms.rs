@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 /// The list of tests with a long form, one name on each line, which `cargo xtask model` runs.
-pub(crate) const LIST: &str = "crates/testkit/src/long_forms.txt";
+pub(crate) const LIST_FILE: &str = "crates/testkit/src/long_forms.txt";
 /// The environment variable that requests long forms. Its name is split, so that this file passes its own check.
 const VARIABLE: &str = concat!("FAIRWAY_TEST_", "LONG");
 /// Files that may name the variable: the command that sets it, and the function that reads it.
@@ -18,7 +18,7 @@ const ALLOWED: [&str; 2] = ["xtask/src/model.rs", "crates/testkit/src/long_form.
 /// # Errors
 /// When the list cannot be read.
 pub(crate) fn listed_tests(root: &Path) -> Result<Vec<String>> {
-    let list = fs::read_to_string(root.join(LIST)).with_context(|| format!("reading {LIST}"))?;
+    let list = fs::read_to_string(root.join(LIST_FILE)).with_context(|| format!("reading {LIST_FILE}"))?;
     Ok(list.lines().map(str::to_owned).collect())
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn violations(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>
         }
         missing.retain(|test| !contains_test(relative, &text, test));
     }
-    found.extend(missing.into_iter().map(|test| format!("{LIST}: there is no test `{test}`")));
+    found.extend(missing.into_iter().map(|test| format!("{LIST_FILE}: there is no test `{test}`")));
     Ok(found)
 }
 
@@ -61,7 +61,7 @@ mod tests {
             fs::write(&path, text).unwrap();
             path
         };
-        write(LIST, "fleet::kill::loses_nothing\nfleet::loses_nothing\nfleet::gone\n");
+        write(LIST_FILE, "fleet::kill::loses_nothing\nfleet::loses_nothing\nfleet::gone\n");
         let nested = write("crates/api/tests/faults/fleet/kill.rs", "async fn loses_nothing() { if is_long() {} }");
         let test = write("crates/api/tests/faults/fleet.rs", "async fn loses_nothing() { if is_long() {} }");
         let setter = write("xtask/src/model.rs", VARIABLE);

@@ -107,7 +107,7 @@ const RESTRICTIONS: &[Restriction] = &[
         callers: &[
             "crates/operations/src/access/pinned_identities.rs",
             "crates/operations/src/access/sessions.rs",
-            "crates/operations/src/access/sign_in_tests.rs",
+            "crates/operations/src/access/test_sign_in_report.rs",
         ],
     },
 ];

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::cluster::{Cluster, isolate_environment, last_lines};
-use super::postmaster::{PidFile, send};
+use super::pid_file::{PidFile, send_signal};
 use super::{Durability, Options, StartError, StopError};
 use crate::parent_death::{self, DeathSignal};
 
@@ -52,7 +52,7 @@ impl Process {
         if !self.is_running() {
             return Ok(());
         }
-        send(self.id(), Signal::SIGINT)?;
+        send_signal(self.id(), Signal::SIGINT)?;
         if self.ends_within(STOP_TIMEOUT)? {
             return Ok(());
         }
@@ -64,7 +64,7 @@ impl Process {
         // The kernel does not reuse the id until `try_wait` has collected the exit status, so the signal cannot
         // reach another process.
         if self.is_running() {
-            send(self.id(), Signal::SIGQUIT)?;
+            send_signal(self.id(), Signal::SIGQUIT)?;
             if !self.ends_within(STOP_TIMEOUT)? {
                 self.child.kill()?;
                 self.child.wait()?;

@@ -10,6 +10,6 @@
 mod forged;
 mod issuer;
 mod key_sets;
+mod private_certificate_authority;
 mod signing;
-mod trust;
 mod valid;

@@ -15,7 +15,7 @@ use fairway_domain::{
         ActorRef,
         session::{
             LiveSession, LogoutTarget, MAX_GROUPS_AGE, NewSession, RENEWAL_LEASE, RenewalClaim, SessionLifetime,
-            SessionSnapshot, SessionStore, USE_INTERVAL,
+            SessionSnapshot, SessionStore, USE_RECORD_INTERVAL,
         },
     },
     audit::Fact,
@@ -140,7 +140,7 @@ impl SessionStore for Database {
     async fn record_use(&self, scope: TenantScope, session: SessionId) -> Result<(), StoreError> {
         let key = (scope.tenant().uuid(), session.uuid());
         let record = || {
-            let unrecorded = session::table.find(key).filter(session::last_used_at.lt(time_ago(USE_INTERVAL)));
+            let unrecorded = session::table.find(key).filter(session::last_used_at.lt(time_ago(USE_RECORD_INTERVAL)));
             diesel::update(unrecorded).set(session::last_used_at.eq(database_now()))
         };
         self.execute("use of a session", record).await.map(drop)

@@ -4,7 +4,7 @@ use super::{ASSET_COLUMNS, asset};
 use crate::{
     database::Database,
     guarded_commit::{Input, Query},
-    list_permits::PAGE_BYTES,
+    list_permits::MAX_PAGE_MEMORY_BYTES,
     row::Row,
 };
 use async_trait::async_trait;
@@ -29,7 +29,7 @@ fn referrer(row: &Row) -> Result<Referrer, StoreError> {
     Ok(Referrer {
         asset: asset(row)?,
         asset_version_id: row.id("asset_version_id")?,
-        version_label: row.parsed("version_label", parse_label)?,
+        version_label: row.parse_column("version_label", parse_label)?,
         target_slug: row.slug("target_slug")?,
         target_label: target_label.and_then(parse_label),
         pointer: row.column("pointer")?,
@@ -39,14 +39,14 @@ fn referrer(row: &Row) -> Result<Referrer, StoreError> {
 fn bound_release(row: &Row) -> Result<BoundRelease, StoreError> {
     Ok(BoundRelease {
         release_id: row.id("release_id")?,
-        state: row.parsed("state", StateName::parse)?,
+        state: row.parse_column("state", StateName::parse)?,
         environment: row.slug("environment")?,
         workload_id: row.id("workload_id")?,
         workload_slug: row.slug("workload_slug")?,
         workspace_id: row.id("workspace_id")?,
         namespace_id: row.id("namespace_id")?,
         asset_version_id: row.id("asset_version_id")?,
-        version_label: row.parsed("version_label", parse_label)?,
+        version_label: row.parse_column("version_label", parse_label)?,
     })
 }
 
@@ -114,7 +114,7 @@ impl ImpactStore for Database {
             .with_all("labels", labels)
             .with_all("known_versions", known.iter().copied().map(AssetVersionId::uuid).collect())
             .with("max_rows", i64::from(limit));
-        let rows = self.read_list(PAGE_BYTES, READ.text(&input)?, &input.params()).await?;
+        let rows = self.read_list(MAX_PAGE_MEMORY_BYTES, READ.text(&input)?, &input.params()).await?;
         rows.iter().map(referrer).collect()
     }
 

@@ -17,9 +17,9 @@ const FROM: &str = "FROM asset";
 const BUILTIN: &str = "ownership_tier = 'platform_builtin'";
 
 /// The list of assets that a caller sees and that match the filter.
-pub(super) fn asset_list(scope: TenantScope, filter: &AssetFilter) -> ListQuery {
+pub(super) fn asset_list_query(scope: TenantScope, filter: &AssetFilter) -> ListQuery {
     let mut values = StatementParams::of_tenant(scope);
-    let mut asked = vec![format!("asset.tenant_id = {}", values.tenant())];
+    let mut asked = vec![format!("asset.tenant_id = {}", values.tenant_placeholder())];
     if let Some(kind) = filter.kind {
         asked.push(format!("asset_kind = {}", values.bind(kind.as_str())));
     }
@@ -51,7 +51,7 @@ fn visible_arms(
         AssetVisibility::FromWorkspace { namespace, workspace, principals } => {
             let namespace = values.bind(namespace.uuid());
             let elsewhere = format!("namespace_id <> {namespace}");
-            let workspaces = values.bind_all(workspace.iter().map(|id| id.uuid()).collect::<Vec<Uuid>>());
+            let workspaces = values.bind_array(workspace.iter().map(|id| id.uuid()).collect::<Vec<Uuid>>());
             let granted = granted_condition(&workspaces, principals, values);
             let arms = vec![
                 arm(asked, None, &[format!("namespace_id = {namespace}")]),
@@ -72,10 +72,10 @@ fn arms_in_scopes(
 ) -> (String, Vec<UnionArm>) {
     let workspaces: Vec<Uuid> = scopes.workspaces.iter().map(|id| id.uuid()).collect();
     let namespaces: Vec<Uuid> = scopes.namespaces.iter().map(|id| id.uuid()).collect();
-    let (workspaces, namespaces) = (values.bind_all(workspaces), values.bind_all(namespaces));
+    let (workspaces, namespaces) = (values.bind_array(workspaces), values.bind_array(namespaces));
     // A grant to a workspace makes the asset visible to callers that may view the workspace, directly or through
     // its namespace.
-    let tenant = values.tenant();
+    let tenant = values.tenant_placeholder();
     let with = format!(
         "WITH seen AS MATERIALIZED (
             SELECT unnest({namespaces}::uuid[]) AS seen_id
@@ -112,8 +112,8 @@ fn arm(asked: &[String], lateral: Option<&str>, more: &[String]) -> UnionArm {
 
 /// The SQL condition that an asset is granted to one of the principals or workspaces.
 fn granted_condition(workspaces: &str, principals: &[ActorRef], values: &mut StatementParams) -> String {
-    let tenant = values.tenant();
-    let principals = values.bind_all(principals.iter().map(ToString::to_string).collect::<Vec<String>>());
+    let tenant = values.tenant_placeholder();
+    let principals = values.bind_array(principals.iter().map(ToString::to_string).collect::<Vec<String>>());
     format!(
         "asset_id IN (
             SELECT asset_id FROM asset_grant WHERE tenant_id = {tenant} AND principal = ANY({principals})
@@ -124,11 +124,11 @@ fn granted_condition(workspaces: &str, principals: &[ActorRef], values: &mut Sta
 
 /// The versions of an asset in commit order, by their ordinal. Identifiers do not have this order, because several
 /// processes create them before the commit.
-pub(super) fn version_list(scope: TenantScope, asset: AssetId) -> ListQuery {
+pub(super) fn version_list_query(scope: TenantScope, asset: AssetId) -> ListQuery {
     const FROM: &str = "FROM asset_version AS version \
         LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
     let mut values = StatementParams::of_tenant(scope);
-    let (tenant, id) = (values.tenant(), values.bind(asset.uuid()));
+    let (tenant, id) = (values.tenant_placeholder(), values.bind(asset.uuid()));
     let conditions = vec![format!("version.tenant_id = {tenant}"), format!("version.asset_id = {id}")];
     // Ordinals are consecutive from 1 and versions are never deleted, so the last ordinal is the number of
     // versions.

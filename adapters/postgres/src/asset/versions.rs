@@ -5,7 +5,7 @@ use crate::{
     database::{Database, StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
     guarded_commit::{FactColumns, GuardedBatchCommit, GuardedCommit, Input, Query},
-    large_reads::{LargeRead, MAX_SMALL_BYTES},
+    large_reads::{LargeRead, MAX_SMALL_TEXT_BYTES},
     row::{Row, require_decoded},
     schema::{asset, asset_version, asset_version_note, asset_version_source},
     sql_functions::octet_length,
@@ -73,7 +73,7 @@ impl StoredVersion {
 }
 
 /// Decodes a version of a list.
-pub(super) fn version(row: &Row) -> Result<AssetVersion, StoreError> {
+pub(super) fn decode_version(row: &Row) -> Result<AssetVersion, StoreError> {
     let stored = StoredVersion {
         asset_version_id: row.column("asset_version_id")?,
         asset_id: row.column("version_asset_id")?,
@@ -121,8 +121,8 @@ pub(super) async fn find(
             .select((
                 StoredAsset::as_select(),
                 StoredVersion::as_select(),
-                case_when(bytes.le(MAX_SMALL_BYTES), asset_version::content),
-                case_when(bytes.gt(MAX_SMALL_BYTES), bytes),
+                case_when(bytes.le(MAX_SMALL_TEXT_BYTES), asset_version::content),
+                case_when(bytes.gt(MAX_SMALL_TEXT_BYTES), bytes),
             ))
             .into_boxed::<'static, Pg>();
         match selector {
@@ -161,8 +161,8 @@ pub(super) async fn source_text(
     let find = || {
         let bytes = octet_length(asset_version_source::body);
         asset_version_source::table.find(key).select((
-            case_when(bytes.le(MAX_SMALL_BYTES), asset_version_source::body),
-            case_when(bytes.gt(MAX_SMALL_BYTES), bytes),
+            case_when(bytes.le(MAX_SMALL_TEXT_BYTES), asset_version_source::body),
+            case_when(bytes.gt(MAX_SMALL_TEXT_BYTES), bytes),
         ))
     };
     let found: Option<(Option<String>, Option<i32>)> = database.first("source text", find).await?;
@@ -175,7 +175,7 @@ pub(super) async fn source_text(
 }
 
 /// Adds the columns of a new version, of its source text, its change note and its references.
-pub(super) fn with_version<'v>(input: Input<'v>, version: &'v NewVersion) -> Input<'v> {
+pub(super) fn add_version_columns<'v>(input: Input<'v>, version: &'v NewVersion) -> Input<'v> {
     let references = &version.references;
     let labels = references.iter().map(|reference| reference.version.as_ref().map(VersionLabel::as_str));
     input
@@ -276,7 +276,7 @@ pub(super) async fn insert_version(
         ASSIGNED_LABEL,
     );
     let ChangeRecord { next, decided_on: _, fact } = &**change;
-    let input = with_version(Input::new(scope).with("asset_id", next.asset_id.uuid()), next);
+    let input = add_version_columns(Input::new(scope).with("asset_id", next.asset_id.uuid()), next);
     let (sql, input) = INSERT.prepare(scope, fact, key, input)?;
     let rows = commit(pool, sql, &input.params()).await?;
     stored_version(next, require_decoded("version_label", rows.first())?)
@@ -362,7 +362,7 @@ impl BatchCommitter for VersionCommitter {
             .with_all("checksum", versions().map(|version| version.canonical.checksum().as_str()).collect())
             .with_all("version_created_at", versions().map(|version| version.created_at.to_datetime()).collect())
             .with_all("version_created_by", versions().map(|version| version.created_by.to_string()).collect());
-        let input = facts.into_input(input);
+        let input = facts.add_to_input(input);
         let Some(rows) = commit_batch(&self.0, INSERT_BATCH.text(&input)?, &input.params()).await? else {
             return Ok(None);
         };
@@ -385,7 +385,7 @@ pub(super) fn stored_version(version: &NewVersion, row: &Row) -> Result<AssetVer
     Ok(AssetVersion {
         asset_version_id: version.asset_version_id,
         asset_id: version.asset_id,
-        version_label: row.parsed("version_label", VersionLabel::parse)?,
+        version_label: row.parse_column("version_label", VersionLabel::parse)?,
         canonical: version.canonical.text().to_owned(),
         artifact_ref: version.artifact_ref.clone(),
         checksum: version.canonical.checksum().clone(),

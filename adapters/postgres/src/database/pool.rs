@@ -1,6 +1,6 @@
 //! Pools of connections, and their settings.
 
-use crate::{driver_error::redact_pool_error, store_error};
+use crate::{error_redaction::redact_pool_error, store_error};
 use deadpool_postgres::{
     ClientWrapper, Hook, HookError, Manager, ManagerConfig, Metrics, Object, Pool, QueueMode, RecyclingMethod, Runtime,
     Timeouts,
@@ -35,7 +35,7 @@ pub(super) const INGEST_SESSION: &str = "SET ROLE fairway_service; SET statement
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(900);
 /// A connection's statement cache is checked once in this number of uses, because a check visits each statement.
 /// One use adds at most one statement.
-pub(super) const STATEMENT_CHECK_INTERVAL: usize = 16;
+pub(super) const USES_PER_STATEMENT_CHECK: usize = 16;
 
 /// A connection of a [`StatementPool`]. Dropping it returns it to its pool.
 pub(super) type PooledConnection = Object;
@@ -81,7 +81,7 @@ pub(super) fn build_pool(url: &str, limits: PoolLimits, enter: &'static str) -> 
         });
         // The cache does not record the use of single statements, so all of them are dropped, and used ones are
         // prepared again. The driver closes a statement in the database when its last reference is dropped.
-        if metrics.recycle_count.is_multiple_of(STATEMENT_CHECK_INTERVAL) && client.statement_cache.size() > statements
+        if metrics.recycle_count.is_multiple_of(USES_PER_STATEMENT_CHECK) && client.statement_cache.size() > statements
         {
             client.statement_cache.clear();
         }
@@ -92,7 +92,7 @@ pub(super) fn build_pool(url: &str, limits: PoolLimits, enter: &'static str) -> 
             Ok(())
         })
     });
-    Pool::builder(Manager::from_config(config, tls(), recycle))
+    Pool::builder(Manager::from_config(config, tls_connector(), recycle))
         .max_size(connections)
         // Last in, first out: the most recently used connection has its plans and catalogue entries in the
         // processor's caches. With rotation, sixteen connections would share the work of two, and none would have
@@ -117,7 +117,7 @@ fn plan_generation(age: Duration) -> u64 {
     doublings + seconds.saturating_sub(MINUTE) / MINUTE
 }
 
-pub(crate) fn tls() -> MakeRustlsConnect {
+pub(crate) fn tls_connector() -> MakeRustlsConnect {
     let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     MakeRustlsConnect::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
 }

@@ -1,6 +1,6 @@
 //! Tests of prepared statements and of commits.
 
-use super::{pool::STATEMENT_CHECK_INTERVAL, *};
+use super::{pool::USES_PER_STATEMENT_CHECK, *};
 use fairway_domain::{
     access::rights::VisibleScopes,
     execution::{
@@ -76,7 +76,7 @@ async fn limits_prepared_statements_of_lists() {
         }
     }
     assert!(peak > MAX_LIST_STATEMENTS / 2, "the filters produce {peak} statements");
-    assert!(peak <= MAX_LIST_STATEMENTS + STATEMENT_CHECK_INTERVAL + 1, "one connection keeps {peak} statements");
+    assert!(peak <= MAX_LIST_STATEMENTS + USES_PER_STATEMENT_CHECK + 1, "one connection keeps {peak} statements");
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn limits_prepared_statements_of_lists_by_month() {
         }
     }
     assert!(peak > MAX_POINT_STATEMENTS / 2, "the filters produce {peak} statements");
-    assert!(peak <= MAX_POINT_STATEMENTS + STATEMENT_CHECK_INTERVAL + 1, "one connection keeps {peak} statements");
+    assert!(peak <= MAX_POINT_STATEMENTS + USES_PER_STATEMENT_CHECK + 1, "one connection keeps {peak} statements");
 }
 
 /// A deferred constraint, which PostgreSQL checks when a change of `idempotency_key` commits.

@@ -6,10 +6,10 @@
 
 use super::{
     Database, STATEMENT_TIMEOUT,
-    pool::{CONNECT_TIMEOUT, tls},
+    pool::{CONNECT_TIMEOUT, tls_connector},
 };
 use crate::{
-    driver_error::{Source, redact_driver_error},
+    error_redaction::{ErrorSource, redact_driver_error},
     store_error::{self, inconsistent, unavailable},
 };
 use deadpool::managed::{Manager, Metrics, Object, Pool, PoolError, QueueMode, RecycleError, RecycleResult, Timeouts};
@@ -73,12 +73,12 @@ struct RefusedStatement {
 
 impl Manager for TypedManager {
     type Type = TypedConnection;
-    type Error = Source;
+    type Error = ErrorSource;
 
-    async fn create(&self) -> Result<TypedConnection, Source> {
-        let (client, connection) = self.config.connect(tls()).await.map_err(redact_driver_error)?;
+    async fn create(&self) -> Result<TypedConnection, ErrorSource> {
+        let (client, connection) = self.config.connect(tls_connector()).await.map_err(redact_driver_error)?;
         let opened = AsyncPgConnection::try_from_client_and_connection(client, connection).await;
-        let mut connection = opened.map_err(|error| Box::new(error) as Source)?;
+        let mut connection = opened.map_err(|error| Box::new(error) as ErrorSource)?;
         connection.batch_execute(self.session).await.map_err(source_of)?;
         let prepared = Arc::<AtomicUsize>::default();
         let counter = Arc::clone(&prepared);
@@ -90,7 +90,7 @@ impl Manager for TypedManager {
         Ok(TypedConnection { connection, prepared })
     }
 
-    async fn recycle(&self, held: &mut TypedConnection, _: &Metrics) -> RecycleResult<Source> {
+    async fn recycle(&self, held: &mut TypedConnection, _: &Metrics) -> RecycleResult<ErrorSource> {
         if held.connection.is_broken() {
             return Err(RecycleError::Message("the connection is closed".into()));
         }
@@ -124,7 +124,7 @@ pub(super) fn build_typed_pool(
 /// The reason why a typed statement has no result.
 enum TypedError {
     /// The connection was closed before the response.
-    Closed(Source),
+    Closed(ErrorSource),
     /// Any other failure.
     Other(StoreError),
 }
@@ -138,7 +138,7 @@ impl From<TypedError> for StoreError {
     }
 }
 
-fn source_of(error: QueryError) -> Source {
+fn source_of(error: QueryError) -> ErrorSource {
     if let QueryError::DatabaseError(kind, _) = error { Box::new(RefusedStatement { kind }) } else { Box::new(error) }
 }
 

@@ -258,7 +258,7 @@ fn prepare<'v>(pending: &[&'v PendingAccept]) -> Result<(&'static str, Input<'v>
         facts.push_fact_or_nulls(pending.scope, admission.fact);
     }
     let limits = admissions.iter().map(|admission| admission.queue_limit).collect();
-    let input = facts.into_input(input.with_all("queue_limit", limits));
+    let input = facts.add_to_input(input.with_all("queue_limit", limits));
     Ok((ACCEPT_WITH_ALL_PARTS.text(&input)?, input))
 }
 

@@ -8,7 +8,7 @@ use crate::{
     batch_load::BatchLoader,
     database::{Database, StatementPool, read},
     guarded_commit::{Input, Query},
-    large_reads::{LargeRead, MAX_SMALL_BYTES, small_text_columns},
+    large_reads::{LargeRead, MAX_SMALL_TEXT_BYTES, small_text_columns},
     row::{Row, parse_json, require_decoded},
 };
 use async_trait::async_trait;
@@ -110,8 +110,8 @@ impl BatchLoader for EvidenceLoader {
     const LABEL: &'static str = "evidence of runs";
 
     async fn load_batch(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), EvidenceRecord>, StoreError> {
-        static READ_ONE: Query = Query::formatted(|| evidence_sql(RunSelector::Single));
-        static READ_MANY: Query = Query::formatted(|| evidence_sql(RunSelector::Batch));
+        static READ_ONE: Query = Query::from_fn(|| evidence_sql(RunSelector::Single));
+        static READ_MANY: Query = Query::from_fn(|| evidence_sql(RunSelector::Batch));
         let (query, input) = match keys {
             [(tenant, run)] => (&READ_ONE, single_run(*tenant, *run)),
             _ => (&READ_MANY, batch_of_runs(keys)),
@@ -132,7 +132,7 @@ impl EvidenceLoader {
     /// Adds the times at which obligations were fulfilled. Sends no statement if no decision imposed an obligation,
     /// which is the common case.
     async fn add_fulfilments(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
-        static READ_FULFILMENT: Query = Query::formatted(|| {
+        static READ_FULFILMENT: Query = Query::from_fn(|| {
             let condition = RunSelector::Batch.condition("fulfilment");
             format!(
                 "SELECT found.* FROM input, LATERAL (
@@ -159,7 +159,7 @@ impl EvidenceLoader {
     /// Adds the retrieval queries that have not expired. Sends no statement if no run retrieved documents, which is
     /// the common case.
     async fn add_queries(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
-        static READ_QUERIES: Query = Query::formatted(queries_sql);
+        static READ_QUERIES: Query = Query::from_fn(queries_sql);
         let mut runs = Vec::new();
         let mut artifacts = Vec::new();
         for (key, record) in &*found {
@@ -213,7 +213,7 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
         output_digest: digest("output_digest")?,
         erasure: erasure(row)?,
         chain: parse_json(row.column("chain")?)?,
-        decisions: decisions.into_iter().map(StoredDecision::read).collect::<Result<_, _>>()?,
+        decisions: decisions.into_iter().map(StoredDecision::into_decision).collect::<Result<_, _>>()?,
         fulfilled: Vec::new(),
         retrievals: artifacts.iter().filter_map(retrieval).collect(),
         artifacts: artifacts
@@ -270,11 +270,11 @@ pub(super) async fn approval_notes(
     );
     let of_approvals =
         || Input::of_params(scope).with_list_param("approvals", approvals.iter().map(|id| id.uuid()).collect());
-    let input = of_approvals().with_param("max_small_bytes", i64::from(MAX_SMALL_BYTES));
+    let input = of_approvals().with_param("max_small_bytes", i64::from(MAX_SMALL_TEXT_BYTES));
     let rows = database.fetch(&SMALL, input).await?;
     let bytes: i64 = rows.first().map(|row| row.column("bytes")).transpose()?.unwrap_or_default();
     let note = |row: &Row| Ok((row.id("approval_id")?, row.column("body")?));
-    if bytes <= i64::from(MAX_SMALL_BYTES) {
+    if bytes <= i64::from(MAX_SMALL_TEXT_BYTES) {
         return rows.iter().map(note).collect();
     }
     let large = LargeRead::acquire(scope, bytes).await?;
@@ -308,13 +308,13 @@ fn artifact_sql() -> String {
     )
 }
 
-pub(super) async fn artifact(
+pub(super) async fn find_artifact(
     database: &Database,
     scope: TenantScope,
     id: ExecutionId,
     artifact: ArtifactId,
 ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
-    static READ_ARTIFACT: Query = Query::formatted(artifact_sql);
+    static READ_ARTIFACT: Query = Query::from_fn(artifact_sql);
     let input = single_run(scope.tenant().uuid(), id.uuid())
         .with_param("artifact_id", artifact.uuid())
         .with_param("retention", database.result_retention.as_secs_f64());

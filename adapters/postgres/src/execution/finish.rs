@@ -190,12 +190,12 @@ pub(super) fn payload_bytes(ending: &FinishRecord) -> usize {
 /// Selects the statement that has all parts that the `pending` runs need, and builds its input.
 fn prepare<'v>(pending: &[&'v PendingFinish]) -> (&'static GuardedBatchCommit, Input<'v>) {
     let endings = || pending.iter().map(|pending| &pending.ending);
-    let input = columns::run_input(pending);
+    let input = columns::finish_input(pending);
     if pending.iter().any(|pending| pending.needs_rare_parts()) {
-        let input = columns::with_rare_parts(columns::with_events(input, endings()), endings());
-        (&FINISH_WITH_ALL_PARTS, memory::with_turns(input, endings()))
+        let input = columns::add_rare_rows(columns::add_event_rows(input, endings()), endings());
+        (&FINISH_WITH_ALL_PARTS, memory::add_turn_rows(input, endings()))
     } else if endings().any(|ending| ending.progress.is_some()) {
-        (&FINISH_WITH_EVENTS, columns::with_events(input, endings()))
+        (&FINISH_WITH_EVENTS, columns::add_event_rows(input, endings()))
     } else {
         (&FINISH, input)
     }

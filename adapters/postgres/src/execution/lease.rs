@@ -96,7 +96,7 @@ pub(super) async fn reclaim_expired(
         LapsedFilter::All => true,
         LapsedFilter::Scripts => false,
     };
-    static RECLAIM: Query = Query::formatted(reclaim_sql);
+    static RECLAIM: Query = Query::from_fn(reclaim_sql);
     let input = Input::without_rows()
         .with_param("token", lease)
         .with_param("limit", MAX_RECLAIMED)

@@ -121,14 +121,14 @@ pub(super) async fn list(
     filter: &ExecutionFilter,
     page: PageRequest,
 ) -> Result<Page<Execution>, StoreError> {
-    database.fetch_page_by_month(list_query(scope, filter), page, execution).await
+    database.fetch_partitioned_page(list_query(scope, filter), page, execution).await
 }
 
 fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
     let walk = ScanTable::of(filter);
     let run = walk.run_alias();
     let mut values = StatementParams::of_tenant(scope);
-    let mut conditions = vec![format!("entry.tenant_id = {}", values.tenant())];
+    let mut conditions = vec![format!("entry.tenant_id = {}", values.tenant_placeholder())];
     if let Some(since) = filter.since {
         conditions.push(format!("entry.execution_id >= {}", values.bind(smallest_uuid_v7_at(since))));
     }
@@ -149,7 +149,7 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
     let beside = format!(
         "JOIN LATERAL (SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {JOINED_REASON_CODE} FROM execution
             WHERE execution.tenant_id = {} AND execution.execution_id = listed_id OFFSET 0) AS told ON true",
-        values.tenant()
+        values.tenant_placeholder()
     );
     let only_grows = walk.is_append_only(filter.status);
     ListQuery {
@@ -227,7 +227,7 @@ pub(super) fn visible_list_arms(
     };
     let id = values.bind(id);
     conditions.push(format!("{run}.{noun}_id = {id}"));
-    let mut settled = vec![format!("tenant_id = {}", values.tenant()), format!("{noun}_id = {id}")];
+    let mut settled = vec![format!("tenant_id = {}", values.tenant_placeholder()), format!("{noun}_id = {id}")];
     if let Some(workload) = filter.workload.filter(|_| filter.release.is_some()) {
         settled.push(format!("workload_id = {}", values.bind(workload.uuid())));
     }
@@ -244,7 +244,7 @@ pub(super) fn visible_list_arms(
 
 fn visible_condition(visible_scopes: &VisibleScopes, of: &str, values: &mut StatementParams) -> String {
     let workloads: Vec<Uuid> = visible_scopes.workloads.iter().map(|id| id.uuid()).collect();
-    let workloads = values.bind_all(workloads);
+    let workloads = values.bind_array(workloads);
     format!("({of}.workspace_id IN (SELECT seen_id FROM seen) OR {of}.workload_id = ANY({workloads}))")
 }
 
@@ -281,7 +281,7 @@ mod tests {
             arms_sql(&ExecutionFilter::default()),
             format!(
                 "FROM execution AS entry WHERE entry.tenant_id = {} EACH None",
-                StatementParams::default().tenant()
+                StatementParams::default().tenant_placeholder()
             )
         );
     }

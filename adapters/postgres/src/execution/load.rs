@@ -6,7 +6,7 @@ use crate::{
     batch_load::BatchLoader,
     database::{StatementPool, read},
     guarded_commit::Query,
-    large_reads::{LargeRead, MAX_SMALL_BYTES},
+    large_reads::{LargeRead, MAX_SMALL_TEXT_BYTES},
     row::Row,
 };
 use async_trait::async_trait;
@@ -34,8 +34,8 @@ fn runs_sql(selector: RunSelector) -> String {
     );
     let output = format!(
         "LEFT JOIN LATERAL (
-            SELECT CASE WHEN octet_length(body) <= {MAX_SMALL_BYTES} THEN body END AS output,
-                CASE WHEN octet_length(body) > {MAX_SMALL_BYTES} THEN octet_length(body)::bigint END AS output_bytes
+            SELECT CASE WHEN octet_length(body) <= {MAX_SMALL_TEXT_BYTES} THEN body END AS output,
+                CASE WHEN octet_length(body) > {MAX_SMALL_TEXT_BYTES} THEN octet_length(body)::bigint END AS output_bytes
             FROM execution_result AS result
             WHERE {result} AND execution.finished_at + make_interval(secs => {{retention}}) > fairway_now() OFFSET 0
          ) AS result ON true"
@@ -43,8 +43,8 @@ fn runs_sql(selector: RunSelector) -> String {
     selector.select(&columns, &output)
 }
 
-static FIND_ONE: Query = Query::formatted(|| runs_sql(RunSelector::Single));
-static FIND_MANY: Query = Query::formatted(|| runs_sql(RunSelector::Batch));
+static FIND_ONE: Query = Query::from_fn(|| runs_sql(RunSelector::Single));
+static FIND_MANY: Query = Query::from_fn(|| runs_sql(RunSelector::Batch));
 
 /// A run as loaded in a batch, without its output if the output is large.
 #[derive(Clone)]

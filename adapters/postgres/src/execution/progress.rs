@@ -4,7 +4,7 @@ use crate::{
     database::{Database, StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
     guarded_commit::{Input, Query},
-    large_reads::{LargeRead, MAX_SMALL_BYTES},
+    large_reads::{LargeRead, MAX_SMALL_TEXT_BYTES},
     row::{Row, parse_json, require_decoded},
     store_error,
 };
@@ -13,7 +13,7 @@ use fairway_domain::{
     execution::{
         dispatch::LeaseRef,
         ports::EventPage,
-        progress::{ProgressRecord, RunEvent, StoredAnswer},
+        progress::{ProgressRecord, RunEvent, StoredStepResponse},
     },
     id::ExecutionId,
     store::{CommitError, StoreError},
@@ -52,7 +52,7 @@ struct ChunkBody {
 pub(super) fn decode_progress(text: Option<&str>) -> Result<Vec<ProgressRecord>, StoreError> {
     let bodies: Vec<ChunkBody> = text.map(parse_json).transpose()?.unwrap_or_default();
     let piece = |body: ChunkBody| {
-        let answer: Option<StoredAnswer> = body.answer.as_deref().map(parse_json).transpose()?;
+        let answer: Option<StoredStepResponse> = body.answer.as_deref().map(parse_json).transpose()?;
         Ok(ProgressRecord { position: body.position, answer, events: parse_json(&body.events)? })
     };
     bodies.into_iter().map(piece).collect()
@@ -65,7 +65,7 @@ pub(super) fn to_json(value: &impl Serialize) -> Result<String, StoreError> {
 }
 
 /// Maximum bytes of events in a page with several chunks. Rendered as an event stream, the events stay below
-/// [`MAX_SMALL_BYTES`](crate::large_reads::MAX_SMALL_BYTES), even if each event is short.
+/// [`MAX_SMALL_TEXT_BYTES`](crate::large_reads::MAX_SMALL_TEXT_BYTES), even if each event is short.
 const MAX_PAGE_BYTES: i64 = 32 << 10;
 /// Maximum number of chunks of a page.
 const MAX_PAGE_CHUNKS: i64 = 128;
@@ -107,7 +107,7 @@ pub(super) async fn events(
         .with_param("after", i16::try_from(after).unwrap_or(i16::MAX))
         .with_param("retention", database.result_retention.as_secs_f64())
         .with_param("max_page_bytes", MAX_PAGE_BYTES)
-        .with_param("max_small_bytes", i64::from(MAX_SMALL_BYTES))
+        .with_param("max_small_bytes", i64::from(MAX_SMALL_TEXT_BYTES))
         .with_param("max_chunks", MAX_PAGE_CHUNKS);
     let rows = database.fetch(&READ_PAGE, input).await?;
     let mut pieces = Vec::with_capacity(rows.len());

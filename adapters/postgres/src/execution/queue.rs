@@ -120,7 +120,7 @@ pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<Clai
         .with_param("takes_large", claim.takes_large)
         .with_list_param("no_large_tenants", tenants(&claim.no_large_tenants))
         .with_param("max_input_bytes", max_input_bytes);
-    let taken = database.write_once(CLAIM.text(&input)?, &input.params()).await?;
+    let taken = database.write_without_retry(CLAIM.text(&input)?, &input.params()).await?;
     if taken.is_empty() {
         return Ok(Vec::new());
     }
@@ -171,7 +171,7 @@ async fn read_claimed(
     lease: Uuid,
     max_input_bytes: i32,
 ) -> Result<Vec<ClaimedRun>, StoreError> {
-    static READ_CLAIMED: Query = Query::formatted(claimed_sql);
+    static READ_CLAIMED: Query = Query::from_fn(claimed_sql);
     let (first, last) = (runs.iter().min().copied(), runs.iter().max().copied());
     let input = Input::many()
         .with_all("tenant_id", tenants)
@@ -215,7 +215,7 @@ impl ResumeData {
             row.column::<Option<&str>>("decisions")?.map(parse_json).transpose()?.unwrap_or_default();
         Ok(Self {
             sender: row.column::<Option<&str>>("sender")?.map(parse_json).transpose()?,
-            decisions: decisions.into_iter().map(StoredDecision::read).collect::<Result<_, _>>()?,
+            decisions: decisions.into_iter().map(StoredDecision::into_decision).collect::<Result<_, _>>()?,
             progress: decode_progress(row.column("progress")?)?,
         })
     }

@@ -4,7 +4,7 @@
 use crate::{
     database::Database,
     guarded_commit::{GuardedCommit, Input, Query},
-    large_reads::{LargeRead, MAX_SMALL_BYTES},
+    large_reads::{LargeRead, MAX_SMALL_TEXT_BYTES},
     schema::{execution_result, execution_review},
     sql_functions::{database_now, octet_length},
 };
@@ -157,8 +157,8 @@ impl ReviewStore for Database {
                 .filter(execution_result::execution_id.eq(run))
                 .filter(execution_review::lapses_at.gt(database_now()))
                 .select((
-                    case_when(bytes.le(MAX_SMALL_BYTES), execution_result::body),
-                    case_when(bytes.gt(MAX_SMALL_BYTES), bytes),
+                    case_when(bytes.le(MAX_SMALL_TEXT_BYTES), execution_result::body),
+                    case_when(bytes.gt(MAX_SMALL_TEXT_BYTES), bytes),
                     execution_review::asked_at,
                     execution_review::lapses_at,
                 ))
@@ -188,7 +188,7 @@ impl ReviewStore for Database {
                 Ok(ExpiredReview {
                     scope: TenantScope::for_background_task(row.id("tenant_id")?),
                     execution_id: row.id("execution_id")?,
-                    workload_status: row.parsed("status", workload::Status::parse)?,
+                    workload_status: row.parse_column("status", workload::Status::parse)?,
                 })
             })
             .collect()

@@ -27,7 +27,7 @@ pub(super) struct StoredDecision {
 
 impl StoredDecision {
     /// Decodes the decision.
-    pub(super) fn read(self) -> Result<RecordedDecision, StoreError> {
+    pub(super) fn into_decision(self) -> Result<RecordedDecision, StoreError> {
         let (rules, failed_rules) = decode_rules(self.rules);
         Ok(RecordedDecision {
             decision_id: self.decision_id,

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     database::Database,
     guarded_commit::Query,
-    list_permits::PAGE_BYTES,
+    list_permits::MAX_PAGE_MEMORY_BYTES,
     pagination::{MAX_UNMEASURED_ROW_BYTES, StatementParams, UnionArm},
     row::{Row, require_decoded},
 };
@@ -66,12 +66,12 @@ fn summaries_sql() -> String {
         .select("execution.execution_id, workload.slug AS workload_slug, tokens_in, tokens_out, cost_micros", &joins)
 }
 
-pub(super) async fn summaries(
+pub(super) async fn run_summaries(
     database: &Database,
     scope: TenantScope,
     ids: &[ExecutionId],
 ) -> Result<HashMap<ExecutionId, RunSummary>, StoreError> {
-    static SUMMARIZE: Query = Query::formatted(summaries_sql);
+    static SUMMARIZE: Query = Query::from_fn(summaries_sql);
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
@@ -82,8 +82,8 @@ pub(super) async fn summaries(
         // A page of runs uses a list connection under its permit, so that one caller cannot occupy the connections
         // of others.
         count => {
-            let bytes = MAX_UNMEASURED_ROW_BYTES.saturating_mul(count).min(PAGE_BYTES);
-            database.read_list_by_month(bytes, SUMMARIZE.text(&input)?, &input.params()).await?
+            let bytes = MAX_UNMEASURED_ROW_BYTES.saturating_mul(count).min(MAX_PAGE_MEMORY_BYTES);
+            database.read_partitioned_list(bytes, SUMMARIZE.text(&input)?, &input.params()).await?
         }
     };
     let summary = |row: &Row| {
@@ -118,7 +118,7 @@ impl UsageStore for Database {
         limit: u32,
     ) -> Result<Vec<UsageCount>, StoreError> {
         let (sql, values) = usage_sql(scope, filter, day, grouping, limit);
-        let rows = self.read_list_by_month(PAGE_BYTES, &sql, &values.params()).await?;
+        let rows = self.read_partitioned_list(MAX_PAGE_MEMORY_BYTES, &sql, &values.params()).await?;
         let key = |row: &Row| {
             let workload = match row.optional_id("workload_id")? {
                 Some(id) => Some((id, row.column("workload_slug")?)),
@@ -149,7 +149,7 @@ fn usage_sql(
     limit: u32,
 ) -> (String, StatementParams) {
     let mut values = StatementParams::of_tenant(scope);
-    let tenant = values.tenant();
+    let tenant = values.tenant_placeholder();
     let (first, end) = (values.bind(smallest_uuid_v7_at(day.since)), values.bind(smallest_uuid_v7_at(day.until)));
     let within = |table: &str| format!("{table}.execution_id >= {first} AND {table}.execution_id < {end}");
     let mut conditions =
@@ -189,7 +189,7 @@ fn usage_sql(
             LEFT JOIN LATERAL (SELECT {model} AS model, {sums} FROM {calls} WHERE call IS NOT NULL {by_model} OFFSET 0) AS used ON true
             GROUP BY 1, 2, 3 LIMIT {limit}
          ) AS total",
-        doubling = DurationBuckets::PER_DOUBLING,
+        doubling = DurationBuckets::BUCKETS_PER_DOUBLING,
         total_in = total_of("tokens_in"),
         total_out = total_of("tokens_out"),
         total_cost = total_of("cost_micros"),

@@ -63,7 +63,7 @@ fn writes_the_facts_of_held_rows_only() {
         GuardedBatchCommit::new("held AS (SELECT * FROM input)", "held", "SELECT fact_id FROM held");
     let mut facts = FactColumns::default();
     facts.push(scope(), &fact());
-    let input = facts.into_input(Input::many().with_all("tenant_id", vec![Uuid::nil()]));
+    let input = facts.add_to_input(Input::many().with_all("tenant_id", vec![Uuid::nil()]));
     insta::assert_snapshot!(on_one_line(CHANGE.text(&input).unwrap()), @"WITH input AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[]) AS input (tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash)), held AS (SELECT * FROM input), recorded_fact AS ( INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash) SELECT tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash FROM held), pending_fact AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT tenant_id, fact_id FROM held) SELECT fact_id FROM held");
 }
 

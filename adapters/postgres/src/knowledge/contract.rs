@@ -14,7 +14,7 @@ use fairway_domain::{
     access::ActorRef,
     id::AssetId,
     idempotency::KeyedOutcome,
-    knowledge::{contract::ContractState, revocation::ContractRevocation},
+    knowledge::{contract::ContractState, contract_revocation::ContractRevocation},
     store::{Change, ChangeRecord, CommitError, StoreError},
     tenant::TenantScope,
     time::Timestamp,

@@ -163,7 +163,7 @@ pub(super) async fn find_ingest(
     Ok(Some(IngestResult { ingest_id: id, index_revision: made, documents }))
 }
 
-pub(super) async fn present_revision(
+pub(super) async fn current_revision(
     database: &Database,
     scope: TenantScope,
     asset: AssetId,
@@ -174,7 +174,7 @@ pub(super) async fn present_revision(
     Ok(found.map_or_else(IndexRevision::default, IndexRevision::new))
 }
 
-pub(super) async fn pins(
+pub(super) async fn release_pins(
     database: &Database,
     scope: TenantScope,
     release: ReleaseId,

@@ -117,7 +117,7 @@ pub(super) async fn commit_documents(
         .with("embedded_by", model_name(next.embedded_by.as_ref()))
         .with("created_at", next.created_at.to_datetime())
         .with("created_by", next.created_by.to_string());
-    let (sql, input) = INGEST.prepare(scope, fact, key, chunks.into_input(documents.into_input(input)))?;
+    let (sql, input) = INGEST.prepare(scope, fact, key, chunks.add_to_input(documents.add_to_input(input)))?;
     let rows = database.commit_ingest(scope, sql, &input.params()).await?;
     let revision = require_decoded("index_revision", rows.first())?.column::<Option<i64>>("index_revision")?;
     Ok(IndexRevision::new(require_decoded("index_revision", revision)?))
@@ -157,7 +157,7 @@ impl<'a> DocumentColumns<'a> {
         Ok(())
     }
 
-    fn into_input<'v>(self, input: Input<'v>) -> Input<'v>
+    fn add_to_input<'v>(self, input: Input<'v>) -> Input<'v>
     where
         'a: 'v,
     {
@@ -219,7 +219,7 @@ impl<'a> ChunkColumns<'a> {
         Ok(())
     }
 
-    fn into_input<'v>(self, input: Input<'v>) -> Input<'v>
+    fn add_to_input<'v>(self, input: Input<'v>) -> Input<'v>
     where
         'a: 'v,
     {

@@ -107,7 +107,7 @@ async fn plan_queries(
     Ok(WordSearchPlan::plan(held, total))
 }
 
-pub(super) async fn chunks(
+pub(super) async fn find_chunks(
     database: &Database,
     scope: TenantScope,
     asset: AssetId,
@@ -130,11 +130,11 @@ pub(super) async fn chunks(
             Ok(RetrievedChunk {
                 chunk_id: row.id("chunk_id")?,
                 entry_id: row.id("entry_id")?,
-                document_id: row.parsed("document_id", DocumentId::parse)?,
+                document_id: row.parse_column("document_id", DocumentId::parse)?,
                 title: row.column("title")?,
                 index: count("position")?,
                 text: row.column("body")?,
-                digest: row.parsed("digest", Checksum::parse)?,
+                digest: row.parse_column("digest", Checksum::parse)?,
                 tokens: count("tokens")?,
                 score: 0.0,
             })

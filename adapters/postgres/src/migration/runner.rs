@@ -1,7 +1,7 @@
 //! Runs the embedded migrations under an advisory lock, each in its own transaction.
 
 use super::{LOCK_ATTEMPTS, LOCK_RETRY_PAUSE, LOCK_TIMEOUT_SQL, MigrationError};
-use crate::database::tls;
+use crate::database::tls_connector;
 use diesel::{
     connection::InstrumentationEvent,
     migration::{Migration, MigrationSource, MigrationVersion},
@@ -141,7 +141,7 @@ fn apply(harness: &mut AsyncMigrationHarness<AsyncPgConnection>, last_error: &La
 }
 
 async fn connect(owner_url: &str, last_error: &LastError) -> Result<AsyncPgConnection, MigrationError> {
-    let (client, connection) = Config::from_str(owner_url)?.connect(tls()).await?;
+    let (client, connection) = Config::from_str(owner_url)?.connect(tls_connector()).await?;
     let opened = AsyncPgConnection::try_from_client_and_connection(client, connection).await;
     let mut connection = opened.map_err(|error| MigrationError::Database(Box::new(error)))?;
     let recorder = last_error.clone();

@@ -51,7 +51,7 @@ fn seconds(number: Option<f64>) -> Duration {
 
 fn channel_backlog(row: &Row) -> Result<ChannelBacklog, StoreError> {
     Ok(ChannelBacklog {
-        channel: row.parsed("channel", Channel::parse)?,
+        channel: row.parse_column("channel", Channel::parse)?,
         pending: require_decoded("pending", u64::try_from(row.column::<i64>("pending")?).ok())?,
         claimed: require_decoded("claimed", u64::try_from(row.column::<i64>("claimed")?).ok())?,
         oldest_pending: seconds(row.column("oldest")?),

@@ -38,7 +38,7 @@ const PRESENT_STATUS: &[&str] = &[
     ") AS present",
 ];
 
-static FIND: Query = Query::formatted(|| {
+static FIND: Query = Query::from_fn(|| {
     let present = PRESENT_STATUS.concat();
     format!(
         "SELECT page.*, present_status, workspace.namespace_id FROM input CROSS JOIN LATERAL (
@@ -87,12 +87,12 @@ fn delivery(row: &Row) -> Result<Delivery, StoreError> {
         (Some(id), _) => DeliveryTarget::Destination(id),
         (None, _) => DeliveryTarget::Person(row.actor("recipient")?),
     };
-    let status = row.parsed("present_status", DeliveryStatus::parse)?;
+    let status = row.parse_column("present_status", DeliveryStatus::parse)?;
     let error: Option<&str> = row.column("last_error")?;
     let response: Option<i16> = row.column("last_http_status")?;
     Ok(Delivery::restore(DeliveryRecord {
         delivery_id: row.id("delivery_id")?,
-        channel: row.parsed("channel", Channel::parse)?,
+        channel: row.parse_column("channel", Channel::parse)?,
         target,
         status,
         attempts: require_decoded("attempts", u32::try_from(row.column::<i32>("attempts")?).ok())?,
@@ -101,7 +101,7 @@ fn delivery(row: &Row) -> Result<Delivery, StoreError> {
         last_response_status: response
             .map(|status| require_decoded("last_http_status", u16::try_from(status).ok()))
             .transpose()?,
-        category: row.parsed("category", FactCategory::parse)?,
+        category: row.parse_column("category", FactCategory::parse)?,
         event_kind: row.column("event_kind")?,
         event_id: row.id("event_id")?,
         workspace_id: row.optional_id("workspace_id")?,
@@ -140,7 +140,7 @@ impl DeliveryStore for Database {
     ) -> Result<Page<Delivery>, StoreError> {
         const FROM: &str = "FROM notification_delivery";
         let mut values = StatementParams::of_tenant(scope);
-        let mut conditions = vec![format!("tenant_id = {}", values.tenant())];
+        let mut conditions = vec![format!("tenant_id = {}", values.tenant_placeholder())];
         if let Some(workspace) = filter.workspace {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
         }

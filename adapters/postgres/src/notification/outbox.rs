@@ -15,7 +15,7 @@ use fairway_domain::{
     id::{DeliveryId, TenantId},
     notification::{
         Channel, Severity,
-        console_link::INBOX_PAGE,
+        console_link::INBOX_PAGE_PATH,
         delivery::{DeliveryEvent, DeliveryStatus},
         message::{DigestLine, Message, OutgoingMessage, Receiver},
         ports::{AttemptOutcome, ClaimResult, ClaimedDelivery, DeliveryClaim, OutboxStore},
@@ -131,12 +131,12 @@ static LINES: Query = Query::new(
 /// the highest of theirs.
 fn message(row: &Row, digest: Digest) -> Result<Message, StoreError> {
     let Digest { lines, total } = digest;
-    let category = row.parsed("category", FactCategory::parse)?;
-    let severity = row.parsed("severity", Severity::parse)?;
+    let category = row.parse_column("category", FactCategory::parse)?;
+    let severity = row.parse_column("severity", Severity::parse)?;
     let (title, link) = if lines.is_empty() {
         (row.column("title")?, row.column("link")?)
     } else {
-        (digest_title(category, total), Some(INBOX_PAGE.to_owned()))
+        (digest_title(category, total), Some(INBOX_PAGE_PATH.to_owned()))
     };
     Ok(Message {
         delivery_id: row.id("delivery_id")?,
@@ -177,7 +177,7 @@ fn receiver(row: &Row, channel: Channel) -> Result<Receiver, StoreError> {
 }
 
 fn claimed(claim: &DeliveryClaim, row: &Row, digest: Digest) -> Result<ClaimedDelivery, StoreError> {
-    let channel = row.parsed("channel", Channel::parse)?;
+    let channel = row.parse_column("channel", Channel::parse)?;
     Ok(ClaimedDelivery {
         claim_id: claim.claim_id,
         lane: row.column("lane")?,
@@ -219,7 +219,7 @@ impl Database {
             let digest = found.entry(row.id("delivery_id")?).or_default();
             digest.total = require_decoded("total", usize::try_from(row.column::<i64>("total")?).ok())?;
             digest.lines.push(DigestLine {
-                severity: row.parsed("severity", Severity::parse)?,
+                severity: row.parse_column("severity", Severity::parse)?,
                 title: row.column("title")?,
                 body: row.column("body")?,
                 created_at: row.timestamp("created_at")?,

@@ -28,7 +28,7 @@ use fairway_domain::{
         preference::PreferenceSet,
         projection::{AnnouncementContext, NotifiableFact, Projection, SettingsTurnedOnAt, SubjectContext},
         recipient::MAX_RECIPIENTS,
-        rule::rule_of,
+        rule::rule_of_kind,
     },
     store::{CommitError, StoreError},
     tenant::TenantScope,
@@ -44,11 +44,12 @@ use std::{
 use uuid::Uuid;
 
 /// The kinds of facts that can cause notifications.
-static NOTIFYING_KINDS: LazyLock<Vec<&'static str>> =
-    LazyLock::new(|| FactKind::ALL.iter().filter(|kind| rule_of(**kind).is_some()).map(|kind| kind.as_str()).collect());
+static NOTIFYING_KINDS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    FactKind::ALL.iter().filter(|kind| rule_of_kind(**kind).is_some()).map(|kind| kind.as_str()).collect()
+});
 /// The roles whose holders may act on a fact of any kind.
 static ACTING_ROLES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
-    let acting: Vec<_> = FactKind::ALL.iter().filter_map(|kind| rule_of(*kind)?.acting_permission).collect();
+    let acting: Vec<_> = FactKind::ALL.iter().filter_map(|kind| rule_of_kind(*kind)?.acting_permission).collect();
     let can_act = |role: &Role| acting.iter().any(|permission| role.permissions().has(*permission));
     Role::ALL.iter().filter(|role| can_act(role)).map(|role| role.as_str()).collect()
 });
@@ -407,7 +408,7 @@ impl ProjectionStore for Database {
                 held.without_role_history.push(principal);
                 continue;
             }
-            let role = row.parsed("role", Role::parse)?;
+            let role = row.parse_column("role", Role::parse)?;
             let scope = GrantScope::from_parts(row.column("scope_kind")?, row.column("scope_ref")?);
             held.roles.push(HeldRole { principal, role, scope: require_decoded("scope_kind", scope)? });
         }

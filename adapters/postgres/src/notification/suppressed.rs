@@ -28,10 +28,10 @@ fn decision(row: &Row) -> Result<SuppressedDecision, StoreError> {
     Ok(SuppressedDecision {
         suppressed_decision_id: row.id("suppressed_decision_id")?,
         recipient: row.actor("recipient")?,
-        category: row.parsed("category", FactCategory::parse)?,
+        category: row.parse_column("category", FactCategory::parse)?,
         event_kind: row.column("event_kind")?,
         event_id: row.id("event_id")?,
-        reason: row.parsed("reason_code", ReasonCode::parse)?,
+        reason: row.parse_column("reason_code", ReasonCode::parse)?,
         scope: scope.transpose()?,
         revision: row.column::<Option<i64>>("deciding_revision")?.map(Revision::new),
         channel: channel.map(channel_of).transpose()?,
@@ -56,7 +56,7 @@ impl SuppressedDecisionStore for Database {
             deciding_scope, deciding_revision, deciding_channel, unreachable_channels, workspace_id, workload_id, \
             created_at";
         let mut values = StatementParams::of_tenant(scope);
-        let mut conditions = vec![format!("tenant_id = {}", values.tenant())];
+        let mut conditions = vec![format!("tenant_id = {}", values.tenant_placeholder())];
         if let Some(workspace) = filter.workspace {
             conditions.push(format!("workspace_id = {}", values.bind(workspace.uuid())));
         }

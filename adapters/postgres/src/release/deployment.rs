@@ -1,7 +1,7 @@
 //! Lane changes. One statement writes the deployment, its releases, their rollouts, the history and the rollback
 //! document.
 
-use super::rows::{with_release, with_rollout};
+use super::rows::{add_release_columns, add_rollout_columns};
 use crate::{
     database::{Database, StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
@@ -139,7 +139,7 @@ pub(super) async fn commit_lane_change(
     let holder = |release: Option<ReleaseId>| release.map(ReleaseId::uuid);
     let ids = |releases: &[ReleaseId]| releases.iter().map(|id| id.uuid()).collect::<Vec<Uuid>>();
     let evidence = change.evidence.as_ref();
-    let input = with_release(Input::new(scope), &change.release, change.release_decided_on)
+    let input = add_release_columns(Input::new(scope), &change.release, change.release_decided_on)
         .with("workload_id", next.workload_id.uuid())
         .with("environment", next.environment.as_str())
         .with("lanes_decided_on", change.deployment_decided_on.get())
@@ -162,7 +162,7 @@ pub(super) async fn commit_lane_change(
         .with("artifact_kind", evidence.map(|artifact| artifact.kind.as_str()))
         .with("artifact_content", evidence.map(|artifact| artifact.content.as_str()))
         .with("artifact_checksum", evidence.map(|artifact| artifact.checksum.as_str()));
-    let (sql, input) = MOVE_LANES.prepare(scope, &change.fact, key, with_rollout(input, change))?;
+    let (sql, input) = MOVE_LANES.prepare(scope, &change.fact, key, add_rollout_columns(input, change))?;
     let rows = commit(pool, sql, &input.params()).await?;
     Ok(require_decoded("soak_started_at", rows.first())?.optional_timestamp("soak_started_at")?)
 }
@@ -319,5 +319,5 @@ fn batch_input<'v>(pending: &[&'v PendingLaneChange]) -> Input<'v> {
         .with_all("reason", changes().map(|change| change.reason.as_str()).collect())
         .with_all("actor", changes().map(|change| change.fact.actor.to_string()).collect())
         .with_all("moves", changes().map(moves).collect::<Vec<serde_json::Value>>());
-    facts.into_input(input)
+    facts.add_to_input(input)
 }

@@ -1,6 +1,6 @@
 //! Loads releases by key, and pages of releases for background tasks.
 
-use super::rows::{self, DEPLOYMENT_COLUMNS, RELEASE_COLUMNS, release_with_deployment};
+use super::rows::{self, DEPLOYMENT_COLUMNS, RELEASE_COLUMNS, decode_release_with_deployment};
 use crate::{
     batch_load::BatchLoader,
     database::{Database, StatementPool, read},
@@ -46,7 +46,7 @@ impl BatchLoader for ReleaseLoader {
         let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {
-                let found = release_with_deployment(row)?;
+                let found = decode_release_with_deployment(row)?;
                 Ok(((row.column("tenant_id")?, found.release.release_id.uuid()), found))
             })
             .collect()

@@ -11,9 +11,9 @@ use fairway_domain::{
     asset::{VersionLabel, canonical::Checksum, kind::AssetKind},
     release::{
         Binding, BindingsDigest, Release, ReleaseRecord, State, StateName,
+        frozen_reference::FrozenReference,
         lane::{Deployment, DeploymentChange, DeploymentRecord, Lane, SoakEffect, TargetLane},
         ports::ReleaseWithDeployment,
-        reference::FrozenReference,
         review::{ReviewerVerdict, Verdict},
         rollback::ReleaseEvidenceDocument,
     },
@@ -146,15 +146,15 @@ fn approval(row: ApprovalRow) -> Result<ReviewerVerdict, StoreError> {
     })
 }
 
-pub(super) fn release(row: &Row) -> Result<Release, StoreError> {
-    let name = row.parsed("state", StateName::parse)?;
+pub(super) fn decode_release(row: &Row) -> Result<Release, StoreError> {
+    let name = row.parse_column("state", StateName::parse)?;
     let digest = row.column::<Option<String>>("bindings_digest")?.map(BindingsDigest::from_stored);
     Ok(Release::restore(ReleaseRecord {
         release_id: row.id("release_id")?,
         workload_id: row.id("workload_id")?,
         workspace_id: row.id("workspace_id")?,
         environment: row.slug("environment")?,
-        target_lane: row.parsed("target_lane", TargetLane::parse)?,
+        target_lane: row.parse_column("target_lane", TargetLane::parse)?,
         state: require_decoded("state", State::from_parts(name, digest))?,
         policy_bundle_id: row.optional_id("policy_bundle_id")?,
         supersedes_release_id: row.optional_id("supersedes_release_id")?,
@@ -195,7 +195,7 @@ fn lanes(name: &'static str, spelled: &[String]) -> Result<Vec<Lane>, StoreError
 }
 
 /// Adds the columns of a release's rollout, whether a soak starts, and whether the previous soak must have ended.
-pub(super) fn with_rollout<'v>(input: Input<'v>, change: &'v DeploymentChange) -> Input<'v> {
+pub(super) fn add_rollout_columns<'v>(input: Input<'v>, change: &'v DeploymentChange) -> Input<'v> {
     let rollout = change.release.rollout.as_ref();
     let starts_soak = match change.soak {
         SoakEffect::Begun => true,
@@ -215,7 +215,7 @@ pub(super) fn with_rollout<'v>(input: Input<'v>, change: &'v DeploymentChange) -
         .with("requires_ended_soak", change.requires_ended_soak)
 }
 
-pub(crate) fn deployment(row: &Row) -> Result<Deployment, StoreError> {
+pub(crate) fn decode_deployment(row: &Row) -> Result<Deployment, StoreError> {
     Ok(Deployment::restore(DeploymentRecord {
         workload_id: row.id("workload_id")?,
         environment: row.slug("environment")?,
@@ -227,7 +227,7 @@ pub(crate) fn deployment(row: &Row) -> Result<Deployment, StoreError> {
     }))
 }
 
-pub(super) fn release_with_deployment(row: &Row) -> Result<ReleaseWithDeployment, StoreError> {
+pub(super) fn decode_release_with_deployment(row: &Row) -> Result<ReleaseWithDeployment, StoreError> {
     let bindings: Vec<BindingRow> = parse_json(row.column("bindings")?)?;
     let approvals: Vec<ApprovalRow> = parse_json(row.column("approvals")?)?;
     let frozen: Vec<ReferenceRow> = parse_json(row.column("frozen_references")?)?;
@@ -237,13 +237,13 @@ pub(super) fn release_with_deployment(row: &Row) -> Result<ReleaseWithDeployment
         references,
         bindings: bindings.into_iter().map(binding).collect::<Result<_, _>>()?,
         approvals: approvals.into_iter().map(approval).collect::<Result<_, _>>()?,
-        ..release(row)?.into_record()
+        ..decode_release(row)?.into_record()
     });
-    Ok(ReleaseWithDeployment { release, deployment: deployment(row)? })
+    Ok(ReleaseWithDeployment { release, deployment: decode_deployment(row)? })
 }
 
 /// Adds the columns that a transition of a release changes.
-pub(super) fn with_release<'v>(input: Input<'v>, release: &'v Release, decided_on: Revision) -> Input<'v> {
+pub(super) fn add_release_columns<'v>(input: Input<'v>, release: &'v Release, decided_on: Revision) -> Input<'v> {
     input
         .with("release_id", release.release_id.uuid())
         .with("decided_on", decided_on.get())
@@ -288,7 +288,7 @@ impl<'a> ReferenceRows<'a> {
     }
 
     /// Adds the references as list columns.
-    pub(super) fn with_references<'v>(self, input: Input<'v>) -> Input<'v>
+    pub(super) fn add_to_input<'v>(self, input: Input<'v>) -> Input<'v>
     where
         'a: 'v,
     {
@@ -304,7 +304,7 @@ impl<'a> ReferenceRows<'a> {
 pub(super) const ARTIFACT_COLUMNS: &str =
     "release_id, artifact_id, artifact_kind, content, checksum, created_at, created_by";
 
-pub(super) fn artifact(row: &Row) -> Result<ReleaseEvidenceDocument, StoreError> {
+pub(super) fn decode_artifact(row: &Row) -> Result<ReleaseEvidenceDocument, StoreError> {
     let stored = StoredArtifact {
         artifact_id: row.column("artifact_id")?,
         release_id: row.column("release_id")?,

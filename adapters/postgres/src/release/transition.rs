@@ -1,6 +1,6 @@
 //! Transitions of releases that change no lanes, committed alone or in a batch.
 
-use super::rows::{ReferenceRows, with_release};
+use super::rows::{ReferenceRows, add_release_columns};
 use crate::{
     database::{StatementPool, commit, commit_batch},
     group_commit::BatchCommitter,
@@ -65,8 +65,8 @@ pub(super) async fn commit_transition(
     );
     let ChangeRecord { next, fact, .. } = &**change;
     let frozen = ReferenceRows::of(next);
-    let input = with_release(Input::new(scope), next, change.replaced_revision()?);
-    let (statement, input) = if frozen.is_empty() { (&MOVE, input) } else { (&FREEZE, frozen.with_references(input)) };
+    let input = add_release_columns(Input::new(scope), next, change.replaced_revision()?);
+    let (statement, input) = if frozen.is_empty() { (&MOVE, input) } else { (&FREEZE, frozen.add_to_input(input)) };
     let (sql, input) = statement.prepare(scope, fact, key, input)?;
     commit(pool, sql, &input.params()).await.map(|_| ())
 }
@@ -141,7 +141,7 @@ impl BatchCommitter for TransitionCommitter {
             )
             .with_all("revision", releases().map(|release| release.revision.get()).collect())
             .with_all("updated_at", releases().map(|release| release.updated_at.to_datetime()).collect());
-        let input = facts.into_input(input);
+        let input = facts.add_to_input(input);
         let Some(rows) = commit_batch(&self.0, TRANSITIONS.text(&input)?, &input.params()).await? else {
             return Ok(None);
         };

@@ -1,11 +1,11 @@
 //! Commits a publication: the use case, its access requests, and the assets, the workload and the release draft
 //! that the publication creates.
 
-use super::{CHANGE_USE_CASE, pieces_json, with_change};
+use super::{CHANGE_USE_CASE, add_change_columns, pieces_json};
 use crate::{
     database::Database,
     guarded_commit::{GuardedCommit, Input},
-    workload::with_workload,
+    workload::add_workload_columns,
 };
 use fairway_domain::{
     access_request::AccessRequest,
@@ -115,7 +115,7 @@ pub(super) async fn commit(
         .with("request_workspace_id", use_case.workspace_id.uuid())
         .with_all("request_ids", requests.iter().map(|request| request.access_request_id.uuid()).collect())
         .with_all("request_names", requests.iter().map(name_of).collect());
-    let input = with_change(input, &use_case, decided_on);
+    let input = add_change_columns(input, &use_case, decided_on);
     let Some(made) = &made else {
         return database.commit_guarded(&REPUBLISH, scope, &fact, key, input).await.map(|_| ());
     };
@@ -123,7 +123,7 @@ pub(super) async fn commit(
         .with("new_pieces", use_case.pieces.map(pieces_json))
         .with("new_workload_id", use_case.workload_id.map(WorkloadId::uuid))
         .with("new_release_id", use_case.release_id.map(ReleaseId::uuid));
-    let input = with_pieces(with_workload(input, scope, &made.workload), made);
+    let input = add_created_pieces(add_workload_columns(input, scope, &made.workload), made);
     database.commit_guarded(&PUBLISH, scope, &fact, key, input).await.map(|_| ())
 }
 
@@ -132,7 +132,7 @@ fn name_of(request: &AccessRequest) -> &str {
 }
 
 /// Adds the columns of the new assets, their versions, the release and its bindings.
-fn with_pieces<'v>(input: Input<'v>, made: &'v CreatedPieces) -> Input<'v> {
+fn add_created_pieces<'v>(input: Input<'v>, made: &'v CreatedPieces) -> Input<'v> {
     let CreatedPieces { assets, workload, release, reused_assets } = made;
     let versions = || assets.iter().map(|(_, version)| version);
     let label = |label: Option<&'v VersionLabel>| label.map(VersionLabel::as_str);

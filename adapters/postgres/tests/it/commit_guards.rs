@@ -1,7 +1,7 @@
 //! Each commit is atomic: if its guard fails, it writes nothing.
 
 use crate::{
-    commits::{COMMITS, CommitMethod, Rejection},
+    commit_cases::{COMMITS, CommitMethod, Rejection},
     fixture::{Fixture, actor, fresh, new_asset, new_release, new_workload, scope, stamp},
 };
 use fairway_domain::{

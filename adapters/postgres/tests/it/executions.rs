@@ -456,7 +456,7 @@ async fn revisions_change_with_lanes_and_access_rights() {
     stage.store.commit_lane_change(scope(), retirement, None).await.unwrap();
     let second = stage.store.current_revisions(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
     assert_eq!((second.deployment, second.access), (first.deployment.next(), first.access));
-    let grant = crate::commits::COMMITS.into_iter().find(|commit| commit.method == "AccessStore::commit_grant");
+    let grant = crate::commit_cases::COMMITS.into_iter().find(|commit| commit.method == "AccessStore::commit_grant");
     (grant.unwrap().decide(&stage).await.send)(None).await.unwrap();
     let third = stage.store.current_revisions(scope(), workload.workload_id, &environment).await.unwrap().unwrap();
     assert_eq!((third.deployment, third.access), (second.deployment, second.access.next()));

@@ -251,13 +251,13 @@ async fn order_survives_a_copy_to_another_cluster() {
 #[tokio::test]
 async fn stored_bytes_are_canonical_and_match_their_hash() {
     let stage = Fixture::new().await;
-    for commit in crate::commits::COMMITS {
+    for commit in crate::commit_cases::COMMITS {
         (commit.decide(&stage).await.send)(None).await.unwrap();
     }
     let sql = "SELECT tenant_id, fact_id, kind, body, leaf_hash,
         sha256('\\x00'::bytea || body) AS hashed FROM fact";
     let rows = stage.owner.query(sql, &[]).await.unwrap();
-    assert!(rows.len() > crate::commits::COMMITS.len());
+    assert!(rows.len() > crate::commit_cases::COMMITS.len());
     for row in rows {
         let body: &[u8] = row.get("body");
         // PostgreSQL's hash function computes the leaf hash independently.

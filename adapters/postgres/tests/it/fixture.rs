@@ -28,9 +28,9 @@ use fairway_domain::{
     release::{
         BindableVersion, NewRelease, Release,
         activate::{ActivationReport, FlowStatus, LaneSelection},
+        frozen_reference::FrozenReference,
         lane::{DeploymentChange, Lane, TargetLane},
         ports::{DeploymentStore, ReleaseStore, ReleaseWithDeployment},
-        reference::FrozenReference,
         review::{ApprovalRule, SelfApproval, Verdict},
     },
     slug::Slug,

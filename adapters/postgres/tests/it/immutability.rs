@@ -1,7 +1,7 @@
 //! History is immutable: the service role lacks the rights to change it, and triggers refuse changes by the owner.
 
 use crate::{
-    commits::COMMITS,
+    commit_cases::COMMITS,
     fixture::{Fixture, fresh, scope, stamp},
 };
 use fairway_domain::asset::{canonical::Canonical, kind::AssetKind, ports::VersionStore};

@@ -6,7 +6,7 @@
 mod execute_all_statements;
 
 use crate::{
-    commits::COMMITS,
+    commit_cases::COMMITS,
     fixture::{Fixture, acceptance, ending, open_store, scope},
 };
 use execute_all_statements::{list_everything, touch_every_point};

@@ -3,7 +3,7 @@
 
 use crate::{
     fixture::{Fixture, actor, scope},
-    knowledge::{documents, ingest, knowledge_base},
+    knowledge_search::{documents, ingest, knowledge_base},
 };
 use fairway_domain::{
     asset::Asset,

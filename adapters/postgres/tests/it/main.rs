@@ -1,17 +1,17 @@
 //! Integration tests of the stores through the domain's ports, with a real PostgreSQL.
 
 #[cfg(test)]
-mod asset_grants;
+mod asset_grants_of_many_assets;
+#[cfg(test)]
+mod commit_cases;
 #[cfg(test)]
 mod commit_guards;
 #[cfg(test)]
-mod commits;
+mod concurrent_lane_changes;
 #[cfg(test)]
 mod delivery_states;
 #[cfg(test)]
-mod deployments;
-#[cfg(test)]
-mod erasures;
+mod erasure_batches;
 #[cfg(test)]
 mod executions;
 #[cfg(test)]
@@ -23,23 +23,23 @@ mod group_commit;
 #[cfg(test)]
 mod immutability;
 #[cfg(test)]
-mod impact;
+mod impact_limit;
 #[cfg(test)]
 mod indexes;
 #[cfg(test)]
-mod ingests;
-#[cfg(test)]
-mod interfaces;
+mod ingest_fairness;
 #[cfg(test)]
 mod key_reservations;
 #[cfg(test)]
-mod knowledge;
+mod knowledge_search;
+#[cfg(test)]
+mod lane_metrics;
 #[cfg(test)]
 mod large_reads;
 #[cfg(test)]
 mod lock_order;
 #[cfg(test)]
-mod memory;
+mod memory_with_many_turns;
 #[cfg(test)]
 mod migrations;
 #[cfg(test)]
@@ -48,13 +48,11 @@ mod model;
 #[cfg(test)]
 mod model_conformance;
 #[cfg(test)]
-mod notifications;
+mod notification_projection;
 #[cfg(test)]
 mod outbox;
 #[cfg(test)]
 mod partitions;
-#[cfg(test)]
-mod rollouts;
 #[cfg(test)]
 mod run_cost;
 #[cfg(test)]
@@ -64,12 +62,14 @@ mod run_queue;
 #[cfg(test)]
 mod sessions;
 #[cfg(test)]
-mod use_case_lists;
+mod use_case_list_cost;
 #[cfg(test)]
 mod vector_extension;
 #[cfg(test)]
-mod vector_search;
+mod vector_search_and_reembedding;
 #[cfg(test)]
 mod version_labels;
 #[cfg(test)]
 mod version_order;
+#[cfg(test)]
+mod workload_interfaces;

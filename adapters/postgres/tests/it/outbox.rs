@@ -2,7 +2,7 @@
 //! deliveries to other receivers.
 
 use crate::{
-    commits::notification::{projection_of, stored_destination},
+    commit_cases::notification::{projection_of, stored_destination},
     fixture::{Fixture, actor, open_store, scope},
 };
 use fairway_domain::{
@@ -48,7 +48,7 @@ pub(crate) async fn project(stage: &Fixture, facts: usize, destinations: &[Desti
         projection.deliveries = destinations
             .iter()
             .map(|destination| NewDelivery {
-                delivery_id: event.delivery(&destination.to_string(), Channel::Webhook),
+                delivery_id: event.delivery_id(&destination.to_string(), Channel::Webhook),
                 channel: Channel::Webhook,
                 target: DeliveryTarget::Destination(*destination),
                 notification: notification.clone(),
@@ -207,7 +207,7 @@ async fn failed_projection_leaves_no_delivery() {
     let notification = projection.notifications[0].notification.clone();
     let event = EventKey::of_fact(notification.event_id);
     projection.deliveries.push(NewDelivery {
-        delivery_id: event.delivery("x", Channel::Webhook),
+        delivery_id: event.delivery_id("x", Channel::Webhook),
         channel: Channel::Webhook,
         target: DeliveryTarget::Destination(destinations[0]),
         notification,

@@ -29,7 +29,7 @@ const WAL: i64 = 12 * 1024;
 
 /// Starts a separate PostgreSQL server, because the counters of a shared server would include writes of other tests.
 fn quiet_server() -> ManagedServer {
-    fairway_testkit::init();
+    fairway_testkit::install_crypto_provider();
     let binaries = Binaries::find(&state_directories::directory().unwrap()).unwrap();
     ManagedServer::start_temporary(binaries, vec![("autovacuum".to_owned(), "off".to_owned())]).unwrap()
 }

@@ -1,7 +1,7 @@
-//! Reads of browser sessions: requests that arrive together share one statement, and an index finds the rows.
+//! Browser sessions: concurrent reads share one statement, an index finds the rows, and renewals are claimed.
 
 use crate::{
-    commits::sign_in::{LIFETIME, hash, session_of_pinned_identity},
+    commit_cases::sign_in::{LIFETIME, hash, session_of_pinned_identity},
     fixture::{Fixture, scope, stamp},
     indexes::{MAX_BLOCKS_PER_ROW, assert_no_seq_scans, measure},
 };

@@ -2,7 +2,7 @@
 
 use crate::{
     fixture::{StoreFixture, fresh, scope, stamp},
-    knowledge::{SHORT_CHUNKS, document_names, documents, knowledge_base, local_model, within},
+    knowledge_search::{SHORT_CHUNKS, document_names, documents, knowledge_base, local_model, within},
 };
 use fairway_domain::{
     asset::Asset,

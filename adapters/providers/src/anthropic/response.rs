@@ -1,7 +1,7 @@
 //! Responses, complete or streamed. Unknown types of blocks and events are ignored, as the API requires.
 
 use crate::{
-    metadata,
+    completion_metadata,
     replace_nul::{replace_nul, replace_nul_in_call},
 };
 use fairway_domain::execution::provider::{Completion, ProviderError, ProviderFailure, ToolCall};
@@ -85,7 +85,7 @@ impl ResponseMetadata {
             tool_calls: tool_calls.into_iter().map(replace_nul_in_call).collect(),
             tokens_in: self.usage.input_total(),
             tokens_out: self.usage.output_tokens.unwrap_or(0),
-            metadata: metadata::of(provider, self.model, self.stop_reason),
+            metadata: completion_metadata::of(provider, self.model, self.stop_reason),
             ..Completion::default()
         }
     }

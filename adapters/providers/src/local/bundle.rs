@@ -16,7 +16,8 @@
 
 use super::{draft, first_sentence, vocabulary};
 use fairway_domain::generator::{
-    BUNDLE_TASK, CONNECTIONS_LABEL, CURRENT_PLAN_LABEL, DESCRIPTION_LABEL, MIN_WORDS, MODEL_POLICIES_LABEL, NOTES_LABEL,
+    BUNDLE_TASK, CONNECTIONS_LABEL, CURRENT_PLAN_LABEL, DESCRIPTION_LABEL, MIN_DESCRIPTION_WORDS, MODEL_POLICIES_LABEL,
+    NOTES_LABEL,
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -45,12 +46,12 @@ pub(super) fn bundle_plan(message: &str) -> String {
         None => (body.trim(), ""),
     };
     let whole = if notes.is_empty() { description.to_owned() } else { format!("{description}\n{notes}") };
-    if words(&whole).count() < MIN_WORDS {
+    if words(&whole).count() < MIN_DESCRIPTION_WORDS {
         return question_for(description).to_string();
     }
     let named = named_connections(&whole);
     let unmarked = named.iter().fold(whole.clone(), |text, name| text.replace(&format!("`{name}`"), name));
-    let unmarked = draft::rename_values(&unmarked, field_name);
+    let unmarked = draft::rename_variables(&unmarked, field_name);
     let drafted: Value = serde_json::from_str(&draft::prompt_template(&unmarked)).unwrap_or_default();
     let inputs: Vec<&str> = drafted
         .get("variables")

@@ -60,7 +60,7 @@ fn named_values(description: &str) -> Vec<(usize, &str, bool)> {
 }
 
 /// The question with its variables renamed.
-pub(super) fn rename_values(description: &str, rename: impl Fn(&str) -> String) -> String {
+pub(super) fn rename_variables(description: &str, rename: impl Fn(&str) -> String) -> String {
     let mut renamed = String::with_capacity(description.len());
     let mut end = 0;
     for (at, name, _) in named_values(description) {

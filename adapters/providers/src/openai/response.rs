@@ -1,7 +1,7 @@
 //! Responses, complete or streamed. Unknown members are ignored, so that servers may send additional ones.
 
 use crate::{
-    failure, metadata,
+    completion_metadata, failure,
     replace_nul::{replace_nul, replace_nul_in_call},
 };
 use fairway_domain::execution::provider::{Completion, Embeddings, ProviderError, ProviderFailure, ToolCall};
@@ -95,7 +95,7 @@ impl ResponseMetadata {
             tool_calls: calls.into_iter().map(replace_nul_in_call).collect(),
             tokens_in: usage.prompt_tokens.unwrap_or_default(),
             tokens_out: usage.completion_tokens.unwrap_or_default(),
-            metadata: metadata::of(provider, self.model, self.finish_reason),
+            metadata: completion_metadata::of(provider, self.model, self.finish_reason),
             ..Completion::default()
         })
     }

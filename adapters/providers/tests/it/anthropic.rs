@@ -144,7 +144,7 @@ async fn forwards_stream_parts_as_they_arrive() {
         delta,
         stop,
     ];
-    let (endpoint, provider) = serve(ScriptedResponse::events(events).pausing()).await;
+    let (endpoint, provider) = serve(ScriptedResponse::events(events).with_pauses()).await;
     let (ears, mut said) = ForwardingListener::open();
     let asking = tokio::spawn(async move { provider.complete(&minimal_call(), Some(&ears)).await });
     endpoint.release_pauses(3);

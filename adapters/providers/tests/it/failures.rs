@@ -56,7 +56,7 @@ async fn distinguishes_unknown_models_and_refused_content() {
         // The body only adds an explanation. An endless body must not delay the failure for long, and a malformed
         // body must not change it.
         for script in [
-            ScriptedResponse::status(404, "{\"error\": ").hanging(),
+            ScriptedResponse::status(404, "{\"error\": ").hanging_at_end(),
             ScriptedResponse::status(404, "{").reset_before_end(),
         ] {
             assert_eq!(failure(protocol, script).await.map(|failed| failed.error), [ProviderError::Refused; 2]);
@@ -112,9 +112,9 @@ async fn unreachable_servers_are_unavailable() {
 
 #[tokio::test]
 async fn slow_servers_time_out() {
-    let begun = || ScriptedResponse::events(["data: {\"type\": \"ping\", \"choices\": []}\n\n"]).hanging();
+    let begun = || ScriptedResponse::events(["data: {\"type\": \"ping\", \"choices\": []}\n\n"]).hanging_at_end();
     for protocol in Protocol::ALL {
-        for script in [ScriptedResponse::hang(), ScriptedResponse::status(200, "{").hanging(), begun()] {
+        for script in [ScriptedResponse::hang(), ScriptedResponse::status(200, "{").hanging_at_end(), begun()] {
             let endpoint = ScriptedEndpoint::start().await;
             endpoint.respond_with(script);
             let provider = protocol.at(&endpoint.url("/v1"), Duration::from_millis(200), None);

@@ -4,6 +4,6 @@
 
 mod anthropic;
 mod failures;
-mod gateway;
 mod openai;
 mod support;
+mod third_party_gateway;

@@ -131,7 +131,7 @@ async fn forwards_stream_parts_as_they_arrive() {
         usage(),
         DONE.to_owned(),
     ];
-    let (endpoint, provider) = serve(ScriptedResponse::events(events).pausing()).await;
+    let (endpoint, provider) = serve(ScriptedResponse::events(events).with_pauses()).await;
     let (ears, mut said) = ForwardingListener::open();
     let asking = tokio::spawn(async move { provider.complete(&minimal_call(), Some(&ears)).await });
     // The endpoint has not sent any later part when the first part arrives.

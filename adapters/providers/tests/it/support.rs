@@ -50,7 +50,7 @@ impl Protocol {
 
     /// Creates a provider for this base URL.
     pub(crate) fn at(self, base_url: &str, time: Duration, keys: Option<Arc<KeyStore>>) -> Arc<dyn Provider> {
-        fairway_testkit::init();
+        fairway_testkit::install_crypto_provider();
         let url = Url::parse(base_url).unwrap();
         let key = keys.map(|keys| (keys as Arc<dyn SecretReader>, ServerSecretRef::Env("KEY".to_owned())));
         let guard = Guard::new(ServerMode::Remote, Vec::new());

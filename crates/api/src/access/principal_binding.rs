@@ -11,7 +11,7 @@ use crate::{
         paging::{ListRequest, NoFilter},
         path::{Path, PathId},
     },
-    openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    openapi::{DeleteRefusals, IdempotencyKeyParams, PageParams, ReadRefusals, WriteRefusals},
     release::parse_lane,
     response::ResourceResponse,
     value_rules::{self, limit},
@@ -94,7 +94,7 @@ pub(crate) async fn list_principal_bindings(
 #[utoipa::path(
     operation_id = "set_principal_binding",
     tag = "workloads",
-    params(("workload_id" = Uuid, Path, description = "The workload"), KeyParams),
+    params(("workload_id" = Uuid, Path, description = "The workload"), IdempotencyKeyParams),
     request_body = WantedPrincipalBinding,
     responses((status = 200, description = "The binding", body = PrincipalBindingView), WriteRefusals)
 )]

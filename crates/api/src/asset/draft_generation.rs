@@ -10,7 +10,7 @@ use crate::{
         idempotency::{IdempotencyHeader, digest_in_workspace},
         query::Query,
     },
-    openapi::{ErrorBody, KeyParams, WriteRefusals},
+    openapi::{ErrorBody, IdempotencyKeyParams, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -69,7 +69,7 @@ pub(crate) struct DraftView {
 #[utoipa::path(
     operation_id = "generate_asset_draft",
     tag = "assets",
-    params(DraftQuery, KeyParams),
+    params(DraftQuery, IdempotencyKeyParams),
     request_body = DraftRequest,
     responses(
         (status = 200, description = "The draft", body = DraftView),

@@ -186,7 +186,7 @@ pub(crate) async fn preview_prompt(
     query: Query<WorkspaceQuery>,
     body: DeferredBody<PromptDraft, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let from = query.with_body(None)?;
+    let from = query.resolve_with_body(None)?;
     let authorize = api.services.assets.preauthorize_asset_write(&caller, Operation::PreviewPrompt, *asset, from);
     let body = body.read_authorizing_large(authorize).await?;
     let (_, [content, arguments]) = body.split_members(["content", "arguments"]);
@@ -212,7 +212,7 @@ pub(crate) async fn try_policy(
     query: Query<WorkspaceQuery>,
     body: DeferredBody<PolicyDraft, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let from = query.with_body(None)?;
+    let from = query.resolve_with_body(None)?;
     let authorize = api.services.assets.preauthorize_asset_write(&caller, Operation::TryPolicy, *asset, from);
     let body = body.read_authorizing_large(authorize).await?;
     let (_, [content, input]) = body.split_members(["content", "input"]);

@@ -13,7 +13,7 @@ use crate::{
         path::{Path, PathId},
         query::Query,
     },
-    openapi::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    openapi::{DeleteRefusals, IdempotencyKeyParams, PageParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -116,7 +116,7 @@ pub(crate) async fn list_asset_grants(
 #[utoipa::path(
     operation_id = "create_asset_grant",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The asset"), WorkspaceQuery, KeyParams),
+    params(("asset_id" = Uuid, Path, description = "The asset"), WorkspaceQuery, IdempotencyKeyParams),
     request_body = NewAssetGrant,
     responses((status = 201, description = "The grant", body = GrantView), WriteRefusals)
 )]
@@ -132,7 +132,7 @@ pub(crate) async fn create_asset_grant(
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
-    let (grantee, from) = (fields.check(new.grantee()), fields.check(query.required(new.workspace_id)));
+    let (grantee, from) = (fields.check(new.grantee()), fields.check(query.resolve_required(new.workspace_id)));
     let (grantee, from) = fields.finish(|| Some((grantee?, from?)))?;
     let outcome = api.services.assets.create_asset_grant(&caller, *asset, from, grantee, key.as_ref()).await?;
     let view = GrantView::of(&outcome.value);

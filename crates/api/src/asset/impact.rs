@@ -25,7 +25,7 @@ pub(crate) struct BlastRadiusView {
     /// The workloads of these releases.
     workloads: Vec<ImpactedWorkloadView>,
     /// Versions that reference the asset, directly or indirectly, nearest first, at most 2,000.
-    via: Vec<HopView>,
+    via: Vec<ReferringVersionView>,
     /// Whether the lists are incomplete.
     truncated: bool,
 }
@@ -44,7 +44,7 @@ pub(crate) struct ImpactedReleaseView {
     /// The shortest path from the asset to that version. The first hop references the asset, and each further hop
     /// references the previous one. Empty if the release binds the asset itself; null for a version that you may
     /// not see.
-    path: Vec<Option<HopView>>,
+    path: Vec<Option<ReferringVersionView>>,
 }
 
 /// A workload with releases that depend on an asset.
@@ -61,7 +61,7 @@ pub(crate) struct ImpactedWorkloadView {
 /// A version that references another asset.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ReferringVersion)]
-pub(crate) struct HopView {
+pub(crate) struct ReferringVersionView {
     asset_id: Uuid,
     asset_slug: String,
     asset_kind: &'static str,
@@ -72,7 +72,7 @@ pub(crate) struct HopView {
     /// JSON pointer of the reference in the content.
     pointer: String,
     /// The reference.
-    references: ReferenceView,
+    references: AssetReferenceView,
     /// The referenced version on the path; null if the reference targets the requested asset.
     towards: Option<Uuid>,
 }
@@ -80,13 +80,13 @@ pub(crate) struct HopView {
 /// A reference to an asset.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AssetReference)]
-pub(crate) struct ReferenceView {
+pub(crate) struct AssetReferenceView {
     slug: String,
     /// Null if the reference names no version.
     version: Option<String>,
 }
 
-impl HopView {
+impl ReferringVersionView {
     fn of(hop: &ReferenceHop) -> Self {
         let referrer = &hop.referrer;
         Self {
@@ -97,7 +97,7 @@ impl HopView {
             version_label: referrer.version_label.to_string(),
             path: field_path::from_pointer("content", &referrer.pointer),
             pointer: referrer.pointer.clone(),
-            references: ReferenceView {
+            references: AssetReferenceView {
                 slug: referrer.target_slug.to_string(),
                 version: referrer.target_label.as_ref().map(VersionLabel::to_string),
             },
@@ -116,7 +116,7 @@ impl ImpactedReleaseView {
             workload_id: release.workload_id.uuid(),
             asset_version_id: release.asset_version_id.uuid(),
             version_label: release.version_label.to_string(),
-            path: impacted.path.iter().map(|hop| hop.as_deref().map(HopView::of)).collect(),
+            path: impacted.path.iter().map(|hop| hop.as_deref().map(ReferringVersionView::of)).collect(),
         }
     }
 }
@@ -137,7 +137,7 @@ impl BlastRadiusView {
         Self {
             releases: radius.releases.iter().map(ImpactedReleaseView::of).collect(),
             workloads: radius.workloads.iter().map(ImpactedWorkloadView::of).collect(),
-            via: radius.via.iter().map(|hop| HopView::of(hop)).collect(),
+            via: radius.via.iter().map(|hop| ReferringVersionView::of(hop)).collect(),
             truncated: radius.truncated,
         }
     }

@@ -6,7 +6,7 @@ use crate::{
     compose::Api,
     error::ApiError,
     http::{body::Body, etag::IfMatch, idempotency::IdempotencyHeader, path::PathId, query::Query},
-    openapi::{IfMatchParams, KeyParams, RevisionRefusal, WriteRefusals},
+    openapi::{IdempotencyKeyParams, IfMatchParams, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
 };
 use actix_web::{HttpResponse, http::StatusCode, post, web};
@@ -35,7 +35,7 @@ async fn change_lifecycle(
     (asset, query, keyed, expected, body): LifecycleRequest,
 ) -> Result<HttpResponse, ApiError> {
     let key = keyed.into_request_key(&caller.actor, || body.digest());
-    let from = query.required(body.into_inner().workspace_id)?;
+    let from = query.resolve_required(body.into_inner().workspace_id)?;
     let outcome = api.services.assets.change_lifecycle(caller, command, *asset, from, &expected, key.as_ref()).await?;
     let view = AssetView::of(&outcome.value);
     Ok(ResourceResponse::idempotent(&outcome, &view, StatusCode::OK)?.with_etag(outcome.value.revision).into_response())
@@ -45,7 +45,7 @@ async fn change_lifecycle(
 #[utoipa::path(
     operation_id = "activate_asset",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The asset"), WorkspaceQuery, KeyParams, IfMatchParams),
+    params(("asset_id" = Uuid, Path, description = "The asset"), WorkspaceQuery, IdempotencyKeyParams, IfMatchParams),
     request_body = AssetMove,
     responses((status = 200, description = "The asset in its new state", body = AssetView), RevisionRefusal, WriteRefusals)
 )]
@@ -62,7 +62,7 @@ pub(crate) async fn activate_asset(
 #[utoipa::path(
     operation_id = "retire_asset",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The asset"), WorkspaceQuery, KeyParams, IfMatchParams),
+    params(("asset_id" = Uuid, Path, description = "The asset"), WorkspaceQuery, IdempotencyKeyParams, IfMatchParams),
     request_body = AssetMove,
     responses((status = 200, description = "The asset in its new state", body = AssetView), RevisionRefusal, WriteRefusals)
 )]
@@ -79,7 +79,7 @@ pub(crate) async fn retire_asset(
 #[utoipa::path(
     operation_id = "archive_asset",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The asset"), WorkspaceQuery, KeyParams, IfMatchParams),
+    params(("asset_id" = Uuid, Path, description = "The asset"), WorkspaceQuery, IdempotencyKeyParams, IfMatchParams),
     request_body = AssetMove,
     responses((status = 200, description = "The asset in its new state", body = AssetView), RevisionRefusal, WriteRefusals)
 )]

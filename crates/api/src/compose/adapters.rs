@@ -24,7 +24,7 @@ use fairway_egress::{Allowance, EgressError, Guard, ServerMode, Url};
 use fairway_message_sender::{GuardedSender, MailServer};
 use fairway_oidc::{OidcSignIn, SignInConfig, TokenVerifier};
 use fairway_operations::access::IdentityMode;
-use fairway_providers::{Account, Accounts, Anthropic, Connection, LocalProvider, OpenAi};
+use fairway_providers::{Accounts, Anthropic, Connection, LocalProvider, MeteredProvider, OpenAi};
 use fairway_sandbox::{EmbeddedGateway, HttpGateway};
 use fairway_secrets::{CheckpointKey, SecretSigner, SecretSources, Vault};
 use fairway_tool_client::ToolClient;
@@ -75,7 +75,7 @@ impl Adapters {
     pub fn of(settings: &Settings) -> Result<Self, AdapterError> {
         let guard = egress_guard(settings);
         warn_of_open_ports(&settings.egress_allow);
-        let secrets = secrets(settings, &guard)?;
+        let secrets = secret_reader(settings, &guard)?;
         let mut accounts: Vec<(String, Arc<dyn Provider>)> = Vec::new();
         for account in &settings.providers {
             let provider = provider(account, &guard, &secrets).map_err(|source| AdapterError::ProviderAccount {
@@ -237,7 +237,7 @@ pub(crate) fn egress_guard(settings: &Settings) -> Guard {
     Guard::new(mode, settings.egress_allow.clone())
 }
 
-pub(crate) fn secrets(settings: &Settings, guard: &Guard) -> Result<Arc<dyn SecretReader>, AdapterError> {
+pub(crate) fn secret_reader(settings: &Settings, guard: &Guard) -> Result<Arc<dyn SecretReader>, AdapterError> {
     let vault = settings.vault.as_ref().map(|vault| {
         let token = Secret::new(vault.token.expose().to_owned());
         Vault::new(guard, vault.address.as_str(), &token)
@@ -259,9 +259,9 @@ pub(crate) fn provider(
         ProviderKind::OpenAi(endpoint) => Arc::new(OpenAi::new(connection(endpoint)?, &endpoint.base_url)),
         ProviderKind::Anthropic(endpoint) => Arc::new(Anthropic::new(connection(endpoint)?, &endpoint.base_url)),
     };
-    let account = Account::new(provider)
+    let account = MeteredProvider::new(provider)
         .with_residency(account.residency.clone())
-        .with_max_calls(account.concurrency)
+        .with_max_concurrent_calls(account.concurrency)
         .with_prices(account.prices.clone());
     Ok(Arc::new(account))
 }

@@ -7,14 +7,14 @@ use fairway_egress::EgressError;
 use fairway_message_sender::MailServerRefusal;
 use fairway_oidc::IssuerConfigError;
 use fairway_sandbox::UnusableToken;
-use fairway_secrets::VaultError;
+use fairway_secrets::VaultSettingsError;
 
 /// Failure to create an adapter that the settings select.
 #[derive(Debug, thiserror::Error)]
 pub enum AdapterError {
     /// The vault is unusable.
     #[error("failed to set up the sources of secrets")]
-    Secrets(#[source] VaultError),
+    Secrets(#[source] VaultSettingsError),
     /// The egress guard refuses the address of a provider account.
     #[error("failed to set up the provider account `{account_slot}`")]
     ProviderAccount {

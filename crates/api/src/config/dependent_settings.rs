@@ -37,8 +37,8 @@ pub(super) fn log(raw: &RawSettings) -> Result<LogSettings, ConfigError> {
 
 pub(super) fn embedding_model(raw: &RawSettings) -> Result<EmbeddingModel, ConfigError> {
     Ok(EmbeddingModel {
-        account: raw.read(&setting::EMBEDDING_ACCOUNT, parsers::name)?,
-        model: raw.read(&setting::EMBEDDING_MODEL, parsers::name)?,
+        account: raw.read(&setting::EMBEDDING_ACCOUNT, parsers::account_or_model_name)?,
+        model: raw.read(&setting::EMBEDDING_MODEL, parsers::account_or_model_name)?,
     })
 }
 
@@ -67,7 +67,7 @@ pub(super) fn vault(raw: &RawSettings) -> Result<Option<VaultSettings>, ConfigEr
 /// The external runtime gateway, if configured. The embedded gateway accepts no token.
 pub(super) fn gateway(raw: &RawSettings) -> Result<Option<GatewaySettings>, ConfigError> {
     let address = raw.read(&setting::RUNTIME_GATEWAY_URL, parsers::gateway)?;
-    let token = raw.read_optional(&setting::RUNTIME_GATEWAY_TOKEN, parsers::bearer)?;
+    let token = raw.read_optional(&setting::RUNTIME_GATEWAY_TOKEN, parsers::bearer_token)?;
     match (address, token) {
         (Some(address), token) => Ok(Some(GatewaySettings { address, token })),
         (None, None) => Ok(None),

@@ -131,7 +131,7 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() { Err("must name a directory".to_owned()) } else { Ok(text.into()) }
 }
 
-pub(super) fn waiting_line(text: &str) -> Result<usize, String> {
+pub(super) fn max_waiting_requests(text: &str) -> Result<usize, String> {
     let requests = text.parse().ok().filter(|requests| (1..=MAX_WAITING_REQUESTS).contains(requests));
     requests.ok_or_else(|| format!("must be a number of requests from 1 to {MAX_WAITING_REQUESTS}"))
 }
@@ -165,7 +165,7 @@ pub(super) fn database(text: &str) -> Result<Database, String> {
     }
 }
 
-pub(super) fn artifacts(text: &str) -> Result<Location, String> {
+pub(super) fn store_location(text: &str) -> Result<Location, String> {
     Location::parse(text).map_err(|refusal| format!("is not a location for artifacts: {refusal}"))
 }
 
@@ -200,7 +200,7 @@ pub(super) fn auth_mode(text: &str) -> Result<AuthMode, String> {
 }
 
 /// Parses the acknowledgement that local mode may be exposed. The only accepted value states the consequence.
-pub(super) fn exposure(text: &str) -> Result<LocalModeExposure, String> {
+pub(super) fn local_mode_exposure(text: &str) -> Result<LocalModeExposure, String> {
     match text {
         "" => Ok(LocalModeExposure::Refused),
         "i-understand" => Ok(LocalModeExposure::Accepted),
@@ -230,7 +230,7 @@ pub(super) fn rate(text: &str) -> Result<u32, String> {
 }
 
 /// Parses networks or single addresses.
-pub(super) fn networks(text: &str) -> Result<TrustedProxies, String> {
+pub(super) fn trusted_proxies(text: &str) -> Result<TrustedProxies, String> {
     let network = |text: &str| text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     let networks = list(text).map(network).collect::<Result<_, _>>();
     networks.map(TrustedProxies::new).map_err(|_| "must list networks such as 10.0.0.0/8, or addresses".to_owned())
@@ -286,7 +286,7 @@ pub(super) fn token(text: &str) -> Result<SecretSetting, String> {
 }
 
 /// Parses a token that is sent in a header.
-pub(super) fn bearer(text: &str) -> Result<SecretSetting, String> {
+pub(super) fn bearer_token(text: &str) -> Result<SecretSetting, String> {
     let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
     if is_visible { token(text) } else { Err("must contain only visible ASCII characters".to_owned()) }
 }
@@ -296,12 +296,12 @@ pub(super) fn slugs(text: &str) -> Result<Vec<Slug>, String> {
     slugs.map_err(|_| "must list slugs of workloads".to_owned())
 }
 
-pub(super) fn ancestors(text: &str) -> Result<FrameAncestors, String> {
+pub(super) fn frame_ancestors(text: &str) -> Result<FrameAncestors, String> {
     let rule = "must be `'none'`, or list `'self'` and origins such as https://portal.example";
     FrameAncestors::parse(text).ok_or_else(|| rule.to_owned())
 }
 
-pub(super) fn services(text: &str) -> Result<Vec<ActorRef>, String> {
+pub(super) fn internal_clients(text: &str) -> Result<Vec<ActorRef>, String> {
     let service = |name| {
         let actor = ActorRef::parse(name).ok().filter(|actor| actor.kind() == ActorKind::Service);
         actor.ok_or("must list services as `service:<name>`")
@@ -335,7 +335,7 @@ pub(super) fn national_ids(text: &str) -> Result<Vec<NationalId>, String> {
 }
 
 /// Parses the name of an account or a model.
-pub(super) fn name(text: &str) -> Result<String, String> {
+pub(super) fn account_or_model_name(text: &str) -> Result<String, String> {
     let fits = (1..=200).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     fits.then(|| text.to_owned())
         .ok_or_else(|| "must be a name of 1 to 200 visible characters without spaces".to_owned())

@@ -3,7 +3,7 @@
 //! `<ACCOUNT>` is the account slot in capitals, with `_` in place of `-`. A variable replaces one key of an account
 //! in the file, or defines an account that the file lacks.
 
-use super::raw_settings::{ConfigError, nearest};
+use super::raw_settings::{ConfigError, nearest_name};
 use std::{collections::BTreeMap, ffi::OsString};
 use toml::{Table, Value};
 
@@ -33,7 +33,7 @@ impl ProviderVariables {
         };
         let Some(field) = KEYS.into_iter().find(|field| field.to_ascii_uppercase() == key) else {
             return Err(unknown(
-                nearest(&key.to_ascii_lowercase(), KEYS.into_iter()).map(|key| variable_name(&slot, &key)),
+                nearest_name(&key.to_ascii_lowercase(), KEYS.into_iter()).map(|key| variable_name(&slot, &key)),
             ));
         };
         let text = value.into_string().map_err(|_| ConfigError::Invalid {

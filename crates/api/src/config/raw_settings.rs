@@ -261,7 +261,7 @@ impl RawSettings {
                 }
                 (None, _) => {
                     let keys = SETTINGS.iter().map(|setting| setting.key).chain([PROVIDERS_KEY, ISSUERS_KEY]);
-                    return Err(ConfigError::UnknownKey { nearest: nearest(&key, keys), key });
+                    return Err(ConfigError::UnknownKey { nearest: nearest_name(&key, keys), key });
                 }
             }
         }
@@ -284,7 +284,7 @@ impl RawSettings {
         }
         let Some(setting) = SETTINGS.iter().find(|setting| setting.variable == name) else {
             let names = SETTINGS.iter().map(|setting| setting.variable);
-            return Err(ConfigError::UnknownVariable { nearest: nearest(name, names), name: name.to_owned() });
+            return Err(ConfigError::UnknownVariable { nearest: nearest_name(name, names), name: name.to_owned() });
         };
         let text = value.into_string().map_err(|_| ConfigError::Invalid {
             name: name.to_owned(),
@@ -338,7 +338,7 @@ fn syntax_error(text: &str, failure: &toml::de::Error) -> ConfigError {
 }
 
 /// The most similar known name, if one is similar.
-pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+pub(crate) fn nearest_name<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
     names
         .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
         .filter(|(alike, _)| *alike >= MIN_SIMILARITY)

@@ -3,7 +3,7 @@
 use super::{
     parsers,
     provider_variable::variable_name,
-    raw_settings::{ConfigError, nearest},
+    raw_settings::{ConfigError, nearest_name},
 };
 use std::time::Duration;
 use toml::{Table, Value};
@@ -24,7 +24,7 @@ impl<'a> TableContext<'a> {
 
     pub(super) fn check_keys(&self) -> Result<(), ConfigError> {
         let Some(unknown) = self.table.keys().find(|key| !self.keys.contains(&key.as_str())) else { return Ok(()) };
-        let nearest = nearest(unknown, self.keys.iter().copied()).map(|key| format!("{}.{key}", self.path));
+        let nearest = nearest_name(unknown, self.keys.iter().copied()).map(|key| format!("{}.{key}", self.path));
         Err(ConfigError::UnknownKey { key: format!("{}.{unknown}", self.path), nearest })
     }
 

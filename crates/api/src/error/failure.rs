@@ -14,8 +14,8 @@ use crate::{
     builtin_tool::ARGUMENTS,
     flow::FlowErrorView,
     http::{
-        authentication::{challenge, missing_credential},
-        client_address::{RATE_LIMIT, RATE_LIMIT_REMAINING, RATE_LIMIT_RESET},
+        authentication::{challenge, missing_credential_challenge},
+        client_address::{RATE_LIMIT_HEADER, RATE_LIMIT_REMAINING_HEADER, RATE_LIMIT_RESET_HEADER},
         deserialize_error::truncate_path,
     },
 };
@@ -34,7 +34,7 @@ use fairway_domain::{
     flow::FlowProblem,
     knowledge::document::KnowledgeRefusal,
     rate_limit::RateLimitRefusal,
-    release::{ReleaseRefusal, SELF_APPROVAL_REMEDY, StateName, reference::UnresolvedReference},
+    release::{ReleaseRefusal, SELF_APPROVAL_REMEDY, StateName, frozen_reference::UnresolvedReference},
     slug::Slug,
     store::{Conflict, StoreError, StoreFault},
     workload::{Status, WorkloadRefusal, interface::InterfaceProblem},
@@ -46,7 +46,7 @@ impl From<Failure> for ApiError {
     fn from(failure: Failure) -> Self {
         match failure {
             // The response is the same for a hidden and a missing resource, so it reveals nothing.
-            Failure::NotFound => missing_credential().map_or_else(Self::not_found, Self::unauthenticated),
+            Failure::NotFound => missing_credential_challenge().map_or_else(Self::not_found, Self::unauthenticated),
             Failure::Forbidden(permission) => Self::forbidden(permission.as_str()),
             // A local server cannot verify an identity, so it responds 403 without a challenge for credentials.
             Failure::Anonymous(permission) => {
@@ -431,9 +431,9 @@ fn map_rate_limit(RateLimitRefusal { quota, retry_after: wait }: RateLimitRefusa
     let message = format!("the limit of {} requests a minute is reached; try again in {seconds} s", quota.per_minute);
     ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message)
         .with_header(RETRY_AFTER, HeaderValue::from(seconds))
-        .with_header(RATE_LIMIT, HeaderValue::from(quota.per_minute))
-        .with_header(RATE_LIMIT_REMAINING, HeaderValue::from(0))
-        .with_header(RATE_LIMIT_RESET, HeaderValue::from(seconds))
+        .with_header(RATE_LIMIT_HEADER, HeaderValue::from(quota.per_minute))
+        .with_header(RATE_LIMIT_REMAINING_HEADER, HeaderValue::from(0))
+        .with_header(RATE_LIMIT_RESET_HEADER, HeaderValue::from(seconds))
 }
 
 fn map_run_refusal(refusal: RunRefusal) -> ApiError {

@@ -21,7 +21,7 @@ use uuid::Uuid;
 /// An evidence artifact of a run.
 #[derive(Serialize, ToSchema)]
 #[schema(as = EvidenceArtifact)]
-pub(crate) struct ArtifactView {
+pub(crate) struct EvidenceArtifactView {
     artifact_id: Uuid,
     /// `provider_call`, `route_refused`, `contract_decision`, `retrieval_event`, `guardrail`, `hook`, `citations`,
     /// `transcript`, `redaction` or `review`.
@@ -39,7 +39,7 @@ pub(crate) struct ArtifactView {
     payload_withheld: bool,
 }
 
-impl ArtifactView {
+impl EvidenceArtifactView {
     fn of(document: ArtifactDocument) -> Self {
         let ArtifactDocument { artifact, body, payload, payload_withheld } = document;
         Self {
@@ -62,7 +62,7 @@ impl ArtifactView {
         ("execution_id" = Uuid, Path, description = "The run"),
         ("artifact_id" = Uuid, Path, description = "The artifact"),
     ),
-    responses((status = 200, description = "The artifact", body = ArtifactView), ReadRefusals)
+    responses((status = 200, description = "The artifact", body = EvidenceArtifactView), ReadRefusals)
 )]
 #[get("/v1/executions/{execution_id}/evidence-artifacts/{artifact_id}")]
 pub(crate) async fn read_evidence_artifact(
@@ -72,5 +72,5 @@ pub(crate) async fn read_evidence_artifact(
 ) -> Result<HttpResponse, ApiError> {
     let (execution, artifact) = path.into_inner();
     let document = api.services.execution_reader.evidence_artifact(&caller, *execution, *artifact).await?;
-    Ok(ResourceResponse::ok(&ArtifactView::of(document)).into_response())
+    Ok(ResourceResponse::ok(&EvidenceArtifactView::of(document)).into_response())
 }

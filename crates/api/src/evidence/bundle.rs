@@ -70,7 +70,7 @@ pub(crate) async fn read_evidence_bundle(
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
     let bundles = &api.services.evidence_bundles;
-    let bundle = bundles.bundle_evidence(&caller, *execution).await?;
+    let bundle = bundles.read_bundle_evidence(&caller, *execution).await?;
     let evidence = match serde_json::to_value(FlatEvidenceView::of(&bundle.record)?) {
         Ok(Value::Object(sections)) => sections,
         Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {

@@ -2,11 +2,11 @@
 
 use super::{ExecutionView, identify_runtime_caller};
 use crate::{
-    caller::{RuntimeClient, result_token},
+    caller::{RuntimeClient, result_token_hash},
     compose::Api,
     error::ApiError,
     http::{body::Body, idempotency::IdempotencyHeader, path::PathId},
-    openapi::{ErrorBody, KeyParams, TokenParams, WriteRefusals},
+    openapi::{ErrorBody, IdempotencyKeyParams, ShareTokenParams, WriteRefusals},
     response::ResourceResponse,
 };
 use actix_web::{HttpRequest, HttpResponse, http::StatusCode, post, web};
@@ -26,9 +26,9 @@ pub(crate) struct CancelRequest {}
     tag = "executions",
     params(
         ("execution_id" = Uuid, Path, description = "The run"),
-        TokenParams,
+        ShareTokenParams,
         ("X-Result-Token" = Option<String>, Header, description = "The result token of a run of `anonymous`"),
-        KeyParams,
+        IdempotencyKeyParams,
     ),
     request_body = CancelRequest,
     responses(
@@ -46,7 +46,7 @@ pub(crate) async fn cancel_execution(
     keyed: IdempotencyHeader,
     body: Body<CancelRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let token = result_token(request.headers())?;
+    let token = result_token_hash(request.headers())?;
     let caller = identify_runtime_caller(&api, arrival, *execution, token.as_ref()).await?;
     let key = keyed.into_request_key(&caller.actor, || body.digest());
     let outcome =

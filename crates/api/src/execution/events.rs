@@ -3,7 +3,7 @@
 
 use super::{ExecutionResult, identify_runtime_caller};
 use crate::{
-    caller::{RESULT_TOKEN, RuntimeClient, result_token},
+    caller::{RESULT_TOKEN, RuntimeClient, result_token_hash},
     compose::Api,
     error::ApiError,
     http::{
@@ -14,7 +14,7 @@ use crate::{
         path::PathId,
         stream_limit::{StreamPermit, StreamSubject},
     },
-    openapi::{ErrorBody, ReadRefusals, TokenParams},
+    openapi::{ErrorBody, ReadRefusals, ShareTokenParams},
 };
 use actix_web::{
     HttpRequest, HttpResponse, get,
@@ -59,7 +59,7 @@ struct EventView {
     tag = "executions",
     params(
         ("execution_id" = uuid::Uuid, Path, description = "The run"),
-        TokenParams,
+        ShareTokenParams,
         ("X-Result-Token" = Option<String>, Header, description = "The result token of a run of `anonymous`"),
         (
             "Last-Event-ID" = Option<String>, Header,
@@ -101,7 +101,7 @@ pub(crate) async fn read_execution_events(
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
     let last_seen = usize::try_from(last_event_id(request.headers())?.unwrap_or(0)).unwrap_or(usize::MAX);
-    let token = result_token(request.headers())?;
+    let token = result_token_hash(request.headers())?;
     identify_runtime_caller(&api, arrival.clone(), *execution, token.as_ref()).await?;
     open_stream(&api, &base, StreamTarget { arrival, token, id: *execution }, last_seen).await
 }

@@ -6,8 +6,8 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldErrors, FieldProblem},
     http::{body::Body, idempotency::IdempotencyHeader, path::PathId},
-    openapi::{KeyParams, WriteRefusals},
-    request_note::parse_note,
+    note_field::parse_note,
+    openapi::{IdempotencyKeyParams, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -42,7 +42,7 @@ fn outcome_rule(text: &str) -> RuleResult {
 #[utoipa::path(
     operation_id = "settle_execution",
     tag = "executions",
-    params(("execution_id" = uuid::Uuid, Path, description = "The run"), KeyParams),
+    params(("execution_id" = uuid::Uuid, Path, description = "The run"), IdempotencyKeyParams),
     request_body = SettleRequest,
     responses((status = 200, description = "The resolved run", body = ExecutionView), WriteRefusals)
 )]

@@ -6,8 +6,8 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldErrors, FieldProblem},
     http::{body::Body, idempotency::IdempotencyHeader, path::PathId},
-    openapi::{KeyParams, ReadRefusals, WriteRefusals},
-    request_note::parse_note,
+    note_field::parse_note,
+    openapi::{IdempotencyKeyParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -73,7 +73,7 @@ pub(super) fn denied_error(execution: &Execution) -> ApiError {
 #[utoipa::path(
     operation_id = "review_execution",
     tag = "executions",
-    params(("execution_id" = uuid::Uuid, Path, description = "The run, which must not be your own"), KeyParams),
+    params(("execution_id" = uuid::Uuid, Path, description = "The run, which must not be your own"), IdempotencyKeyParams),
     request_body = ReviewRequest,
     responses((status = 200, description = "The ended run", body = ExecutionView), WriteRefusals)
 )]
@@ -129,7 +129,7 @@ pub(crate) async fn read_execution_review(
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
     let AnswerUnderReview { stored_answer, requested_at, expires_at } =
-        api.services.reviews.awaiting_review(&caller, *execution).await?;
+        api.services.reviews.read_answer_under_review(&caller, *execution).await?;
     let stored = serde_json::from_str(&stored_answer).map_err(|error| ApiError::internal().log_cause(&error))?;
     let StoredOutput { output, metadata } = stored;
     let (asked_at, lapses_at) = (requested_at.to_string(), expires_at.to_string());

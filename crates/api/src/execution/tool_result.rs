@@ -1,6 +1,6 @@
 //! Converts runs to tool results.
 
-use super::{ErrorView, ExecutionResult, QueuedExecution, review};
+use super::{ExecutionResult, QueuedExecution, RunErrorView, review};
 use crate::{builtin_tool::ToolResult, error::ApiError};
 use fairway_domain::execution::Status;
 use fairway_operations::{Failure, ToolRefusal, execution::ExecuteResult as Run};
@@ -12,7 +12,7 @@ use uuid::Uuid;
 struct Denied {
     execution_id: Uuid,
     status: &'static str,
-    error: ErrorView,
+    error: RunErrorView,
     reason_code: String,
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn to_tool_result(run: &Run) -> Result<ToolResult, ApiError> {
             let (code, message) = (refusal.code().to_owned(), refusal.message().to_owned());
             let reason_code = execution.reason_code.clone();
             let (execution_id, status) = (execution.execution_id.uuid(), execution.status.as_str());
-            let error = ErrorView { code, message };
+            let error = RunErrorView { code, message };
             ToolResult::new("failed", &Denied { execution_id, status, error, reason_code })
         }
     }

@@ -1,6 +1,6 @@
 //! The representation of runs.
 
-use super::{ErrorView, parse_stored_output};
+use super::{RunErrorView, parse_stored_output};
 use crate::error::ApiError;
 use fairway_domain::execution::{Execution, StepRow, usage::RunSummary};
 use fairway_operations::execution::{CitedDocument, ExecutionDetail, ListedExecution};
@@ -25,7 +25,7 @@ pub(crate) struct ExecutionView {
     status: &'static str,
     /// `success`, `failure`, `denied`, `cancelled`, `timeout` or `unknown`; null until the run ends.
     outcome: Option<&'static str>,
-    error: Option<ErrorView>,
+    error: Option<RunErrorView>,
     /// The reason code of the policy decision.
     reason_code: String,
     #[schema(format = DateTime)]
@@ -142,7 +142,7 @@ impl ExecutionView {
             delegated_by: execution.delegate.as_ref().map(ToString::to_string),
             status: execution.status.as_str(),
             outcome: execution.outcome.map(fairway_domain::execution::ExecutionOutcome::as_str),
-            error: execution.error.as_ref().map(ErrorView::of),
+            error: execution.error.as_ref().map(RunErrorView::of),
             reason_code: execution.reason_code.clone(),
             started_at: execution.started_at.to_string(),
             completed_at,

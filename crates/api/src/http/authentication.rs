@@ -61,7 +61,7 @@ pub(crate) fn challenge() -> Option<HeaderValue> {
 /// The challenge for a request without any credential; `None` in local mode. A resource that is hidden from such a
 /// request gets 401 with this challenge instead of 404. With a credential, or after a new sign-in, the client may
 /// see the resource.
-pub(crate) fn missing_credential() -> Option<HeaderValue> {
+pub(crate) fn missing_credential_challenge() -> Option<HeaderValue> {
     MISSING_CREDENTIAL.try_with(Clone::clone).ok()
 }
 

@@ -12,11 +12,11 @@ use super::{
     HttpState,
     client_address::client_of,
     deserialize_error,
-    load_shedding::BodySender,
+    load_shedding::BodyClient,
     memory_budget::{RequestMemory, SMALL_REQUEST_BYTES},
 };
 use crate::{
-    caller::field_refusal,
+    caller::map_body_problems,
     error::{ApiError, FieldProblem},
 };
 use actix_web::{
@@ -140,7 +140,7 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> Body<T, LIMIT> {
         request.extensions_mut().insert(memory);
         let value = deserialize_strict(&document)
             .and_then(|value: T| validation::validate(&value).map(|()| value))
-            .map_err(|problems| field_refusal(request, problems))?;
+            .map_err(|problems| map_body_problems(request, problems))?;
         Ok(Self { value, document })
     }
 }
@@ -188,9 +188,9 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> DeferredBody<T, LIMIT> 
 /// other check, and the error repeats nothing of the body. Valid JSON with more names than the scan checks is
 /// refused likewise.
 #[derive(Debug)]
-pub struct CheckedBody<T>(pub Body<T>);
+pub struct BodyWithoutForbiddenNames<T>(pub Body<T>);
 
-impl<T: DeserializeOwned + ForbiddenNames + Validate> FromRequest for CheckedBody<T> {
+impl<T: DeserializeOwned + ForbiddenNames + Validate> FromRequest for BodyWithoutForbiddenNames<T> {
     type Error = ApiError;
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
@@ -225,7 +225,7 @@ fn receive_bounded(
     let announced = content_length(request.headers());
     let base = request.app_data::<web::Data<HttpState>>().cloned();
     let client = client_of(request);
-    let sender = request.extensions().get::<BodySender>().cloned().unwrap_or_default();
+    let sender = request.extensions().get::<BodyClient>().cloned().unwrap_or_default();
     let payload = payload.take();
     async move {
         accepted?;

@@ -3,7 +3,7 @@
 use crate::{
     embeddable_page::EMBED_PATTERN,
     error::ApiError,
-    http::{HttpState, html_page, path::routed_path},
+    http::{HttpState, html_page, path::decoded_path},
     openapi::operations,
     portal::routes::PORTAL_PATTERNS,
 };
@@ -42,7 +42,7 @@ impl KnownMethods {
 
     /// Adds a route.
     pub fn add(&mut self, pattern: &str, method: &'static str) {
-        let methods = self.0.entry(documented_path(pattern).into_owned()).or_default();
+        let methods = self.0.entry(openapi_path(pattern).into_owned()).or_default();
         methods.insert(method);
         if method == "GET" {
             methods.insert("HEAD");
@@ -51,14 +51,14 @@ impl KnownMethods {
 
     /// The value of `Allow` for a pattern.
     pub(super) fn allow(&self, pattern: &str) -> Option<HeaderValue> {
-        let methods: Vec<&str> = self.0.get(&*documented_path(pattern))?.iter().copied().collect();
+        let methods: Vec<&str> = self.0.get(&*openapi_path(pattern))?.iter().copied().collect();
         HeaderValue::from_str(&methods.join(", ")).ok()
     }
 }
 
 /// The OpenAPI form of a route pattern. A pattern may bound a segment by an expression: `{index:.+}` is documented
 /// as `{index}`.
-pub(super) fn documented_path(pattern: &str) -> Cow<'_, str> {
+pub(super) fn openapi_path(pattern: &str) -> Cow<'_, str> {
     if !pattern.contains(':') {
         return Cow::Borrowed(pattern);
     }
@@ -74,7 +74,7 @@ pub async fn fallback(request: HttpRequest) -> HttpResponse {
     let base = request.app_data::<web::Data<HttpState>>();
     // The framework's route table matches patterns without methods: each pair of pattern and method is a separate
     // route.
-    let pattern = request.resource_map().match_pattern(routed_path(&request));
+    let pattern = request.resource_map().match_pattern(decoded_path(&request));
     let allow = pattern.and_then(|pattern| base.and_then(|base| base.known_methods.allow(&pattern)));
     match allow {
         Some(allow) => ApiError::method_not_allowed(Some(allow)).error_response(),

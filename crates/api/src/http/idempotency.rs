@@ -1,6 +1,6 @@
 //! The `Idempotency-Key` header: a repeated request returns the result of the first.
 
-use super::path::routed_path;
+use super::path::decoded_path;
 use crate::error::{ApiError, FieldProblem};
 use actix_web::{FromRequest, HttpRequest, dev::Payload, http::header::HeaderName};
 use fairway_domain::{access::ActorRef, idempotency::RequestKey};
@@ -79,7 +79,7 @@ fn parse_header(request: &HttpRequest) -> Result<IdempotencyHeader, ApiError> {
     };
     // The route includes the identifiers of the path, so one key on two resources counts as two keys. These routes
     // ignore case, so the path is lowercased.
-    let route = format!("{} {}", request.method(), routed_path(request).to_ascii_lowercase());
+    let route = format!("{} {}", request.method(), decoded_path(request).to_ascii_lowercase());
     Ok(IdempotencyHeader(Some(RoutedKey { key, route })))
 }
 

@@ -18,7 +18,7 @@ use fairway_domain::{
     id::TenantId,
     rate_limit::ClientAddress,
 };
-use fairway_memory_limit::is_exhausted;
+use fairway_memory_limit::is_hard_limit_reached;
 use fairway_postgres::InFlight;
 use std::{
     collections::HashMap,
@@ -91,16 +91,16 @@ impl AdmissionPermit {
 #[derive(Debug)]
 #[must_use = "the body counts as arrived once this is dropped"]
 pub struct ArrivingBodyGuard {
-    sender: BodySender,
+    sender: BodyClient,
     state: Arc<Mutex<ShedState>>,
 }
 
 /// The client that sends a body. All anonymous callers are one sender, because they can invent tokens and use many
 /// addresses. A request without a valid identity counts as anonymous.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct BodySender(Option<ClientKey>);
+pub struct BodyClient(Option<ClientKey>);
 
-impl BodySender {
+impl BodyClient {
     /// The sender to which a client's bodies are attributed.
     #[must_use]
     pub fn of_client(client: &ClientKey) -> Self {
@@ -126,8 +126,8 @@ struct ShedState {
     next_refusal: Instant,
     /// Requests in flight by client, without zero entries.
     in_flight: HashMap<ClientKey, usize>,
-    /// ArrivingBodyGuard bodies by sender, without zero entries.
-    arriving: HashMap<BodySender, usize>,
+    /// Arriving bodies by sender, without zero entries.
+    arriving: HashMap<BodyClient, usize>,
     /// Time of the last log line about refused bodies.
     bodies_logged_at: Option<Instant>,
 }
@@ -151,7 +151,7 @@ impl LoadShedder {
 
     /// A permit for a request of this client, or `None` if the request must be refused.
     pub fn admit(&self, client: ClientKey, has_body: bool, now: Instant) -> Option<AdmissionPermit> {
-        self.admit_within(client, has_body, now, is_exhausted)
+        self.admit_within(client, has_body, now, is_hard_limit_reached)
     }
 
     /// Like `admit`, with a replaceable check whether the process is at its memory limit.
@@ -160,7 +160,7 @@ impl LoadShedder {
         client: ClientKey,
         has_body: bool,
         now: Instant,
-        is_exhausted: impl FnOnce() -> bool,
+        is_hard_limit_reached: impl FnOnce() -> bool,
     ) -> Option<AdmissionPermit> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = self.waiting.count();
@@ -176,10 +176,10 @@ impl LoadShedder {
             state.window_start = now;
         }
         let all: usize = state.in_flight.values().sum();
-        if all >= MAX_IN_FLIGHT_AT_MEMORY_LIMIT && is_exhausted() {
+        if all >= MAX_IN_FLIGHT_AT_MEMORY_LIMIT && is_hard_limit_reached() {
             return None;
         }
-        let sender = BodySender::of_client(&client);
+        let sender = BodyClient::of_client(&client);
         if has_body && !state.has_room_for_body(&sender) {
             if state.bodies_logged_at.is_none_or(|at| now.saturating_duration_since(at) >= OVERLOAD_COOLDOWN) {
                 tracing::warn!(
@@ -228,7 +228,7 @@ impl LoadShedder {
 impl ShedState {
     /// Whether one more body may arrive. Up to [`MAX_ARRIVING`], any body may; up to twice that number, bodies of
     /// senders below their fair share; up to three times that number, the first body of a named caller.
-    fn has_room_for_body(&self, sender: &BodySender) -> bool {
+    fn has_room_for_body(&self, sender: &BodyClient) -> bool {
         let all: usize = self.arriving.values().sum();
         let is_first = sender.is_named() && !self.arriving.contains_key(sender);
         all < MAX_ARRIVING
@@ -323,7 +323,9 @@ mod tests {
     async fn serves_few_requests_at_a_time_at_the_memory_limit() {
         let admission = LoadShedder::new(InFlight::default(), MAX_WAITING);
         let (ada, now) = (client("user:ada"), Instant::now());
-        let admit = |is_exhausted: bool| admission.admit_within(ada.clone(), false, now, move || is_exhausted);
+        let admit = |is_hard_limit_reached: bool| {
+            admission.admit_within(ada.clone(), false, now, move || is_hard_limit_reached)
+        };
         let mut served: Vec<AdmissionPermit> =
             (0..MAX_IN_FLIGHT_AT_MEMORY_LIMIT).map(|_| admit(true).unwrap()).collect();
         assert!(admit(true).is_none());

@@ -6,7 +6,7 @@
 //! bodies, so that other senders there are still served. A request waits up to [`MAX_WAIT`] for memory and then
 //! gets a 503.
 
-use super::load_shedding::BodySender;
+use super::load_shedding::BodyClient;
 use fairway_domain::rate_limit::ClientAddress;
 use fairway_memory_limit::{admit, try_admit};
 use std::{
@@ -29,7 +29,7 @@ const MAX_SMALL_REQUESTS: usize = 24 << 20;
 const MAX_LARGE_REQUESTS: usize = 64 << 20;
 /// Maximum bytes of all large unread responses together.
 const MAX_RESPONSES: usize = 64 << 20;
-/// Maximum bytes of a document while it is parsed. ArrivingBodyGuard bodies leave this much of the budget, and of each
+/// Maximum bytes of a document while it is parsed. Arriving bodies leave this much of the budget, and of each
 /// client's half, free for complete bodies. Otherwise bodies that wait for the memory of their values could reserve
 /// the whole budget and deadlock.
 const MAX_DOCUMENT_BYTES: usize = 16 << 20;
@@ -72,7 +72,7 @@ struct Usage {
 }
 
 /// A sender at a client address.
-type SenderKey = (ClientAddress, BodySender);
+type SenderKey = (ClientAddress, BodyClient);
 
 /// The purpose of a reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,12 +117,12 @@ impl ClientMemoryBudget {
 
     /// An empty reservation, which can grow.
     #[must_use]
-    pub fn reserve(&self, client: ClientAddress) -> Reservation {
+    pub fn empty_reservation(&self, client: ClientAddress) -> Reservation {
         Reservation { budget: self.clone(), client, sender: None, bytes: 0 }
     }
 
     /// An empty reservation for a request of this sender.
-    fn reserve_for_sender(&self, client: ClientAddress, sender: BodySender) -> Reservation {
+    fn reserve_for_sender(&self, client: ClientAddress, sender: BodyClient) -> Reservation {
         Reservation { budget: self.clone(), client, sender: Some((client, sender)), bytes: 0 }
     }
 
@@ -233,7 +233,7 @@ impl Default for MemoryBudgets {
 impl MemoryBudgets {
     /// Creates the empty reservation of a request whose body starts to arrive.
     #[must_use]
-    pub fn request_memory(&self, client: ClientAddress, sender: BodySender) -> RequestMemory {
+    pub fn request_memory(&self, client: ClientAddress, sender: BodyClient) -> RequestMemory {
         let small = self.small_requests.reserve_for_sender(client, sender.clone());
         RequestMemory { small, large: self.large_requests.reserve_for_sender(client, sender) }
     }
@@ -243,7 +243,7 @@ impl MemoryBudgets {
     /// # Errors
     /// When the budget is exhausted.
     pub fn reserve_response(&self, client: ClientAddress, bytes: usize) -> Result<Reservation, BudgetExhausted> {
-        let mut reservation = self.responses.reserve(client);
+        let mut reservation = self.responses.empty_reservation(client);
         reservation.try_resize(bytes)?;
         Ok(reservation)
     }
@@ -285,7 +285,7 @@ impl RequestMemory {
         self.large.try_resize_at(Stage::Arrival, bytes.saturating_sub(SMALL_REQUEST_BYTES))
     }
 
-    /// Resizes the reservation, and waits for memory. ArrivingBodyGuard bodies leave memory for the largest document, so one of
+    /// Resizes the reservation, and waits for memory. Arriving bodies leave memory for the largest document, so one of
     /// the waiting requests always proceeds.
     ///
     /// # Errors
@@ -327,20 +327,21 @@ mod tests {
         ClientAddress::from_ip(address.parse().unwrap())
     }
 
-    fn sender(name: &str) -> BodySender {
-        BodySender::of_client(&ClientKey::Caller(ActorRef::parse(name).unwrap()))
+    fn sender(name: &str) -> BodyClient {
+        BodyClient::of_client(&ClientKey::Caller(ActorRef::parse(name).unwrap()))
     }
 
     #[test]
     fn limits_one_client_to_half_of_a_budget() {
         let budget = ClientMemoryBudget::new(100);
-        let (mut one, mut other) = (budget.reserve(client("192.0.2.1")), budget.reserve(client("192.0.2.1")));
+        let (mut one, mut other) =
+            (budget.empty_reservation(client("192.0.2.1")), budget.empty_reservation(client("192.0.2.1")));
         assert_eq!(one.try_resize(30), Ok(()));
         assert_eq!(other.try_resize(21), Err(BudgetExhausted));
         assert_eq!(other.try_resize(20), Ok(()));
-        let mut elsewhere = budget.reserve(client("192.0.2.2"));
+        let mut elsewhere = budget.empty_reservation(client("192.0.2.2"));
         assert_eq!(elsewhere.try_resize(50), Ok(()));
-        let mut last = budget.reserve(client("192.0.2.3"));
+        let mut last = budget.empty_reservation(client("192.0.2.3"));
         assert_eq!(last.try_resize(1), Err(BudgetExhausted));
         drop((one, other, elsewhere));
         assert_eq!(budget.usage().total, 0);
@@ -351,7 +352,7 @@ mod tests {
     #[test]
     fn failed_growth_keeps_reservation() {
         let budget = ClientMemoryBudget::new(100);
-        let mut one = budget.reserve(client("192.0.2.1"));
+        let mut one = budget.empty_reservation(client("192.0.2.1"));
         assert_eq!(one.try_resize(40), Ok(()));
         assert_eq!(one.try_resize(51), Err(BudgetExhausted));
         assert_eq!(budget.usage().total, 40);
@@ -362,9 +363,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn waits_for_memory_up_to_the_limit() {
         let budget = ClientMemoryBudget::new(100);
-        let mut holder = budget.reserve(client("192.0.2.1"));
+        let mut holder = budget.empty_reservation(client("192.0.2.1"));
         assert_eq!(holder.try_resize(50), Ok(()));
-        let mut waiter = budget.reserve(client("192.0.2.1"));
+        let mut waiter = budget.empty_reservation(client("192.0.2.1"));
         assert_eq!(waiter.resize_at(Stage::Values, 10).await, Err(BudgetExhausted));
         let waits = tokio::spawn(async move { waiter.resize_at(Stage::Values, 10).await });
         tokio::task::yield_now().await;
@@ -396,7 +397,7 @@ mod tests {
         for clients in [["192.0.2.1"; 4], ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"]] {
             let mut arrived = Vec::new();
             for address in clients.into_iter().cycle().take(40) {
-                let mut memory = budgets.request_memory(client(address), BodySender::default());
+                let mut memory = budgets.request_memory(client(address), BodyClient::default());
                 if memory.reserve_arriving(4 << 20).await.is_ok() {
                     arrived.push(memory);
                 }
@@ -413,7 +414,7 @@ mod tests {
         for bytes in [SMALL_REQUEST_BYTES, 900_000, 4 << 20] {
             let mut withheld = Vec::new();
             loop {
-                let mut memory = budgets.request_memory(address, BodySender::default());
+                let mut memory = budgets.request_memory(address, BodyClient::default());
                 if memory.reserve_arriving(bytes).await.is_err() {
                     break;
                 }

@@ -8,7 +8,7 @@
 use crate::{
     caller::is_guest,
     error::ApiError,
-    http::{HttpState, connection_limits::ConnectionActivity, deprecation::Deprecation, shutdown::ReportedShutdown},
+    http::{HttpState, connection_guard::ConnectionActivity, deprecation::Deprecation, shutdown::ReportedShutdown},
     metrics::{CompletedRequest, Method},
     telemetry,
 };
@@ -124,7 +124,7 @@ fn reset_read_ahead_for_body(request: &mut ServiceRequest, connection: Connectio
 /// Marks a response of load shedding. It is counted in metrics but not logged, because refusals must be cheap under
 /// load.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ShedForLoad;
+pub(crate) struct LoadRefusalMarker;
 
 /// Data of a request that the middleware collects before it calls the inner service.
 struct RequestRecord {
@@ -213,7 +213,7 @@ impl RequestRecord {
         {
             response.head_mut().set_connection_type(ConnectionType::Close);
         }
-        let is_shed = response.extensions().get::<ShedForLoad>().is_some();
+        let is_shed = response.extensions().get::<LoadRefusalMarker>().is_some();
         self.record_metrics(response.status(), route, elapsed);
         if !is_shed {
             self.log_access(response.status(), route, elapsed);
@@ -223,7 +223,7 @@ impl RequestRecord {
 
     fn record_metrics(&self, status: StatusCode, route: &str, elapsed: Duration) {
         if telemetry::is_exporting() {
-            telemetry::set_name_and_status(
+            telemetry::set_span_name_and_status(
                 &self.span,
                 format!("{} {route}", self.method.as_str()),
                 status.is_server_error(),

@@ -69,14 +69,14 @@ impl<T: DeserializeOwned + 'static> FromRequest for Path<T> {
 
 /// The decoded path that the router matches. Middlewares must use it, so that another encoding of a path does not
 /// bypass them.
-pub(crate) fn routed_path(request: &HttpRequest) -> &str {
+pub(crate) fn decoded_path(request: &HttpRequest) -> &str {
     request.match_info().as_str()
 }
 
 /// The error for a malformed identifier: 404, or 405 if the path matches a route with another method.
 fn malformed_path_error(request: &HttpRequest) -> ApiError {
     let base = request.app_data::<web::Data<HttpState>>();
-    match base.and_then(|base| base.known_methods.allow(routed_path(request))) {
+    match base.and_then(|base| base.known_methods.allow(decoded_path(request))) {
         Some(allow) => ApiError::method_not_allowed(Some(allow)),
         None => ApiError::not_found(),
     }

@@ -19,7 +19,7 @@ use std::{
 };
 
 /// Parameter that carries a share token.
-pub(crate) const TOKEN_PARAMETER: &str = "token";
+pub(crate) const SHARE_TOKEN_PARAMETER: &str = "token";
 
 /// Extracts the query as a `T`. Parameters that `T` does not have are ignored.
 ///
@@ -79,7 +79,7 @@ pub(crate) fn parameters(query: &str) -> Result<BTreeMap<String, String>, FieldP
             Some(value) => value,
             // A share token that cannot be decoded is refused like every other wrong token. No token contains `%`, and
             // every text that cannot be decoded does.
-            None if name == TOKEN_PARAMETER => value.to_owned(),
+            None if name == SHARE_TOKEN_PARAMETER => value.to_owned(),
             None => return Err(FieldProblem::invalid(name)),
         };
         if parameters.insert(name.clone(), value).is_some() {

@@ -36,7 +36,7 @@ const ADMISSION_WAIT: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// The errors of the inner service.
-pub async fn response_memory<B: MessageBody + 'static>(
+pub async fn reserve_response_memory<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {

@@ -1,7 +1,7 @@
 //! Protection against other web sites. It refuses unknown host names (DNS rebinding) and cross-site changes by
 //! browsers. The server sends no CORS headers, so other sites cannot read responses either.
 
-use super::{fallback::documented_path, route_origins::RouteOrigins};
+use super::{fallback::openapi_path, route_origins::RouteOrigins};
 use crate::{error::ApiError, http::HttpState};
 use actix_web::{
     Error, HttpRequest, ResponseError as _,
@@ -179,7 +179,7 @@ impl HostRules {
         }
         if changes_state(request.method()) && names_site(request.headers()) {
             let pattern = request.match_pattern().unwrap_or_default();
-            let is_refused = match RouteOrigins::of(&documented_path(&pattern)) {
+            let is_refused = match RouteOrigins::of(&openapi_path(&pattern)) {
                 RouteOrigins::Own | RouteOrigins::Framed => is_cross_site(request.headers(), scheme, host.as_ref()),
                 RouteOrigins::NoBrowser => true,
             };

@@ -2,9 +2,9 @@
 //! would contain everything. An ignored condition would not be checked.
 
 use super::{
-    fallback::documented_path,
-    path::routed_path,
-    query::{self, TOKEN_PARAMETER},
+    fallback::openapi_path,
+    path::decoded_path,
+    query::{self, SHARE_TOKEN_PARAMETER},
 };
 use crate::{
     error::{ApiError, FieldProblem},
@@ -47,7 +47,7 @@ impl KnownQueries {
 
     /// The parameters of a route; `None` if there is no such route.
     fn for_route(&self, pattern: &str, method: &Method) -> Option<&BTreeSet<String>> {
-        self.0.get(&*documented_path(pattern))?.get(method.as_str())
+        self.0.get(&*openapi_path(pattern))?.get(method.as_str())
     }
 }
 
@@ -79,11 +79,11 @@ pub async fn strict_query<B: MessageBody + 'static>(
 }
 
 fn check(request: &ServiceRequest) -> Result<(), ApiError> {
-    if request.query_string().is_empty() || !routed_path(request.request()).starts_with(STRICT_PREFIX) {
+    if request.query_string().is_empty() || !decoded_path(request.request()).starts_with(STRICT_PREFIX) {
         return Ok(());
     }
     let base = request.app_data::<web::Data<HttpState>>().ok_or_else(ApiError::internal)?;
-    let pattern = request.resource_map().match_pattern(routed_path(request.request()));
+    let pattern = request.resource_map().match_pattern(decoded_path(request.request()));
     let Some(known) = pattern.and_then(|pattern| base.known_queries.for_route(&pattern, request.method())) else {
         return Ok(());
     };
@@ -91,7 +91,7 @@ fn check(request: &ServiceRequest) -> Result<(), ApiError> {
     let unknown: Vec<FieldProblem> = sent
         .into_keys()
         // Every route accepts a token: pages that were opened by a share link pass it along.
-        .filter(|name| name != TOKEN_PARAMETER && !known.contains(name))
+        .filter(|name| name != SHARE_TOKEN_PARAMETER && !known.contains(name))
         .map(|name| {
             let shown: String = name.chars().take(64).collect();
             FieldProblem::new(shown, "unknown_parameter", "this route has no such parameter")

@@ -1,4 +1,4 @@
-//! Negotiation of the protocol revision.
+//! The supported protocol revisions, and the check of the revision that a request names.
 
 use super::rpc_error;
 use actix_web::{
@@ -28,7 +28,7 @@ const INITIALIZE_METHOD: &str = "initialize";
 ///
 /// # Errors
 /// When the request names an unsupported revision.
-pub(super) fn negotiate(
+pub(super) fn check_revision(
     request: &HttpRequest,
     document: &Value,
 ) -> Result<Option<ProtocolVersion>, UnsupportedRevision> {

@@ -11,7 +11,7 @@ use fairway_domain::{
     slug::Slug,
     tool::{BuiltinTool, SideEffect, ToolCall, ToolDescription, parse_workload_tool},
 };
-use fairway_operations::{access::Claims, builtin_tool::parse_call};
+use fairway_operations::{access::Claims, builtin_tool::parse_tool_call};
 use fairway_postgres::{CallerKey, with_caller_key};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
@@ -87,7 +87,7 @@ impl McpHandler {
 
     async fn call(&self, name: &str, arguments: JsonObject) -> Result<CallToolResult, ErrorData> {
         let asked = match (BuiltinTool::parse(name), parse_workload_tool(name)) {
-            (Some(tool), _) => parse_call(tool, arguments).map_err(ApiError::from),
+            (Some(tool), _) => parse_tool_call(tool, arguments).map_err(ApiError::from),
             (None, Some(workload)) => {
                 let environment = self.environment.clone();
                 Ok(ToolCall::Workload { workload, environment, inputs: arguments })

@@ -5,7 +5,7 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldErrors, FieldProblem},
     http::{body::Body, idempotency::IdempotencyHeader, path::PathId},
-    openapi::{KeyParams, ReadRefusals, WriteRefusals},
+    openapi::{IdempotencyKeyParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
     value_rules::limit,
 };
@@ -13,7 +13,7 @@ use actix_web::{HttpResponse, get, post, web};
 use fairway_domain::{
     access::Role,
     id::AnnouncementId,
-    notification::announcement::{Announcement, Audience, MAX_BODY, MAX_TITLE, MAX_WORKSPACES},
+    notification::announcement::{Announcement, Audience, MAX_AUDIENCE_WORKSPACES, MAX_BODY, MAX_TITLE},
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -33,7 +33,7 @@ pub(crate) struct AudienceBody {
     /// Workspaces; empty for any workspace.
     #[serde(default)]
     #[schema(max_items = 100)]
-    #[validate(length(max = limit(MAX_WORKSPACES)))]
+    #[validate(length(max = limit(MAX_AUDIENCE_WORKSPACES)))]
     workspaces: Vec<Uuid>,
 }
 
@@ -107,7 +107,7 @@ fn audience(body: &AudienceBody) -> Result<Audience, ApiError> {
 #[utoipa::path(
     operation_id = "make_announcement",
     tag = "notifications",
-    params(KeyParams),
+    params(IdempotencyKeyParams),
     request_body = NewAnnouncement,
     responses((status = 201, description = "The announcement", body = AnnouncementView), WriteRefusals)
 )]

@@ -6,7 +6,7 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldErrors, FieldProblem},
     http::{body::Body, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId},
-    openapi::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
+    openapi::{IdempotencyKeyParams, PageParams, ReadRefusals, WriteRefusals},
     response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
@@ -128,7 +128,7 @@ pub(crate) struct DeliveryRetry {}
 #[utoipa::path(
     operation_id = "retry_delivery",
     tag = "notifications",
-    params(("delivery_id" = Uuid, Path, description = "The delivery"), KeyParams),
+    params(("delivery_id" = Uuid, Path, description = "The delivery"), IdempotencyKeyParams),
     request_body = DeliveryRetry,
     responses((status = 200, description = "The delivery, which is pending again", body = DeliveryView), WriteRefusals)
 )]

@@ -12,7 +12,9 @@ use crate::{
         paging::{ListRequest, NoFilter},
         path::{Path, PathId},
     },
-    openapi::{DeleteRefusals, IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    openapi::{
+        DeleteRefusals, IdempotencyKeyParams, IfMatchParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals,
+    },
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -224,7 +226,7 @@ pub(crate) async fn list_workspace_destinations(
 #[utoipa::path(
     operation_id = "create_workspace_destination",
     tag = "notifications",
-    params(("workspace_id" = Uuid, Path, description = "The workspace"), KeyParams),
+    params(("workspace_id" = Uuid, Path, description = "The workspace"), IdempotencyKeyParams),
     request_body = NewDestination,
     responses((status = 201, description = "The destination", body = DestinationView), WriteRefusals)
 )]
@@ -329,7 +331,7 @@ pub(crate) async fn list_organization_destinations(
 #[utoipa::path(
     operation_id = "create_organization_destination",
     tag = "notifications",
-    params(KeyParams),
+    params(IdempotencyKeyParams),
     request_body = NewDestination,
     responses((status = 201, description = "The destination", body = DestinationView), WriteRefusals)
 )]

@@ -6,7 +6,7 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldErrors, FieldProblem},
     http::{body::Body, etag::IfMatch, idempotency::IdempotencyHeader, paging::ListRequest, path::PathId},
-    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    openapi::{IdempotencyKeyParams, IfMatchParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult},
 };
@@ -142,7 +142,7 @@ pub(crate) async fn change_inbox_status(
     body: Body<InboxStatusChange>,
 ) -> Result<HttpResponse, ApiError> {
     let status = parse_status(&body.status)?;
-    let changed = api.services.notifications.change_status(&caller, *notification, status, &expected).await?;
+    let changed = api.services.notifications.change_inbox_status(&caller, *notification, status, &expected).await?;
     Ok(ResourceResponse::ok(&NotificationView::of(&changed)).with_etag(changed.revision).into_response())
 }
 
@@ -155,7 +155,7 @@ pub(crate) struct ReadAllRequest {}
 #[utoipa::path(
     operation_id = "mark_inbox_read",
     tag = "notifications",
-    params(KeyParams),
+    params(IdempotencyKeyParams),
     request_body = ReadAllRequest,
     responses((status = 200, description = "The unread notifications afterwards", body = UnreadCountView), WriteRefusals)
 )]

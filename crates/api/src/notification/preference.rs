@@ -347,7 +347,7 @@ pub(crate) async fn list_workload_environments(
     path: Path<(PathId<WorkspaceId>, PathId<WorkloadId>)>,
 ) -> Result<HttpResponse, ApiError> {
     let (workspace, workload) = path.into_inner();
-    let names = api.services.notifications.environments(&caller, *workspace, *workload).await?;
+    let names = api.services.notifications.list_workload_environments(&caller, *workspace, *workload).await?;
     Ok(ResourceResponse::ok(&names).into_response())
 }
 
@@ -392,7 +392,7 @@ pub(crate) async fn read_effective_preferences(
         workload: asked.workload_id.map(Into::into),
         environment,
     };
-    let explained = api.services.notifications.explain(&caller, category, context).await?;
+    let explained = api.services.notifications.explain_preferences(&caller, category, context).await?;
     let view_of = |one: &EffectivePreference| EffectivePreferenceView {
         channel: one.channel.as_str(),
         enabled: one.enabled,

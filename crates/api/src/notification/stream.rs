@@ -82,7 +82,7 @@ pub(crate) async fn read_inbox_stream(
     let seen = last_event_id(request.headers())?;
     let caller = api.services.identities.identify(api.mode, &claims, request_id()).await?;
     // Subscribes before the first read, so that no change between the first read and the first wait is missed.
-    let changes = api.services.notifications.inbox_changes(&caller);
+    let changes = api.services.notifications.subscribe_to_inbox(&caller);
     // An event has the position after its notifications as its id.
     let first = api.services.notifications.open_inbox(&caller, seen).await?;
     let permit = base.stream_limiter.acquire(StreamSubject::Inbox(caller.tenant, caller.actor.clone()), None)?;

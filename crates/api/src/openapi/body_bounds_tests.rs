@@ -15,7 +15,9 @@ use crate::{
     connection::{CheckRequest, ConnectionChange, NewConnectionBody},
     environment::EnvironmentChange,
     erasure::{ErasureDecision, NewErasure},
-    execution::{Execute, cancel::CancelRequest, code::RunCode, resolve_unknown::SettleRequest, review::ReviewRequest},
+    execution::{
+        Execute, cancel::CancelRequest, resolve_unknown::SettleRequest, review::ReviewRequest, script::RunCode,
+    },
     flow::{FlowText, NewFlowBody, NewFlowVersionBody},
     http::body::deserialize_strict,
     knowledge::{NewContractRevocation, NewDocuments, NewReembedding},

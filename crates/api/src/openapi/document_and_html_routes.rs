@@ -3,7 +3,7 @@
 
 #![expect(dead_code, reason = "only their description is used")]
 
-use super::{ErrorBody, ReadRefusals, ServiceRefusals, TokenParams};
+use super::{ErrorBody, ReadRefusals, RefusalsWithoutIdentity, ShareTokenParams};
 
 /// Reads this OpenAPI document.
 #[utoipa::path(
@@ -11,7 +11,7 @@ use super::{ErrorBody, ReadRefusals, ServiceRefusals, TokenParams};
     path = "/openapi.json",
     operation_id = "read_document",
     tag = "service",
-    responses((status = 200, description = "An OpenAPI 3.1 document", body = Value), ServiceRefusals)
+    responses((status = 200, description = "An OpenAPI 3.1 document", body = Value), RefusalsWithoutIdentity)
 )]
 pub(super) fn read_document() {}
 
@@ -21,7 +21,7 @@ pub(super) fn read_document() {}
     path = "/docs/",
     operation_id = "read_reference",
     tag = "service",
-    responses((status = 200, description = "The start page", body = String, content_type = "text/html"), ServiceRefusals)
+    responses((status = 200, description = "The start page", body = String, content_type = "text/html"), RefusalsWithoutIdentity)
 )]
 pub(super) fn read_reference() {}
 
@@ -32,7 +32,7 @@ pub(super) fn read_reference() {}
     path = "/{slug}",
     operation_id = "read_page",
     tag = "workloads",
-    params(("slug" = String, Path, description = "The workload's slug"), TokenParams),
+    params(("slug" = String, Path, description = "The workload's slug"), ShareTokenParams),
     responses(
         (status = 200, description = "The page", body = String, content_type = "text/html"),
         ReadRefusals,

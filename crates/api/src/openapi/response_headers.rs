@@ -1,7 +1,7 @@
 //! Adds response headers to the OpenAPI document by rules, because handlers describe only bodies.
 
 use crate::http::{
-    client_address::{RATE_LIMIT, RATE_LIMIT_REMAINING, RATE_LIMIT_RESET},
+    client_address::{RATE_LIMIT_HEADER, RATE_LIMIT_REMAINING_HEADER, RATE_LIMIT_RESET_HEADER},
     idempotency::IDEMPOTENCY_REPLAYED,
     outermost_middleware::REQUEST_ID,
     paging::{TOTAL_COUNT, TOTAL_COUNT_CAPPED},
@@ -63,9 +63,9 @@ fn described_headers() -> Vec<HeaderDescription> {
         described(TOTAL_COUNT, whole(), "The length of the list, counted up to 10000."),
         described(TOTAL_COUNT_CAPPED, truth(), "The list is longer than the count."),
         described(header::RETRY_AFTER, whole(), "Seconds to wait before a retry."),
-        described(RATE_LIMIT, whole(), "Allowed requests per minute."),
-        described(RATE_LIMIT_REMAINING, whole(), "Remaining requests."),
-        described(RATE_LIMIT_RESET, whole(), "Seconds until the next allowed request."),
+        described(RATE_LIMIT_HEADER, whole(), "Allowed requests per minute."),
+        described(RATE_LIMIT_REMAINING_HEADER, whole(), "Remaining requests."),
+        described(RATE_LIMIT_RESET_HEADER, whole(), "Seconds until the next allowed request."),
         described(IDEMPOTENCY_REPLAYED, truth(), "The response is that of an earlier request with the same key."),
     ]
 }
@@ -104,9 +104,9 @@ fn add_to_operation(operation: &mut Operation) {
             (TOTAL_COUNT, succeeds && lists),
             (TOTAL_COUNT_CAPPED, succeeds && lists),
             (header::RETRY_AFTER, ["429", "503"].contains(&status.as_str())),
-            (RATE_LIMIT, status == "429"),
-            (RATE_LIMIT_REMAINING, status == "429"),
-            (RATE_LIMIT_RESET, status == "429"),
+            (RATE_LIMIT_HEADER, status == "429"),
+            (RATE_LIMIT_REMAINING_HEADER, status == "429"),
+            (RATE_LIMIT_RESET_HEADER, status == "429"),
             // Failed runs are replayed too, so error responses may have this header.
             (IDEMPOTENCY_REPLAYED, keyed || (refines && status == "200")),
         ];

@@ -3,7 +3,7 @@
 //! A document contains no workload data except the title, the description and the theme of an embeddable page. Its
 //! content security policy allows only files of this server, and the one style element with the document's nonce.
 
-use super::{Entry, Portal};
+use super::{EntryFiles, Portal};
 use crate::http::html_page::escape;
 use actix_web::{
     HttpResponse,
@@ -61,7 +61,7 @@ impl PageKind {
     }
 
     /// The entry that shows the page; `None` in a server that was built without it.
-    const fn entry(self, portal: &Portal) -> Option<&Entry> {
+    const fn entry(self, portal: &Portal) -> Option<&EntryFiles> {
         match self {
             Self::Gallery | Self::Runtime | Self::Embed => portal.runtime.as_ref(),
             Self::Console => portal.console.as_ref(),

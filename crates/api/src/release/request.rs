@@ -2,7 +2,7 @@
 
 use crate::{
     error::FieldProblem,
-    rollout::NewPlan,
+    rollout::NewRolloutPlan,
     value_rules::{self, RuleResult, limit},
 };
 use fairway_domain::{
@@ -62,7 +62,7 @@ pub(crate) struct TransitionRequest {
     /// For `active`: a plan by which the release takes the lanes one after another. It takes the plan's first lane
     /// now.
     #[validate(nested)]
-    pub(super) rollout_plan: Option<NewPlan>,
+    pub(super) rollout_plan: Option<NewRolloutPlan>,
 }
 
 /// A verdict to record.
@@ -127,7 +127,7 @@ fn lane_rule(request: &TransitionRequest) -> RuleResult {
         return value_rules::accept_unless(Some(active_only("lane")));
     }
     let plan = request.rollout_plan.as_ref().and_then(|plan| plan.parse().ok());
-    let differs = plan.zip(Lane::parse(lane)).is_some_and(|(plan, lane)| lane != plan.first());
+    let differs = plan.zip(Lane::parse(lane)).is_some_and(|(plan, lane)| lane != plan.first_lane());
     let problem = || FieldProblem::new("lane", "invalid", "a rollout takes the first lane of its plan");
     value_rules::accept_unless(differs.then(problem))
 }

@@ -12,7 +12,7 @@ use crate::{
         paging::{ListRequest, NoFilter},
         path::{Path, PathId},
     },
-    openapi::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    openapi::{IdempotencyKeyParams, IfMatchParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -59,7 +59,7 @@ pub(crate) struct RollbackView {
     /// The rolled back lane that the release had taken last.
     lane: &'static str,
     /// All rolled back lanes.
-    lanes: Vec<ReturnedView>,
+    lanes: Vec<RolledBackLaneView>,
     /// Warnings about the releases that serve again.
     warnings: Vec<RollbackWarning>,
     /// The artifact with the record of the rollback.
@@ -69,7 +69,7 @@ pub(crate) struct RollbackView {
 /// A rolled back lane.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LaneReturned)]
-pub(crate) struct ReturnedView {
+pub(crate) struct RolledBackLaneView {
     lane: &'static str,
     rolled_back_to: Uuid,
 }
@@ -85,9 +85,11 @@ pub(crate) struct RollbackWarning {
 
 impl RollbackView {
     fn of(made: &RollbackResult) -> Result<Self, ApiError> {
-        let newest = made.newest()?;
-        let returned =
-            |back: &ReturnedLane| ReturnedView { lane: back.lane.as_str(), rolled_back_to: back.rolled_back_to.uuid() };
+        let newest = made.newest_lane()?;
+        let returned = |back: &ReturnedLane| RolledBackLaneView {
+            lane: back.lane.as_str(),
+            rolled_back_to: back.rolled_back_to.uuid(),
+        };
         let archived = made.archived.iter().map(|slug| RollbackWarning {
             code: "asset_archived",
             asset_slug: slug.to_string(),
@@ -107,7 +109,7 @@ impl RollbackView {
 /// An evidence artifact of a transition of a release.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ReleaseArtifact)]
-pub(crate) struct ArtifactView {
+pub(crate) struct ReleaseArtifactView {
     artifact_id: Uuid,
     release_id: Uuid,
     /// `rollback`.
@@ -120,7 +122,7 @@ pub(crate) struct ArtifactView {
     created_by: String,
 }
 
-impl ArtifactView {
+impl ReleaseArtifactView {
     fn of(artifact: &ReleaseEvidenceDocument) -> Self {
         Self {
             artifact_id: artifact.artifact_id.uuid(),
@@ -151,7 +153,7 @@ pub(crate) struct RecommendationView {
 #[utoipa::path(
     operation_id = "roll_back_release",
     tag = "releases",
-    params(("release_id" = Uuid, Path, description = "The release"), KeyParams, IfMatchParams),
+    params(("release_id" = Uuid, Path, description = "The release"), IdempotencyKeyParams, IfMatchParams),
     request_body = RollbackRequest,
     responses((status = 200, description = "The new holders of the lanes", body = RollbackView), RevisionRefusal, WriteRefusals)
 )]
@@ -199,7 +201,7 @@ pub(crate) async fn read_rollback_recommendation(
     operation_id = "list_release_artifacts",
     tag = "releases",
     params(("release_id" = Uuid, Path, description = "The release"), PageParams),
-    responses((status = 200, description = "A page of artifacts", body = Vec<ArtifactView>), ReadRefusals)
+    responses((status = 200, description = "A page of artifacts", body = Vec<ReleaseArtifactView>), ReadRefusals)
 )]
 #[get("/v1/releases/{release_id}/evidence-artifacts")]
 pub(crate) async fn list_release_artifacts(
@@ -209,7 +211,7 @@ pub(crate) async fn list_release_artifacts(
     list: ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
     let artifacts = api.services.releases.list_release_artifacts(&caller, *release, list.paging()).await?;
-    Ok(list.respond(&artifacts.map(|artifact| ArtifactView::of(&artifact))))
+    Ok(list.respond(&artifacts.map(|artifact| ReleaseArtifactView::of(&artifact))))
 }
 
 /// Reads the content of an evidence artifact.

@@ -6,10 +6,10 @@ use fairway_domain::{
     id::{AssetId, ReleaseId, UseCaseId},
     release::{
         Binding, Release, StateName,
+        frozen_reference::FrozenReference,
         gate::Gate,
         lane::{Lane, LaneTenure},
         ports::ReleaseWithDeployment,
-        reference::FrozenReference,
         review::ReviewerVerdict,
     },
 };
@@ -66,7 +66,7 @@ pub(crate) struct ReleaseDetail {
     release: ReleaseView,
     bindings: Vec<BindingView>,
     /// The resolved references of the bound contents; empty in a draft, where references are unresolved.
-    references: Vec<ReferenceView>,
+    references: Vec<FrozenReferenceView>,
     /// The possible next states.
     valid_transitions: Vec<&'static str>,
     /// The use case that created the workload. Present only if such a use case exists and the release is read by
@@ -81,7 +81,7 @@ impl ReleaseDetail {
         Self {
             release: ReleaseView::of(release),
             bindings: release.bindings.iter().map(|binding| BindingView::of(release.release_id, binding)).collect(),
-            references: release.references.iter().map(ReferenceView::of).collect(),
+            references: release.references.iter().map(FrozenReferenceView::of).collect(),
             valid_transitions: release
                 .valid_transitions(&placed.deployment)
                 .into_iter()
@@ -126,7 +126,7 @@ impl BindingView {
 /// A reference inside a content, with its resolved version for the release.
 #[derive(Serialize, ToSchema)]
 #[schema(as = FrozenReference)]
-pub(crate) struct ReferenceView {
+pub(crate) struct FrozenReferenceView {
     /// The version whose content contains the reference.
     from_asset_version_id: Uuid,
     asset_slug: String,
@@ -137,7 +137,7 @@ pub(crate) struct ReferenceView {
     pinned: bool,
 }
 
-impl ReferenceView {
+impl FrozenReferenceView {
     fn of(reference: &FrozenReference) -> Self {
         Self {
             from_asset_version_id: reference.from_version_id.uuid(),

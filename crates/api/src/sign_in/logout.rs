@@ -69,7 +69,7 @@ struct SignOutForm {
 }
 
 /// The sign-out of a browser.
-pub(crate) fn sign_out_resource() -> actix_web::Resource {
+pub(crate) fn sign_out_route() -> actix_web::Resource {
     web::resource(SIGN_OUT_PATH).guard(guard::Post()).app_data(form_config()).to(sign_out)
 }
 
@@ -148,7 +148,7 @@ struct LogoutForm {
 }
 
 /// The logout by an identity provider.
-pub(crate) fn backchannel_resource() -> actix_web::Resource {
+pub(crate) fn backchannel_logout_route() -> actix_web::Resource {
     web::resource(BACKCHANNEL_PATH).guard(guard::Post()).app_data(form_config()).to(end_by_provider)
 }
 

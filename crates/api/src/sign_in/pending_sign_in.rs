@@ -1,7 +1,7 @@
 //! The state of a sign-in between two pages. It is a sealed cookie, so that the server stores nothing for
 //! unauthenticated clients.
 
-use super::{SIGN_IN_PATH, host_cookie, test_sign_in::TEST_PATH};
+use super::{SIGN_IN_PATH, host_cookie, sign_in_test_page::TEST_PATH};
 use actix_web::{
     HttpRequest,
     cookie::{Cookie, time::Duration as CookieDuration},

@@ -12,8 +12,8 @@ use crate::{
         path::PathId,
         query::Query,
     },
-    openapi::{ErrorBody, IfMatchParams, KeyParams, RevisionRefusal, WriteRefusals},
-    request_note::parse_note,
+    note_field::parse_note,
+    openapi::{ErrorBody, IdempotencyKeyParams, IfMatchParams, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
@@ -189,7 +189,7 @@ pub(crate) struct RefinementView {
 #[utoipa::path(
     operation_id = "generate_use_case",
     tag = "use cases",
-    params(UseCaseWorkspaceQuery, KeyParams),
+    params(UseCaseWorkspaceQuery, IdempotencyKeyParams),
     request_body = GenerateRequest,
     responses(
         (status = 200, description = "The bundle, or a question", body = GeneratedBundleView),

@@ -6,7 +6,7 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{body::to_validation_errors, outermost_middleware::request_id, paging::ListRequest, path::Path},
-    openapi::{ErrorBody, PageParams, ReadRefusals, TokenParams},
+    openapi::{ErrorBody, PageParams, ReadRefusals, ShareTokenParams},
     response::ResourceResponse,
 };
 use actix_web::{HttpResponse, get, web};
@@ -41,7 +41,7 @@ pub(crate) struct InterfaceShape {
     #[schema(required = false)]
     theme: ThemeShape,
     #[schema(required = false)]
-    rollout_config: RolloutShape,
+    rollout_config: RollbackThresholdsShape,
     #[schema(required = false)]
     access_mode: AccessShape,
 }
@@ -145,7 +145,7 @@ pub(crate) struct ThemeShape {
 #[derive(ToSchema)]
 #[schema(as = RolloutConfig)]
 #[expect(dead_code, reason = "only its description is used")]
-pub(crate) struct RolloutShape {
+pub(crate) struct RollbackThresholdsShape {
     /// Number of evaluated runs; default 20.
     #[schema(required = false, minimum = 1, maximum = 1000)]
     sample_size: u32,
@@ -181,7 +181,7 @@ impl Validate for InterfaceDocument {
 /// A list entry of a workload with a runtime interface.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RuntimeWorkloadEntry)]
-pub(crate) struct EntryView {
+pub(crate) struct RuntimeWorkloadEntryView {
     slug: String,
     name: String,
     /// The description of the interface, else of the workload.
@@ -193,7 +193,7 @@ pub(crate) struct EntryView {
     updated_at: String,
 }
 
-impl EntryView {
+impl RuntimeWorkloadEntryView {
     fn of(workload: &Workload) -> Self {
         Self {
             slug: workload.slug.to_string(),
@@ -209,7 +209,7 @@ impl EntryView {
 /// A workload with its runtime interface.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RuntimeWorkload)]
-pub(crate) struct DetailView {
+pub(crate) struct RuntimeWorkloadView {
     slug: String,
     workload_id: Uuid,
     name: String,
@@ -220,7 +220,7 @@ pub(crate) struct DetailView {
     environments: Vec<String>,
 }
 
-impl DetailView {
+impl RuntimeWorkloadView {
     fn of(runtime: &RuntimeWorkload) -> Self {
         let workload = &runtime.workload;
         Self {
@@ -252,7 +252,7 @@ pub(crate) struct RuntimeListQuery {
     operation_id = "list_runtime_workloads",
     tag = "workloads",
     params(RuntimeListQuery, PageParams),
-    responses((status = 200, description = "A page of runtime interfaces", body = Vec<EntryView>), ReadRefusals)
+    responses((status = 200, description = "A page of runtime interfaces", body = Vec<RuntimeWorkloadEntryView>), ReadRefusals)
 )]
 #[get("/v1/workloads/runtime-enabled")]
 pub(crate) async fn list_runtime_workloads(
@@ -268,16 +268,16 @@ pub(crate) async fn list_runtime_workloads(
         text: q.clone(),
     };
     let workloads = api.services.workloads.list_runtime_workloads(&caller, asked, list.paging()).await?;
-    Ok(list.respond(&workloads.map(|workload| EntryView::of(&workload))))
+    Ok(list.respond(&workloads.map(|workload| RuntimeWorkloadEntryView::of(&workload))))
 }
 
 /// Reads the runtime interface of a workload.
 #[utoipa::path(
     operation_id = "read_runtime_workload",
     tag = "workloads",
-    params(("slug" = String, Path, description = "The workload's slug"), TokenParams),
+    params(("slug" = String, Path, description = "The workload's slug"), ShareTokenParams),
     responses(
-        (status = 200, description = "The runtime interface", body = DetailView),
+        (status = 200, description = "The runtime interface", body = RuntimeWorkloadView),
         (status = 429, description = "The rate limit of a public workload is exceeded", body = ErrorBody),
         ReadRefusals,
     )
@@ -293,5 +293,5 @@ pub(crate) async fn read_runtime_workload(
     let visit = api.services.share_links.verify_request(arrival).await?;
     let caller = api.services.identities.identify(api.mode, &visit.claims, request_id()).await?;
     let workload = api.services.workloads.read_runtime_workload(&caller, &visit, &slug).await?;
-    Ok(ResourceResponse::ok(&DetailView::of(&workload)).into_response())
+    Ok(ResourceResponse::ok(&RuntimeWorkloadView::of(&workload)).into_response())
 }

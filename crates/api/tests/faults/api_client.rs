@@ -53,7 +53,7 @@ pub(crate) type ResponseResult = reqwest::Result<Response>;
 
 impl ApiClient {
     pub(crate) fn for_address(address: SocketAddr) -> Self {
-        fairway_testkit::init();
+        fairway_testkit::install_crypto_provider();
         let client = Client::builder()
             .no_proxy()
             .tcp_nodelay(true)

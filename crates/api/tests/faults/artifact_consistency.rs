@@ -5,7 +5,7 @@ use crate::{
     server_process::ServerSetup,
 };
 use fairway_domain::id::IdSource;
-use fairway_testkit::{ArtifactFault, FaultyArtifacts, TestApp, TestDatabase};
+use fairway_testkit::{ArtifactFault, FaultyArtifactStore, TestApp, TestDatabase};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -69,7 +69,7 @@ async fn unwritable_store_is_a_503_and_a_retry_succeeds_later() {
 
 #[tokio::test]
 async fn store_faults_leave_no_row_without_artifact() {
-    let faults = FaultyArtifacts::new(ArtifactFault::None);
+    let faults = FaultyArtifactStore::new(ArtifactFault::None);
     let app = TestApp::builder().faulty_artifacts(&faults).start().await;
     let owner = app.database().connect_as_owner().await.unwrap();
     let asset = app.fixtures().asset_without_versions("policy_bundle", "things").await;
@@ -94,7 +94,7 @@ async fn store_faults_leave_no_row_without_artifact() {
         }
         versions_made += 1;
         assert_eq!(version_count(&owner).await, versions_made);
-        assert_rows_match_artifacts(&owner, &app.home().join("artifacts")).await;
+        assert_rows_match_artifacts(&owner, &app.data_dir().join("artifacts")).await;
     }
     assert_eq!(refused, 12);
 }
@@ -156,7 +156,7 @@ fn artifact_files(folder: &Path) -> Vec<PathBuf> {
 
 #[tokio::test]
 async fn refuses_different_bytes_at_the_artifact_path() {
-    let (faults, ids) = (FaultyArtifacts::new(ArtifactFault::None), Arc::new(RewindableIds::default()));
+    let (faults, ids) = (FaultyArtifactStore::new(ArtifactFault::None), Arc::new(RewindableIds::default()));
     let shared: Arc<dyn IdSource> = Arc::<RewindableIds>::clone(&ids);
     let app = TestApp::builder().faulty_artifacts(&faults).ids(shared).start().await;
     let owner = app.database().connect_as_owner().await.unwrap();
@@ -166,7 +166,7 @@ async fn refuses_different_bytes_at_the_artifact_path() {
     let mark = ids.position();
     faults.set_fault(ArtifactFault::FailsAfterPut);
     app.post(path.clone(), body.clone()).await.expect_refusal(503, "unavailable");
-    let orphans = artifact_files(&app.home().join("artifacts"));
+    let orphans = artifact_files(&app.data_dir().join("artifacts"));
     assert_eq!(orphans.len(), 1, "expected one stored artifact: {orphans:?}");
     let original = fs::read(&orphans[0]).unwrap();
     fs::write(&orphans[0], b"{}").unwrap();
@@ -182,6 +182,6 @@ async fn refuses_different_bytes_at_the_artifact_path() {
     fs::write(&orphans[0], original).unwrap();
     ids.rewind_to(mark);
     app.post(path, body).await.expect(201);
-    assert_eq!(artifact_files(&app.home().join("artifacts")), orphans);
-    assert_rows_match_artifacts(&owner, &app.home().join("artifacts")).await;
+    assert_eq!(artifact_files(&app.data_dir().join("artifacts")), orphans);
+    assert_rows_match_artifacts(&owner, &app.data_dir().join("artifacts")).await;
 }

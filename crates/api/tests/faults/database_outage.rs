@@ -3,7 +3,7 @@
 
 use crate::{
     api_client::{ApiClient, Response, ResponseResult, WORKSPACE, allow_all_policy, execute_body},
-    faulty_postgres::FaultyPostgres,
+    crashable_postgres::CrashablePostgres,
     server_process::{Server, wait_until},
 };
 use serde_json::json;
@@ -143,8 +143,8 @@ async fn assert_low_processor_use(server: &Server, paths: &Paths) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refuses_promptly_during_an_outage_and_recovers_promptly() {
-    fairway_testkit::init();
-    let mut postgres = FaultyPostgres::new();
+    fairway_testkit::install_crypto_provider();
+    let mut postgres = CrashablePostgres::new();
     let setup = postgres.create_server_setup().await;
     let server = setup.start().await;
     let remote = &server.client;
@@ -178,8 +178,8 @@ async fn refuses_promptly_during_an_outage_and_recovers_promptly() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refuses_promptly_while_the_database_hangs() {
-    fairway_testkit::init();
-    let postgres = FaultyPostgres::new();
+    fairway_testkit::install_crypto_provider();
+    let postgres = CrashablePostgres::new();
     let setup = postgres.create_server_setup().await;
     let server = setup.start().await;
     let remote = &server.client;
@@ -236,8 +236,8 @@ async fn create_assets(remote: ApiClient, creations: Arc<Creations>) -> Vec<(Str
 /// PostgreSQL hangs and its connections are terminated while clients create assets.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_creations_say_whether_they_may_have_happened() {
-    fairway_testkit::init();
-    let postgres = FaultyPostgres::new();
+    fairway_testkit::install_crypto_provider();
+    let postgres = CrashablePostgres::new();
     let setup = postgres.create_server_setup().await;
     let server = setup.start().await;
     let superuser = postgres.connect_as_superuser("fairway").await;

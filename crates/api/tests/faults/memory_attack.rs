@@ -12,7 +12,7 @@ mod attacks;
 mod caches;
 mod client;
 mod tally;
-mod target;
+mod target_resources;
 
 use crate::server_process::{Server, ServerSetup};
 use attacks::Attack;
@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tally::Tally;
-use target::Target;
+use target_resources::Target;
 use tokio::task::JoinSet;
 
 /// Maximum resident memory of the server, in KiB.

@@ -4,7 +4,7 @@
 
 use crate::{
     api_client::{ApiClient, execute_body},
-    faulty_postgres::FaultyPostgres,
+    crashable_postgres::CrashablePostgres,
     server_process::{Server, ServerSetup, wait_until},
 };
 use fairway_testkit::{FaultProxy, ProxyFault, is_long};
@@ -151,7 +151,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    async fn start(postgres: &FaultyPostgres, workers: usize) -> Self {
+    async fn start(postgres: &CrashablePostgres, workers: usize) -> Self {
         let first = postgres.create_server_setup().await;
         let setups = [ServerSetup::sharing_storage_of(&first), first];
         let mut fronts = Vec::new();
@@ -219,8 +219,8 @@ impl Fleet {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
 async fn acknowledged_runs_survive_all_faults_and_end_once() {
-    fairway_testkit::init();
-    let mut postgres = FaultyPostgres::new();
+    fairway_testkit::install_crypto_provider();
+    let mut postgres = CrashablePostgres::new();
     let mut fleet = Fleet::start(&postgres, if is_long() { 8 } else { 3 }).await;
     let remotes: [ApiClient; SERVERS] = [fleet.servers[0].1.client.clone(), fleet.servers[1].1.client.clone()];
     let path = remotes[0].create_active_workload().await;

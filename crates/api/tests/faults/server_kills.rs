@@ -3,7 +3,7 @@
 use crate::{
     api_client::{ApiClient, execute_body},
     artifact_consistency::assert_rows_match_artifacts,
-    published_history::assert_one_published_history,
+    checkpoint_history::assert_one_published_history,
     server_process::{Server, ServerSetup, wait_until},
 };
 use fairway_testkit::TestDatabase;

@@ -1,7 +1,7 @@
 //! `fairway-server verify-artifacts` with an artifact store in a directory and in an S3 bucket.
 
 use crate::{api_client::allow_all_policy, server_process::ServerSetup};
-use fairway_testkit::{ACCESS_KEY, S3Server, TestDatabase};
+use fairway_testkit::{S3_ACCESS_KEY, S3Server, TestDatabase};
 use serde_json::json;
 use std::{fs, process::Output};
 
@@ -56,8 +56,8 @@ async fn stores_and_verifies_artifacts_in_a_bucket() {
     let database = TestDatabase::create().await.unwrap();
     let setup = ServerSetup::new(&database.url())
         .setting("FAIRWAY_ARTIFACTS_URL", location)
-        .setting("AWS_ACCESS_KEY_ID", ACCESS_KEY)
-        .setting("AWS_SECRET_ACCESS_KEY", ACCESS_KEY);
+        .setting("AWS_ACCESS_KEY_ID", S3_ACCESS_KEY)
+        .setting("AWS_SECRET_ACCESS_KEY", S3_ACCESS_KEY);
     let server = setup.start().await;
     let path = format!("/v1/assets/{}/versions", server.client.create_asset("policy_bundle").await);
     let created = server.client.create(&path, &json!({ "content": allow_all_policy() })).await;

@@ -58,7 +58,7 @@ impl AgentFixture {
     }
 
     async fn workload_with_tools(&self, tools: &[Value]) -> ActiveWorkload {
-        self.app.fixtures().active_workload_with("desk", self.release_versions(tools).await).await
+        self.app.fixtures().active_workload_with_bindings("desk", self.release_versions(tools).await).await
     }
 
     async fn execute(&self, workload: &ActiveWorkload, ticket: &str) -> Response {
@@ -198,7 +198,7 @@ async fn agent_searches_only_knowledge_bases_bound_by_the_release() {
     });
     let mut versions = fixture.release_versions(&[search]).await;
     versions.push(base.clone());
-    let workload = fixture.app.fixtures().active_workload_with("desk", versions).await;
+    let workload = fixture.app.fixtures().active_workload_with_bindings("desk", versions).await;
     let ticket = "Call: search {\"query\": \"days of leave\", \"knowledge_base_slug\": \"handbook\"}";
     let answer = fixture.execute(&workload, ticket).await.expect(200);
     assert!(answer["output"].as_str().unwrap().contains("thirty days"), "{answer}");

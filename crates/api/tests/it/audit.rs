@@ -2,7 +2,7 @@
 
 use crate::{
     fixture::WorkspaceFixture,
-    openapi_routes::{Route, routes},
+    openapi_route_list::{Route, routes},
 };
 use fairway_operations::access::Operation;
 use fairway_testkit::TestApp;
@@ -407,7 +407,7 @@ steps:
             versions.push(given.prompt(&format!("{slug}-prompt")).await);
             versions.push(given.model_policy(&format!("{slug}-model")).await);
         }
-        let workload = given.active_workload_with(slug, versions).await;
+        let workload = given.active_workload_with_bindings(slug, versions).await;
         let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
         for key in [None, Some("once")] {
             let run = app.post(workload.execute_path(), body.clone());

@@ -195,7 +195,7 @@ async fn inserted_chunks_are_found_like_ingested_ones() {
         base.clone(),
         given.flow("flow", SEARCH_FLOW).await,
     ];
-    let workload = given.active_workload_with("desk", versions).await;
+    let workload = given.active_workload_with_bindings("desk", versions).await;
     let search = async |query: &str| {
         let body = json!({ "environment": "dev", "inputs": { "ticket": query } });
         let response = app.post(workload.execute_path(), body).await.expect(200);

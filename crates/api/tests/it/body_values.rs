@@ -3,7 +3,7 @@
 
 use crate::{
     fixture::{WORKSPACE, WorkspaceFixture, knowledge_content},
-    openapi_routes::{openapi_document, routes},
+    openapi_route_list::{openapi_document, routes},
 };
 use fairway_testkit::{
     TestApp,
@@ -58,7 +58,7 @@ async fn every_value_beyond_a_documented_bound_is_refused_with_its_path() {
                 object[field] = value;
                 let field = format!("{prefix}{field}");
                 let path = format!("{}{}", stage.fill_path(&route.path), stage.required_query(route));
-                let answer = app.with_method(&route.method, path).json(body).await;
+                let answer = app.request_by_method_name(&route.method, path).json(body).await;
                 let place = format!("{} {field}", route.operation_id());
                 assert!(reported(&answer).iter().all(|problem| problem.starts_with(&format!("{field} "))), "{place}");
                 assert!(!answer.text().contains(SECRET), "{place}: {answer}");

@@ -2,11 +2,11 @@
 //! commits. It never permanently refuses a request whose effect is committed.
 
 mod harness;
-mod outcome;
+mod may_have_happened;
 
 use crate::{
     fixture::WorkspaceFixture,
-    openapi_routes::{Route, SIGN_IN_OPERATIONS, routes},
+    openapi_route_list::{Route, SIGN_IN_OPERATIONS, routes},
 };
 use fairway_testkit::{
     FaultPoint, FaultProxy, ProxyFault, TestApp,
@@ -155,7 +155,7 @@ impl std::fmt::Debug for Attempt {
 async fn denied_run(stage: &WorkspaceFixture<'_>) -> Request {
     let deny = json!([{ "id": "no", "condition": "never", "outcome": "allow", "reason_code": "ok" }]);
     let deny = stage.fixtures.policy_with_rules("deny", deny).await;
-    let workload = stage.fixtures.active_workload_under("denied", deny).await;
+    let workload = stage.fixtures.active_workload_with_policy("denied", deny).await;
     stage.app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } }))
 }
 

@@ -1,9 +1,9 @@
 //! Deliveries outside the inbox: the outbox from a fact to a receiver, delivery health, and tests of destinations.
 
 use crate::{
-    events::EventStream,
     fixture::{TENANT, WorkspaceFixture},
-    openapi_routes::routes,
+    openapi_route_list::routes,
+    run_events::EventStream,
 };
 use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp, app::Client};
 use serde_json::{Value, json};
@@ -338,7 +338,7 @@ async fn accepted_message_is_sent_once_though_its_response_never_ends() {
     let (app, _secrets) = server(KEY).await;
     let stage = WorkspaceFixture::create(&app).await;
     let receiver = ScriptedEndpoint::start().await;
-    receiver.respond_with(ScriptedResponse::status(200, "and so on").hanging());
+    receiver.respond_with(ScriptedResponse::status(200, "and so on").hanging_at_end());
     webhook(&app, "hook", &receiver.url("/in"), None).await;
     opt_in_to_incidents(&app, "webhook").await;
     suspend(&stage).await;

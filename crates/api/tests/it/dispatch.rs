@@ -118,7 +118,7 @@ async fn policy_denies_a_queued_run_after_acceptance() {
         { "id": "no", "condition": "inputs.ticket == 'a refund'", "outcome": "deny", "reason_code": "no_refunds" },
     ]);
     let policy = given.policy_with_rules("strict", rules).await;
-    let workload = given.active_workload_under("main", policy).await;
+    let workload = given.active_workload_with_policy("main", policy).await;
     let id = submit_queued_run(&app, &workload).await;
     let read = wait_until_ended(&app, &id).await;
     assert_eq!((&read["status"], &read["reason_code"]), (&json!("denied"), &json!("no_refunds")));
@@ -309,7 +309,7 @@ async fn workload_with_two_calls(app: &TestApp) -> ActiveWorkload {
         given.policy("policy").await,
         given.flow("flow", TWO_CALLS_FLOW).await,
     ];
-    given.active_workload_with("main", versions).await
+    given.active_workload_with_bindings("main", versions).await
 }
 
 /// Expires every lease, as if the worker had stopped sending heartbeats.

@@ -4,12 +4,12 @@
 use crate::{
     audit::audit_log,
     fixture::WORKSPACE,
-    resource_usage::{assert_bounded, measure_polls},
+    resource_measurement::{assert_bounded, measure_polls},
 };
 use fairway_domain::access::ActorRef;
 use fairway_operations::access::{Claims, IdentityMode};
 use fairway_testkit::{
-    ArtifactFault, FaultyArtifacts, ProviderBehaviour, StubProvider, TestApp,
+    ArtifactFault, FaultyArtifactStore, ProviderBehaviour, StubProvider, TestApp,
     app::{Request, Response},
 };
 use serde_json::{Map, Value, json};
@@ -54,7 +54,7 @@ fn detail(answer: &Response) -> Value {
 #[tokio::test]
 async fn a_preview_is_the_text_that_a_run_sends_and_nothing_is_stored() {
     let provider = StubProvider::new(ProviderBehaviour::Answers("ok".to_owned()));
-    let artifacts = FaultyArtifacts::new(ArtifactFault::None);
+    let artifacts = FaultyArtifactStore::new(ArtifactFault::None);
     let app = TestApp::builder().provider(provider.clone()).faulty_artifacts(&artifacts).start().await;
     let given = app.fixtures();
     given.asset_with_version("prompt_template", "tone", json!({ "system_prompt": "be kind to {{who}}" })).await;
@@ -83,11 +83,12 @@ async fn a_preview_is_the_text_that_a_run_sends_and_nothing_is_stored() {
     refused.expect_refusal(422, "prompt_malformed_token");
     assert_eq!((rows(&app).await, artifacts.put_count()), before, "{TABLES:?}");
 
-    given.next_version(&empty, content).await;
+    given.add_version(&empty, content).await;
     let main =
         given.asset_with_version("prompt_template", "other", json!({ "system_prompt": "@asset-ref:tone" })).await;
     let policies = [given.model_policy("model").await, given.policy("policy").await];
-    let workload = given.active_workload_with("sorter", [&policies[..], std::slice::from_ref(&main)].concat()).await;
+    let workload =
+        given.active_workload_with_bindings("sorter", [&policies[..], std::slice::from_ref(&main)].concat()).await;
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "who": "all" } })).await.expect(200);
     let sent = provider.calls().last().unwrap().conversation.system_prompt.clone();
     let content = json!({ "system_prompt": "@asset-ref:tone" });
@@ -202,7 +203,7 @@ async fn a_preview_shows_only_included_assets_that_the_caller_sees() {
 
 #[tokio::test]
 async fn a_trial_explains_the_decision_rule_by_rule_and_nothing_is_stored() {
-    let artifacts = FaultyArtifacts::new(ArtifactFault::None);
+    let artifacts = FaultyArtifactStore::new(ArtifactFault::None);
     let app = TestApp::builder().faulty_artifacts(&artifacts).start().await;
     let policy = app.fixtures().policy("policy").await.asset_id;
     let rule = |id: &str, condition: &str, outcome: &str| json!({ "id": id, "condition": condition, "outcome": outcome, "reason_code": id });

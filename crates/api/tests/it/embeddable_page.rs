@@ -92,10 +92,10 @@ async fn only_configured_workloads_have_a_page() {
         "/shown.html",
         "/ticket-classifier2",
     ] {
-        assert_not_found(&app.raw_path("GET", path).await);
+        assert_not_found(&app.send_raw_path("GET", path).await);
     }
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"] {
-        assert_not_found(&app.raw_path(method, "/shown").await);
+        assert_not_found(&app.send_raw_path(method, "/shown").await);
     }
     // No other page can be framed.
     for path in ["/docs/", "/v1/workloads", "/healthz"] {
@@ -140,9 +140,9 @@ async fn page_carries_title_and_theme_and_no_other_page_can_be_framed() {
     assert_eq!((root.status, root.header("location")), (307, Some("/workload-runtime")));
     app.get("/workload-runtime/NO").await.expect_refusal(404, "not_found");
     app.get("/_app/missing.js").await.expect_refusal(404, "not_found");
-    app.raw_path("GET", "/_app/../Cargo.toml").await.expect_refusal(404, "not_found");
+    app.send_raw_path("GET", "/_app/../Cargo.toml").await.expect_refusal(404, "not_found");
     for path in ["/workload-runtime", "/console", "/console/releases"] {
-        app.raw_path("POST", path).await.expect_refusal(405, "method_not_allowed");
+        app.send_raw_path("POST", path).await.expect_refusal(405, "method_not_allowed");
     }
 }
 

@@ -93,7 +93,7 @@ async fn pinned_release(app: &TestApp, base: &Version) -> ActiveWorkload {
     app.put(settings, pinning).await.expect(200);
     let given = app.fixtures();
     let versions = vec![given.policy("policy").await, given.flow("flow", SEARCH_FLOW).await, base.clone()];
-    given.active_workload_with("desk", versions).await
+    given.active_workload_with_bindings("desk", versions).await
 }
 
 #[tokio::test]
@@ -241,7 +241,7 @@ async fn capped_vector_search_is_reported() {
     assert_eq!(warning_codes(&few), [""; 0]);
     let given = app.fixtures();
     let versions = vec![given.policy("policy").await, given.flow("flow", SEARCH_FLOW).await, base.clone()];
-    let workload = given.active_workload_with("desk", versions).await;
+    let workload = given.active_workload_with_bindings("desk", versions).await;
     let answer = search(&app, &workload).await;
     assert_eq!(answer["metadata"], json!({}), "{answer}");
     assert_eq!(gate(&app, &workload, "vector_search").await.0, "pass");

@@ -102,7 +102,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
         })
     );
     // The artifact contains exactly the bytes that the checksum covers.
-    let artifact = app.home().join("artifacts").join(version["artifact_ref"].as_str().unwrap());
+    let artifact = app.data_dir().join("artifacts").join(version["artifact_ref"].as_str().unwrap());
     assert_eq!(std::fs::read_to_string(artifact).unwrap(), canonical);
     let read = app.get(format!("{path}/{version_id}?workspace_id={WORKSPACE}")).await;
     assert_eq!(read.expect(200), version);

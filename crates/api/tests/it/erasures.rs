@@ -1,13 +1,13 @@
 //! Erasures of a person's texts: decisions by two people, the erased data, and evidence that still verifies.
 
-mod decisions;
+mod approvals;
 mod documents;
 
 use crate::{
+    chat_memory::turns_of_actor,
     evidence_bundle::{bundle, failed, keys, statement},
     execution::wait_until_ended,
     fixture::knowledge_content,
-    memory::turns_of_actor,
     rejected_results::tables_with,
     retrieval::RETRIEVAL_FLOW,
     share_link::{create_link, create_shared_workload, query_number, run_request},
@@ -75,7 +75,7 @@ impl Desk {
             given.asset_with_version("memory", "memory", json!({ "scope": "session", "type": "buffer" })).await,
             given.flow("flow", RETRIEVAL_FLOW).await,
         ];
-        let workload = given.active_workload_with("desk", versions).await;
+        let workload = given.active_workload_with_bindings("desk", versions).await;
         Self { provider, app, workload }
     }
 

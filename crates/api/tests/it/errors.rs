@@ -5,7 +5,7 @@ use fairway_domain::asset::{
     artifact_store::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, PutOutcome},
     integrity::UnverifiedBytes,
 };
-use fairway_testkit::{ArtifactFault, FaultyArtifacts, TestApp};
+use fairway_testkit::{ArtifactFault, FaultyArtifactStore, TestApp};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
 
@@ -21,9 +21,9 @@ async fn every_refusal_has_the_same_body_format() {
     app.get("/v1/workloads").header("Host", "evil.example").await.expect_refusal(421, "misdirected_request");
     app.get("/healthz").header("Host", "evil.example").await.expect_refusal(421, "misdirected_request");
     let twice = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
-    app.raw(twice).await.expect_refusal(400, "bad_request");
+    app.send_raw_bytes(twice).await.expect_refusal(400, "bad_request");
     let absolute = "GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    app.raw(absolute).await.expect_refusal(421, "misdirected_request");
+    app.send_raw_bytes(absolute).await.expect_refusal(421, "misdirected_request");
     app.post("/v1/assets", Value::Null)
         .with_body("text/plain", "{}")
         .await
@@ -55,7 +55,7 @@ async fn malformed_requests_end_only_their_connection() {
         format!("GET /healthz HTTP/1.1\r\nHost: {address}\nX: y\r\n\r\n"),
         format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nX: {}\r\n\r\n", "a".repeat(300_000)),
     ] {
-        let answer = app.raw(&broken).await;
+        let answer = app.send_raw_bytes(&broken).await;
         assert!((400..500).contains(&answer.status), "{answer}");
         app.get("/healthz").await.expect(200);
     }
@@ -104,7 +104,7 @@ async fn panic_ends_only_its_request() {
 
 #[tokio::test]
 async fn unavailable_artifact_store_returns_503_and_stores_nothing() {
-    let faults = FaultyArtifacts::new(ArtifactFault::None);
+    let faults = FaultyArtifactStore::new(ArtifactFault::None);
     let app = TestApp::builder().faulty_artifacts(&faults).start().await;
     let asset = app.fixtures().asset_without_versions("prompt_template", "prompt").await;
     let path = format!("/v1/assets/{asset}/versions");

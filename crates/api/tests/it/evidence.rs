@@ -52,7 +52,7 @@ async fn workload_with_obligations(app: &TestApp) -> ActiveWorkload {
         given.policy_with_rules("policy", rules).await,
         given.flow("flow", FLOW).await,
     ];
-    given.active_workload_with("main", versions).await
+    given.active_workload_with_bindings("main", versions).await
 }
 
 async fn completed_run() -> (TestApp, ActiveWorkload, String) {
@@ -144,10 +144,9 @@ async fn evidence_names_assets_included_by_bound_content() {
         given.model_policy("model").await,
         given.policy("policy").await,
     ];
-    let workload = given.active_workload_with("main", versions).await;
+    let workload = given.active_workload_with_bindings("main", versions).await;
     // The evidence does not contain a version that is newer than the release.
-    let newer =
-        given.next_version(&tone.asset_id, json!({ "name": "n", "description": "d", "body": "Be long." })).await;
+    let newer = given.add_version(&tone.asset_id, json!({ "name": "n", "description": "d", "body": "Be long." })).await;
     let answer = run(&app, &workload).await.expect(200);
     let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
     let graph = app.get(format!("{path}?format=graph")).await.expect(200);
@@ -178,16 +177,16 @@ async fn evidence_names_every_version_of_an_asset() {
     let given = app.fixtures();
     let skill = |body: &str| json!({ "name": "n", "description": "d", "body": body });
     let tone = given.asset_with_version("skill", "tone", skill("Be brief.")).await;
-    let longer = given.next_version(&tone.asset_id, skill("Be long.")).await;
+    let longer = given.add_version(&tone.asset_id, skill("Be long.")).await;
     let bound = given.asset_with_version("skill", "manners", skill("Be kind.")).await;
-    let included = given.next_version(&bound.asset_id, skill("Be polite.")).await;
+    let included = given.add_version(&bound.asset_id, skill("Be polite.")).await;
     let outer = json!({
         "system_prompt": "@asset-ref:tone @asset-ref:tone@v1 @asset-ref:manners Sort: $arg:ticket",
         "variables": [{ "name": "ticket", "type": "string" }],
     });
     let (model, policy) = (given.model_policy("model").await, given.policy("policy").await);
     let outer = given.asset_with_version("prompt_template", "outer", outer).await;
-    let workload = given.active_workload_with("main", vec![outer.clone(), model, policy, bound.clone()]).await;
+    let workload = given.active_workload_with_bindings("main", vec![outer.clone(), model, policy, bound.clone()]).await;
     let answer = run(&app, &workload).await.expect(200);
     let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
 
@@ -301,7 +300,8 @@ async fn redaction_of_long_output_does_not_block_other_requests() {
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "masked",
         "obligations": ["redact_output"] }]);
     let flow = given.flow("flow", crate::fixture::ECHO_FLOW).await;
-    let workload = given.active_workload_with("main", vec![given.policy_with_rules("policy", rules).await, flow]).await;
+    let workload =
+        given.active_workload_with_bindings("main", vec![given.policy_with_rules("policy", rules).await, flow]).await;
     let ticket = "1 ".repeat(25_000) + "mia@example.com";
     let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
     let run_long = || app.post(workload.execute_path(), body.clone());

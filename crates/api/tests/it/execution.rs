@@ -72,7 +72,7 @@ async fn denied_run_records_evidence() {
         { "id": "no", "condition": "inputs.ticket == 'a refund'", "outcome": "deny", "reason_code": "no_refunds" },
     ]);
     let policy = given.policy_with_rules("strict", rules).await;
-    let workload = given.active_workload_under("main", policy).await;
+    let workload = given.active_workload_with_policy("main", policy).await;
     let refused = run(&app, &workload).await.expect_refusal(403, "policy_denied");
     assert_eq!(refused["reason_code"], "no_refunds");
     let read = wait_until_ended(&app, &refused["execution_id"]).await;
@@ -134,7 +134,7 @@ steps:
         given.policy_with_rules("policy", rules).await,
         given.flow("flow", yaml).await,
     ];
-    let workload = given.active_workload_with("main", versions).await;
+    let workload = given.active_workload_with_bindings("main", versions).await;
     let refused = run(&app, &workload).await.expect_refusal(403, "policy_denied");
     assert_eq!(refused["reason_code"], "no_billing");
     let read = wait_until_ended(&app, &refused["execution_id"]).await;
@@ -186,14 +186,14 @@ async fn release_without_a_flow_requires_a_prompt_and_a_model() {
     let app = TestApp::start().await;
     let given = app.fixtures();
     let policy = given.policy("policy").await;
-    let bare = given.active_workload_with("bare", vec![policy.clone()]).await;
+    let bare = given.active_workload_with_bindings("bare", vec![policy.clone()]).await;
     run(&app, &bare).await.expect_refusal(409, "nothing_to_run");
     let prompt = given.prompt("prompt").await;
-    let half = given.active_workload_with("half", vec![policy.clone(), prompt]).await;
+    let half = given.active_workload_with_bindings("half", vec![policy.clone(), prompt]).await;
     run(&app, &half).await.expect_refusal(409, "nothing_to_run");
     // A flow without a model call needs neither a prompt nor a model policy.
     let flow = given.flow("flow", crate::fixture::ECHO_FLOW).await;
-    let echo = given.active_workload_with("echo", vec![policy, flow]).await;
+    let echo = given.active_workload_with_bindings("echo", vec![policy, flow]).await;
     assert_eq!(run(&app, &echo).await.expect(200)["output"], "a refund");
 }
 
@@ -259,7 +259,7 @@ async fn legacy_release_calls_the_configured_model() {
     let (prompt, policy) = (given.prompt("prompt").await, given.policy("policy").await);
     let flow = given.flow("flow", &model_call_flow("model_config")).await;
     let versions = vec![prompt.clone(), policy.clone(), config.clone(), flow];
-    let legacy = given.active_workload_with("legacy", versions.clone()).await;
+    let legacy = given.active_workload_with_bindings("legacy", versions.clone()).await;
     assert_eq!(run(&app, &legacy).await.expect(200)["output"], "billing");
     let call = &provider.calls()[0];
     assert_eq!((&*call.route.provider, &*call.route.model, &*call.route.account_slot), ("local", "old-one", "local"));
@@ -267,7 +267,7 @@ async fn legacy_release_calls_the_configured_model() {
     // If both are bound, the model policy is used instead of the model configuration, because its route is approved.
     let flow = given.flow("both", &model_call_flow("model_policy")).await;
     let model = given.model_policy("model").await;
-    let both = given.active_workload_with("both", vec![prompt, policy, config.clone(), model, flow]).await;
+    let both = given.active_workload_with_bindings("both", vec![prompt, policy, config.clone(), model, flow]).await;
     run(&app, &both).await.expect(200);
     assert_eq!(provider.calls()[1].route.model, "rules");
     // Activation refuses a model configuration whose asset is retired.
@@ -305,7 +305,7 @@ async fn stored_versions_run_after_validation_became_stricter() {
     }
     sql.push_str("ALTER TABLE asset_version ENABLE TRIGGER append_only");
     owner.batch_execute(&sql).await.unwrap();
-    let workload = given.active_workload_with("main", vec![policy, model, given.prompt("prompt").await]).await;
+    let workload = given.active_workload_with_bindings("main", vec![policy, model, given.prompt("prompt").await]).await;
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "billing");
 }
 
@@ -320,7 +320,7 @@ async fn output_must_satisfy_the_prompt_s_schema() {
     });
     let prompt = given.asset_with_version("prompt_template", "prompt", content).await;
     let versions = vec![prompt, given.model_policy("model").await, given.policy("policy").await];
-    let workload = given.active_workload_with("main", versions).await;
+    let workload = given.active_workload_with_bindings("main", versions).await;
     assert_eq!(run(&app, &workload).await.expect(200)["status"], "completed");
     for other in ["billing", "{\"label\": \"Billing\"}"] {
         provider.set_behaviour(ProviderBehaviour::Answers(other.to_owned()));
@@ -386,10 +386,10 @@ async fn activated_lane_serves_the_next_run() {
     let prompt = |text: &str| json!({ "system_prompt": text });
     let one = given.asset_with_version("prompt_template", "one", prompt("Say one.\nOne of: one")).await;
     let two = Version {
-        asset_version_id: given.next_version(&one.asset_id, prompt("Say two.\nOne of: two")).await,
+        asset_version_id: given.add_version(&one.asset_id, prompt("Say two.\nOne of: two")).await,
         ..one.clone()
     };
-    let workload = given.active_workload_with("main", vec![policy.clone(), model.clone(), one]).await;
+    let workload = given.active_workload_with_bindings("main", vec![policy.clone(), model.clone(), one]).await;
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "one");
     let next = given.approved_release(&workload.workload_id, &[policy, model, two]).await;
     // The new release is active only on `restricted`, so the lane `standard` still serves the caller.

@@ -1,12 +1,12 @@
 //! A workspace with one resource of each kind, and a successful request for every operation.
 
-mod body;
-mod erasures;
-mod notifications;
+mod erasure_requests;
+mod notification_requests;
+mod request_bodies;
 mod runs;
-mod use_cases;
+mod use_case_requests;
 
-use crate::openapi_routes::Route;
+use crate::openapi_route_list::Route;
 use fairway_testkit::app::{ActiveWorkload, Client, Fixtures, Request, Version};
 use serde_json::{Value, json};
 use std::{
@@ -279,7 +279,7 @@ impl<'a> WorkspaceFixture<'a> {
         if let Some(request) = self.successful_use_case_request(operation).await {
             return request;
         }
-        if let Some(request) = self.prepare_request_for_erasure_operation(operation).await {
+        if let Some(request) = self.successful_erasure_request(operation).await {
             return request;
         }
         let (app, workspace) = (self.app, &self.workspace);

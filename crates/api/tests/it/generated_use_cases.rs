@@ -97,7 +97,7 @@ async fn gaps_say_who_can_close_them() {
 
 #[tokio::test]
 async fn callers_without_connection_read_get_redacted_plans() {
-    let app = TestApp::builder().access(PermissionsByActorName::layer()).start().await;
+    let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
     let stage = WorkspaceFixture::create(&app).await;
     stage.create_connection("crm").await;
     let caller = PermissionsByActorName::lacking(&["connection.read"]);
@@ -194,7 +194,7 @@ async fn questions_use_up_no_key() {
 
 #[tokio::test]
 async fn redacted_refinements_are_refused_without_values() {
-    let app = TestApp::builder().access(PermissionsByActorName::layer()).start().await;
+    let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
     let stage = WorkspaceFixture::create(&app).await;
     let caller = PermissionsByActorName::lacking(&["connection.read"]);
     stage.fixtures.bind_role(&caller, "viewer", "platform", None).await;
@@ -250,7 +250,7 @@ async fn refinement_shows_its_changes_and_keeps_untouched_steps() {
 
 #[tokio::test]
 async fn changes_are_as_visible_as_the_bundle() {
-    let app = TestApp::builder().access(PermissionsByActorName::layer()).start().await;
+    let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
     let stage = WorkspaceFixture::create(&app).await;
     let caller = async |missing: &str| {
         let caller = PermissionsByActorName::lacking(&[missing]);
@@ -276,7 +276,7 @@ async fn changes_are_as_visible_as_the_bundle() {
 #[tokio::test]
 async fn generator_learns_no_more_than_the_caller() {
     let provider = StubProvider::new(ProviderBehaviour::Answers("billing".to_owned()));
-    let app = TestApp::builder().access(PermissionsByActorName::layer()).provider(provider.clone()).start().await;
+    let app = TestApp::builder().access(PermissionsByActorName::decorator()).provider(provider.clone()).start().await;
     let stage = WorkspaceFixture::create(&app).await;
     stage.create_connection("crm-canary").await;
     let mut answer = stage.bundle(&[]);
@@ -303,7 +303,7 @@ async fn generator_learns_no_more_than_the_caller() {
 /// To use a model policy that is not built in, an author needs `asset.view` (T17).
 #[tokio::test]
 async fn model_policies_resolve_by_the_visibility_of_the_author() {
-    let app = TestApp::builder().access(PermissionsByActorName::layer()).start().await;
+    let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
     let stage = WorkspaceFixture::create(&app).await;
     let author = PermissionsByActorName::lacking(&["asset.view"]);
     stage.fixtures.bind_role(&author, "viewer", "platform", None).await;

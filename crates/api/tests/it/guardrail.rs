@@ -2,11 +2,11 @@
 
 use crate::{
     dispatch::execution_path,
-    events::parse_event_stream,
     execution::wait_until_ended,
     fixture::{WORKSPACE, knowledge_content},
-    resource_usage::assert_bounded,
+    resource_measurement::assert_bounded,
     retrieval,
+    run_events::parse_event_stream,
 };
 use fairway_testkit::{
     ProviderBehaviour, StubProvider, TestApp,
@@ -40,7 +40,7 @@ impl GuardrailFixture {
             given.asset_with_version("guardrail_config", "rails", json!({ "guardrails": guardrails })).await,
         ];
         versions.extend(extra_versions(&app).await);
-        let workload = given.active_workload_with("desk", versions).await;
+        let workload = given.active_workload_with_bindings("desk", versions).await;
         Self { app, provider, workload }
     }
 

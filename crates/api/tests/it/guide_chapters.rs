@@ -101,14 +101,14 @@ async fn every_chapter_of_the_guide_runs() {
     let app = TestApp::builder().gateway(Arc::new(gateway)).config_file(account).start().await;
     let settings = [
         ("BASE_URL", model.url("/v1")),
-        ("SETTINGS", app.home().join("guide.toml").display().to_string()),
+        ("SETTINGS", app.data_dir().join("guide.toml").display().to_string()),
         ("OPENAI_API_KEY", "sk-of-the-guide".to_owned()),
         ("FAIRWAY", format!("http://{}", app.address())),
         ("FAIRWAY_CLI_SERVER", format!("http://{}", app.address())),
-        ("HOME", app.home().display().to_string()),
-        ("XDG_CONFIG_HOME", app.home().display().to_string()),
+        ("HOME", app.data_dir().display().to_string()),
+        ("XDG_CONFIG_HOME", app.data_dir().display().to_string()),
         ("FAIRWAY_DATABASE_URL", app.database().url()),
-        ("FAIRWAY_DATA_DIR", app.home().display().to_string()),
+        ("FAIRWAY_DATA_DIR", app.data_dir().display().to_string()),
         ("MCP_PYTHON", env::var(MCP_PYTHON_VARIABLE).expect("run the tests by `cargo xtask test`")),
     ];
     let files = fs::read_dir(&guide).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -158,7 +158,7 @@ async fn two_servers_and_three_workers_share_one_database() {
         ("PORTS", format!("{} {}", unused_address().unwrap().port(), unused_address().unwrap().port())),
         ("WORKLOAD", slug),
         ("FAIRWAY_DATABASE_URL", app.database().url()),
-        ("FAIRWAY_DATA_DIR", app.home().display().to_string()),
+        ("FAIRWAY_DATA_DIR", app.data_dir().display().to_string()),
         ("FAIRWAY_WAITING_LINE", "10000".to_owned()),
     ];
     let output = tokio::task::spawn_blocking(move || run_script(&script, &settings)).await.unwrap();

@@ -32,7 +32,7 @@ impl HookFixture {
 
     async fn workload_with_hook(&self, slug: &str, content: Value) -> ActiveWorkload {
         let versions = self.release_versions(slug, content).await;
-        self.app.fixtures().active_workload_with(slug, versions).await
+        self.app.fixtures().active_workload_with_bindings(slug, versions).await
     }
 
     async fn release_versions(&self, slug: &str, content: Value) -> Vec<Version> {
@@ -188,7 +188,7 @@ async fn policy_hook_uses_the_version_resolved_at_approval() {
     let workload = fixture.workload_with_hook("main", content).await;
     // A later version of the policy does not affect an approved release.
     let allow = json!({ "rules": [{ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" }] });
-    fixture.app.fixtures().next_version(&gate.asset_id, allow).await;
+    fixture.app.fixtures().add_version(&gate.asset_id, allow).await;
     let refused = fixture.execute(&workload, "a refund").await.expect_refusal(422, "hook_denied");
     let evidence = &evidence_documents(&fixture.app, &refused["execution_id"], "hook").await[0];
     assert_eq!((&evidence["handler"], &evidence["reason_code"]), (&json!("policy"), &json!("no_bills")));

@@ -2,7 +2,7 @@
 
 use crate::{
     fixture::{WORKSPACE, WorkspaceFixture},
-    openapi_routes::routes,
+    openapi_route_list::routes,
 };
 use fairway_testkit::{ProviderBehaviour, StubProvider, TestApp, app::Response};
 use futures_util::future::join_all;
@@ -394,7 +394,7 @@ async fn refusals_that_name_a_run_are_replayed() {
     let given = app.fixtures();
     let rules = json!([{ "id": "no", "condition": "never", "outcome": "allow", "reason_code": "ok" }]);
     let policy = given.policy_with_rules("deny", rules).await;
-    let denied = given.active_workload_under("denied", policy).await;
+    let denied = given.active_workload_with_policy("denied", policy).await;
     let mistaken = app.active_workload("mistaken").await;
     for (workload, inputs, status, code) in [
         (&denied, json!({ "ticket": "x" }), 403, "policy_denied"),

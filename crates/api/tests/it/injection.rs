@@ -2,8 +2,8 @@
 
 use crate::{
     dispatch::async_run,
-    events::parse_event_stream,
     execution::{run, wait_until_ended},
+    run_events::parse_event_stream,
 };
 use fairway_testkit::{
     ProviderBehaviour, ScriptedEndpoint, ScriptedResponse, StubProvider, TestApp,
@@ -50,7 +50,7 @@ async fn start_app(obligations: &[&str]) -> (TestApp, ActiveWorkload, Arc<StubPr
         rule["obligations"] = json!(obligations);
     }
     let policy = given.policy_with_rules("policy", json!([rule])).await;
-    let workload = given.active_workload_under("main", policy).await;
+    let workload = given.active_workload_with_policy("main", policy).await;
     (app, workload, provider)
 }
 
@@ -130,7 +130,7 @@ async fn hostile_provider_responses_are_rejected_within_bounds() {
         given.prompt("prompt").await,
         given.policy("policy").await,
     ];
-    let workload = given.active_workload_with("main", versions).await;
+    let workload = given.active_workload_with_bindings("main", versions).await;
     let usual = r#""choices":[{"index":0,"message":{"role":"assistant","content":"fine"},"finish_reason":"stop"}]"#;
     let nested = |open: &str, close: &str| open.repeat(100_000) + &close.repeat(100_000);
     for (what, body, output) in [
@@ -163,7 +163,7 @@ async fn schema_references_are_never_fetched() {
     let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(ScriptedResponse::json(&json!({ "type": "string" })));
     let app = TestApp::start().await;
-    let file = app.home().join("schema.json");
+    let file = app.data_dir().join("schema.json");
     std::fs::write(&file, "{\"type\":\"string\"}").unwrap();
     let binding = json!({ "kind": "x", "ref": "y" });
     let targets = [endpoint.url("/schema.json"), format!("file://{}", file.display()), "other.json".to_owned()];
@@ -216,7 +216,7 @@ async fn deeply_nested_results_are_readable() {
         given.policy("policy").await,
         given.flow("flow", &flow).await,
     ];
-    let workload = given.active_workload_with("main", versions).await;
+    let workload = given.active_workload_with_bindings("main", versions).await;
     let deep = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!([inner]));
     for depth in [1, 20, 40, 58] {
         let body = json!({ "environment": "dev", "inputs": { "ticket": deep(depth) } });

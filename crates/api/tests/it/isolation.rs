@@ -6,7 +6,7 @@
 
 use crate::{
     fixture::WorkspaceFixture,
-    openapi_routes::{Route, openapi_document, routes},
+    openapi_route_list::{Route, openapi_document, routes},
     tenancy::{UNKNOWN_ID, comparable_response},
 };
 use fairway_testkit::{

@@ -1,6 +1,6 @@
 //! Knowledge bases: ingest, revocation of access contracts, and retrieval.
 
-mod vectors;
+mod vector_search;
 
 use crate::fixture::{TENANT, WORKSPACE, knowledge_content};
 use fairway_domain::{

@@ -114,7 +114,7 @@ async fn run_waits_for_a_reservation_before_it_produces_large_values() {
          - {{ id: end, type: return, output: '{copies}' }}\n"
     );
     let versions = vec![given.policy("policy").await, given.flow("copies", &flow).await];
-    let multiplies = given.active_workload_with("multiplies", versions).await;
+    let multiplies = given.active_workload_with_bindings("multiplies", versions).await;
     let mut held = Vec::new();
     for _ in 0..PER_TENANT {
         held.push(accept_queued(large_run_request(&app, &asks)).await);
@@ -152,7 +152,7 @@ async fn flow_with_a_large_prompt_counts_as_large() {
         given.flow("asks", &model_call_flow("model_policy")).await,
         prompt,
     ];
-    let asks = given.active_workload_with("asks", versions).await;
+    let asks = given.active_workload_with_bindings("asks", versions).await;
     for _ in 0..TOTAL {
         accept_queued(run(&app, &asks)).await;
     }
@@ -176,7 +176,7 @@ async fn active_multiplying_workload(given: &Fixtures, slug: &str) -> ActiveWork
     );
     let policy = given.policy(&format!("{slug}-policy")).await;
     let versions = vec![policy, given.flow(&format!("{slug}-flow"), &flow).await];
-    given.active_workload_with(slug, versions).await
+    given.active_workload_with_bindings(slug, versions).await
 }
 
 /// Paused runs of some tenants do not block the runs of other tenants.
@@ -237,7 +237,7 @@ async fn reads_large_output_only_for_callers_who_may_see_it() {
     let flow = "trigger: { type: api_request, inputs_schema: { ticket: string } }\nentry_step: end\nsteps:\n  \
          - { id: end, type: return, output: '{{trigger.ticket}}' }\n";
     let versions = vec![given.policy("policy").await, given.flow("echo", flow).await];
-    let echo = given.active_workload_with("echo", versions).await;
+    let echo = given.active_workload_with_bindings("echo", versions).await;
     given.bind_role("user:operator", "operator", "tenant", Some(crate::fixture::TENANT)).await;
     let run = large_run_request(&app, &echo).await.expect(200)["execution_id"].clone();
     let path = format!("/v1/executions/{}", run.as_str().unwrap());

@@ -28,7 +28,7 @@ async fn deny_guests(app: &Client, runs: usize) {
     let rules = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "never" }]);
     let flow = given.flow("denied-flow", ECHO_FLOW).await;
     let policy = given.policy_with_rules("denied-policy", rules).await;
-    let workload = given.active_workload_with("denied", vec![flow, policy]).await;
+    let workload = given.active_workload_with_bindings("denied", vec![flow, policy]).await;
     let config = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public", "input_fields": [
         { "name": "ticket", "type": "text" },
     ] } });

@@ -2,7 +2,7 @@
 
 use crate::{
     fixture::{WORKSPACE, WorkspaceFixture},
-    openapi_routes::routes,
+    openapi_route_list::routes,
 };
 use fairway_testkit::{TestApp, app::Response};
 use serde_json::{Value, json};

@@ -349,7 +349,7 @@ fn callers(needs: RequiredPermissions) -> Vec<(String, BTreeSet<&'static str>)> 
 
 /// Sends every operation of a table as every caller, and compares the responses with the table.
 async fn assert_table(table: &[(&str, RequiredPermissions)]) {
-    let app = TestApp::builder().access(PermissionsByActorName::layer()).start().await;
+    let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
     let stage = WorkspaceFixture::create(&app).await;
     let mut bound = BTreeSet::new();
     let mut wrong = Vec::new();
@@ -447,7 +447,7 @@ async fn granting_a_role_requires_its_permissions_and_workspace_manage() {
         "notification.read",
         "notification.preference.self_manage",
     ];
-    let app = TestApp::builder().access(PermissionsByActorName::layer()).start().await;
+    let app = TestApp::builder().access(PermissionsByActorName::decorator()).start().await;
     let stage = WorkspaceFixture::create(&app).await;
     let needed: Vec<&str> = std::iter::once("workspace.manage").chain(VIEWER).collect();
     for permission in PERMISSIONS {

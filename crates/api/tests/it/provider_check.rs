@@ -217,7 +217,7 @@ async fn failures_keep_status_account_model_and_run() {
     let given = server.client.fixtures();
     let model = given.asset_with_version("model_policy", "model", model_policy("first", None)).await;
     let (prompt, policy) = (given.prompt("prompt").await, given.policy("policy").await);
-    let workload = given.active_workload_with("main", vec![model, prompt, policy]).await;
+    let workload = given.active_workload_with_bindings("main", vec![model, prompt, policy]).await;
     let mut runs = Vec::new();
     for (status, body, code) in [
         (401, json!({}), "provider_key_refused"),

@@ -12,7 +12,7 @@ pub(crate) async fn create_public_workload(app: &Client, slug: &str) -> ActiveWo
     let given = app.fixtures();
     let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
     let policy = given.policy(&format!("{slug}-policy")).await;
-    let workload = given.active_workload_with(slug, vec![flow, policy]).await;
+    let workload = given.active_workload_with_bindings(slug, vec![flow, policy]).await;
     set_access_mode(app, &workload, "public").await;
     workload
 }
@@ -201,7 +201,7 @@ async fn rate_limit_counts_anonymous_reads_of_a_run() {
 #[tokio::test]
 async fn stored_public_host_that_the_operator_uses_selects_no_tenant() {
     let hosts = ["vault.house.example", "models.example", "forms.example"];
-    let app = crate::local_mode::exposed_server()
+    let app = crate::local_mode_behind_proxy::exposed_server()
         .setting("FAIRWAY_ALLOWED_HOSTS", hosts.join(", "))
         .setting("VAULT_ADDR", "https://Vault.house.example:8200")
         .setting("VAULT_TOKEN", "x")
@@ -226,7 +226,7 @@ async fn stored_public_host_that_the_operator_uses_selects_no_tenant() {
 #[tokio::test]
 async fn host_selects_the_tenant_of_anonymous_callers() {
     let hosts = "forms.example, other.example";
-    let app = crate::local_mode::exposed_server().setting("FAIRWAY_ALLOWED_HOSTS", hosts).start().await;
+    let app = crate::local_mode_behind_proxy::exposed_server().setting("FAIRWAY_ALLOWED_HOSTS", hosts).start().await;
     let here = create_public_workload(&app, "main").await;
     let abroad = WorkspaceFixture::in_other_tenant(&app).await;
     let theirs = abroad.fixtures.active_workload("main").await;

@@ -4,7 +4,7 @@ use crate::{
     captured_telemetry::{CapturedServer, CapturedTelemetry},
     dispatch::execution_path,
     fixture::WORKSPACE,
-    openapi_routes::{Route, routes},
+    openapi_route_list::{Route, routes},
 };
 use fairway_testkit::{
     ScriptedEndpoint, ScriptedResponse, TestDatabase,
@@ -56,7 +56,7 @@ impl ReviewedServer {
         );
         let server = CapturedServer::start_with("trace", &account).await;
         let versions = reviewed_versions(&server.client).await;
-        let workload = server.client.fixtures().active_workload_with("main", versions).await;
+        let workload = server.client.fixtures().active_workload_with_bindings("main", versions).await;
         Self { server, model, workload }
     }
 

@@ -1,6 +1,6 @@
 //! Runs that retrieve documents: answers, evidence, and refusals by access contracts.
 
-mod records;
+mod run_records;
 
 use crate::{
     embedding_models::SEARCH_FLOW,
@@ -73,7 +73,7 @@ impl RetrievalWorkload {
             base.clone(),
             given.flow("flow", RETRIEVAL_FLOW).await,
         ];
-        let workload = given.active_workload_with("desk", versions).await;
+        let workload = given.active_workload_with_bindings("desk", versions).await;
         Self { app, provider, base, workload }
     }
 
@@ -339,7 +339,7 @@ async fn sends_queries_only_to_jurisdictions_that_the_profile_allows() {
         base,
         given.asset_with_version("sovereignty_profile", "profile", profile).await,
     ];
-    let workload = given.active_workload_with("desk", versions).await;
+    let workload = given.active_workload_with_bindings("desk", versions).await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "leave" } });
     for (residency, status) in [("residency = \"us\"\n", 422), ("", 422), ("residency = \"de\"\n", 200)] {
         let app = server(residency).sharing_storage_of(&app).start().await;

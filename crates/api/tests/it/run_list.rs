@@ -95,7 +95,7 @@ async fn filters_runs_by_status_and_time() {
         { "id": "yes", "condition": "always", "outcome": "allow", "reason_code": "usual" },
         { "id": "no", "condition": "inputs.ticket == 'no'", "outcome": "deny", "reason_code": "no" },
     ]);
-    let workload = given.active_workload_under("main", given.policy_with_rules("strict", rules).await).await;
+    let workload = given.active_workload_with_policy("main", given.policy_with_rules("strict", rules).await).await;
     let completed = execute_run(&app, &workload).await;
     provider.set_behaviour(ProviderBehaviour::Fails(ProviderError::Unavailable));
     let failed = execute_run(&app, &workload).await;

@@ -5,7 +5,7 @@ use fairway_domain::execution::script::{
     Language, Script, ScriptFailure, ScriptGateway, ScriptLimits, ScriptRequest, ScriptResult,
 };
 use fairway_sandbox::EmbeddedGateway;
-use fairway_testkit::{StubGateway, TestApp, app::Response};
+use fairway_testkit::{StubScriptGateway, TestApp, app::Response};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use uuid::Uuid;
@@ -26,7 +26,7 @@ async fn start_with_profile(gateway: Arc<dyn ScriptGateway>, changes: Value) -> 
         given.model_policy("models").await,
         given.asset_with_version("sandbox_profile", "walls", profile).await,
     ];
-    given.active_workload_with("walled", versions).await;
+    given.active_workload_with_bindings("walled", versions).await;
     app
 }
 
@@ -38,7 +38,7 @@ async fn run_script(app: &TestApp, language: &str, code: &str) -> Response {
 
 #[tokio::test]
 async fn passes_the_limits_of_the_profile_to_the_gateway() {
-    let gateway = StubGateway::succeeding();
+    let gateway = StubScriptGateway::succeeding();
     let limits = json!({ "wall_ms": 1_500, "cpu_ms": 700, "memory_mb": 16, "output_bytes": 1_000, "pids": 4 });
     let app = start_with_profile(gateway.clone(), json!({ "limits": limits, "languages": ["starlark"] })).await;
     let answer = run_script(&app, "starlark", "result = 1").await.expect(200);
@@ -61,7 +61,7 @@ async fn passes_the_limits_of_the_profile_to_the_gateway() {
 
 #[tokio::test]
 async fn refuses_unlisted_languages_before_any_write() {
-    let gateway = StubGateway::succeeding();
+    let gateway = StubScriptGateway::succeeding();
     let app = start_with_profile(gateway.clone(), json!({ "languages": ["python", "javascript"] })).await;
     run_script(&app, "starlark", "result = 1").await.expect_refusal(422, "language_not_allowed");
     assert_eq!((gateway.script_count(), gateway.preparation_counts().0), (0, 0));
@@ -73,7 +73,7 @@ async fn refuses_unlisted_languages_before_any_write() {
 #[tokio::test]
 async fn refuses_unsupported_runtimes_and_images() {
     for changes in [json!({ "runtime": "gvisor" }), json!({ "image": "registry.example.com/python" })] {
-        let gateway = StubGateway::succeeding();
+        let gateway = StubScriptGateway::succeeding();
         let app = start_with_profile(gateway.clone(), changes).await;
         run_script(&app, "starlark", "result = 1").await.expect_refusal(409, "sandbox_unavailable");
         assert_eq!(gateway.script_count(), 0);

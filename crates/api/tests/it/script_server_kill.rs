@@ -7,7 +7,7 @@ use crate::{
 };
 use fairway_managed_postgres::parent_death::{self, DeathSignal};
 use fairway_testkit::{
-    FaultPoint, FaultProxy, ProxyFault, ScriptedEndpoint, ScriptedResponse, StubGateway, TestApp, app::Client,
+    FaultPoint, FaultProxy, ProxyFault, ScriptedEndpoint, ScriptedResponse, StubScriptGateway, TestApp, app::Client,
     unused_address,
 };
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ async fn query_count(app: &TestApp, sql: &str) -> i64 {
 /// R4: the row is committed, the script is never dispatched, and the outcome of the run is unknown.
 #[tokio::test]
 async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
-    let (gateway, idle_gateway) = (ScriptedEndpoint::start().await, StubGateway::succeeding());
+    let (gateway, idle_gateway) = (ScriptedEndpoint::start().await, StubScriptGateway::succeeding());
     let survivor = TestApp::builder().gateway(idle_gateway.clone()).start().await;
     survivor.active_workload("main").await;
     let proxy = FaultProxy::to_database(survivor.database(), 1);

@@ -1,11 +1,11 @@
 //! Code mode: scripts are admitted like runs, and dispatched to the script gateway at most once.
 
-mod fields;
+mod request_fields;
 mod unknown_outcome;
 
 use crate::{dispatch::execution_path, execution::wait_until_ended, fixture::WORKSPACE};
 use fairway_domain::execution::script::{Language, MAX_CONCURRENT_PER_TENANT, ScriptFailure, ScriptResult};
-use fairway_testkit::{GatewayBehaviour, StubGateway, TestApp, app::Request};
+use fairway_testkit::{ScriptGatewayBehaviour, StubScriptGateway, TestApp, app::Request};
 use futures_util::{StreamExt as _, future::join_all, stream::FuturesUnordered};
 use serde_json::{Value, json};
 use std::{
@@ -26,14 +26,14 @@ fn run_script(app: &TestApp) -> Request {
     app.post("/v1/runtime/code", script_body("main"))
 }
 
-async fn start_app(gateway: &Arc<StubGateway>) -> TestApp {
+async fn start_app(gateway: &Arc<StubScriptGateway>) -> TestApp {
     let app = TestApp::builder().gateway(gateway.clone()).start().await;
     app.active_workload("main").await;
     app
 }
 
-fn succeeding(result: Value, stdout: &str) -> GatewayBehaviour {
-    GatewayBehaviour::Answers(Ok(ScriptResult { result: Ok(result), stdout: stdout.to_owned() }))
+fn succeeding(result: Value, stdout: &str) -> ScriptGatewayBehaviour {
+    ScriptGatewayBehaviour::Answers(Ok(ScriptResult { result: Ok(result), stdout: stdout.to_owned() }))
 }
 
 async fn query_count(app: &TestApp, sql: &str) -> i64 {
@@ -49,7 +49,7 @@ async fn execution_facts(app: &TestApp) -> Vec<Value> {
 
 #[tokio::test]
 async fn script_is_recorded_as_a_run() {
-    let gateway = StubGateway::new(succeeding(json!({ "sum": 2 }), "hello\n"));
+    let gateway = StubScriptGateway::new(succeeding(json!({ "sum": 2 }), "hello\n"));
     let app = start_app(&gateway).await;
     let answer = run_script(&app).await.expect(200);
     assert_eq!(
@@ -76,10 +76,10 @@ async fn script_is_recorded_as_a_run() {
 
 #[tokio::test]
 async fn failed_script_returns_its_code_and_output() {
-    let gateway = StubGateway::succeeding();
+    let gateway = StubScriptGateway::succeeding();
     let app = start_app(&gateway).await;
     for failure in ScriptFailure::ALL {
-        gateway.set_behaviour(GatewayBehaviour::Answers(Ok(ScriptResult {
+        gateway.set_behaviour(ScriptGatewayBehaviour::Answers(Ok(ScriptResult {
             result: Err(failure),
             stdout: "so far\n".to_owned(),
         })));
@@ -91,7 +91,7 @@ async fn failed_script_returns_its_code_and_output() {
 
 #[tokio::test]
 async fn scripts_pass_the_same_checks_as_runs() {
-    let gateway = StubGateway::succeeding();
+    let gateway = StubScriptGateway::succeeding();
     let app = start_app(&gateway).await;
     let given = app.fixtures();
     let of = |slug: &str| app.post("/v1/runtime/code", script_body(slug));
@@ -109,7 +109,7 @@ async fn scripts_pass_the_same_checks_as_runs() {
     of("bare").await.expect_refusal(409, "no_active_release");
     let rules = json!([{ "id": "no", "condition": "inputs.language == 'starlark'", "outcome": "deny",
         "reason_code": "no_starlark" }]);
-    given.active_workload_under("strict", given.policy_with_rules("strict-policy", rules).await).await;
+    given.active_workload_with_policy("strict", given.policy_with_rules("strict-policy", rules).await).await;
     let denied = of("strict").await.expect_refusal(403, "policy_denied");
     assert_eq!(denied["reason_code"], "no_starlark");
     assert_eq!(wait_until_ended(&app, &denied["execution_id"]).await["status"], "denied");
@@ -131,7 +131,7 @@ async fn scripts_pass_the_same_checks_as_runs() {
 
 #[tokio::test]
 async fn limits_concurrent_scripts_per_tenant() {
-    let gateway = StubGateway::new(GatewayBehaviour::Blocks);
+    let gateway = StubScriptGateway::new(ScriptGatewayBehaviour::Blocks);
     let app = start_app(&gateway).await;
     let blocked: Vec<_> =
         (0..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(run_script(&app).into_future())).collect();
@@ -158,7 +158,7 @@ async fn limits_concurrent_scripts_per_tenant() {
 /// Concurrent requests with one key are one script. It occupies one permit, and the duplicates get 409.
 #[tokio::test]
 async fn concurrent_duplicates_of_a_key_take_one_permit() {
-    let gateway = StubGateway::new(GatewayBehaviour::Blocks);
+    let gateway = StubScriptGateway::new(ScriptGatewayBehaviour::Blocks);
     let app = start_app(&gateway).await;
     let mut duplicates: FuturesUnordered<_> = (0..3 * MAX_CONCURRENT_PER_TENANT)
         .map(|_| tokio::spawn(run_script(&app).idempotency_key("twin").into_future()))
@@ -182,7 +182,7 @@ async fn concurrent_duplicates_of_a_key_take_one_permit() {
 
 #[tokio::test]
 async fn scripts_can_be_cancelled_and_fulfil_obligations() {
-    let gateway = StubGateway::new(GatewayBehaviour::Blocks);
+    let gateway = StubScriptGateway::new(ScriptGatewayBehaviour::Blocks);
     let app = start_app(&gateway).await;
     let request = tokio::spawn(run_script(&app).into_future());
     gateway.wait_for_scripts(1).await;
@@ -195,12 +195,12 @@ async fn scripts_can_be_cancelled_and_fulfil_obligations() {
     let given = app.fixtures();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": ["redact_output", "record_transcript"] }]);
-    given.active_workload_under("masked", given.policy_with_rules("masked-policy", rules).await).await;
+    given.active_workload_with_policy("masked", given.policy_with_rules("masked-policy", rules).await).await;
     let masked = app.post("/v1/runtime/code", script_body("masked")).await.expect(200);
     assert_eq!((&masked["result"], &masked["stdout"]), (&json!("[email]"), &json!("[email]\n")));
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": ["human_review"] }]);
-    given.active_workload_under("looked-at", given.policy_with_rules("looked-at-policy", rules).await).await;
+    given.active_workload_with_policy("looked-at", given.policy_with_rules("looked-at-policy", rules).await).await;
     let waiting = app.post("/v1/runtime/code", script_body("looked-at")).await.expect(202);
     assert_eq!(waiting["review"], "pending");
     let id = &waiting["execution_id"];
@@ -220,7 +220,7 @@ async fn scripts_can_be_cancelled_and_fulfil_obligations() {
 /// R4, contract 12: a client that disconnects at any moment does not end its run.
 #[tokio::test]
 async fn disconnected_clients_leave_no_unfinished_run() {
-    let gateway = StubGateway::succeeding();
+    let gateway = StubScriptGateway::succeeding();
     let app = start_app(&gateway).await;
     let sent = script_body("main").to_string();
     let head = format!(
@@ -255,15 +255,17 @@ async fn disconnected_clients_leave_no_unfinished_run() {
 #[tokio::test]
 async fn withholds_the_output_of_a_failed_script_under_review() {
     let failed = Err(ScriptFailure::Error);
-    let gateway =
-        StubGateway::new(GatewayBehaviour::Answers(Ok(ScriptResult { result: failed, stdout: "canary".to_owned() })));
+    let gateway = StubScriptGateway::new(ScriptGatewayBehaviour::Answers(Ok(ScriptResult {
+        result: failed,
+        stdout: "canary".to_owned(),
+    })));
     let app = TestApp::builder().gateway(gateway.clone()).start().await;
     let rules = json!([{
         "id": "look", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "watched",
         "obligations": ["human_review"],
     }]);
     let policy = app.fixtures().policy_with_rules("looked-at", rules).await;
-    app.fixtures().active_workload_under("main", policy).await;
+    app.fixtures().active_workload_with_policy("main", policy).await;
     let answer = run_script(&app).await;
     let id = answer.expect(200)["execution_id"].clone();
     let read = app.get(execution_path(&id, "")).await;
@@ -274,7 +276,7 @@ async fn withholds_the_output_of_a_failed_script_under_review() {
 /// A replay returns the stored result. It occupies neither a permit nor a prepared sandbox.
 #[tokio::test]
 async fn replay_takes_no_permit() {
-    let gateway = StubGateway::new(succeeding(json!(2), ""));
+    let gateway = StubScriptGateway::new(succeeding(json!(2), ""));
     let app = start_app(&gateway).await;
     run_script(&app).idempotency_key("k").await.expect(200);
     let (prepared, _) = gateway.preparation_counts();
@@ -285,7 +287,7 @@ async fn replay_takes_no_permit() {
 
 #[tokio::test]
 async fn idempotency_key_identifies_one_script() {
-    let gateway = StubGateway::new(succeeding(json!(2), "hello\n"));
+    let gateway = StubScriptGateway::new(succeeding(json!(2), "hello\n"));
     let app = start_app(&gateway).await;
     let first = run_script(&app).idempotency_key("k").await;
     let again = run_script(&app).idempotency_key("k").await;
@@ -294,7 +296,7 @@ async fn idempotency_key_identifies_one_script() {
     other["code"] = json!("result = 3");
     app.post("/v1/runtime/code", other).idempotency_key("k").await.expect_refusal(409, "idempotency_key_conflict");
     assert_eq!(gateway.script_count(), 1);
-    gateway.set_behaviour(GatewayBehaviour::Blocks);
+    gateway.set_behaviour(ScriptGatewayBehaviour::Blocks);
     let slow = tokio::spawn(run_script(&app).idempotency_key("slow").into_future());
     gateway.wait_for_scripts(2).await;
     run_script(&app).idempotency_key("slow").await.expect_refusal(409, "request_in_progress");

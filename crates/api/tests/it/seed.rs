@@ -67,7 +67,7 @@ async fn seeding_twice_has_no_effect() {
 #[tokio::test]
 async fn seeds_next_to_a_running_server_and_keeps_changes() {
     let app = TestApp::start().await;
-    seed(app.database(), app.home()).await;
+    seed(app.database(), app.data_dir()).await;
     let ran = execute_ticket(&app).await;
     assert_eq!(ran["output"], json!({ "category": "billing" }), "{ran}");
     let evidence = app.get(format!("/v1/executions/{}/evidence-graph", ran["execution_id"].as_str().unwrap()));
@@ -90,7 +90,7 @@ async fn seeds_next_to_a_running_server_and_keeps_changes() {
     for state in ["approved", "active"] {
         app.fixtures().transition(&release, state).await;
     }
-    let output = seed(app.database(), app.home()).await;
+    let output = seed(app.database(), app.data_dir()).await;
     assert!(output.contains(&release) && output.contains("nothing was changed"), "{output}");
     let kept = app.get(format!("/v1/workloads/{workload}")).await.expect(200);
     assert_eq!(kept["name"], "Sorter");
@@ -104,7 +104,7 @@ async fn completes_an_interrupted_seeding() {
     by_author("/v1/workloads", workload).await.expect(201);
     let asset = json!({ "slug": "ticket-prompt", "asset_kind": "prompt_template", "owner_ref": "team:support" });
     by_author("/v1/assets", asset).await.expect(201);
-    seed(app.database(), app.home()).await;
+    seed(app.database(), app.data_dir()).await;
     assert_eq!(execute_ticket(&app).await["output"], json!({ "category": "billing" }));
     let prompts = app.get(format!("/v1/assets?asset_kind=prompt_template&workspace_id={WORKSPACE}")).await.expect(200);
     let named = |asset: &&Value| asset["slug"] == "ticket-prompt";

@@ -30,7 +30,7 @@ pub(crate) async fn active_echo_workload(app: &Client, slug: &str) -> ActiveWork
     let given = app.fixtures();
     let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
     let policy = given.policy(&format!("{slug}-policy")).await;
-    given.active_workload_with(slug, vec![flow, policy]).await
+    given.active_workload_with_bindings(slug, vec![flow, policy]).await
 }
 
 pub(crate) async fn set_access_mode(app: &Client, workload: &ActiveWorkload, mode: &str) {
@@ -195,7 +195,7 @@ async fn refused_runs_consume_no_use() {
     let given = app.fixtures();
     let rules = json!([{ "id": "r", "condition": "inputs.ticket == 'yes'", "outcome": "allow", "reason_code": "ok" }]);
     let (flow, policy) = (given.flow("f", ECHO_FLOW).await, given.policy_with_rules("p", rules).await);
-    let workload = given.active_workload_with("main", vec![flow, policy]).await;
+    let workload = given.active_workload_with_bindings("main", vec![flow, policy]).await;
     set_access_mode(&app, &workload, "link_shared").await;
     let link = create_link(&app, &workload, json!({ "max_uses": 1 })).await;
     let ask = |inputs: Value| {

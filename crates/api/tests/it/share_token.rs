@@ -243,7 +243,7 @@ async fn create_recorded_workload(app: &Client) -> ActiveWorkload {
         given.model_policy("recorded-model").await,
         given.policy_with_rules("recorded-policy", rules).await,
     ];
-    let workload = given.active_workload_with("recorded", versions).await;
+    let workload = given.active_workload_with_bindings("recorded", versions).await;
     set_access_mode(app, &workload, "link_shared").await;
     workload
 }

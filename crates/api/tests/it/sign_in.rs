@@ -59,7 +59,7 @@ impl Scene {
         assert_eq!(response.status, 303, "{}", response.text());
         let location = response.header("location").unwrap();
         assert!(location.starts_with(&format!("{}/authorize?", self.issuer.url())), "{location}");
-        (self.issuer.authorize(location), cookie(&response, ATTEMPT).unwrap())
+        (self.issuer.complete_sign_in(location), cookie(&response, ATTEMPT).unwrap())
     }
 
     pub(crate) async fn callback(&self, path: &str, attempt: &str) -> Response {
@@ -248,7 +248,7 @@ async fn sessions_expire_and_read_their_groups_again() {
     browser.session().await.expect(200);
     backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     browser.session().await.expect_refusal(401, "unauthenticated");
-    assert_eq!(scene.issuer.renewals(), 1, "a refused renewal is none");
+    assert_eq!(scene.issuer.renewal_count(), 1, "a refused renewal is none");
     let idle = Scene::start().await;
     let browser = idle.sign_in().await;
     backdate_sessions(&idle, "last_used_at", "50 minutes").await;
@@ -267,7 +267,7 @@ async fn concurrent_requests_share_one_renewal() {
     backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     let all = futures_util::future::join_all((0..12).map(|_| browser.session())).await;
     assert!(all.iter().all(|response| response.status == 200));
-    assert_eq!(scene.issuer.renewals(), 1);
+    assert_eq!(scene.issuer.renewal_count(), 1);
 }
 
 #[tokio::test]
@@ -278,11 +278,11 @@ async fn a_renewal_survives_a_client_that_disconnects() {
     scene.issuer.hold_responses();
     tokio::select! {
         response = browser.session() => panic!("{}", response.text()),
-        () = scene.issuer.wait_for_held() => {}
+        () = scene.issuer.wait_for_held_response() => {}
     }
-    scene.issuer.release();
+    scene.issuer.release_responses();
     browser.session().await.expect(200);
-    assert_eq!(scene.issuer.renewals(), 1);
+    assert_eq!(scene.issuer.renewal_count(), 1);
 }
 
 #[tokio::test]
@@ -294,20 +294,20 @@ async fn servers_spend_a_refresh_token_once() {
     backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
     scene.issuer.hold_responses();
     let after_the_first = async {
-        scene.issuer.wait_for_held().await;
-        let release = async {
+        scene.issuer.wait_for_held_response().await;
+        let release_responses = async {
             // Gives the other server time to read the session while the first renewal is in flight.
             for _ in 0..5 {
                 other.get("/healthz").await;
             }
-            scene.issuer.release();
+            scene.issuer.release_responses();
         };
-        tokio::join!(there.session(), release).0
+        tokio::join!(there.session(), release_responses).0
     };
     let (one, two) = tokio::join!(browser.session(), after_the_first);
     one.expect(200);
     two.expect(200);
-    assert_eq!(scene.issuer.renewals(), 1);
+    assert_eq!(scene.issuer.renewal_count(), 1);
 }
 
 #[tokio::test]
@@ -321,7 +321,7 @@ async fn a_renewal_keeps_the_new_refresh_token_when_the_provider_fails_after_it(
     // A second server is used, because the first remembers the failure for some seconds.
     let other = scene.another_server().await;
     Browser { app: &other, session: browser.session.clone() }.session().await.expect(200);
-    assert_eq!(scene.issuer.renewals(), 2);
+    assert_eq!(scene.issuer.renewal_count(), 2);
 }
 
 #[tokio::test]
@@ -422,13 +422,13 @@ async fn requests_share_the_failure_of_a_renewal() {
     let browser = scene.sign_in().await;
     scene.issuer.fail_token_requests("temporarily_unavailable");
     backdate_sessions(&scene, "groups_read_at", "10 minutes").await;
-    let before = scene.issuer.token_requests();
+    let before = scene.issuer.token_request_count();
     for response in futures_util::future::join_all((0..8).map(|_| browser.session())).await {
         let wait: u64 = response.header("retry-after").unwrap().parse().unwrap();
         assert!((1..=10).contains(&wait), "{wait}");
         response.expect_refusal(503, "unavailable");
     }
-    assert_eq!(scene.issuer.token_requests(), before + 1);
+    assert_eq!(scene.issuer.token_request_count(), before + 1);
 }
 
 #[tokio::test]
@@ -441,7 +441,7 @@ async fn a_sign_out_ends_the_session_before_it_asks_the_provider() {
     scene.issuer.hold_responses();
     tokio::select! {
         response = browser.send(sign_out_form(&other, &csrf)) => panic!("{}", response.text()),
-        () = scene.issuer.wait_for_held() => {}
+        () = scene.issuer.wait_for_held_response() => {}
     }
     browser.session().await.expect_refusal(401, "unauthenticated");
 }
@@ -590,13 +590,13 @@ async fn test_sign_in(scene: &Scene, browser: &Browser<'_>) -> Response {
     let response = browser.send(scene.app.get("/sign-in/test?issuer=0")).await;
     let location = response.header("location").unwrap();
     assert!(response.status == 303 && location.ends_with("&prompt=login"), "{location}");
-    let (callback, attempt) = (scene.issuer.authorize(location), cookie(&response, ATTEMPT).unwrap());
+    let (callback, attempt) = (scene.issuer.complete_sign_in(location), cookie(&response, ATTEMPT).unwrap());
     let cookies = format!("{ATTEMPT}={attempt}; {SESSION}={}", browser.session);
     let report = scene.app.get(&callback).header("Cookie", cookies).await;
     assert_eq!(cookie(&report, SESSION), None, "a test makes no session");
     // Without the administrator's session, the same callback shows no result.
     let response = browser.send(scene.app.get("/sign-in/test?issuer=0")).await;
-    let callback = scene.issuer.authorize(response.header("location").unwrap());
+    let callback = scene.issuer.complete_sign_in(response.header("location").unwrap());
     let stranger = scene.callback(&callback, &cookie(&response, ATTEMPT).unwrap()).await;
     assert!(stranger.status == 401 && !stranger.text().contains("Claims"), "{}", stranger.text());
     report

@@ -40,7 +40,7 @@ async fn a_failed_test_sign_in_leads_to_another_test() {
     scene.local.fixtures().bind_role("user:ada", "platform_admin", "platform", None).await;
     let begin = async || {
         let response = browser.send(scene.app.get("/sign-in/test?issuer=0")).await;
-        let callback = scene.issuer.authorize(response.header("location").unwrap());
+        let callback = scene.issuer.complete_sign_in(response.header("location").unwrap());
         (callback, cookie(&response, ATTEMPT).unwrap())
     };
     let finish = async |path: &str, attempt: &str| {

@@ -60,7 +60,7 @@ async fn disconnects_slow_clients_and_serves_others() {
     let others = async {
         // Each request uses a new connection, because the short timeouts close idle connections.
         for _ in 0..100 {
-            app.raw_path("GET", "/v1/workloads").await.expect(200);
+            app.send_raw_path("GET", "/v1/workloads").await.expect(200);
         }
     };
     let cut = slow.map(|(start, more, what)| {
@@ -135,7 +135,7 @@ async fn trace_closes_its_connection() {
     for path in ["/healthz", "/v1/assets", "/nothing", "/docs/"] {
         let trace = format!("TRACE {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
         let status = if path == "/nothing" { 404 } else { 405 };
-        let answered = app.raw(format!("{trace}{get}")).await;
+        let answered = app.send_raw_bytes(format!("{trace}{get}")).await;
         assert_eq!((answered.status, answered.header("connection")), (status, Some("close")), "{answered}");
         assert_eq!(statuses(&app, &format!("{get}{trace}{get}")).await, [200, status], "{path}");
     }
@@ -172,7 +172,7 @@ async fn malformed_http_gets_the_standard_error_body() {
         format!("{post}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").into_bytes(),
     ];
     for bytes in cases {
-        let answer = app.raw(&bytes).await;
+        let answer = app.send_raw_bytes(&bytes).await;
         let detail = answer.expect_refusal(400, "bad_request");
         assert_eq!(detail.as_object().unwrap().len(), 2, "{answer}");
         assert_eq!(answer.header("connection"), Some("close"));
@@ -181,12 +181,12 @@ async fn malformed_http_gets_the_standard_error_body() {
     }
     // Malformed data is also refused after a valid request on the same connection.
     let both = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\nnonsense\r\n\r\n");
-    let text = app.raw(both).await;
+    let text = app.send_raw_bytes(both).await;
     assert_eq!(text.status, 200);
     let (_, refusal) = text.text().split_once("HTTP/1.1 400").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
     let body: Value = serde_json::from_str(refusal.split("\r\n\r\n").nth(1).unwrap()).unwrap();
     assert_eq!(body["detail"]["error"], "bad_request");
     let long = get(&format!("X: {}\r\n", "a".repeat(300_000)));
-    app.raw(long).await.expect_refusal(431, "bad_request");
+    app.send_raw_bytes(long).await.expect_refusal(431, "bad_request");
     app.get("/healthz").await.expect(200);
 }

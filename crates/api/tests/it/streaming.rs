@@ -2,8 +2,8 @@
 
 use crate::{
     dispatch::{async_run, execution_path},
-    events::{EventStream, parse_event_stream},
     execution::wait_until_ended,
+    run_events::{EventStream, parse_event_stream},
 };
 use fairway_domain::execution::provider::{
     Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
@@ -78,7 +78,7 @@ async fn workload(app: &TestApp, streams: bool, obligations: &[&str]) -> ActiveW
         given.policy_with_rules("policy", json!([rule])).await,
         given.asset_with_version("model_policy", "models", models).await,
     ];
-    given.active_workload_with("main", versions).await
+    given.active_workload_with_bindings("main", versions).await
 }
 
 async fn open_event_stream(app: &TestApp, workload: &ActiveWorkload) -> (Value, EventStream) {

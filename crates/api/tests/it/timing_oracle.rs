@@ -4,7 +4,7 @@
 use crate::{
     captured_telemetry::CapturedServer,
     fixture::WorkspaceFixture,
-    openapi_routes::{Route, routes},
+    openapi_route_list::{Route, routes},
     tenancy::comparable_response,
 };
 use fairway_testkit::{

@@ -1,8 +1,8 @@
 //! Distributed traces, from the caller's span down to each database statement.
 
 use crate::{
-    captured_telemetry::CapturedServer, fixture::WorkspaceFixture, guardrail::evidence_documents,
-    mcp_server::AGENT_FLOW,
+    agent_mcp_tools::AGENT_FLOW, captured_telemetry::CapturedServer, fixture::WorkspaceFixture,
+    guardrail::evidence_documents,
 };
 use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -88,7 +88,7 @@ async fn exports_no_messages_of_a_tool_server() {
         given.flow("flow", AGENT_FLOW).await,
         given.asset_with_version("tool_definition", "sky", tool).await,
     ];
-    let workload = given.active_workload_with("desk", versions).await;
+    let workload = given.active_workload_with_bindings("desk", versions).await;
     // The tool server adds unsolicited notifications to each response.
     let chatter = |method: &str, params: Value| {
         let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });

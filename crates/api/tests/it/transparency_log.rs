@@ -95,7 +95,7 @@ async fn signed_checkpoint_and_proofs_cover_every_event() {
     assert_eq!(keys[0].name(), checkpoint.origin);
     assert!(note.is_signed_by(&keys[0]));
     // Published checkpoints are archived outside the database.
-    let folder = app.home().join(format!("facts/checkpoints/{DEFAULT_TENANT}/00000000000000/00000000000000000"));
+    let folder = app.data_dir().join(format!("facts/checkpoints/{DEFAULT_TENANT}/00000000000000/00000000000000000"));
     let archived = folder.join(format!("{:020}", checkpoint.size));
     assert_eq!(std::fs::read_to_string(archived).unwrap(), note.to_string());
     let mut tree = TreeEdge::default();
@@ -276,7 +276,7 @@ async fn changed_facts_and_tiles_are_not_proven() {
     owner.batch_execute(&edit).await.unwrap();
     app.get(proof(&events[0])).await.expect_refusal(500, "internal");
     app.get(proof(&events[1])).await.expect(200);
-    let tile = app.home().join(format!("artifacts/logs/{DEFAULT_TENANT}/tile/0/000"));
+    let tile = app.data_dir().join(format!("artifacts/logs/{DEFAULT_TENANT}/tile/0/000"));
     let mut bytes = std::fs::read(&tile).unwrap();
     assert_eq!(bytes.len(), 256 * 32);
     bytes[7] ^= 1;
@@ -357,7 +357,7 @@ async fn restored_log_publishes_no_checkpoint_and_others_do() {
         wait_for(app.get("/v1/audit/checkpoint").in_tenant(&tenant), parse).await;
         app.get("/v1/audit/checkpoint").await.expect_refusal(503, "not_yet_in_checkpoint");
     }
-    let folder = app.home().join(format!("facts/checkpoints/{DEFAULT_TENANT}/00000000000000/00000000000000000"));
+    let folder = app.data_dir().join(format!("facts/checkpoints/{DEFAULT_TENANT}/00000000000000/00000000000000000"));
     let newest = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name()).max().unwrap();
     assert_eq!(newest, *format!("{:020}", published.size), "nothing is published beyond the contradiction");
 }

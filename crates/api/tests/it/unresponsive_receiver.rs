@@ -79,7 +79,7 @@ async fn receiver_that_never_answers_delays_its_own_deliveries_alone() {
     let (app, _secrets) = server("").await;
     let stage = WorkspaceFixture::create(&app).await;
     let hole = ScriptedEndpoint::start().await;
-    hole.respond_with(ScriptedResponse::status(204, "").held());
+    hole.respond_with(ScriptedResponse::status(204, "").with_initial_pause());
     let unresponsive: uuid::Uuid = webhook(&app, "hole", &hole.url("/in"), None).await.parse().unwrap();
     let mut others = Vec::new();
     for number in 0..OTHERS {

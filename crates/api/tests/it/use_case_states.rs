@@ -175,6 +175,6 @@ async fn publication_requires_a_reachable_model_policy() {
     act(&stage, use_case, "publish").await.expect_refusal(422, "model_policy_unavailable");
     let read: Value = app.get(stage.use_case_path(&format!("/{use_case}"))).await.expect(200);
     assert_eq!(read["status"], "draft");
-    stage.fixtures.next_version(&policy.asset_id, json!({ "provider_route": route("local") })).await;
+    stage.fixtures.add_version(&policy.asset_id, json!({ "provider_route": route("local") })).await;
     assert_eq!(act(&stage, use_case, "publish").await.expect(200)["status"], "active");
 }

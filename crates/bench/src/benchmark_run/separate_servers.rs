@@ -6,11 +6,11 @@ use super::{Bench, DATABASE, INTERLEAVED_DURATION, report_progress};
 use crate::background_task_cost::{self, Task, TaskCost};
 use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::ClientScript;
-use crate::environment::{start_notifier, start_receiver, start_server};
-use crate::interleaved::InterleavedScenario;
+use crate::environment::{start_receiver, start_server, start_server_with_local_egress};
 use crate::large_corpus::{self, RetrievalLatency};
 use crate::list_pagination::{self, PageFigures};
 use crate::notifications::{self, NotificationResults};
+use crate::paired_comparison::PairedComparison;
 use crate::proofs::{self, ProofFigures};
 use crate::verified_tokens;
 
@@ -18,7 +18,7 @@ impl Bench<'_> {
     /// Measures notifications. Uses a separate server, whose egress guard allows a receiver on this machine.
     pub(super) async fn measure_notifications(&self) -> Result<NotificationResults> {
         let mut receiver = start_receiver(self.home).await?;
-        let start = async || start_notifier(self.home, self.postgres, &self.plan.server).await;
+        let start = async || start_server_with_local_egress(self.home, self.postgres, &self.plan.server).await;
         let server = start().await?;
         let [fairway, _] = &self.databases;
         let seen = notifications::measure(&self.fixtures, fairway, receiver.address, server, start).await?;
@@ -26,7 +26,7 @@ impl Bench<'_> {
         Ok(seen)
     }
 
-    pub(super) async fn measure_verified_tokens(&self) -> Result<InterleavedScenario> {
+    pub(super) async fn measure_verified_tokens(&self) -> Result<PairedComparison> {
         let measure = async |server: &ChildProcess, scripts: Vec<ClientScript>| {
             self.measure_load(server, scripts, INTERLEAVED_DURATION).await
         };

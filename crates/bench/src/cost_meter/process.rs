@@ -19,13 +19,13 @@ struct Stat {
 }
 
 /// Processor time of a process.
-pub(crate) fn time(process: u32) -> Result<Duration> {
+pub(crate) fn processor_time(process: u32) -> Result<Duration> {
     let stat = stat(process).with_context(|| format!("process {process} does not exist"))?;
     Ok(TICK.saturating_mul(stat.own))
 }
 
 /// Processor time of a process and all its children, including ended ones.
-pub(crate) fn time_with_children(process: u32) -> Result<Duration> {
+pub(crate) fn processor_time_with_children(process: u32) -> Result<Duration> {
     let main = stat(process).with_context(|| format!("process {process} does not exist"))?;
     let mut ticks = main.own.saturating_add(main.ended_children);
     for entry in fs::read_dir("/proc")? {
@@ -48,13 +48,13 @@ pub(super) fn machine_time() -> Result<Duration> {
 }
 
 /// Resident memory of a process in bytes.
-pub(crate) fn resident(process: u32) -> Result<u64> {
+pub(crate) fn resident_memory(process: u32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/status"))?;
     resident_bytes(&text).context("the process status has no resident memory")
 }
 
 /// Peak resident memory of a process in bytes.
-pub(crate) fn peak_resident(process: u32) -> Result<u64> {
+pub(crate) fn peak_resident_memory(process: u32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/status"))?;
     kibibytes(&text, "VmHWM:").context("the process status has no peak resident memory")
 }
@@ -75,7 +75,7 @@ fn parse_stat(line: &str) -> Option<Stat> {
     Some(Stat { parent, own, ended_children })
 }
 
-/// Sums user, nice, system and interrupt times. IdleMeasurement, I/O wait and steal times are excluded, because no local
+/// Sums user, nice, system and interrupt times. Idle, I/O wait and steal times are excluded, because no local
 /// process used them.
 fn busy_ticks(text: &str) -> Option<u32> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
@@ -121,13 +121,13 @@ mod tests {
     #[test]
     fn measures_its_own_process() {
         let own = std::process::id();
-        assert!(resident(own).unwrap() > 100_000);
-        let before = time(own).unwrap();
+        assert!(resident_memory(own).unwrap() > 100_000);
+        let before = processor_time(own).unwrap();
         let mut sum = 0_u64;
-        while time(own).unwrap() == before {
+        while processor_time(own).unwrap() == before {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
-        assert!(time_with_children(own).unwrap() >= time(own).unwrap() - TICK);
+        assert!(processor_time_with_children(own).unwrap() >= processor_time(own).unwrap() - TICK);
         assert!(machine_time().unwrap() > Duration::ZERO);
     }
 }

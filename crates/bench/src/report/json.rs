@@ -5,20 +5,20 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::background_task_cost::TaskCost;
-use crate::benchmark_run::{Findings, Measurement, ScenarioMeasurement};
+use crate::benchmark_run::{BenchmarkResults, Measurement, ScenarioMeasurement};
 use crate::environment::FirstResponseTimes;
-use crate::interleaved::InterleavedScenario;
 use crate::large_corpus::RetrievalLatency;
 use crate::list_pagination::PageFigures;
 use crate::notifications::NotificationResults;
-use crate::openai_provider::ProviderBenchmark;
+use crate::paired_comparison::PairedComparison;
 use crate::proofs::ProofFigures;
+use crate::provider_benchmark::ProviderBenchmark;
 use crate::statement_count::StatementCounts;
 use crate::thresholds::TargetResult;
 
 /// Renders the results as JSON. Durations are in milliseconds, memory and write-ahead log in bytes, and rates per
 /// second.
-pub(super) fn to_json(findings: &Findings, judged: &[TargetResult]) -> Value {
+pub(super) fn to_json(findings: &BenchmarkResults, judged: &[TargetResult]) -> Value {
     let machine = &findings.machine;
     let idle = &findings.idle;
     json!({
@@ -87,7 +87,7 @@ fn scenario(one: &ScenarioMeasurement) -> Value {
     })
 }
 
-fn interleaved(one: &InterleavedScenario) -> Value {
+fn interleaved(one: &PairedComparison) -> Value {
     let rounds =
         one.rounds.iter().map(|(young, grown)| json!({"young": measurement(young), "grown": measurement(grown)}));
     json!({

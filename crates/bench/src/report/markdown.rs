@@ -4,21 +4,21 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::background_task_cost::TaskCost;
-use crate::benchmark_run::{Findings, Measurement, ScenarioMeasurement};
+use crate::benchmark_run::{BenchmarkResults, Measurement, ScenarioMeasurement};
 use crate::code_mode::ScriptLatency;
 use crate::cold_start::MinAndMedian;
 use crate::cost_meter::LogContents;
-use crate::interleaved::ROUNDS;
 use crate::large_corpus::RetrievalLatency;
-use crate::openai_provider::ProviderBenchmark;
 use crate::overload::OverloadResult;
-use crate::queued::QueuedRuns;
+use crate::paired_comparison::ROUNDS;
+use crate::provider_benchmark::ProviderBenchmark;
+use crate::queued_runs::QueuedRuns;
 use crate::scenario::BaselineOperation;
 use crate::thresholds::{TargetResult, mean, mebibytes};
 use crate::verified_tokens;
 
-/// Writes all tables. Writing to a `String` cannot fail, so the results are ignored.
-pub(super) fn write(findings: &Findings, judged: &[TargetResult]) -> String {
+/// Renders all tables. Writing to a `String` cannot fail, so the results are ignored.
+pub(super) fn render(findings: &BenchmarkResults, judged: &[TargetResult]) -> String {
     let mut out = String::new();
     machine(&mut out, findings);
     rates(&mut out, &findings.measured);
@@ -31,7 +31,7 @@ pub(super) fn write(findings: &Findings, judged: &[TargetResult]) -> String {
     out
 }
 
-fn machine(out: &mut String, findings: &Findings) {
+fn machine(out: &mut String, findings: &BenchmarkResults) {
     let machine = &findings.machine;
     let strangers =
         mean(findings.measured.iter().map(|measured| measured.fairway.other_processors())).unwrap_or_default();
@@ -73,7 +73,7 @@ fn rates(out: &mut String, measured: &[ScenarioMeasurement]) {
 }
 
 /// The table that compares each scenario on a small database and on a database with a year of runs.
-fn growth(out: &mut String, findings: &Findings) {
+fn growth(out: &mut String, findings: &BenchmarkResults) {
     if findings.interleaved.is_empty() {
         return;
     }
@@ -139,7 +139,7 @@ fn baselines(out: &mut String, measured: &[ScenarioMeasurement]) {
 }
 
 /// The table of database costs for each request, at the highest number of clients.
-fn requests(out: &mut String, findings: &Findings) {
+fn requests(out: &mut String, findings: &BenchmarkResults) {
     out.push_str(
         "| per request | round trips | statements, background tasks included | commits of the request | commit records, background tasks \
          included | WAL KiB | of it records | of it full-page images |\n|---|--:|--:|--:|--:|--:|--:|--:|\n",
@@ -166,7 +166,7 @@ fn requests(out: &mut String, findings: &Findings) {
     out.push('\n');
 }
 
-fn process(out: &mut String, findings: &Findings) {
+fn process(out: &mut String, findings: &BenchmarkResults) {
     out.push_str("| process | |\n|---|--:|\n");
     let spread = |spread: MinAndMedian| format!("{} / {} ms", millis(spread.best), millis(spread.median));
     let idle = &findings.idle.cost;
@@ -207,7 +207,7 @@ fn process(out: &mut String, findings: &Findings) {
 }
 
 /// The table of response times for hidden resources and for unused identifiers.
-fn timing_oracle(out: &mut String, findings: &Findings) {
+fn timing_oracle(out: &mut String, findings: &BenchmarkResults) {
     if findings.timing_oracle.is_empty() {
         return;
     }
@@ -264,17 +264,17 @@ pub(super) mod tests {
     use crate::cold_start::ColdStart;
     use crate::cost_meter::Cost;
     use crate::environment::FirstResponseTimes;
-    use crate::interleaved::InterleavedScenario;
     use crate::known_misses::KNOWN_MISSES;
     use crate::outdated_permissions::OutdatedReads;
+    use crate::paired_comparison::PairedComparison;
     use crate::report::Machine;
     use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
     use crate::statement_count::{Statement, StatementCounts};
     use crate::thresholds::judge;
-    use crate::timing_oracle::{ResourceKind, tests::compared};
+    use crate::timing_oracle::{ResourceKind, tests::comparison};
 
     /// Results with constant measurements, for unit tests.
-    pub(in crate::report) fn findings() -> Findings {
+    pub(in crate::report) fn findings() -> BenchmarkResults {
         let stretch = |requests: u64| Measurement {
             tally: tally(requests),
             cost: Cost {
@@ -294,7 +294,7 @@ pub(super) mod tests {
         let first = FirstResponseTimes { health: Duration::from_millis(120), read: Duration::from_millis(150) };
         let statement =
             Statement { text: "SELECT 1".to_owned(), calls: 400, milliseconds: 8.0, log_bytes: 10, changes_rows: true };
-        Findings {
+        BenchmarkResults {
             machine: Machine::current(15),
             seconds: 5.0,
             cold_start: ColdStart { migrating: first, starts: vec![first; 5] },
@@ -311,14 +311,10 @@ pub(super) mod tests {
                     (BaselineOperation::Commit, stretch(1_000)),
                 ],
             }],
-            interleaved: vec![InterleavedScenario {
-                scenario,
-                clients: 32,
-                rounds: vec![(stretch(600), stretch(500))],
-            }],
+            interleaved: vec![PairedComparison { scenario, clients: 32, rounds: vec![(stretch(600), stretch(500))] }],
             accounts: vec![(scenario, Some(StatementCounts { requests: 200, statements: vec![statement] }))],
             outdated_permissions: Some(OutdatedReads { rounds: 50, late: 0 }),
-            timing_oracle: vec![compared(ResourceKind::Workload, 500, 520)],
+            timing_oracle: vec![comparison(ResourceKind::Workload, 500, 520)],
             overload: Vec::new(),
             queued: None,
             code_mode: None,
@@ -345,7 +341,7 @@ pub(super) mod tests {
     fn tables_are_rectangular_and_targets_are_judged() {
         let findings = findings();
         let judged = judge(&findings);
-        let text = write(&findings, &judged);
+        let text = render(&findings, &judged);
         let widths = |table: &str| table.lines().map(|line| line.matches('|').count()).collect::<Vec<_>>();
         let tables: Vec<&str> = text.split("\n\n").filter(|part| part.starts_with('|')).collect();
         assert_eq!(tables.len(), 7);

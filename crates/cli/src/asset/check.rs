@@ -5,7 +5,7 @@ use crate::{
     failure::{Candidate, Failure, Finding, candidate_hint},
     output::{eprint, print},
     resolve_names::similar_names,
-    undeclared_names,
+    undeclared_name_hints,
     untrusted_file::{LocatedValue, MAX_FILE_BYTES, Source},
 };
 use clap::{Args, builder::PossibleValuesParser};
@@ -41,7 +41,7 @@ pub(crate) fn check(arguments: &Arguments, context: &CommandContext) -> Result<(
     for path in files {
         findings.extend(check_file(path, kind));
     }
-    let output = context.offline();
+    let output = context.offline_output();
     if !output.is_for_people() {
         output.value(&json!({ "valid": findings.is_empty(), "errors": findings }))?;
     }
@@ -142,8 +142,10 @@ pub(crate) fn content_problems(kind: AssetKind, located: &LocatedValue, pointer:
             problems.into_iter().map(|problem| at(&problem.pointer, problem.code, problem.message)).collect()
         }
         Err(ContentRefusal::Prompt(refusal)) => {
-            let hint =
-                refusal.offset().and_then(|offset| undeclared_names::in_prompt(content, offset)).unwrap_or_default();
+            let hint = refusal
+                .offset()
+                .and_then(|offset| undeclared_name_hints::prompt_hint(content, offset))
+                .unwrap_or_default();
             let finding = at("/system_prompt", refusal.code(), format!("{refusal}{hint}"));
             vec![finding.with_offset(refusal.offset())]
         }

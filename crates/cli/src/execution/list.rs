@@ -1,9 +1,9 @@
 //! Lists executions.
 
 use crate::{
-    completion,
+    dynamic_completion,
     failure::Failure,
-    format_units::{PointInTime, cost, milliseconds, tokens},
+    format_units::{TimeArgument, cost, milliseconds, tokens},
     http_client::{Page, ServerClient, required_string},
     output::{Column, Output, eprint},
     workload,
@@ -27,7 +27,7 @@ const COLUMNS: [Column; 8] = [
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Only executions of this workload
-    #[arg(long, value_name = "SLUG", add = completion::workloads())]
+    #[arg(long, value_name = "SLUG", add = dynamic_completion::workloads())]
     workload: Option<String>,
     /// Only executions of this release
     #[arg(long, value_name = "ID")]
@@ -36,17 +36,17 @@ pub(crate) struct Arguments {
     #[arg(long, value_parser = PossibleValuesParser::new(Status::ALL.map(Status::as_str)))]
     status: Option<String>,
     /// Only executions in this environment
-    #[arg(long, value_name = "ENVIRONMENT", add = completion::environments())]
+    #[arg(long, value_name = "ENVIRONMENT", add = dynamic_completion::environments())]
     env: Option<String>,
     /// Only executions on this lane
     #[arg(long)]
     lane: Option<String>,
     /// Only executions that started at or after this time, or this long ago, such as 2h or 7d
     #[arg(long, value_name = "TIME")]
-    since: Option<PointInTime>,
+    since: Option<TimeArgument>,
     /// Only executions that started before this time, or this long ago
     #[arg(long, value_name = "TIME")]
-    until: Option<PointInTime>,
+    until: Option<TimeArgument>,
     /// Only executions of this submitter, such as user:ada
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
@@ -113,8 +113,8 @@ fn next_command(arguments: &Arguments, cursor: &str) -> String {
         ("status", arguments.status.as_deref()),
         ("env", arguments.env.as_deref()),
         ("lane", arguments.lane.as_deref()),
-        ("since", arguments.since.as_ref().map(PointInTime::as_str)),
-        ("until", arguments.until.as_ref().map(PointInTime::as_str)),
+        ("since", arguments.since.as_ref().map(TimeArgument::as_str)),
+        ("until", arguments.until.as_ref().map(TimeArgument::as_str)),
         ("by", arguments.by.as_deref()),
         ("error", arguments.error.as_deref()),
         ("cursor", Some(cursor)),

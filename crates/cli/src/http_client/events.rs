@@ -92,13 +92,13 @@ impl ServerClient {
     }
 
     /// Submits a queued run, with retries as in [`ServerClient::post_with_key`].
-    pub(crate) fn post_queued(&self, path: &[&str], key: &str, body: &Value) -> Result<Value, Failure> {
+    pub(crate) fn post_queued_run(&self, path: &[&str], key: &str, body: &Value) -> Result<Value, Failure> {
         self.post_with_headers((path, &[]), body, key, &[("Prefer", "respond-async")])
     }
 
     /// Reads the events of a run that follow the last received event. The connection times out without data for
     /// `patience`, or for [`DEAD_CONNECTION_TIMEOUT`] if that is shorter.
-    pub(crate) fn follow_events(
+    pub(crate) fn follow_run_events(
         &self,
         run: &str,
         seen: Option<&str>,

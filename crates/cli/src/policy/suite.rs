@@ -4,7 +4,7 @@ use super::{BundleCoverage, Report, RuleCoverage, TestResult};
 use crate::{
     asset::content_problems,
     failure::{Failure, Finding},
-    untrusted_file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, sidecar::Sidecars},
+    untrusted_file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, sidecar_texts::Sidecars},
 };
 use fairway_domain::{
     asset::kind::AssetKind,
@@ -96,7 +96,7 @@ pub(super) fn test_directory(directory: &Path) -> Result<Report, Failure> {
 ///
 /// # Errors
 /// When the file of a bundle is invalid, or the directory contains no bundle.
-pub(super) fn bundles(directory: &Path) -> Result<Vec<CompiledBundle>, Failure> {
+pub(super) fn read_bundles(directory: &Path) -> Result<Vec<CompiledBundle>, Failure> {
     let paths = untrusted_file::manifest_files(directory)?;
     let (mut bundles, mut errors) = (Vec::new(), Vec::new());
     for (_, held) in read_all(&paths, directory) {

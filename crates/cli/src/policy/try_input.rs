@@ -4,7 +4,7 @@ use super::suite;
 use crate::{
     asset::content_problems,
     command_context::CommandContext,
-    completion,
+    dynamic_completion,
     failure::Failure,
     output::{Output, print},
     terminal_text::sanitize,
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
     /// The environment of the input
-    #[arg(long, short, value_name = "ENVIRONMENT", add = completion::environments())]
+    #[arg(long, short, value_name = "ENVIRONMENT", add = dynamic_completion::environments())]
     env: Option<String>,
     /// One of the run's inputs: NAME=TEXT or NAME:=JSON
     #[arg(long, value_name = "NAME=VALUE")]
@@ -44,13 +44,13 @@ pub(crate) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
-    let output = context.offline();
+    let output = context.offline_output();
     let input = arguments.read_input()?;
     if !arguments.bundle.is_dir() {
         let (located, pointer) = read_bundle(&arguments.bundle)?;
         return print_explanation(output, &explain(&located, pointer, &input)?);
     }
-    let bundles = suite::bundles(&arguments.bundle)?;
+    let bundles = suite::read_bundles(&arguments.bundle)?;
     let mut explained = Vec::new();
     for bundle in &bundles {
         explained.push((bundle.slug.as_str(), explain(&bundle.located, bundle.pointer, &input)?));
@@ -93,7 +93,7 @@ fn explain(located: &LocatedValue, pointer: &str, input: &Value) -> Result<Decis
 fn read_bundle(path: &Path) -> Result<(LocatedValue, &'static str), Failure> {
     let located = Source::open(path)?.value()?;
     let is_manifest = located.value.get("content").is_some();
-    let located = if is_manifest { located.with_texts(path).map_err(Failure::file)? } else { located };
+    let located = if is_manifest { located.with_texts(path).map_err(Failure::from_finding)? } else { located };
     let pointer = if is_manifest { "/content" } else { "" };
     let mut problems = content_problems(AssetKind::PolicyBundle, &located, pointer);
     problems.retain(|problem| problem.code != "policy_test_failed");

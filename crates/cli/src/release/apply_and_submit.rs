@@ -1,10 +1,10 @@
 //! `fairway release DIRECTORY`: applies a directory of manifests, submits the drafted releases, and prints who can
 //! approve them.
 
-use super::{approvers::Approval, next_step};
+use super::{approvers::Approvers, next_step};
 use crate::{
     command_context::CommandContext,
-    completion,
+    dynamic_completion,
     failure::{Candidate, Failure, candidate_hint},
     http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, eprint, print},
@@ -29,12 +29,12 @@ pub(crate) struct Arguments {
     #[arg(value_name = "DIRECTORY")]
     words: Vec<PathBuf>,
     /// The environment to release to; else the profile's
-    #[arg(long, short, value_name = "ENVIRONMENT", add = completion::environments())]
+    #[arg(long, short, value_name = "ENVIRONMENT", add = dynamic_completion::environments())]
     env: Option<String>,
 }
 
 /// Plans, applies and submits the releases of one environment.
-pub(super) fn publish(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
     let directory = match arguments.words.as_slice() {
         [only] if only.is_dir() => only,
         [first, ..] if !first.is_dir() => return Err(no_directory(&first.to_string_lossy())),
@@ -50,14 +50,14 @@ pub(super) fn publish(arguments: &Arguments, context: &CommandContext) -> Result
         submit(&server, release)?;
     }
     let waiting = releases.iter().find(|release| string_or_empty(release, "state") == StateName::ReviewReady.as_str());
-    let approval = waiting.map(|_| Approval::read(&server, &environment)).transpose()?;
+    let approval = waiting.map(|_| Approvers::read(&server, &environment)).transpose()?;
     if !output.is_for_people() {
-        let approval = approval.as_ref().map(Approval::to_json);
+        let approval = approval.as_ref().map(Approvers::to_json);
         return output.value(&json!({ "releases": releases, "approval": approval }));
     }
     output.list(&releases, &COLUMNS)?;
     if let (Some(release), Some(approval)) = (waiting, approval) {
-        next_step::report_warnings(&server, required_string(release, "release_id")?);
+        next_step::report_gate_warnings(&server, required_string(release, "release_id")?);
         print("")?;
         print(&approval.describe())?;
         output.hint(&approval.next_step(required_string(release, "release_id")?));

@@ -2,7 +2,7 @@
 
 use super::ReleaseArgument;
 use crate::{
-    asset, completion,
+    asset, dynamic_completion,
     failure::Failure,
     http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, Output, print},
@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     release: ReleaseArgument,
     /// The release to compare with; else the one that serves
-    #[arg(long, value_name = "RELEASE", add = completion::releases(), conflicts_with = "lane")]
+    #[arg(long, value_name = "RELEASE", add = dynamic_completion::releases(), conflicts_with = "lane")]
     with: Option<String>,
     /// The lane whose release to compare with; else the most general one that is served
     #[arg(long, value_parser = PossibleValuesParser::new(Lane::ALL.map(Lane::as_str)))]

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Prints the next step after a verdict. A failure to read the release is not reported, because the verdict is
 /// recorded. If the gates cannot be read, the message contains no command.
-pub(super) fn report(server: &ServerClient, output: Output, release: &str, verdict: Verdict) {
+pub(super) fn report_after_verdict(server: &ServerClient, output: Output, release: &str, verdict: Verdict) {
     if !output.is_for_people() {
         return;
     }
@@ -65,7 +65,7 @@ impl NextStep {
 
 /// Prints the warnings of the gates, such as an undeclared input that a rule reads. Warnings block no transition, so a
 /// failure to read them is not reported.
-pub(super) fn report_warnings(server: &ServerClient, release: &str) {
+pub(super) fn report_gate_warnings(server: &ServerClient, release: &str) {
     let Ok(Value::Array(gates)) = server.get(&["releases", release, "gates"], &[]) else { return };
     for gate in gates.iter().filter(|gate| string_or_empty(gate, "verdict") == GateVerdict::Warn.as_str()) {
         eprint(&format!("warning: {}", string_or_empty(gate, "message")));

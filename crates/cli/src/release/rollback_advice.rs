@@ -12,7 +12,7 @@ use serde_json::Value;
 const MEMBER: &str = "rollback_recommendation";
 
 /// Prints a release, and the advice if the release is active, because only active releases can be rolled back.
-pub(super) fn show(server: &ServerClient, output: Output, id: &str) -> Result<(), Failure> {
+pub(super) fn show_release(server: &ServerClient, output: Output, id: &str) -> Result<(), Failure> {
     let mut release = server.get(&["releases", id], &[])?;
     let is_active = string_or_empty(&release, "state") == StateName::Active.as_str();
     let advice = if is_active { recommendation(server, id)? } else { None };

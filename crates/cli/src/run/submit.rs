@@ -31,7 +31,7 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Submission<'a, F> {
         let mut is_told = false;
         loop {
             let unseen = match self.attempt() {
-                Err(failure) => failure.into_transient(server).map_err(|settled| self.report_key(settled))?,
+                Err(failure) => failure.into_unreachable(server).map_err(|settled| self.report_key(settled))?,
                 answered => return answered,
             };
             self.is_response_lost.set(true);

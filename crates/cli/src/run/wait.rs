@@ -188,7 +188,7 @@ impl RunWait {
             if polls_again {
                 continue;
             }
-            events = match run.server.follow_events(
+            events = match run.server.follow_run_events(
                 run.run,
                 seen.last_event_id.as_deref(),
                 run.token,
@@ -201,7 +201,7 @@ impl RunWait {
                 }
                 Ok(EventResponse::Value(_)) => None,
                 Err(failure) => {
-                    failure.into_transient(run.server.address())?;
+                    failure.into_unreachable(run.server.address())?;
                     None
                 }
             };
@@ -260,7 +260,7 @@ impl RunReader<'_> {
         let found = match self.server.get_run(self.run, self.token, patience) {
             Ok(found) => found,
             Err(failure) => {
-                let unseen = failure.into_transient(self.server.address())?;
+                let unseen = failure.into_unreachable(self.server.address())?;
                 seen.report_outage(self.run);
                 return Ok(RunPoll::Unavailable(unseen));
             }

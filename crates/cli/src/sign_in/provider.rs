@@ -2,7 +2,7 @@
 
 use crate::{
     failure::Failure,
-    http_client::{ServerClient, agent, is_loopback, string_or_empty},
+    http_client::{ServerClient, http_agent, is_loopback, string_or_empty},
     terminal_text::sanitize,
 };
 use oauth2::{HttpRequest, HttpResponse};
@@ -66,14 +66,14 @@ pub(super) enum ProviderError {
 }
 
 /// Sends a request of the OAuth library.
-pub(super) fn request(request: HttpRequest) -> Result<HttpResponse, ProviderError> {
+pub(super) fn send_request(request: HttpRequest) -> Result<HttpResponse, ProviderError> {
     send(request)
 }
 
 fn send(request: ureq::http::Request<Vec<u8>>) -> Result<HttpResponse, ProviderError> {
     let url = Url::parse(&request.uri().to_string()).map_err(|_| ProviderError::Request)?;
     let failed = |error: ureq::Error| ProviderError::Connection(error.to_string());
-    let mut response = agent(&url).run(request).map_err(failed)?;
+    let mut response = http_agent(&url).run(request).map_err(failed)?;
     let body = response.body_mut().with_config().limit(MAX_RESPONSE_BYTES).read_to_vec().map_err(failed)?;
     Ok(response.map(|_| body))
 }
@@ -87,7 +87,7 @@ pub(super) struct Provider {
 
 /// Selects a provider from those that a server accepts.
 #[derive(Clone, Copy)]
-pub(super) enum Choice<'a> {
+pub(super) enum ProviderChoice<'a> {
     /// The provider with this address or name.
     Named(&'a str),
     /// The first provider at which people can sign in with the command line, else the first provider.
@@ -96,7 +96,7 @@ pub(super) enum Choice<'a> {
     First,
 }
 
-impl Choice<'_> {
+impl ProviderChoice<'_> {
     /// The settings of the selected provider. If the server's response has no list, it describes the only provider.
     fn select(self, settings: &Value) -> Result<Value, Failure> {
         let listed = settings.get("issuers").and_then(Value::as_array);
@@ -123,12 +123,12 @@ impl Provider {
     /// # Errors
     /// When the server does not accept the selected provider, the server or the provider cannot be reached, or the
     /// document belongs to another issuer.
-    pub(super) fn of(server: &ServerClient, choice: Choice<'_>) -> Result<Option<Self>, Failure> {
+    pub(super) fn of(server: &ServerClient, choice: ProviderChoice<'_>) -> Result<Option<Self>, Failure> {
         let settings = server.get(&["sign-in"], &[])?;
         if string_or_empty(&settings, "mode") == "local" {
             return match choice {
-                Choice::Named(_) => Err(Failure::Usage("the server accepts no issuer (local mode)".to_owned())),
-                Choice::ForPeople | Choice::First => Ok(None),
+                ProviderChoice::Named(_) => Err(Failure::Usage("the server accepts no issuer (local mode)".to_owned())),
+                ProviderChoice::ForPeople | ProviderChoice::First => Ok(None),
             };
         }
         let settings = choice.select(&settings)?;

@@ -6,7 +6,7 @@ mod release;
 use super::{
     directory::Directory,
     manifest::WorkloadManifest,
-    plan::{Plan, Unmanaged, UnmanagedAction, WorkloadAction, WorkloadStep, differing_fields, stale_plan},
+    plan::{Plan, UnmanagedAction, UnmanagedAsset, WorkloadAction, WorkloadStep, differing_fields, stale_plan},
     remote_state::RemoteState,
 };
 use crate::{
@@ -25,12 +25,12 @@ use std::collections::BTreeMap;
 const CONFLICT_OUTCOME: &str = "completed steps stay, and `apply` can be repeated";
 
 /// The resulting versions and releases of an apply.
-pub(super) struct Applied {
+pub(super) struct ApplyResult {
     assets: Vec<Value>,
     pub(super) releases: Vec<Value>,
 }
 
-impl Applied {
+impl ApplyResult {
     /// Prints the releases. The output for programs also contains the versions.
     pub(super) fn print(&self, output: Output) -> Result<(), Failure> {
         if !output.is_for_people() {
@@ -55,7 +55,7 @@ pub(super) fn apply(
     desired: &Directory,
     remote_state: &RemoteState,
     plan: &Plan,
-) -> Result<Applied, Failure> {
+) -> Result<ApplyResult, Failure> {
     let mut versions = BTreeMap::new();
     for (asset, step) in desired.assets.iter().zip(&plan.assets) {
         versions.insert(asset.slug.as_str(), ensure_version(server, remote_state, asset, step)?);
@@ -88,11 +88,11 @@ pub(super) fn apply(
             }))
         })
         .collect();
-    Ok(Applied { assets, releases })
+    Ok(ApplyResult { assets, releases })
 }
 
 /// Archives an asset. An asset that is already archived counts as success.
-fn archive(server: &ServerClient, rest: &Unmanaged) -> Result<(), Failure> {
+fn archive(server: &ServerClient, rest: &UnmanagedAsset) -> Result<(), Failure> {
     match server.post(&["assets", &rest.asset_id, "archive"], &json!({ "workspace_id": server.workspace_id()? })) {
         Err(Failure::Refused(refusal))
             if refusal.code == "invalid_transition"

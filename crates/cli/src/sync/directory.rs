@@ -8,7 +8,7 @@ use crate::{
     asset::content_problems,
     failure::{Failure, Finding},
     flow,
-    untrusted_file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, sidecar::Sidecars},
+    untrusted_file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, sidecar_texts::Sidecars},
 };
 use fairway_domain::{
     access::OwnerRef,
@@ -56,7 +56,7 @@ pub(super) struct DesiredAsset {
 }
 
 /// The manifests of a directory by folder.
-pub(super) struct Files(BTreeMap<String, Vec<PathBuf>>);
+pub(super) struct ManifestFiles(BTreeMap<String, Vec<PathBuf>>);
 
 /// The state of reading a directory, with all findings so far.
 struct DirectoryReader<'d> {
@@ -68,7 +68,7 @@ struct DirectoryReader<'d> {
     remaining_text_bytes: u64,
 }
 
-impl Files {
+impl ManifestFiles {
     /// The files of a directory that does not exist yet.
     pub(super) const fn empty() -> Self {
         Self(BTreeMap::new())
@@ -108,7 +108,7 @@ impl Directory {
     /// # Errors
     /// All findings of all files.
     pub(super) fn read(root: &Path) -> Result<Self, Failure> {
-        let (found, mut findings) = Self::read_all(root, &Files::list(root)?);
+        let (found, mut findings) = Self::read_all(root, &ManifestFiles::list(root)?);
         let is_empty = found.assets.len() + found.workloads.len() + found.releases.len() == 0;
         if is_empty && findings.is_empty() {
             let message = "the directory contains no manifests in `assets`, `flows`, `workloads` or `releases`";
@@ -129,7 +129,7 @@ impl Directory {
     }
 
     /// Reads the valid files of a directory, and skips invalid files.
-    pub(super) fn read_valid(root: &Path, files: &Files) -> Self {
+    pub(super) fn read_valid(root: &Path, files: &ManifestFiles) -> Self {
         let (mut found, findings) = Self::read_all(root, files);
         let wrong: BTreeSet<&str> = findings.iter().map(|finding| finding.file.as_str()).collect();
         let is_sound = |located: &LocatedValue| !wrong.contains(located.name.as_str());
@@ -140,7 +140,7 @@ impl Directory {
     }
 
     /// Reads a directory, and collects all findings.
-    fn read_all(root: &Path, files: &Files) -> (Self, Vec<Finding>) {
+    fn read_all(root: &Path, files: &ManifestFiles) -> (Self, Vec<Finding>) {
         let mut reading = DirectoryReader {
             root,
             findings: Vec::new(),

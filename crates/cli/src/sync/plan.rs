@@ -26,7 +26,7 @@ pub(super) struct Plan {
     pub(super) assets: Vec<AssetStep>,
     pub(super) workloads: Vec<WorkloadStep>,
     pub(super) releases: Vec<ReleaseStep>,
-    pub(super) unmanaged: Vec<Unmanaged>,
+    pub(super) unmanaged: Vec<UnmanagedAsset>,
 }
 
 /// The planned step for an asset.
@@ -124,7 +124,7 @@ pub(super) enum ReleaseAction {
 
 /// An asset that the directory does not contain.
 #[derive(Debug, Serialize)]
-pub(super) struct Unmanaged {
+pub(super) struct UnmanagedAsset {
     pub(super) slug: String,
     pub(super) asset_id: String,
     pub(super) action: UnmanagedAction,

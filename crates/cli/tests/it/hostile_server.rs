@@ -84,7 +84,7 @@ async fn bounds_endless_lists_and_events() {
 
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let endless = format!("data: {}", "x".repeat(33 << 20));
-    endpoint.respond_with(execute_events([started, endless]).hanging());
+    endpoint.respond_with(execute_events([started, endless]).hanging_at_end());
     let output = connected_to(&endpoint).run(&["run", "w", "--env", "dev", "--wait", "60s"]);
     assert_eq!(output.code, 1, "{}", output.err);
     assert!(output.err.contains("exceeds the size limit"), "{}", output.err);

@@ -9,23 +9,23 @@
 
 mod all_commands;
 mod check;
-mod codes;
 mod commands;
-mod completion;
 mod demo;
+mod documented_error_codes;
+mod dynamic_completion;
 mod guide;
 mod hostile_server;
 mod init;
 mod names_and_references;
 mod policy;
-mod server_loss;
+mod run_submission_retries;
 mod server_parity;
 mod sign_in;
-mod submit;
 mod sync;
-mod terminal;
+mod terminal_tables;
 mod verify_offline;
 mod wait;
+mod wait_during_server_loss;
 
 use fairway_testkit::TestApp;
 use serde_json::Value;

@@ -252,7 +252,7 @@ async fn prompt_rendering_equals_the_server_s() {
         let asset_version_id = made.json()["asset_version_id"].as_str().unwrap().to_owned();
         let kind = "prompt_template".to_owned();
         let prompt = Version { asset_id, asset_version_id, kind, slug: name.to_owned() };
-        let workload = given.active_workload_with(name, vec![prompt, model.clone(), policy.clone()]).await;
+        let workload = given.active_workload_with_bindings(name, vec![prompt, model.clone(), policy.clone()]).await;
         for arguments in asked {
             let local = render(&arguments);
             let body = json!({ "environment": "dev", "inputs": arguments });
@@ -357,7 +357,7 @@ async fn run_decisions_equal_scenario_decisions() {
           "reason_code": "owed", "obligations": ["redact_output"] },
     ]);
     let policy = app.fixtures().policy_with_rules("policy", rules.clone()).await;
-    let workload = app.fixtures().active_workload_under("main", policy).await;
+    let workload = app.fixtures().active_workload_with_policy("main", policy).await;
     let terminal = Terminal::offline();
     let mut scenarios = Vec::new();
     for n in [json!(5), json!(6.0), json!(8)] {

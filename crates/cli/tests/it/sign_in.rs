@@ -23,9 +23,9 @@ async fn person_signs_in_by_code_and_the_token_is_renewed_once() {
     assert_eq!(terminal.run_json(&["whoami"])["actor"], "user:ada");
     assert_eq!(issuer.refresh_token_count(), 1, "a valid token is not renewed");
     // These tokens expire at once. Concurrent commands share one renewal, because a refresh token can be used once.
-    issuer.set_lifetime(0);
+    issuer.set_access_token_lifetime(0);
     terminal.run_ok(&["login"]);
-    issuer.set_lifetime(600);
+    issuer.set_access_token_lifetime(600);
     let spawn = || {
         terminal.command(&["whoami", "--output", "json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
@@ -48,7 +48,7 @@ async fn logout_revokes_and_deletes_the_tokens() {
     let terminal = Terminal::connected(&app);
     terminal.run_ok(&["login"]);
     terminal.run_ok(&["logout"]);
-    assert_eq!(issuer.revoked(), ["refresh-1"]);
+    assert_eq!(issuer.revoked_tokens(), ["refresh-1"]);
     let stored = fs::read_to_string(terminal.config()).unwrap();
     assert!(!stored.contains("token") && !stored.contains("refresh-1"), "{stored}");
     let output = terminal.run(&["workloads", "list"]);
@@ -68,7 +68,7 @@ async fn refused_and_ended_sign_ins_name_the_next_command() {
     let issuer = TestIssuer::start().await.unwrap();
     let app = server(&issuer).await;
     let terminal = Terminal::connected(&app);
-    issuer.refuse_device();
+    issuer.refuse_device_sign_in();
     let output = terminal.run(&["login"]);
     assert_eq!(output.code, 1, "{}{}", output.out, output.err);
     assert!(output.err.contains("access_denied"), "{}", output.err);
@@ -76,7 +76,7 @@ async fn refused_and_ended_sign_ins_name_the_next_command() {
     let issuer = TestIssuer::start().await.unwrap();
     let app = server(&issuer).await;
     let terminal = Terminal::connected(&app);
-    issuer.set_lifetime(0);
+    issuer.set_access_token_lifetime(0);
     terminal.run_ok(&["login"]);
     issuer.refuse_refresh();
     let output = terminal.run(&["whoami"]);
@@ -141,7 +141,7 @@ async fn people_and_pipelines_choose_one_of_several_issuers() {
     assert!(output.code == 2 && output.err.contains("local mode"), "{}{}", output.out, output.err);
     // A pipeline with credentials of the second issuer.
     let [client, secret] = PIPELINE_CREDENTIALS;
-    let token_requests = || (first.token_requests(), second.token_requests());
+    let token_requests = || (first.token_request_count(), second.token_request_count());
     let before = token_requests();
     let mut command = terminal.command(&["whoami", "--output", "json"]);
     command.env("FAIRWAY_CLIENT_ID", client).env("FAIRWAY_CLIENT_SECRET", secret);

@@ -3,9 +3,9 @@
 mod bad_input;
 mod concurrent_apply;
 mod concurrent_changes;
+mod existing_releases;
 mod prune;
 mod pull;
-mod release;
 mod transitive_references;
 mod unusable_references;
 

@@ -6,16 +6,16 @@
 
 mod claims;
 mod id_and_logout_token;
-mod mapping;
+mod mapping_verdicts;
 mod pinned_identity;
-mod token;
+mod unverified_token;
 
 pub use claims::{ClaimRules, ClaimedIdentity};
-pub use mapping::{MappingRule, MappingVerdict, NameHolder, mapping_verdicts, pin_verdict};
+pub use mapping_verdicts::{MappingRule, MappingVerdict, NameHolder, mapping_verdicts, pin_verdict};
 pub use pinned_identity::{
     IdentityRefusal, IdentityStore, PinnedIdentity, ReplacedFields, actor_name, group_actor, group_actors, tenant_slug,
 };
-pub use token::{MAX_KEY_ID_BYTES, MAX_TOKEN_BYTES, SignatureAlgorithm, TokenUse, UnverifiedToken};
+pub use unverified_token::{MAX_KEY_ID_BYTES, MAX_TOKEN_BYTES, SignatureAlgorithm, TokenUse, UnverifiedToken};
 
 use crate::{slug::Slug, time::Timestamp};
 use async_trait::async_trait;

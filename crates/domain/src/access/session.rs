@@ -47,7 +47,7 @@ pub struct RenewalClaim {
 /// servers never use the same refresh token at once.
 pub const RENEWAL_LEASE: Duration = Duration::from_secs(90);
 /// The minimum time between two records of the use of a session.
-pub const USE_INTERVAL: Duration = Duration::from_secs(60);
+pub const USE_RECORD_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The value of a session cookie: `<tenant in hex>_<43 characters of base64url>`. `Debug` output omits it.
 #[derive(Clone, PartialEq, Eq)]
@@ -212,7 +212,7 @@ impl SessionSnapshot {
     #[must_use]
     pub fn is_live(&self, lifetime: SessionLifetime) -> bool {
         // Uses are recorded once per interval, so the last use may be later than recorded by up to one interval.
-        !self.has_ended && self.unused_for < lifetime.idle.saturating_add(USE_INTERVAL)
+        !self.has_ended && self.unused_for < lifetime.idle.saturating_add(USE_RECORD_INTERVAL)
     }
 
     /// The fact of the session's end. Its actor is the person, even if the identity provider ended the session.
@@ -276,7 +276,7 @@ pub trait SessionStore: Send + Sync {
         lifetime: SessionLifetime,
         fact: Fact,
     ) -> Result<(), CommitError>;
-    /// Records the use of a session, unless a use was recorded within the last [`USE_INTERVAL`].
+    /// Records the use of a session, unless a use was recorded within the last [`USE_RECORD_INTERVAL`].
     async fn record_use(&self, scope: TenantScope, session: SessionId) -> Result<(), StoreError>;
     /// Claims the renewal of a session whose groups are older than [`MAX_GROUPS_AGE`], for [`RENEWAL_LEASE`]. Returns
     /// the session's encrypted tokens; `None` if another claim is valid, or the session was renewed or ended

@@ -5,7 +5,7 @@
 
 mod serializer;
 
-use crate::number::LARGEST_EXACT;
+use crate::number::LARGEST_EXACT_INTEGER;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::Value;
 use serializer::{InvalidPath, PathStep};

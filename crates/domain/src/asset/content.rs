@@ -32,9 +32,12 @@ pub use fail_closed::{BindingPath, unenforced_controls};
 pub use model_policy::{ModelPolicy, Route};
 pub use problem::ContentProblem;
 pub(crate) use published_schema::PublishedSchema;
-pub(crate) use schema::{COUNTED_PATTERN_BYTES, PATTERN_BYTES, PATTERN_CACHE, PATTERN_SIZE, compile_linear};
+pub(crate) use schema::{
+    MAX_COMPILED_PATTERN_BYTES, MAX_GUARDRAIL_PATTERN_BYTES, MAX_PATTERN_MEMORY_BYTES, PATTERN_CACHE_BYTES,
+    compile_linear_pattern,
+};
 
-pub use schema::{parsed as schema_value, schema_text};
+pub use schema::{schema_text, schema_value};
 pub use sovereignty::{SovereigntyProfile, is_jurisdiction_code};
 pub use tool::Tool;
 pub use warning::{ContentWarning, warnings};
@@ -58,7 +61,7 @@ pub fn estimate_compiled_bytes(kind: AssetKind, content: &Value) -> usize {
     };
     if kind == AssetKind::GuardrailConfig {
         let rails = content.get("guardrails").and_then(Value::as_array).into_iter().flatten();
-        let pattern = |rail: &Value| if rail.get("pattern").is_some() { COUNTED_PATTERN_BYTES } else { 0 };
+        let pattern = |rail: &Value| if rail.get("pattern").is_some() { MAX_GUARDRAIL_PATTERN_BYTES } else { 0 };
         return rails
             .map(|rail| pattern(rail).saturating_add(schemas(rail, &["schema"])))
             .fold(0, usize::saturating_add);
@@ -132,7 +135,7 @@ fn truncate_problems(checked: Result<CheckedContent, ContentRefusal>) -> Result<
 
 /// Parses new content. For a policy bundle it also checks the rules that apply to new versions only.
 fn read_new(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
-    let checked = read(kind, content);
+    let checked = parse_existing(kind, content);
     if kind == AssetKind::PolicyBundle {
         let problems = if let Ok(CheckedContent::PolicyBundle(policy)) = &checked {
             policy.new_version_problems(content)
@@ -153,7 +156,7 @@ fn read_new(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentR
 ///
 /// # Errors
 /// Returns an error when the content cannot be parsed as its kind.
-pub fn read(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
+pub fn parse_existing(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
     match kind {
         AssetKind::PromptTemplate => {
             PromptTemplate::parse(content).map(CheckedContent::PromptTemplate).map_err(ContentRefusal::Prompt)
@@ -199,7 +202,7 @@ fn find_problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     if exceeds_value_limit(content, MAX_VALUES) {
         return vec![ContentProblem::new("", "too_many_values", "the content has more than 50 000 values")];
     }
-    let Some(published) = schema::compiled(kind) else {
+    let Some(published) = schema::compiled_schema(kind) else {
         return vec![ContentProblem::new("", "invalid_content", "the schema of this kind does not compile")];
     };
     // The size check runs before the validator, which would visit and report every entry of an oversized collection.

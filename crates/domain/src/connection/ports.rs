@@ -2,7 +2,7 @@
 
 use super::{
     CheckedConnection, Connection, ConnectionCheck, ConnectionSnapshot,
-    expiry::{DueNotice, ExpiryNotice},
+    expiry_notice::{DueNotice, ExpiryNotice},
 };
 use crate::{
     id::{ConnectionId, TenantId, WorkspaceId},

@@ -33,7 +33,7 @@ pub const MAX_BUNDLE_BYTES: usize = 64 << 20;
 pub const MAX_CONTENT_BYTES: usize = 16 << 20;
 /// The name of the digest algorithm for the input and output of a run: BLAKE3 over a salt and the bytes. Erasure also
 /// deletes the salt, so that the digest reveals nothing about erased bytes.
-pub const DIGEST_NAME: &str = "saltedBlake3";
+pub const SALTED_DIGEST_NAME: &str = "saltedBlake3";
 
 /// An in-toto statement.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -162,7 +162,7 @@ fn subjects_of(evidence: &Map<String, Value>) -> Vec<StatementSubject> {
     let subject = |(part, digest): (&str, Option<&str>)| {
         Some(StatementSubject {
             name: format!("executions/{}/{part}", member("execution_id")?),
-            digest: BTreeMap::from([(DIGEST_NAME.to_owned(), digest?.strip_prefix("blake3:")?.to_owned())]),
+            digest: BTreeMap::from([(SALTED_DIGEST_NAME.to_owned(), digest?.strip_prefix("blake3:")?.to_owned())]),
         })
     };
     [("output", member("output_digest")), ("input", member("input_digest"))].into_iter().filter_map(subject).collect()

@@ -10,7 +10,7 @@ use crate::{
 
 /// The maximum number of lineage items of a run. A further item marks a lineage that was truncated at this limit.
 /// Realistic flows stay far below the limit.
-pub const MAX_LINEAGE: usize = 1_000;
+pub const MAX_LINEAGE_ITEMS: usize = 1_000;
 
 /// The origin of a lineage item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

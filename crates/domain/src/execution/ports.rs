@@ -9,7 +9,7 @@ use super::{
 use crate::{
     access::{ActorRef, rights::VisibleScopes},
     evidence::{
-        ArtifactDocument, EvidenceRecord, Snapshot, StoredDocument,
+        ArtifactDocument, EvidenceRecord, Snapshot, StoredEvidenceDocument,
         lineage::{LineageFilter, LineagePage},
     },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
@@ -193,7 +193,11 @@ pub trait ExecutionStore: Send + Sync {
     ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError>;
     /// Lists the evidence documents of an execution with their stored texts, ordered by identifier and without
     /// payloads.
-    async fn evidence_documents(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StoredDocument>, StoreError>;
+    async fn evidence_documents(
+        &self,
+        scope: TenantScope,
+        id: ExecutionId,
+    ) -> Result<Vec<StoredEvidenceDocument>, StoreError>;
     /// Lists a page of executions without their answers, newest first.
     async fn list(
         &self,

@@ -140,7 +140,7 @@ fn step_events(step_id: &str, step_type: &str, failure: Option<&str>) -> [RunEve
 
 /// A provider or tool response to a step, stored so that a resumed run does not repeat the call.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct StoredAnswer {
+pub struct StoredStepResponse {
     /// The step that requested the response.
     pub step_id: String,
     /// The attempts to call a provider, in order; empty for a tool call.
@@ -215,7 +215,7 @@ pub enum StoredResponse {
     },
 }
 
-impl StoredAnswer {
+impl StoredStepResponse {
     /// Converts a provider answer into its stored form.
     #[must_use]
     pub fn from_answer(step_id: &str, answer: &ModelResponse) -> Self {
@@ -307,7 +307,7 @@ pub struct ProgressRecord {
     /// The position of the record within the run, from 1.
     pub position: u16,
     /// The response that the run received, if any.
-    pub answer: Option<StoredAnswer>,
+    pub answer: Option<StoredStepResponse>,
     /// The events since the previous record.
     pub events: Vec<RunEvent>,
 }
@@ -339,8 +339,8 @@ mod tests {
             };
             let attempts = vec![attempt(0, Err(ProviderError::Busy)), attempt(1, completion.clone().map(drop))];
             let answer = ModelResponse { attempts, was_streamed: completion.is_ok(), completion };
-            let kept = serde_json::to_string(&StoredAnswer::from_answer("ask", &answer)).unwrap();
-            let read: StoredAnswer = serde_json::from_str(&kept).unwrap();
+            let kept = serde_json::to_string(&StoredStepResponse::from_answer("ask", &answer)).unwrap();
+            let read: StoredStepResponse = serde_json::from_str(&kept).unwrap();
             assert_eq!((read.step_id.as_str(), read.clone().into_answer()), ("ask", Some(answer)));
             assert_eq!(read.into_tool_result(), None);
         }
@@ -355,8 +355,8 @@ mod tests {
         ]);
         let values = [json!(null), json!("text"), json!({"text": "a", "error": "b"})];
         for result in failures.map(Err).chain(values.map(Ok)) {
-            let kept = serde_json::to_string(&StoredAnswer::from_tool_result("agent", &result)).unwrap();
-            let read: StoredAnswer = serde_json::from_str(&kept).unwrap();
+            let kept = serde_json::to_string(&StoredStepResponse::from_tool_result("agent", &result)).unwrap();
+            let read: StoredStepResponse = serde_json::from_str(&kept).unwrap();
             assert_eq!((read.clone().into_answer(), read.into_tool_result()), (None, Some(result)));
         }
     }
@@ -364,9 +364,9 @@ mod tests {
     #[test]
     fn reads_answers_stored_by_earlier_versions() {
         let kept = r#"{"step_id":"ask","text":"a","tokens_in":1,"tokens_out":2,"metadata":{}}"#;
-        let answer = serde_json::from_str::<StoredAnswer>(kept).unwrap().into_answer().unwrap();
+        let answer = serde_json::from_str::<StoredStepResponse>(kept).unwrap().into_answer().unwrap();
         assert_eq!((answer.attempts.len(), answer.completion.unwrap().text.as_str()), (0, "a"));
-        let failed = serde_json::from_str::<StoredAnswer>(r#"{"step_id":"ask","error":"gone"}"#).unwrap();
+        let failed = serde_json::from_str::<StoredStepResponse>(r#"{"step_id":"ask","error":"gone"}"#).unwrap();
         assert_eq!(failed.into_answer().unwrap().completion, Err(ProviderError::Unavailable));
     }
 }

@@ -4,7 +4,7 @@ use super::{ExecutionOutcome, Payload, RunError, RunRef, Status, digest_text};
 use crate::{
     asset::artifact_store::ArtifactPath,
     audit::{Fact, FactKind, Stamp},
-    evidence::{EvidenceArtifact, EvidenceRecord, records::RunRecords},
+    evidence::{EvidenceArtifact, EvidenceRecord, run_records::RunRecords},
     fact_category::FactCategory,
     id::ExecutionId,
     idempotency::KeyedOutcome,

@@ -66,7 +66,7 @@ pub enum RetrievalError {
 
 /// The members of a contract decision that evidence records.
 #[must_use]
-pub fn decision_members(decision: &ContractDecision) -> Map<String, Value> {
+pub fn contract_decision_members(decision: &ContractDecision) -> Map<String, Value> {
     let reasons: Vec<&str> = decision.reasons.iter().map(|reason| ContractReason::as_str(*reason)).collect();
     let mut members = Map::new();
     members.insert("contract_id".to_owned(), json!(decision.contract_id));

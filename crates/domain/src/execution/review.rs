@@ -11,7 +11,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp},
     evidence::{
         EvidenceArtifact, EvidenceRecord,
-        records::{REVIEW_REQUESTED_MEMBER, RunRecords},
+        run_records::{REVIEW_REQUESTED_MEMBER, RunRecords},
     },
     fact_category::FactCategory,
     id::ExecutionId,

@@ -98,7 +98,7 @@ impl Routing {
     /// Refuses the routes of accounts that generate answers without a model. `policy` is the model policy that
     /// defines the routes.
     #[must_use]
-    pub fn refusing_local_accounts(mut self, policy: &ModelPolicy, is_local: impl Fn(&str) -> bool) -> Self {
+    pub fn refuse_local_accounts(mut self, policy: &ModelPolicy, is_local: impl Fn(&str) -> bool) -> Self {
         let is_refused = |target: &RouteTarget| is_local(&target.account_slot);
         for target in self.allowed.iter().filter(|target| is_refused(target)) {
             let route = policy.routes().into_iter().find(|route| route.route_id == target.route_id);
@@ -278,7 +278,7 @@ mod tests {
 
     fn policy(routes: &[Value]) -> ModelPolicy {
         let content = json!({ "provider_route": routes[0], "fallback_routes": routes[1..] });
-        match content::read(AssetKind::ModelPolicy, &content) {
+        match content::parse_existing(AssetKind::ModelPolicy, &content) {
             Ok(CheckedContent::ModelPolicy(policy)) => policy,
             other => panic!("expected a model policy: {other:?}"),
         }

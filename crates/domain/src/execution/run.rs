@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     evidence::{RecordedDecision, lineage::UntrustedReason},
-    flow::{Action, NextStep, Step, StepKind, StepOutput, budget::ValueBudget, reference::Template},
+    flow::{Action, NextStep, Step, StepKind, StepOutput, reference::Template, value_budget::ValueBudget},
     guardrail::MAX_INSPECTED_BYTES,
     id::{AssetId, DecisionId},
     policy::{self, Obligation, PolicyDecision},
@@ -442,7 +442,7 @@ impl<'a> Run<'a> {
         let summary = json!({ "outcome": decision.outcome.as_str(), "reason_code": decision.reason_code });
         let denied = decision.outcome == policy::Outcome::Deny;
         decision.obligations.iter().for_each(|obligation| self.add_obligation(*obligation));
-        self.run_outcome.decision = policy::strictest(self.run_outcome.decision.clone(), decision);
+        self.run_outcome.decision = policy::stricter_decision(self.run_outcome.decision.clone(), decision);
         if denied { Err(StepFailure::Denied) } else { Ok(summary) }
     }
 }

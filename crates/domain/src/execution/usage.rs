@@ -135,7 +135,7 @@ pub struct TimeRange {
 impl TimeRange {
     /// Splits the range at each midnight UTC, so that each part is at most one day long.
     #[must_use]
-    pub fn by_day(self) -> Vec<Self> {
+    pub fn split_by_day(self) -> Vec<Self> {
         let mut parts = Vec::new();
         let mut since = self.since;
         while since < self.until {
@@ -180,7 +180,7 @@ pub struct DurationBuckets(BTreeMap<i32, u64>);
 
 impl DurationBuckets {
     /// The number of buckets in which a duration doubles.
-    pub const PER_DOUBLING: i32 = 8;
+    pub const BUCKETS_PER_DOUBLING: i32 = 8;
 
     fn add(&mut self, bucket: i32, runs: u64) {
         let count = self.0.entry(bucket).or_default();
@@ -204,8 +204,8 @@ impl DurationBuckets {
 
 /// The duration at the centre of a bucket, in milliseconds. Run durations are below `2^32` milliseconds.
 fn bucket_ms(bucket: i32) -> u64 {
-    let exponent =
-        f64::from(bucket.clamp(0, 32 * DurationBuckets::PER_DOUBLING)) / f64::from(DurationBuckets::PER_DOUBLING);
+    let exponent = f64::from(bucket.clamp(0, 32 * DurationBuckets::BUCKETS_PER_DOUBLING))
+        / f64::from(DurationBuckets::BUCKETS_PER_DOUBLING);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the value is between 1 and 2^32")]
     let ms = exponent.exp2().round() as u64;
     ms
@@ -308,7 +308,8 @@ mod tests {
     #[test]
     fn splits_a_range_at_midnights() {
         let range = TimeRange { since: at("2026-03-01T22:00:00Z"), until: at("2026-03-03T01:00:00Z") };
-        let parts: Vec<_> = range.by_day().iter().map(|day| (day.since.to_string(), day.until.to_string())).collect();
+        let parts: Vec<_> =
+            range.split_by_day().iter().map(|day| (day.since.to_string(), day.until.to_string())).collect();
         let text = |one: &str, two: &str| (one.to_owned(), two.to_owned());
         assert_eq!(
             parts,
@@ -318,7 +319,7 @@ mod tests {
                 text("2026-03-03T00:00:00Z", "2026-03-03T01:00:00Z"),
             ]
         );
-        assert!(TimeRange { since: range.until, until: range.since }.by_day().is_empty());
+        assert!(TimeRange { since: range.until, until: range.since }.split_by_day().is_empty());
     }
 
     #[test]

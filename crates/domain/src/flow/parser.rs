@@ -1,9 +1,10 @@
 //! Parses content into a flow, and reports all problems of all steps at once.
 
 use super::{
-    Action, Flow, MAX_AGENT_STEPS, MAX_STEPS, Step, StepKind, StepOutput, Successor, ToolChoice, Trigger, graph,
+    Action, Flow, MAX_AGENT_TURNS, MAX_STEPS, Step, StepKind, StepOutput, Successor, ToolChoice, Trigger,
     problems::{LocatedProblem, Path, ProblemList},
     reference::{Reference, ReferenceRefusal, Template, TextTemplate, is_name, is_step_id},
+    step_rules,
 };
 use crate::number;
 use serde_json::{Map, Value};
@@ -100,14 +101,14 @@ fn flow(content: &Value, findings: &mut ProblemList) -> Option<Flow> {
         findings.report(&root, "flow_too_large", "a flow has at most 20 000 values");
         return None;
     }
-    let map = findings.object(content, &root, &FLOW_KEYS)?;
+    let map = findings.read_object(content, &root, &FLOW_KEYS)?;
     let name = bounded_text(map, "name", MAX_FLOW_NAME, findings);
     let description = bounded_text(map, "description", MAX_DESCRIPTION, findings);
     let labels = labels(map, findings);
     let trigger = trigger(map, findings);
-    let entry_step = findings.required_text(map, "entry_step", &root).map(str::to_owned);
+    let entry_step = findings.read_required_text(map, "entry_step", &root).map(str::to_owned);
     let steps = steps(map, findings);
-    graph::check(map, findings);
+    step_rules::check(map, findings);
     Some(Flow { name, description, labels, trigger, entry_step: entry_step?, steps: steps? })
 }
 
@@ -124,7 +125,7 @@ fn is_bounded(value: &Value, left: &mut usize) -> bool {
 }
 
 fn bounded_text(map: &Map<String, Value>, key: &str, limit: usize, findings: &mut ProblemList) -> Option<String> {
-    let text = findings.text(map, key, &Path::default())?;
+    let text = findings.read_text(map, key, &Path::default())?;
     if text.len() > limit {
         findings.invalid(&Path::default().key(key), "the text is too long");
     }
@@ -147,11 +148,11 @@ fn labels(map: &Map<String, Value>, findings: &mut ProblemList) -> Map<String, V
 fn trigger(map: &Map<String, Value>, findings: &mut ProblemList) -> Trigger {
     let path = Path::default().key("trigger");
     let mut trigger = Trigger { kind: DEFAULT_TRIGGER.to_owned(), inputs: BTreeMap::new() };
-    let Some(map) = map.get("trigger").and_then(|value| findings.object(value, &path, &["type", "inputs_schema"]))
+    let Some(map) = map.get("trigger").and_then(|value| findings.read_object(value, &path, &["type", "inputs_schema"]))
     else {
         return trigger;
     };
-    if let Some(kind) = findings.text(map, "type", &path) {
+    if let Some(kind) = findings.read_text(map, "type", &path) {
         if !is_name(kind) {
             findings.invalid(&path.key("type"), "expected a short name such as `api_request`");
         }
@@ -211,12 +212,12 @@ fn step(value: &Value, path: &Path, findings: &mut ProblemList) -> Option<Step> 
         findings.wrong_type(path);
         return None;
     };
-    let id = findings.required_text(map, "id", path);
+    let id = findings.read_required_text(map, "id", path);
     if id.is_some_and(|id| !is_step_id(id)) {
         findings.invalid(&path.key("id"), "a step's id has letters, digits, underscores and hyphens");
     }
     let inputs = inputs(map, path, findings);
-    let word = findings.required_text(map, "type", path);
+    let word = findings.read_required_text(map, "type", path);
     let form = word.and_then(StepType::parse);
     if word.is_some() && form.is_none() {
         findings.report(
@@ -226,7 +227,7 @@ fn step(value: &Value, path: &Path, findings: &mut ProblemList) -> Option<Step> 
         );
     }
     let kind = form.and_then(|form| kind(form, map, path, findings));
-    findings.object(value, path, form.map_or(&STEP_KEYS, StepType::keys));
+    findings.read_object(value, path, form.map_or(&STEP_KEYS, StepType::keys));
     let given_inputs = map.get("inputs").and_then(Value::as_object);
     let required = form.and_then(StepType::required_input);
     if let Some(required) =
@@ -244,7 +245,7 @@ fn step(value: &Value, path: &Path, findings: &mut ProblemList) -> Option<Step> 
         }
     };
     let on_success = successor(map, path, findings);
-    let on_failure = findings.text(map, "on_failure", path).map(str::to_owned);
+    let on_failure = findings.read_text(map, "on_failure", path).map(str::to_owned);
     Some(Step { id: id?.to_owned(), kind: kind?, inputs, on_success, on_failure, output })
 }
 
@@ -259,8 +260,8 @@ fn check_untyped_step(map: &Map<String, Value>, path: &Path, findings: &mut Prob
 }
 
 fn successor(map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) -> Option<Successor> {
-    let next = findings.text(map, "next", path).map(str::to_owned).map(Successor::Next);
-    let on_success = findings.text(map, "on_success", path).map(str::to_owned).map(Successor::OnSuccess);
+    let next = findings.read_text(map, "next", path).map(str::to_owned).map(Successor::Next);
+    let on_success = findings.read_text(map, "on_success", path).map(str::to_owned).map(Successor::OnSuccess);
     if next.is_some() && on_success.is_some() {
         findings.report(&path.key("next"), "next_and_on_success", "a step has `next` or `on_success`, not both");
     }
@@ -270,7 +271,7 @@ fn successor(map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) 
 fn kind(form: StepType, map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) -> Option<StepKind> {
     match form {
         StepType::Task => {
-            let action = Action::parse(findings.required_text(map, "action", path)?);
+            let action = Action::parse(findings.read_required_text(map, "action", path)?);
             if action.is_none() {
                 findings.report(&path.key("action"), "unknown_action", "this action is not known");
             }
@@ -295,7 +296,7 @@ fn kind(form: StepType, map: &Map<String, Value>, path: &Path, findings: &mut Pr
 }
 
 fn model_policy(map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) -> Option<TextTemplate> {
-    let word = findings.text(map, "model_policy", path)?;
+    let word = findings.read_text(map, "model_policy", path)?;
     let path = path.key("model_policy");
     let text = parse_text(word, &path, findings)?;
     let role = |reference: &Reference| match reference {
@@ -327,7 +328,7 @@ fn tools(map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) -> T
 fn max_steps(map: &Map<String, Value>, path: &Path, findings: &mut ProblemList) -> Option<u64> {
     let value = map.get("max_steps")?;
     let max_turns =
-        value.as_number().and_then(number::as_whole).filter(|max_turns| (1..=MAX_AGENT_STEPS).contains(max_turns));
+        value.as_number().and_then(number::as_whole).filter(|max_turns| (1..=MAX_AGENT_TURNS).contains(max_turns));
     if max_turns.is_none() {
         findings.invalid(&path.key("max_steps"), "an agent takes 1 to 50 steps");
     }

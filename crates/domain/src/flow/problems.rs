@@ -98,7 +98,7 @@ impl ProblemList {
     }
 
     /// Reads an object, and reports each of its keys that is not allowed.
-    pub(super) fn object<'v>(
+    pub(super) fn read_object<'v>(
         &mut self,
         value: &'v Value,
         path: &Path,
@@ -114,7 +114,7 @@ impl ProblemList {
         Some(map)
     }
 
-    pub(super) fn text<'v>(&mut self, map: &'v Map<String, Value>, key: &str, path: &Path) -> Option<&'v str> {
+    pub(super) fn read_text<'v>(&mut self, map: &'v Map<String, Value>, key: &str, path: &Path) -> Option<&'v str> {
         let value = map.get(key)?;
         let text = value.as_str();
         if text.is_none() {
@@ -123,10 +123,15 @@ impl ProblemList {
         text
     }
 
-    pub(super) fn required_text<'v>(&mut self, map: &'v Map<String, Value>, key: &str, path: &Path) -> Option<&'v str> {
+    pub(super) fn read_required_text<'v>(
+        &mut self,
+        map: &'v Map<String, Value>,
+        key: &str,
+        path: &Path,
+    ) -> Option<&'v str> {
         if !map.contains_key(key) {
             self.missing(&path.key(key));
         }
-        self.text(map, key, path)
+        self.read_text(map, key, path)
     }
 }

@@ -5,7 +5,7 @@
 
 mod charge_budget;
 
-use super::budget::{BudgetExhausted, ValueBudget};
+use super::value_budget::{BudgetExhausted, ValueBudget};
 use crate::asset::kind::AssetKind;
 use serde_json::{Map, Value};
 use std::{
@@ -332,7 +332,7 @@ impl Template {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::budget::MAX_NESTING;
+    use crate::flow::value_budget::MAX_NESTING;
     use proptest::prelude::*;
     use serde_json::json;
 

@@ -1,6 +1,6 @@
 use super::{
-    budget::ValueBudget,
     reference::{ReferenceScope, ResolveError},
+    value_budget::ValueBudget,
     *,
 };
 use proptest::prelude::*;

@@ -6,7 +6,7 @@
 //! budget.
 
 use super::detector::{Budget, DetectorError};
-use crate::asset::content::{PATTERN_CACHE, PATTERN_SIZE, compile_linear, pattern_weight};
+use crate::asset::content::{MAX_COMPILED_PATTERN_BYTES, PATTERN_CACHE_BYTES, compile_linear_pattern, pattern_weight};
 use regex::Regex;
 use regex_automata::{
     Input,
@@ -37,7 +37,7 @@ enum Lookahead {
 impl BoundedPattern {
     /// Compiles a pattern that searches in linear time and bounded memory; `None` for an invalid pattern.
     pub(super) fn compile(text: &str) -> Option<Self> {
-        let regex = compile_linear(text)?;
+        let regex = compile_linear_pattern(text)?;
         let reads = match pattern_weight::max_match_len(text) {
             Some(longest) => Lookahead::Bounded(longest),
             None => {
@@ -62,12 +62,12 @@ fn build_automaton(text: &str) -> Option<DFA> {
     DFA::builder()
         .configure(
             DFA::config()
-                .cache_capacity(PATTERN_CACHE)
+                .cache_capacity(PATTERN_CACHE_BYTES)
                 .skip_cache_capacity_check(true)
                 // With Unicode word boundaries, the automaton quits at a non-ASCII byte.
                 .unicode_word_boundary(true),
         )
-        .thompson(thompson::Config::new().nfa_size_limit(Some(PATTERN_SIZE)))
+        .thompson(thompson::Config::new().nfa_size_limit(Some(MAX_COMPILED_PATTERN_BYTES)))
         .build(text)
         .ok()
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     asset::content::{
-        COUNTED_PATTERN_BYTES,
+        MAX_GUARDRAIL_PATTERN_BYTES,
         embedded_schema::{EmbeddedSchema, SchemaRejection},
     },
     json::{self, JsonRefusal},
@@ -20,7 +20,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 pub(super) const MASK: &str = "[masked]";
 
 /// The names of the available detectors in content.
-pub const DETECTORS: [&str; 4] = ["pii", "regex", "max_length", "json_schema"];
+pub const DETECTOR_NAMES: [&str; 4] = ["pii", "regex", "max_length", "json_schema"];
 
 /// A detector with its parameters.
 #[derive(Clone, Debug)]
@@ -122,7 +122,7 @@ impl Detector {
     /// Estimated memory of the compiled parts, in bytes.
     pub(super) fn compiled_bytes(&self) -> usize {
         match self {
-            Self::Regex(_) => COUNTED_PATTERN_BYTES,
+            Self::Regex(_) => MAX_GUARDRAIL_PATTERN_BYTES,
             Self::JsonSchema(schema) => schema.compiled_bytes(),
             Self::Pii(_) | Self::MaxLength(_) | Self::Unavailable { .. } => 0,
         }

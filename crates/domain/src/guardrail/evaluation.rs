@@ -6,7 +6,7 @@ use super::{
     rewrite_texts::estimate_bytes,
 };
 use crate::{
-    asset::content::embedded_schema::BRIEF_EVALUATIONS,
+    asset::content::embedded_schema::MAX_BRIEF_EVALUATIONS,
     redaction::{PersonalDataClass, Redactor},
 };
 use serde_json::{Map, Value, json};
@@ -41,7 +41,7 @@ pub struct GuardrailResult {
     pub context: Value,
     /// Whether a guardrail masked anything.
     pub is_changed: bool,
-    /// Findings, in the order of the guardrails.
+    /// BenchmarkResults, in the order of the guardrails.
     pub findings: Vec<GuardrailFinding>,
     /// The outcome of the check.
     pub outcome: GuardrailOutcome,
@@ -179,7 +179,7 @@ impl GuardrailCheck {
     /// Runs the check with the small budget of a request thread; `None` when the check needs more evaluations.
     #[must_use]
     pub fn run_briefly(&self, redactor: &Redactor) -> Option<GuardrailResult> {
-        let result = self.clone().run_within(BRIEF_EVALUATIONS, redactor);
+        let result = self.clone().run_within(MAX_BRIEF_EVALUATIONS, redactor);
         let is_cut_short =
             |finding: &GuardrailFinding| matches!(finding.kind, FindingKind::Failed { error_code: Some(_), .. });
         (!result.findings.iter().any(is_cut_short)).then_some(result)

@@ -31,7 +31,7 @@ fn rejects_malformed_responses() {
 
 #[test]
 fn selects_hooks_by_order_and_full_name_match() {
-    let hooks = Hooks::sorted(vec![
+    let hooks = Hooks::in_execution_order(vec![
         hook(json!({ "order": 5, "matcher": "ask|find_.*" })),
         hook(json!({ "order": 5 })),
         hook(json!({ "order": 1, "matcher": "*" })),
@@ -92,7 +92,10 @@ fn reports_unsupported_parts() {
     assert_eq!(named(content.clone()), ["/matcher", "/if"]);
     let read = Hook::parse("hook", &content, None).unwrap();
     assert!(read.matches("anything"), "an unreadable matcher matches every subject");
-    assert_eq!(read.check_condition(|_| panic!("an unreadable condition is not evaluated")), Applicability::Unknown);
+    assert_eq!(
+        read.check_condition(|_| panic!("an unreadable condition is not evaluated")),
+        HookConditionResult::Unknown
+    );
     assert!(matches!(read.handler, HookHandler::Unavailable));
 }
 

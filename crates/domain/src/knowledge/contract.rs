@@ -218,7 +218,7 @@ impl ContractDecision {
 
     /// The decision that a malformed contract yields, which denies access.
     #[must_use]
-    pub fn malformed(_: MalformedContract, mode: AccessMode) -> Self {
+    pub fn for_malformed_contract(_: MalformedContract, mode: AccessMode) -> Self {
         Self {
             contract_id: None,
             version: None,

@@ -67,7 +67,7 @@ impl DocumentId {
 
     /// The texts in brackets of an answer. They include the identifiers of all documents that the answer cites.
     #[must_use]
-    pub fn bracketed(answer: &str) -> BTreeSet<&str> {
+    pub fn bracketed_texts(answer: &str) -> BTreeSet<&str> {
         answer.split('[').skip(1).filter_map(|rest| rest.split_once(']')).map(|(name, _)| name).collect()
     }
 }

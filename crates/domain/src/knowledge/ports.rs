@@ -3,10 +3,10 @@
 use super::{
     Chunking, IndexRevision,
     contract::ContractState,
+    contract_revocation::ContractRevocation,
     document::{Document, Ingest, IngestResult},
     reembedding::{Reembedding, ReembeddingResult, StaleChunk},
-    retrieval::{EmbeddingModel, IndexEmbedding, RetrievedChunk, SearchResults, VectorCoverage},
-    revocation::ContractRevocation,
+    retrieval::{EmbeddingModel, IndexEmbeddingModels, RetrievedChunk, SearchResults, VectorCoverage},
 };
 use crate::{
     id::{AssetId, ChunkId, IngestId, ReleaseId},
@@ -116,7 +116,7 @@ pub trait IndexRevisionStore: Send + Sync {
         scope: TenantScope,
         asset: AssetId,
         revision: IndexRevision,
-    ) -> Result<IndexEmbedding, StoreError>;
+    ) -> Result<IndexEmbeddingModels, StoreError>;
     /// The range of revisions that have the same documents as this revision.
     async fn revisions_with_same_documents(
         &self,

@@ -35,7 +35,7 @@ pub struct EmbeddingModel {
 
 /// Which embedding models created the vectors of an index revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum IndexEmbedding {
+pub enum IndexEmbeddingModels {
     /// The index has no chunks.
     Empty,
     /// Every chunk has a vector of this model.
@@ -71,11 +71,11 @@ pub enum IndexWarning {
 impl IndexWarning {
     /// Lists the warnings about an index that vector search uses.
     #[must_use]
-    pub fn of(embedding: &IndexEmbedding, configured: &EmbeddingModel, coverage: VectorCoverage) -> Vec<Self> {
+    pub fn of(embedding: &IndexEmbeddingModels, configured: &EmbeddingModel, coverage: VectorCoverage) -> Vec<Self> {
         let model = match embedding {
-            IndexEmbedding::Empty => None,
-            IndexEmbedding::Uniform(model) => (model != configured).then_some(Self::ModelKept),
-            IndexEmbedding::Mixed => Some(Self::MixedEmbedding),
+            IndexEmbeddingModels::Empty => None,
+            IndexEmbeddingModels::Uniform(model) => (model != configured).then_some(Self::ModelKept),
+            IndexEmbeddingModels::Mixed => Some(Self::MixedEmbedding),
         };
         let capped = (!coverage.is_complete).then_some(Self::VectorSearchCapped { limit: coverage.limit });
         model.into_iter().chain(capped).collect()

@@ -39,7 +39,7 @@ fn applies_cautious_defaults_and_bounds() {
     let expected = MemoryConfig {
         scope: MemoryScope::Session,
         max_turns: DEFAULT_TURNS,
-        retention_days: DEFAULT_DAYS,
+        retention_days: DEFAULT_RETENTION_DAYS,
         write_policy: WritePolicy::Auto,
         personal_data: PersonalDataPolicy::Mask,
         on_revoke: OnRevoke::Keep,

@@ -17,7 +17,7 @@ pub const MAX_TITLE: usize = 200;
 /// The maximum length of a body, in characters.
 pub const MAX_BODY: usize = 4_000;
 /// The maximum number of workspaces in an audience.
-pub const MAX_WORKSPACES: usize = 100;
+pub const MAX_AUDIENCE_WORKSPACES: usize = 100;
 
 /// The recipients of an announcement: all people who hold one of the roles in one of the workspaces.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -63,7 +63,7 @@ pub enum AnnouncementRefusal {
     #[error("a body has 1 to {MAX_BODY} visible characters and line breaks")]
     Body,
     /// The audience names too many workspaces.
-    #[error("an audience names at most {MAX_WORKSPACES} workspaces")]
+    #[error("an audience names at most {MAX_AUDIENCE_WORKSPACES} workspaces")]
     Audience,
 }
 
@@ -113,7 +113,7 @@ impl Announcement {
         if !is_body(&body) {
             return Err(AnnouncementRefusal::Body);
         }
-        if audience.workspaces.len() > MAX_WORKSPACES {
+        if audience.workspaces.len() > MAX_AUDIENCE_WORKSPACES {
             return Err(AnnouncementRefusal::Audience);
         }
         let subject = Subject { kind: "announcement", id: announcement_id.uuid() };
@@ -138,7 +138,7 @@ impl Announcement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::disclosure::disclosed_detail;
+    use crate::audit::disclosed_detail::disclosed_detail;
     use uuid::Uuid;
 
     fn make(title: &str, body: &str) -> Result<Change<Announcement>, AnnouncementRefusal> {

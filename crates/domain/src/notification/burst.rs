@@ -8,7 +8,7 @@ use crate::{
     notification::{
         Channel,
         delivery::{DeliveryTarget, NewDelivery},
-        derived_identifier::digest_delivery,
+        derived_identifier::digest_delivery_id,
         digest::{DigestKind, DigestWindow},
     },
     time::Timestamp,
@@ -67,7 +67,7 @@ impl BurstCounts {
             }
             let name = person.to_string();
             let log = (self.tenant, self.generation);
-            delivery.delivery_id = digest_delivery(log, &name, delivery.channel, category, &self.window);
+            delivery.delivery_id = digest_delivery_id(log, &name, delivery.channel, category, &self.window);
             delivery.digest = Some(self.window);
             delivery.requires_advanced_tier = true;
         }

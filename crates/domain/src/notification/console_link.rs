@@ -3,7 +3,7 @@
 use crate::notification::projection::{NotifiableFact, SubjectContext};
 
 /// The path of the inbox page, to which digests and test messages link.
-pub const INBOX_PAGE: &str = "/console/notifications";
+pub const INBOX_PAGE_PATH: &str = "/console/notifications";
 
 /// The path of the console page about the subject; `None` if no such page exists. The path consists only of
 /// identifiers, so that it cannot contain user text or lead to another server. The page itself checks the
@@ -20,7 +20,7 @@ pub fn console_path(fact: &NotifiableFact, subject: &SubjectContext) -> Option<S
         "workload" => format!("/console/workloads/{id}"),
         "use_case" => format!("/console/use-cases/{id}"),
         "connection" | "access_request" => "/console/connections".to_owned(),
-        "notification_destination" => INBOX_PAGE.to_owned(),
+        "notification_destination" => INBOX_PAGE_PATH.to_owned(),
         _ => return None,
     };
     Some(match fact.workspace_id {

@@ -21,7 +21,7 @@ pub const MAX_ATTEMPTS: u32 = 8;
 /// The delays after the first to the seventh failed attempt in seconds, from 5 seconds to 12 hours.
 const DELAYS: [u64; MAX_ATTEMPTS as usize - 1] = [5, 30, 120, 600, 3_600, 14_400, 43_200];
 /// The maximum delay, which also limits the delay that a receiver requests by `Retry-After`.
-pub const MAX_DELAY: Duration = Duration::from_secs(43_200);
+pub const MAX_DELIVERY_RETRY_DELAY: Duration = Duration::from_secs(43_200);
 
 /// The receiver of a delivery.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -265,7 +265,7 @@ pub fn decide_retry(attempts: u32, error: DeliveryError, random: u8, retry_after
     let millis = seconds.saturating_mul(1_000);
     let jitter = (millis / 2).saturating_mul(u64::from(random)) / u64::from(u8::MAX);
     let delay = Duration::from_millis((millis / 2).saturating_add(jitter)).max(Duration::from_secs(5));
-    RetryDecision::Retry(delay.max(retry_after.unwrap_or_default()).min(MAX_DELAY))
+    RetryDecision::Retry(delay.max(retry_after.unwrap_or_default()).min(MAX_DELIVERY_RETRY_DELAY))
 }
 
 #[cfg(test)]
@@ -285,7 +285,7 @@ mod tests {
         let all: Vec<_> = (1..=MAX_ATTEMPTS).map(|attempt| delay(attempt, u8::MAX, None)).collect();
         assert_eq!(all.iter().filter(|delay| delay.is_some()).count(), 7);
         assert_eq!(all[0], Some(Duration::from_secs(5)));
-        assert_eq!(all[6], Some(MAX_DELAY));
+        assert_eq!(all[6], Some(MAX_DELIVERY_RETRY_DELAY));
         assert_eq!(all[7], None, "the eighth attempt is the last");
         assert!(all[..7].windows(2).all(|pair| pair[0] < pair[1]), "{all:?}");
     }
@@ -304,7 +304,7 @@ mod tests {
     fn receiver_may_ask_for_a_longer_delay_within_the_maximum() {
         assert_eq!(delay(1, 0, Some(60)), Some(Duration::from_secs(60)));
         assert_eq!(delay(4, u8::MAX, Some(1)), Some(Duration::from_secs(600)));
-        assert_eq!(delay(1, 0, Some(u64::MAX)), Some(MAX_DELAY));
+        assert_eq!(delay(1, 0, Some(u64::MAX)), Some(MAX_DELIVERY_RETRY_DELAY));
         assert_eq!(delay(MAX_ATTEMPTS, 0, Some(1)), None);
     }
 

@@ -52,27 +52,32 @@ impl EventKey {
 
     /// The identifier of the notification of this event for a recipient.
     #[must_use]
-    pub fn notification(self, recipient: &str) -> NotificationId {
+    pub fn notification_id(self, recipient: &str) -> NotificationId {
         derive(self.millis(), &[b"notification", self.0.as_bytes(), recipient.as_bytes()]).into()
     }
 
     /// The identifier of the record that the notification of this event to a recipient was suppressed.
     #[must_use]
-    pub fn suppressed(self, recipient: &str, category: FactCategory, reason: ReasonCode) -> SuppressedDecisionId {
+    pub fn suppressed_decision_id(
+        self,
+        recipient: &str,
+        category: FactCategory,
+        reason: ReasonCode,
+    ) -> SuppressedDecisionId {
         let (category, reason) = (category.as_str().as_bytes(), reason.as_str().as_bytes());
         derive(self.millis(), &[b"suppressed", self.0.as_bytes(), recipient.as_bytes(), category, reason]).into()
     }
 
     /// The identifier of the delivery of this event to a destination or a person on a channel.
     #[must_use]
-    pub fn delivery(self, target: &str, channel: Channel) -> DeliveryId {
+    pub fn delivery_id(self, target: &str, channel: Channel) -> DeliveryId {
         let parts = [b"delivery".as_slice(), self.0.as_bytes(), target.as_bytes(), channel.as_str().as_bytes()];
         derive(self.millis(), &parts).into()
     }
 
     /// The identifier of the fact of a suppressed notification.
     #[must_use]
-    pub fn suppression_fact(self, decision: SuppressedDecisionId) -> FactId {
+    pub fn suppression_fact_id(self, decision: SuppressedDecisionId) -> FactId {
         derive(self.millis(), &[b"suppression fact", decision.uuid().as_bytes()]).into()
     }
 }
@@ -82,7 +87,7 @@ impl EventKey {
 /// window is included, because windows of two time zones can start at the same time. Otherwise a person who
 /// changes the zone could add lines to a digest that was already sent.
 #[must_use]
-pub fn digest_delivery(
+pub fn digest_delivery_id(
     (tenant, generation): (TenantId, u64),
     recipient: &str,
     channel: Channel,
@@ -125,12 +130,12 @@ mod tests {
     fn identifiers_keep_the_time_of_their_event_and_differ_by_recipient() {
         let fact = Uuid::from_u128(0x0190_1234_5678_7abc_8def_0123_4567_89ab);
         let event = EventKey::of_fact(fact.into());
-        let ada = event.notification("user:ada").uuid();
-        assert_eq!(ada, event.notification("user:ada").uuid());
-        assert_ne!(ada, event.notification("user:bob").uuid());
+        let ada = event.notification_id("user:ada").uuid();
+        assert_eq!(ada, event.notification_id("user:ada").uuid());
+        assert_ne!(ada, event.notification_id("user:bob").uuid());
         assert_eq!(ada.as_u128() >> 80, fact.as_u128() >> 80, "the month decides the partition");
         assert_eq!((ada.get_version_num(), ada.get_variant()), (7, uuid::Variant::RFC4122));
-        let decision = |reason| event.suppressed("user:ada", FactCategory::Incidents, reason);
+        let decision = |reason| event.suppressed_decision_id("user:ada", FactCategory::Incidents, reason);
         assert_ne!(decision(ReasonCode::PreferenceOff), decision(ReasonCode::DefaultProfileOff));
     }
 
@@ -141,7 +146,7 @@ mod tests {
             let (kind, start) = (crate::notification::digest::DigestKind::Hourly, at("2026-04-04T15:00:00Z"));
             let window = DigestWindow { kind, start, end: at(end) };
             let log = (Uuid::from_u128(1).into(), 0);
-            digest_delivery(log, "user:ada", Channel::Email, FactCategory::Incidents, &window)
+            digest_delivery_id(log, "user:ada", Channel::Email, FactCategory::Incidents, &window)
         };
         assert_eq!(digest("2026-04-04T16:00:00Z"), digest("2026-04-04T16:00:00Z"));
         // The hourly windows of UTC and Australia/Lord_Howe that start at 15:00 UTC end at different times.

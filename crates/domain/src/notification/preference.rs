@@ -337,7 +337,7 @@ impl PreferenceLayers<'_> {
     /// recipient's roles, otherwise the fallback. Without the advanced tier, preferences for workloads and
     /// environments have no effect.
     #[must_use]
-    pub fn effective(&self, category: FactCategory, channel: Channel, tier: Tier) -> EffectivePreference {
+    pub fn effective_preference(&self, category: FactCategory, channel: Channel, tier: Tier) -> EffectivePreference {
         let deep = match tier {
             Tier::Advanced => [self.environment, self.project],
             Tier::Standard => [None, None],
@@ -368,14 +368,14 @@ impl PreferenceLayers<'_> {
     /// The effective settings of all channels for a category.
     #[must_use]
     pub fn explain(&self, category: FactCategory, tier: Tier) -> [EffectivePreference; Channel::ALL.len()] {
-        Channel::ALL.map(|channel| self.effective(category, channel, tier))
+        Channel::ALL.map(|channel| self.effective_preference(category, channel, tier))
     }
 
     /// Decides whether and on which channels a fact of a category is delivered. `has_receiver` tells whether a
     /// channel has a receiver for the fact, such as a destination or a mailbox. At least one enabled channel must
     /// have a receiver.
     #[must_use]
-    pub fn delivery(
+    pub fn decide_delivery(
         &self,
         category: FactCategory,
         switches: NotificationSettings,
@@ -400,7 +400,7 @@ impl PreferenceLayers<'_> {
             None => {
                 // The inbox always has a receiver and is on by default. Therefore an explicit setting turned the
                 // inbox off.
-                let inbox = self.effective(category, Channel::Portal, tier);
+                let inbox = self.effective_preference(category, Channel::Portal, tier);
                 let reason = if inbox.scope == DecidingScope::DefaultProfile {
                     ReasonCode::DefaultProfileOff
                 } else {

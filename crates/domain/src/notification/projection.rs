@@ -16,7 +16,7 @@ use crate::{
         Channel, Severity, Tier,
         console_link::console_path,
         delivery::{DeliveryError, DeliveryTarget, NewDelivery},
-        derived_identifier::{EventKey, digest_delivery},
+        derived_identifier::{EventKey, digest_delivery_id},
         destination::ActiveDestination,
         digest::DigestFrequency,
         inbox::{InboxStatus, Notification, NotificationRecord},
@@ -26,7 +26,7 @@ use crate::{
         profile::ProfileSettings,
         recipient::{RecipientRights, Recipients, recipients},
         rule::rule_for,
-        text::texts,
+        text::title_and_body,
     },
     slug::Slug,
     store::Revision,
@@ -38,7 +38,7 @@ use suppression::suppressed_decision;
 use uuid::Uuid;
 
 /// The system actor of the facts that the projector writes.
-pub const ACTOR: &str = "notifier";
+pub const PROJECTOR_ACTOR: &str = "notifier";
 /// The length of an hour in milliseconds. Denials of unidentified callers within an hour collapse into one event.
 const HOUR_MILLIS: u64 = 60 * 60 * 1_000;
 
@@ -247,12 +247,12 @@ pub fn project(
     let Recipients { actors, omitted } = recipients(fact, subject, &rule, directory);
     let event = event_key(fact, subject);
     let event_texts = EventTexts::of(fact, subject);
-    let switches = book.turned_on.switches(book.switches, fact.occurred_at);
+    let switches = book.turned_on.settings_at(book.switches, fact.occurred_at);
     let mut projection = Projection { omitted_recipients: omitted, ..Projection::default() };
     for recipient in actors {
         let layers = layers(&recipient, subject, directory, book);
         let has_receiver = |channel| book.has_receiver((fact, subject), &recipient, switches, channel);
-        let decide = |category| layers.delivery(category, switches, has_receiver);
+        let decide = |category| layers.decide_delivery(category, switches, has_receiver);
         let decisions = fact.categories.iter().map(|category| (*category, decide(*category)));
         let mut suppressions = Vec::new();
         let mut delivered = None;
@@ -271,11 +271,11 @@ pub fn project(
                     .rights
                     .get(&recipient)
                     .is_some_and(|rights| rights.allow(rule.view_permission, &subject.position));
-            let identifier = event.notification(&recipient.to_string());
+            let identifier = event.notification_id(&recipient.to_string());
             let reader = (recipient.clone(), may_see_actor);
             let notification = event_texts.notification(identifier, reader, (category, rule.severity), fact, subject);
             let standard_channels =
-                match layers.delivery(category, NotificationSettings::Enabled(Tier::Standard), |_| true) {
+                match layers.decide_delivery(category, NotificationSettings::Enabled(Tier::Standard), |_| true) {
                     DeliveryDecision::Channels(channels) => channels,
                     DeliveryDecision::Suppressed(_) => Vec::new(),
                 };
@@ -314,8 +314,8 @@ struct EventTexts {
 impl EventTexts {
     fn of(fact: &NotifiableFact, subject: &SubjectContext) -> Self {
         Self {
-            naming_actor: texts(fact, subject, true),
-            without_actor: texts(fact, subject, false),
+            naming_actor: title_and_body(fact, subject, true),
+            without_actor: title_and_body(fact, subject, false),
             link: console_path(fact, subject),
         }
     }
@@ -373,7 +373,7 @@ fn shared_deliveries(
         let reaching = || notifications.iter().filter(|new| new.channels.contains(&channel));
         let first = reaching().next()?;
         Some(NewDelivery {
-            delivery_id: event.delivery(&destination.destination_id.to_string(), channel),
+            delivery_id: event.delivery_id(&destination.destination_id.to_string(), channel),
             channel,
             target: DeliveryTarget::Destination(destination.destination_id),
             notification: event_texts.for_destination(&first.notification),
@@ -405,10 +405,10 @@ fn personal_deliveries(
     let of_channel = |channel: Channel| {
         let digest = profile.and_then(|profile| profile.zone.window(frequency, at));
         let delivery_id = match &digest {
-            None => event.delivery(&recipient, channel),
+            None => event.delivery_id(&recipient, channel),
             Some(window) => {
                 let log = (book.tenant, book.generation);
-                digest_delivery(log, &recipient, channel, notification.category, window)
+                digest_delivery_id(log, &recipient, channel, notification.category, window)
             }
         };
         NewDelivery {
@@ -433,7 +433,7 @@ fn personal_deliveries(
 fn mail_without_address(event: EventKey, new: &NewNotification) -> NewDelivery {
     let notification = new.notification.clone();
     NewDelivery {
-        delivery_id: event.delivery(&notification.recipient.to_string(), Channel::Email),
+        delivery_id: event.delivery_id(&notification.recipient.to_string(), Channel::Email),
         channel: Channel::Email,
         target: DeliveryTarget::Person(notification.recipient.clone()),
         notification,

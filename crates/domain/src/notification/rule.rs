@@ -36,7 +36,7 @@ const fn rule(
 /// owner has succeeded, so no action is necessary.
 #[must_use]
 pub fn rule_for(kind: FactKind, categories: &[FactCategory]) -> Option<NotificationRule> {
-    let rule = rule_of(kind)?;
+    let rule = rule_of_kind(kind)?;
     let is_report = kind == K::ExecutionEnded && categories == [C::Reports];
     Some(if is_report { NotificationRule { severity: S::Info, acting_permission: None, ..rule } } else { rule })
 }
@@ -44,7 +44,7 @@ pub fn rule_for(kind: FactKind, categories: &[FactCategory]) -> Option<Notificat
 /// The rule for a kind of fact; `None` for kinds that cause no notifications. A fact of a kind with a rule causes
 /// notifications only if it has a category, which depends on the transition, change or end.
 #[must_use]
-pub const fn rule_of(kind: FactKind) -> Option<NotificationRule> {
+pub const fn rule_of_kind(kind: FactKind) -> Option<NotificationRule> {
     match kind {
         K::ExecutionEnded => {
             rule(&[C::Executions, C::ComplianceFindings, C::Reports], S::Warning, P::ExecutionKill, P::ExecutionView)

@@ -19,7 +19,7 @@ pub fn digest_title(category: FactCategory, count: usize) -> String {
 
 /// The title and the body of a fact's notification. `names_actor` determines whether the body names the actor.
 #[must_use]
-pub fn texts(fact: &NotifiableFact, subject: &SubjectContext, names_actor: bool) -> (String, String) {
+pub fn title_and_body(fact: &NotifiableFact, subject: &SubjectContext, names_actor: bool) -> (String, String) {
     if let Some(announcement) = &subject.announcement {
         return (announcement.title.clone(), announcement.body.clone());
     }

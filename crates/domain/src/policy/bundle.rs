@@ -4,7 +4,7 @@ use super::{
     CompiledPolicy, Obligation, Outcome, PolicyDecision, Rule, Scenario,
     condition::{Condition, ConditionRefusal},
     pattern::Patterns,
-    variables::MAX_STEPS,
+    variables::MAX_DECISION_STEPS,
 };
 use crate::asset::content::ContentProblem;
 use serde::Deserialize;
@@ -17,7 +17,7 @@ pub(super) const MAX_RULES: usize = 200;
 pub(super) const MAX_TESTS: usize = 100;
 /// The maximum total steps of a bundle's tests. It is limited because the request that creates the version waits
 /// for them.
-pub(super) const MAX_TEST_STEPS: u64 = MAX_STEPS;
+pub(super) const MAX_TEST_STEPS: u64 = MAX_DECISION_STEPS;
 
 /// The part of the content that decisions need; the schema of the asset kind validates the remaining content.
 #[derive(Deserialize)]
@@ -44,7 +44,7 @@ pub(super) struct RuleContent {
 }
 
 impl CompiledPolicy {
-    /// Compiles the content of a bundle. Its tests run only when a version is created: see [`Self::pass_tests`].
+    /// Compiles the content of a bundle. Its tests run only when a version is created: see [`Self::run_tests`].
     ///
     /// # Errors
     /// Returns all problems: conditions that do not compile or are too costly, unknown obligations, and repeated
@@ -66,7 +66,7 @@ impl CompiledPolicy {
     ///
     /// # Errors
     /// Returns every failed test, or a problem if the tests exceed their total steps.
-    pub fn pass_tests(&self, content: &Value) -> Result<(), Vec<ContentProblem>> {
+    pub fn run_tests(&self, content: &Value) -> Result<(), Vec<ContentProblem>> {
         let content = BundleContent::of(content)?;
         let mut problems = Vec::new();
         let mut steps_left = MAX_TEST_STEPS;
@@ -100,7 +100,7 @@ impl CompiledPolicy {
     #[must_use]
     pub fn new_version_problems(&self, content: &Value) -> Vec<ContentProblem> {
         let mut problems: Vec<ContentProblem> = never_boolean_problems(self.rules.iter().enumerate()).collect();
-        problems.extend(self.pass_tests(content).err().unwrap_or_default());
+        problems.extend(self.run_tests(content).err().unwrap_or_default());
         problems
     }
 }

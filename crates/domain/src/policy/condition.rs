@@ -332,7 +332,7 @@ impl<'e> ExpressionWalk<'e> {
                     return Err(ConditionRefusal::NestedMacros);
                 }
                 // A macro variable that shadows a root variable would make the field checks ambiguous.
-                if comprehension.iter_var2.is_some() || variables::is_root(&comprehension.iter_var) {
+                if comprehension.iter_var2.is_some() || variables::is_root_variable(&comprehension.iter_var) {
                     return Err(ConditionRefusal::Unsupported);
                 }
                 self.visit(&comprehension.iter_range, depth + 1, macros)?;
@@ -353,11 +353,11 @@ impl<'e> ExpressionWalk<'e> {
         if name.starts_with('@') || self.macro_variables.contains(&name) {
             return Ok(());
         }
-        if !variables::is_root(name) {
+        if !variables::is_root_variable(name) {
             return Err(ConditionRefusal::UnknownVariable(UnknownName::find(self.source, name)));
         }
         if variables::is_record(name) {
-            let fields = variables::fields(name).unwrap_or_default();
+            let fields = variables::fields_of_variable(name).unwrap_or_default();
             return Err(ConditionRefusal::UnknownField(UnknownName::find(self.source, name), fields));
         }
         Ok(())
@@ -366,7 +366,11 @@ impl<'e> ExpressionWalk<'e> {
     /// The fields that may be selected from `operand`; `None` if any field is allowed.
     fn fields_of(&self, operand: &IdedExpr) -> Option<&'static [&'static str]> {
         if let Expr::Ident(name) = &operand.expr {
-            return if self.macro_variables.contains(&name.as_str()) { None } else { variables::fields(name) };
+            return if self.macro_variables.contains(&name.as_str()) {
+                None
+            } else {
+                variables::fields_of_variable(name)
+            };
         }
         // The field of a record is a text or a list, from which no field can be selected.
         let Expr::Select(select) = &operand.expr else { return None };

@@ -13,7 +13,7 @@ use super::{
     condition::{Condition, LogicalOperator, split_clauses},
     fast_path::FastPath,
     scenario::ScenarioInput,
-    variables::{EvaluationError, MAX_STEPS},
+    variables::{EvaluationError, MAX_DECISION_STEPS},
 };
 use crate::asset::{canonical::Canonical, content::ContentProblem};
 use serde::{Deserialize as _, Serialize};
@@ -108,9 +108,9 @@ impl CompiledPolicy {
         let sources = content.get("rules").and_then(Value::as_array).into_iter().flatten();
         let sources: Vec<String> =
             sources.filter_map(|rule| Some(RuleContent::deserialize(rule).ok()?.condition)).collect();
-        Ok(input.with(|input| {
-            let mut rules = Evaluator::new(&policy, input, MAX_STEPS);
-            let mut clauses = Evaluator::new(&policy, input, MAX_STEPS);
+        Ok(input.with_policy_input(|input| {
+            let mut rules = Evaluator::new(&policy, input, MAX_DECISION_STEPS);
+            let mut clauses = Evaluator::new(&policy, input, MAX_DECISION_STEPS);
             let parts = policy.rules.iter().zip(&policy.fast_paths).zip(&sources);
             let explained = parts.map(|((rule, plain), source)| {
                 let (holds, _) = result(rules.try_holds(&rule.condition, plain.as_ref()));

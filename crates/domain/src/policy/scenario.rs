@@ -2,7 +2,7 @@
 
 use super::{
     CompiledPolicy, Obligation, Outcome, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload,
-    variables::MAX_STEPS,
+    variables::MAX_DECISION_STEPS,
 };
 use crate::{asset::canonical::Canonical, number, time::Timestamp};
 use serde::Deserialize;
@@ -74,11 +74,11 @@ struct Release {
 
 impl ScenarioInput {
     /// Converts the scenario to a policy input, and passes it to a function.
-    pub(super) fn with<T>(&self, decide: impl FnOnce(&PolicyInput<'_>) -> T) -> T {
+    pub(super) fn with_policy_input<T>(&self, decide: impl FnOnce(&PolicyInput<'_>) -> T) -> T {
         let ScenarioInput { actor, workload, release, inputs, environment, lane, now } = self;
         // `5` and `5.0` are equal inputs in JSON but have different CEL types, so numbers are normalized.
         let mut inputs = inputs.clone();
-        inputs.values_mut().for_each(number::normalize);
+        inputs.values_mut().for_each(number::normalize_whole_numbers);
         let input = PolicyInput {
             actor: PolicyActor {
                 reference: &actor.reference,
@@ -159,12 +159,12 @@ impl Scenario {
     /// The policy's decision for the scenario.
     #[must_use]
     pub fn decide(&self, policy: &CompiledPolicy) -> PolicyDecision {
-        self.decide_within(policy, &mut { MAX_STEPS })
+        self.decide_within(policy, &mut { MAX_DECISION_STEPS })
     }
 
     /// Decides within `left` steps, and subtracts the used steps. `left` becomes 0 when the limit is exceeded.
     pub(super) fn decide_within(&self, policy: &CompiledPolicy, left: &mut u64) -> PolicyDecision {
-        let (decision, remaining) = self.input.with(|input| policy.decide_within(input, *left));
+        let (decision, remaining) = self.input.with_policy_input(|input| policy.decide_within(input, *left));
         *left = remaining;
         decision
     }

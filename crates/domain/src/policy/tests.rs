@@ -89,10 +89,10 @@ fn combines_decisions_to_the_strictest() {
     let redact = decision(Outcome::AllowWithObligations, "c", &[Obligation::RedactOutput]);
     let deny = decision(Outcome::Deny, "d", &[]);
 
-    assert_eq!(strictest(allow.clone(), deny.clone()).reason_code, "d");
-    assert_eq!(strictest(deny, review.clone()).obligations, []);
-    assert_eq!(strictest(allow, review.clone()).obligations, [Obligation::HumanReview]);
-    let both = strictest(review, redact);
+    assert_eq!(stricter_decision(allow.clone(), deny.clone()).reason_code, "d");
+    assert_eq!(stricter_decision(deny, review.clone()).obligations, []);
+    assert_eq!(stricter_decision(allow, review.clone()).obligations, [Obligation::HumanReview]);
+    let both = stricter_decision(review, redact);
     assert_eq!(both.reason_code, "b");
     assert_eq!(both.obligations, [Obligation::HumanReview, Obligation::RedactOutput]);
     assert_eq!(both.matched_rules, ["b", "c"]);
@@ -282,7 +282,7 @@ fn reports_all_bundle_problems_at_once() {
 
 /// Compiles a new bundle and runs its tests.
 fn compile_and_test(content: &Value) -> Result<(), Vec<ContentProblem>> {
-    CompiledPolicy::compile(content)?.pass_tests(content)
+    CompiledPolicy::compile(content)?.run_tests(content)
 }
 
 #[test]

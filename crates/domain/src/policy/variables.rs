@@ -18,17 +18,17 @@ use std::{
 
 /// The maximum steps of a decision over all its conditions. When the steps are used up, the remaining conditions
 /// count as failed.
-pub const MAX_STEPS: u64 = 2_000_000;
+pub const MAX_DECISION_STEPS: u64 = 2_000_000;
 
 const ACTOR: [&str; 4] = ["ref", "type", "groups", "roles"];
 const WORKLOAD: [&str; 3] = ["slug", "owner_ref", "workload_id"];
 const RELEASE: [&str; 3] = ["release_id", "state", "environment"];
 
 /// The names of the root variables, for messages.
-pub(super) const ROOTS: &str = "actor, workload, release, inputs, environment, lane and now";
+pub(super) const ROOT_VARIABLE_NAMES: &str = "actor, workload, release, inputs, environment, lane and now";
 
 /// Whether the name is the name of a root variable.
-pub(super) fn is_root(name: &str) -> bool {
+pub(super) fn is_root_variable(name: &str) -> bool {
     is_record(name) || matches!(name, "inputs" | "environment" | "lane" | "now")
 }
 
@@ -38,7 +38,7 @@ pub(super) fn is_record(name: &str) -> bool {
 }
 
 /// The fields that a variable has: an empty list for a text or a time; `None` if any field may exist.
-pub(super) fn fields(name: &str) -> Option<&'static [&'static str]> {
+pub(super) fn fields_of_variable(name: &str) -> Option<&'static [&'static str]> {
     match name {
         "actor" => Some(&ACTOR),
         "workload" => Some(&WORKLOAD),

@@ -4,7 +4,7 @@
 //! become a token of the template that contains it.
 
 use super::{
-    IncludedAsset, MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate, Variable, VariableKind,
+    IncludedAsset, MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate, Variable, VariableType,
     grammar::{self, TemplateSegment},
 };
 use crate::asset::{
@@ -100,7 +100,7 @@ enum Part {
     /// An argument with a declared type.
     Argument {
         name: String,
-        kind: VariableKind,
+        kind: VariableType,
         offset: usize,
     },
     /// A placeholder in the legacy form. It accepts any type, even if a variable with its name declares a type, so
@@ -182,7 +182,7 @@ fn build_parts(
     variables: &[Variable],
     index_of: impl Fn(&IncludedAsset) -> Option<usize>,
 ) -> Vec<Part> {
-    let kinds: BTreeMap<&str, VariableKind> =
+    let kinds: BTreeMap<&str, VariableType> =
         variables.iter().map(|variable| (variable.name.as_str(), variable.kind)).collect();
     let mut parts = Vec::with_capacity(pieces.len());
     let push_text = |parts: &mut Vec<Part>, text: &str| match parts.last_mut() {
@@ -197,7 +197,7 @@ fn build_parts(
             TemplateSegment::Command { slug, .. } => push_text(&mut parts, &format!("!command:{slug}")),
             // Parsing has checked that every variable is declared, so the default type is never used.
             TemplateSegment::Argument { name, offset } => {
-                let kind = kinds.get(name.as_str()).copied().unwrap_or(VariableKind::String);
+                let kind = kinds.get(name.as_str()).copied().unwrap_or(VariableType::String);
                 parts.push(Part::Argument { name, kind, offset });
             }
             TemplateSegment::Placeholder { name, offset } => parts.push(Part::Placeholder { name, offset }),
@@ -270,7 +270,7 @@ impl ComposedPrompt {
 
     /// The maximum length of the rendered prompt in bytes, if each argument has at most `longest` bytes.
     #[must_use]
-    pub fn max_bytes(&self, longest: usize) -> usize {
+    pub fn max_rendered_bytes(&self, longest: usize) -> usize {
         let argument_bytes = |part: &Part| match part {
             Part::Literal(_) | Part::Body { .. } => 0,
             Part::Argument { .. } | Part::Placeholder { .. } => longest,

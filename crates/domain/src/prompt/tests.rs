@@ -64,7 +64,7 @@ fn inserts_skills_literally_and_renders_included_prompts() {
     assert_eq!(refusal, PromptRefusal::ArgumentMissing { name: "free".to_owned(), offset: 2 });
     assert_eq!(refusal.to_string(), "the argument `free` is missing");
     let refusal = render("x @asset-ref:header", json!({"topic": 1, "free": "f"})).unwrap_err();
-    let kind = VariableKind::String;
+    let kind = VariableType::String;
     assert_eq!(refusal, PromptRefusal::ArgumentType { name: "topic".to_owned(), kind, offset: 2 });
     assert_eq!(refusal.to_string(), "the argument `topic` is not of type string");
 }

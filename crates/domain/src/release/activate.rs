@@ -119,7 +119,7 @@ impl ActivationReport {
 
 impl ActivationReport {
     /// The requirement that the use case of the workload is active, if the use case is not active.
-    pub(super) fn unmet_use_case(&self) -> Option<UnmetRequirement> {
+    pub(super) fn unmet_use_case_requirement(&self) -> Option<UnmetRequirement> {
         let message = "the use case of the workload is not active: it waits for access to its connections, was reopened, or \
             is archived";
         self.is_use_case_inactive.then(|| unmet("use_case", "use_case_not_active", message))
@@ -170,7 +170,7 @@ impl LaneSelection {
         match self {
             Self::All => None,
             Self::One(lane) => Some(*lane),
-            Self::Planned(plan) => Some(plan.first()),
+            Self::Planned(plan) => Some(plan.first_lane()),
         }
     }
 
@@ -240,7 +240,7 @@ impl Release {
                 .take(MAX_LISTED_CONTROLS)
                 .map(UnenforcedControl::unsupported_requirement),
         );
-        missing.extend(report.unmet_use_case());
+        missing.extend(report.unmet_use_case_requirement());
         // Other environments permit trial use. There, version warnings and gates report these controls.
         if self.is_for_production() {
             missing.extend(
@@ -314,7 +314,7 @@ impl Release {
         }
     }
 
-    /// Findings that do not block activation.
+    /// BenchmarkResults that do not block activation.
     #[must_use]
     pub(super) fn activation_warnings(&self, report: &ActivationReport) -> Vec<UnmetRequirement> {
         let mut warnings = Vec::new();
@@ -381,7 +381,7 @@ impl Release {
             holder: Some(self.release_id),
             reason: MoveReason::Activation,
             soaked_lane: None,
-            soaking_lane: planned.map(RolloutPlan::first),
+            soaking_lane: planned.map(RolloutPlan::first_lane),
             soak: if planned.is_some() { SoakEffect::Begun } else { SoakEffect::Kept },
             requires_ended_soak: false,
         };
@@ -459,11 +459,11 @@ impl Release {
         let moves: Vec<LaneMove> =
             lanes.iter().map(|lane| LaneMove { lane: *lane, from: deployment.holder(*lane), to: holder }).collect();
         let mut next = lanes.iter().fold(deployment.clone(), |next, lane| next.with_holder(*lane, holder));
-        next.0.soaking = deployment.next_soaking(&next, soaked_lane, soaking_lane);
+        next.0.soaking = deployment.next_soaking_lanes(&next, soaked_lane, soaking_lane);
         if !lanes.is_empty() || next.soaking != deployment.soaking {
             next.0.revision = deployment.revision.next();
         }
-        let mut superseded = deployment.superseded_by(&next);
+        let mut superseded = deployment.releases_superseded_by(&next);
         superseded.retain(|id| *id != self.release_id);
         let mut stopped = deployment.rollouts_stopped_by(&next);
         stopped.retain(|id| *id != self.release_id);

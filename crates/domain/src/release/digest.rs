@@ -1,6 +1,6 @@
 //! The bindings digest, to which the verdicts of reviewers apply.
 
-use super::{Release, reference::FrozenReference};
+use super::{Release, frozen_reference::FrozenReference};
 use std::fmt::Write as _;
 
 /// BLAKE3 of a release's bindings, resolved references and target. The verdicts of reviewers apply to this digest.

@@ -3,9 +3,9 @@
 use super::{
     Release, ReleaseRefusal, StateName,
     activate::{ActivationReport, UnmetRequirement},
+    frozen_reference::UnresolvedReference,
     lane::{Deployment, Lane, TargetLane},
     missing_policy_input::undeclared_warnings,
-    reference::UnresolvedReference,
     review::ApprovalRule,
 };
 use crate::{field_path, knowledge::ports::IndexPin};
@@ -192,7 +192,7 @@ fn workload_gate(report: &ActivationReport) -> Gate {
 /// The warnings to reviewers: the use case is not active, or the policy requires an input that no declaration
 /// lists.
 fn review_warnings(to: StateName, report: &ActivationReport) -> impl Iterator<Item = Gate> {
-    let unmet = report.unmet_use_case().into_iter().chain(undeclared_warnings(&report.undeclared_inputs));
+    let unmet = report.unmet_use_case_requirement().into_iter().chain(undeclared_warnings(&report.undeclared_inputs));
     unmet.map(move |UnmetRequirement { gate, code, message }| Gate {
         to,
         lane: None,

@@ -179,7 +179,7 @@ impl Deployment {
 
     /// The soaking lanes of the deployment `next`. Lanes continue to soak if their holder stays the same and they
     /// are not `ended`. The lane `started` is added.
-    pub(super) fn next_soaking(&self, next: &Self, ended: Option<Lane>, started: Option<Lane>) -> Vec<Lane> {
+    pub(super) fn next_soaking_lanes(&self, next: &Self, ended: Option<Lane>, started: Option<Lane>) -> Vec<Lane> {
         let keeps_soaking = |lane: &Lane| {
             self.soaking.contains(lane) && self.holder(*lane) == next.holder(*lane) && Some(*lane) != ended
         };
@@ -204,7 +204,7 @@ impl Deployment {
     }
 
     /// The releases that hold a lane in this deployment and no lane in the deployment `next`.
-    pub(super) fn superseded_by(&self, next: &Self) -> Vec<ReleaseId> {
+    pub(super) fn releases_superseded_by(&self, next: &Self) -> Vec<ReleaseId> {
         let mut displaced: Vec<ReleaseId> = Lane::ALL
             .into_iter()
             .filter_map(|lane| self.holder(lane))

@@ -20,7 +20,7 @@ pub struct EndedRuns {
 
 /// A recommendation, with the data on which it is based.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Recommendation {
+pub struct RollbackRecommendation {
     /// Whether a rollback is recommended.
     pub is_recommended: bool,
     /// The share of failed runs, 0 without runs.
@@ -41,9 +41,9 @@ impl EndedRuns {
     /// The recommendation for these runs. A rollback is not recommended if there are fewer runs than the sample
     /// size.
     #[must_use]
-    pub fn recommend(self, config: &RolloutConfig) -> Recommendation {
+    pub fn recommend(self, config: &RolloutConfig) -> RollbackRecommendation {
         let error_rate = self.error_rate();
-        Recommendation {
+        RollbackRecommendation {
             is_recommended: self.ended >= config.sample_size() && error_rate > config.error_threshold(),
             error_rate,
             sample_size: self.ended,
@@ -56,7 +56,11 @@ impl Release {
     /// Records a changed recommendation; `None` if the recommendation is unchanged. The record does not affect
     /// decisions of people, so the revision of the release stays unchanged.
     #[must_use]
-    pub fn record_recommendation(&self, recommendation: &Recommendation, stamp: &Stamp) -> Option<Change<Self>> {
+    pub fn record_recommendation(
+        &self,
+        recommendation: &RollbackRecommendation,
+        stamp: &Stamp,
+    ) -> Option<Change<Self>> {
         let advised = recommendation.is_recommended;
         if advised == self.rollback_advised {
             return None;

@@ -3,7 +3,7 @@
 use super::{
     StateName,
     activate::UnmetRequirement,
-    reference::{REFERENCE_UNRESOLVED, UnresolvedReference},
+    frozen_reference::{REFERENCE_UNRESOLVED, UnresolvedReference},
 };
 use crate::access::Roles;
 

@@ -14,15 +14,15 @@ use crate::{
 use serde_json::{Value, json};
 
 /// The maximum number of verdicts per person and release.
-pub const MAX_VERDICTS: usize = 50;
+pub const MAX_VERDICTS_PER_PERSON: usize = 50;
 
 /// The number of verdicts on a release from which on approvals are refused.
-pub const MAX_RELEASE_VERDICTS: usize = 500;
+pub const MAX_VERDICTS_FOR_APPROVAL: usize = 500;
 
 /// The maximum number of verdicts on a release, including objections. Each read of the release loads all verdicts
 /// without notes. When this number is reached, at least the newer half consists of objections. Further objections
 /// are then unnecessary to block the release.
-pub const MAX_RELEASE_ROWS: usize = 1_000;
+pub const MAX_STORED_VERDICTS: usize = 1_000;
 
 /// The verdict of a reviewer on a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -172,8 +172,8 @@ impl Release {
     /// Records a verdict. `changes_requested` returns a release under review to draft. Other verdicts do not
     /// change the state.
     ///
-    /// The limits are [`MAX_VERDICTS`] per person and [`MAX_RELEASE_VERDICTS`] in total. An objection is recorded
-    /// beyond these limits unless the latest verdict of its author on the current digest is already an objection.
+    /// The limits are [`MAX_VERDICTS_PER_PERSON`] per person and [`MAX_VERDICTS_FOR_APPROVAL`] in total. An
+    /// objection is recorded beyond these limits unless the latest verdict of its author on the digest is one already.
     /// Therefore an early approver can still object.
     ///
     /// # Errors
@@ -224,12 +224,13 @@ impl Release {
         by: &ActorRef,
     ) -> Result<(), ReleaseRefusal> {
         let own_verdicts = || self.approvals.iter().filter(|approval| approval.by == *by);
-        let is_within_limits = own_verdicts().count() < MAX_VERDICTS && self.approvals.len() < MAX_RELEASE_VERDICTS;
+        let is_within_limits =
+            own_verdicts().count() < MAX_VERDICTS_PER_PERSON && self.approvals.len() < MAX_VERDICTS_FOR_APPROVAL;
         let is_new_objection = || {
             let newest = own_verdicts().rfind(|approval| approval.subject_digest == *digest);
             verdict != Verdict::Approved && newest.is_none_or(|newest| newest.verdict == Verdict::Approved)
         };
-        if is_within_limits || (self.approvals.len() < MAX_RELEASE_ROWS && is_new_objection()) {
+        if is_within_limits || (self.approvals.len() < MAX_STORED_VERDICTS && is_new_objection()) {
             return Ok(());
         }
         Err(ReleaseRefusal::TooManyVerdicts)

@@ -133,7 +133,7 @@ impl Release {
     ///
     /// # Errors
     /// When the release is active and another one holds the lane.
-    pub fn check_holds(&self, lane: Lane, deployment: &Deployment) -> Result<(), ReleaseRefusal> {
+    pub fn check_holds_lane(&self, lane: Lane, deployment: &Deployment) -> Result<(), ReleaseRefusal> {
         let is_active = matches!(self.state, State::Active { .. });
         if is_active && deployment.holder(lane) != Some(self.release_id) {
             return Err(ReleaseRefusal::LaneNotHeld);
@@ -165,7 +165,7 @@ impl Release {
         let holders = |next: Deployment, back: &ReturnedLane| next.with_holder(back.lane, Some(back.rolled_back_to));
         let mut next = lanes.iter().fold(deployment.clone(), holders);
         let ended = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress()).map(Rollout::current_lane);
-        next.0.soaking = deployment.next_soaking(&next, ended, None);
+        next.0.soaking = deployment.next_soaking_lanes(&next, ended, None);
         next.0.revision = deployment.revision.next();
         let state =
             if next.is_held_by(self.release_id) { State::Active { digest } } else { State::Superseded { digest } };

@@ -1,15 +1,15 @@
-mod bindings;
-mod references;
-mod verdicts;
+mod binding_limit;
+mod frozen_references;
+mod verdict_limits;
 
 use super::{
     activate::{ActivationReport, FlowStatus, LaneSelection, RouteStatus, UnenforcedControl},
     advance::AdvanceTrigger,
+    frozen_reference::REFERENCE_UNRESOLVED,
     gate::{GateContext, GateVerdict},
     lane::{DeploymentChange, DeploymentRecord, Lane},
     missing_policy_input::UndeclaredInput,
     recommendation::EndedRuns,
-    reference::REFERENCE_UNRESOLVED,
     review::{ApprovalRule, SelfApproval, Verdict},
     *,
 };

@@ -2,7 +2,7 @@
 
 use super::{AdvanceMode, Rollout};
 use crate::{
-    release::recommendation::{EndedRuns, Recommendation},
+    release::recommendation::{EndedRuns, RollbackRecommendation},
     workload::{Status, interface::RolloutConfig},
 };
 
@@ -73,7 +73,7 @@ pub struct AdvanceInputs {
     /// The soak status of the current lane.
     pub soak_status: SoakStatus,
     /// The rollback recommendation, which is based on all runs of the release.
-    pub recommendation: Recommendation,
+    pub recommendation: RollbackRecommendation,
     /// Whether the gates permit the rollout to take its next lane.
     pub next_lane_gates: NextLaneGates,
     /// The status of the workload.
@@ -87,7 +87,7 @@ impl AdvanceInputs {
     #[must_use]
     pub fn new(
         soak_status: SoakStatus,
-        recommendation: Recommendation,
+        recommendation: RollbackRecommendation,
         next_lane_gates: NextLaneGates,
         workload_status: Status,
         config: &RolloutConfig,
@@ -158,7 +158,7 @@ mod tests {
 
     fn advance_inputs(soak_left: u64, ended: u32, failed: u32, recommended: bool) -> AdvanceInputs {
         let recommendation =
-            Recommendation { is_recommended: recommended, error_rate: 0.0, sample_size: 20, threshold: 0.3 };
+            RollbackRecommendation { is_recommended: recommended, error_rate: 0.0, sample_size: 20, threshold: 0.3 };
         let lane = SoakStatus { soak_seconds_left: soak_left, runs: EndedRuns { ended, failed } };
         AdvanceInputs {
             soak_status: lane,

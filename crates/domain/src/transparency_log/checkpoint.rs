@@ -34,7 +34,7 @@ impl LogOriginBase {
 
     /// The origin of the log of a tenant.
     #[must_use]
-    pub fn of_tenant(&self, tenant: TenantId) -> String {
+    pub fn origin_of_tenant(&self, tenant: TenantId) -> String {
         format!("{}/{tenant}", self.0)
     }
 }

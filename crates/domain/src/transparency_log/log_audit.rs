@@ -24,7 +24,7 @@ pub enum LogDefectCause {
 impl LogDefectCause {
     /// The sentence that describes the defect to people.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::Missing => "the entry is missing",
             Self::Bytes => "the bytes of the entry do not have its recorded hash",

@@ -13,7 +13,7 @@ use crate::{
     release::{BindableVersion, NewRelease, Release, lane::TargetLane},
     slug::Slug,
     store::{Change, Revision},
-    workload::{ASSISTANT_PREFIX, InvocationMode, NewWorkload, Workload, interface::InterfaceConfig},
+    workload::{ASSISTANT_SLUG_PREFIX, InvocationMode, NewWorkload, Workload, interface::InterfaceConfig},
 };
 use serde_json::{Value, json};
 
@@ -112,8 +112,12 @@ impl UseCase {
         }
         let status = if missing.is_empty() { UseCaseStatus::Active } else { UseCaseStatus::PendingAccess };
         let mut next = self.with_status(status, stamp);
-        let requests: Vec<AccessRequest> =
-            ids.requests.iter().zip(missing).map(|(id, name)| AccessRequest::of(*id, self, name, stamp)).collect();
+        let requests: Vec<AccessRequest> = ids
+            .requests
+            .iter()
+            .zip(missing)
+            .map(|(id, name)| AccessRequest::for_use_case(*id, self, name, stamp))
+            .collect();
         let made = if self.pieces.is_none() { Some(Box::new(self.make_pieces(&ids, new, stamp)?)) } else { None };
         if let Some(made) = &made {
             next.0.workload_id = Some(made.workload.workload_id);
@@ -231,8 +235,9 @@ impl UseCase {
         }
         let words = words.trim_end_matches('-');
         // Slugs of built-in workloads are reserved, so a conflicting or empty name is replaced.
-        let is_reserved =
-            words.is_empty() || format!("{words}-").starts_with(ASSISTANT_PREFIX) || generator::is_reserved_slug(words);
+        let is_reserved = words.is_empty()
+            || format!("{words}-").starts_with(ASSISTANT_SLUG_PREFIX)
+            || generator::is_reserved_slug(words);
         let words = if is_reserved { "use-case" } else { words };
         let id = self.use_case_id.uuid().simple().to_string();
         let id = id.get(20..).unwrap_or_default();

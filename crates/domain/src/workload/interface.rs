@@ -240,26 +240,27 @@ fn parse_config(document: &Value, findings: &mut Problems) -> Option<InterfaceCo
         "rollout_config",
         "access_mode",
     ];
-    let members = findings.object(document, "", KNOWN)?;
-    let presentation_mode = findings.required(members, "", "presentation_mode");
+    let members = findings.read_object(document, "", KNOWN)?;
+    let presentation_mode = findings.read_required(members, "", "presentation_mode");
     let presentation_mode =
         presentation_mode.and_then(|value| findings.parse_wire("presentation_mode", value, PresentationMode::parse));
-    let description = findings.optional(members, "description").and_then(|value| {
-        let text = findings.text("description", value)?;
+    let description = findings.read_optional(members, "description").and_then(|value| {
+        let text = findings.read_text("description", value)?;
         let fits = is_prose(text, MAX_DESCRIPTION_CHARS);
         findings.check("description", fits, ProblemKind::Text).then(|| text.to_owned())
     });
-    let input_fields =
-        findings.optional(members, "input_fields").and_then(|value| field::parse_all(value, "input_fields", findings));
+    let input_fields = findings
+        .read_optional(members, "input_fields")
+        .and_then(|value| field::parse_all(value, "input_fields", findings));
     let output_display = findings
-        .optional(members, "output_display")
+        .read_optional(members, "output_display")
         .and_then(|value| findings.parse_wire("output_display", value, OutputDisplay::parse));
-    let theme = findings.optional(members, "theme").and_then(|value| theme::parse(value, "theme", findings));
+    let theme = findings.read_optional(members, "theme").and_then(|value| theme::parse(value, "theme", findings));
     let rollout_config = findings
-        .optional(members, "rollout_config")
+        .read_optional(members, "rollout_config")
         .and_then(|value| parse_rollout_config(value, "rollout_config", findings));
     let access_mode = findings
-        .optional(members, "access_mode")
+        .read_optional(members, "access_mode")
         .and_then(|value| findings.parse_wire("access_mode", value, AccessMode::parse));
     Some(InterfaceConfig {
         presentation_mode: presentation_mode?,
@@ -273,13 +274,13 @@ fn parse_config(document: &Value, findings: &mut Problems) -> Option<InterfaceCo
 }
 
 fn parse_rollout_config(value: &Value, path: &str, findings: &mut Problems) -> Option<RolloutConfig> {
-    let members = findings.object(value, path, &["sample_size", "error_threshold"])?;
+    let members = findings.read_object(value, path, &["sample_size", "error_threshold"])?;
     let sample_size = findings
-        .optional(members, "sample_size")
-        .and_then(|value| findings.whole(&problem::member_path(path, "sample_size"), value, 1..=1_000));
-    let error_threshold = findings.optional(members, "error_threshold").and_then(|value| {
+        .read_optional(members, "sample_size")
+        .and_then(|value| findings.read_whole(&problem::member_path(path, "sample_size"), value, 1..=1_000));
+    let error_threshold = findings.read_optional(members, "error_threshold").and_then(|value| {
         let path = problem::member_path(path, "error_threshold");
-        let number = findings.number(&path, value)?;
+        let number = findings.read_number(&path, value)?;
         let share = number.as_f64().is_some_and(|share| (0.0..=1.0).contains(&share));
         findings.check(&path, share, ProblemKind::OutOfBounds).then(|| number.clone())
     });

@@ -4,18 +4,18 @@
 //! The tests of the stores include this file by its path. A shared library such as the testkit would add its
 //! dependencies to the tests of the domain.
 
+#[path = "model/conformance.rs"]
+mod conformance;
 #[path = "model/history.rs"]
 mod history;
-#[path = "model/system_under_test.rs"]
-mod system_under_test;
 
+pub(crate) use conformance::{
+    Decision, DecisionInput, ReleaseStatuses, StoredState, check_conformance, check_invariants, decide,
+};
 use fairway_domain::release::{StateName, lane::MoveReason, review::Verdict};
 use fairway_domain::rollout::RolloutStatus;
 pub(crate) use history::{History, LaneSelection, Operation, RequestOutcome, Step, first_seed, history_seed};
 use std::collections::BTreeSet;
-pub(crate) use system_under_test::{
-    Decision, DecisionInput, ReleaseStatuses, StoredState, check_conformance, check_invariants, decide,
-};
 
 /// The index of a release in its history.
 pub(crate) type ReleaseIndex = usize;

@@ -251,7 +251,7 @@ fn hooks(scenario: &Scenario) -> Hooks {
         content::check(AssetKind::HookDefinition, &content).unwrap();
         Hook::parse(&format!("desk-hook-{}", index + 1), &content, rules).unwrap()
     });
-    Hooks::sorted(hooks.collect())
+    Hooks::in_execution_order(hooks.collect())
 }
 
 /// The bound memory. If a scenario binds memory, every run belongs to a conversation.

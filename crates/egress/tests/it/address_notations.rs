@@ -1,6 +1,6 @@
 //! T35 of docs/security.md: addresses of this machine and of internal networks are refused in every notation.
 
-use crate::listener::{CountingListener, Reply, ScriptedResolver, get};
+use crate::counting_listener::{CountingListener, Reply, ScriptedResolver, get};
 use fairway_egress::{Allowance, EgressError, EgressRefusal, Guard, Limits, ServerMode};
 
 /// Returns the failure of a request to an address, from either the creation of the endpoint or the request.

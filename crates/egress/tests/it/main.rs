@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails at the first error, its listeners included")]
 
 mod address_notations;
-mod listener;
-mod names;
-mod proxies;
+mod certificate_trust;
+mod counting_listener;
+mod environment_proxies;
+mod name_resolution;
 mod responses;
-mod trust;

@@ -1,6 +1,6 @@
 //! T37 of docs/security.md: responses that redirect, never end, or exceed their limits.
 
-use crate::listener::{CountingListener, Reply, get};
+use crate::counting_listener::{CountingListener, Reply, get};
 use fairway_egress::{EgressError, EgressRequest, Endpoint, Guard, Limits, Method, ServerMode, Url};
 use std::time::{Duration, Instant};
 

@@ -3,8 +3,8 @@
 use crate::{Failure, Settings, Stores, services::SharedState};
 use fairway_domain::{
     access::{
-        AccessStore, ActorKind, ActorRef, Caller, CallerLanes, Grant, GrantScope, NameScope, PrincipalAccess, Rights,
-        Role, identity::IdentityStore,
+        AccessStore, ActorKind, ActorNameScope, ActorRef, Caller, CallerLanes, Grant, GrantScope, PrincipalAccess,
+        Rights, Role, identity::IdentityStore,
     },
     id::{RequestId, TenantId},
     share_link::is_guest,
@@ -44,10 +44,10 @@ impl IdentityMode {
     }
 
     /// The scope in which an actor name identifies one principal. Identities are pinned per tenant.
-    pub(crate) const fn name_scope(self) -> NameScope {
+    pub(crate) const fn name_scope(self) -> ActorNameScope {
         match self {
-            Self::Local => NameScope::Installation,
-            Self::Oidc => NameScope::Tenant,
+            Self::Local => ActorNameScope::Installation,
+            Self::Oidc => ActorNameScope::Tenant,
         }
     }
 }
@@ -85,7 +85,7 @@ impl Identities {
 
 impl Identities {
     /// The cached caller of these claims.
-    pub(crate) fn cached(&self, claims: &Claims) -> Option<Arc<Caller>> {
+    pub(crate) fn cached_caller(&self, claims: &Claims) -> Option<Arc<Caller>> {
         self.callers.get(claims)
     }
 
@@ -198,7 +198,7 @@ impl Identities {
         tenant: TenantId,
         principals: &[ActorRef],
     ) -> Result<Vec<Grant>, Failure> {
-        let access = self.access_store.load_principal(Some(tenant), principals, NameScope::Tenant).await?;
+        let access = self.access_store.load_principal(Some(tenant), principals, ActorNameScope::Tenant).await?;
         Ok(self.member_grants(tenant, principals, &access.ok_or(Failure::NotFound)?))
     }
 
@@ -228,7 +228,7 @@ impl Identities {
         let home = self.identity_store.find_tenant(home).await?.ok_or(Failure::NotFound)?;
         let at_home = |actor: &ActorRef| actor.visitor_home().map(|(actor, _)| actor);
         let principals: Vec<ActorRef> = [&claims.actor].into_iter().chain(&claims.groups).filter_map(at_home).collect();
-        let home_access = self.access_store.load_principal(Some(home), &principals, NameScope::Tenant).await?;
+        let home_access = self.access_store.load_principal(Some(home), &principals, ActorNameScope::Tenant).await?;
         let home_access = home_access.ok_or(Failure::NotFound)?;
         let mut grants = self.member_grants(home, &principals, &home_access);
         grants.retain(|grant| grant.scope == GrantScope::Platform);

@@ -3,7 +3,7 @@
 use super::Claims;
 use crate::{
     Failure, Settings, Stores,
-    cache::{MAX_BYTES, weighted_cache},
+    cache::{CACHE_BYTE_LIMITS, weighted_cache},
     commit_context::CommitContext,
     services::SharedState,
 };
@@ -58,14 +58,14 @@ impl PinCache {
     pub(crate) fn new() -> Self {
         let bytes = |key: &SubjectKey, _: &()| key.heap_bytes();
         Self {
-            pins: weighted_cache(MAX_BYTES.pinned_identities, |key: &SubjectKey, pin: &Arc<PinnedIdentity>| {
+            pins: weighted_cache(CACHE_BYTE_LIMITS.pinned_identities, |key: &SubjectKey, pin: &Arc<PinnedIdentity>| {
                 let groups = pin.groups.len().saturating_add(1).saturating_mul(size_of::<ActorRef>().saturating_mul(2));
                 key.heap_bytes().saturating_mul(2).saturating_add(groups)
             })
             .time_to_live(PIN_LIFETIME)
             .build(),
-            tenants: weighted_cache(MAX_BYTES.tenants_by_slug, |slug: &Slug, _| slug.as_str().len()).build(),
-            recorded: weighted_cache(MAX_BYTES.recorded_identities, bytes).time_to_live(FACT_LIFETIME).build(),
+            tenants: weighted_cache(CACHE_BYTE_LIMITS.tenants_by_slug, |slug: &Slug, _| slug.as_str().len()).build(),
+            recorded: weighted_cache(CACHE_BYTE_LIMITS.recorded_identities, bytes).time_to_live(FACT_LIFETIME).build(),
         }
     }
 }

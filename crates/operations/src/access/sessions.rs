@@ -10,7 +10,8 @@ use fairway_domain::{
     access::{
         ActorRef,
         session::{
-            self, MAX_GROUPS_AGE, NewSession, SessionEnd, SessionSnapshot, SessionStore, SessionToken, USE_INTERVAL,
+            self, MAX_GROUPS_AGE, NewSession, SessionEnd, SessionSnapshot, SessionStore, SessionToken,
+            USE_RECORD_INTERVAL,
         },
         sign_in_provider::{ProviderLogout, ProviderTokens, SignInError, SignInProvider, SignedInPerson},
     },
@@ -126,7 +127,7 @@ impl Sessions {
                 None => return Ok(None),
             }
         }
-        if snapshot.unused_for >= USE_INTERVAL {
+        if snapshot.unused_for >= USE_RECORD_INTERVAL {
             self.session_store.record_use(scope, snapshot.session_id).await.map_err(Failure::from)?;
         }
         Ok(Some(ActiveSession::of(snapshot, token)))

@@ -3,7 +3,7 @@
 
 use crate::{
     Failure, Stores,
-    cache::{MAX_BYTES, weighted_cache},
+    cache::{CACHE_BYTE_LIMITS, weighted_cache},
     commit_context::CommitContext,
     services::SharedState,
 };
@@ -49,7 +49,7 @@ pub enum Discrepancy {
 impl Discrepancy {
     /// A human-readable description.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::WrongPath => "the row names another path",
             Self::WrongChecksum => "the row's checksum is not that of its content",
@@ -70,7 +70,7 @@ pub struct VerificationReport {
 
 /// The result of a garbage collection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct CollectionReport {
+pub struct GarbageCollectionReport {
     /// Number of objects examined.
     pub listed: u64,
     /// Number of objects deleted.
@@ -90,7 +90,7 @@ impl RecordedMismatches {
     pub(crate) fn new() -> Self {
         // LRU eviction always admits a new entry. Another policy could reject it, and each read would record an
         // incident.
-        let cache = weighted_cache(MAX_BYTES.mismatches, |_, _| 0).eviction_policy(EvictionPolicy::lru());
+        let cache = weighted_cache(CACHE_BYTE_LIMITS.mismatches, |_, _| 0).eviction_policy(EvictionPolicy::lru());
         Self(cache.build())
     }
 
@@ -258,7 +258,7 @@ impl Artifacts {
     ///
     /// # Errors
     /// As [`Self::collect_garbage`].
-    pub async fn collect_garbage_when_due(&self) -> Result<Option<CollectionReport>, Failure> {
+    pub async fn collect_garbage_when_due(&self) -> Result<Option<GarbageCollectionReport>, Failure> {
         if self.artifact_index.claim_sweep().await? { self.collect_garbage().await.map(Some) } else { Ok(None) }
     }
 
@@ -268,9 +268,9 @@ impl Artifacts {
     /// # Errors
     /// When a store fails, or the artifact store belongs to another installation, because this database would
     /// reference none of its objects.
-    pub async fn collect_garbage(&self) -> Result<CollectionReport, Failure> {
+    pub async fn collect_garbage(&self) -> Result<GarbageCollectionReport, Failure> {
         self.verify_installation().await?;
-        let mut swept = CollectionReport::default();
+        let mut swept = GarbageCollectionReport::default();
         let mut walk = self.artifact_store.list(ArtifactPath::VERSION_PREFIX);
         loop {
             let page = walk.next(OBJECT_PAGE).await?;

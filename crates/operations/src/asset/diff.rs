@@ -4,7 +4,7 @@ use crate::{
     Failure,
     access::Operation,
     asset::Assets,
-    blocking::{Processor, ProcessorWait, permit_failure},
+    blocking::{ProcessorPermit, ProcessorWait, permit_failure},
 };
 use fairway_domain::{
     access::Caller,
@@ -39,7 +39,7 @@ impl Assets {
         changed: AssetVersionId,
     ) -> Result<VersionDiff, Failure> {
         let (scope, _) = self.authorize_asset_from(caller, Operation::DiffAssetVersions, asset, from).await?;
-        let processor = Processor::acquire(scope, ProcessorWait::Request).await?;
+        let processor = ProcessorPermit::acquire(scope, ProcessorWait::Request).await?;
         let _memory = admit(DIFF_BYTES, DIFF_WAIT).await.map_err(|_| permit_failure(AcquireError::TimedOut))?;
         let base = self.version_of(scope, asset, base).await?;
         let changed = self.version_of(scope, asset, changed).await?;

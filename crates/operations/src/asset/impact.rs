@@ -11,7 +11,7 @@ use fairway_domain::{
         impact::{BindingTarget, BoundRelease, ImpactStore, ReferenceTarget, Referrer},
     },
     id::{AssetId, AssetVersionId, ReleaseId, WorkloadId, WorkspaceId},
-    release::reference::MAX_REFERENCES,
+    release::frozen_reference::MAX_REFERENCES,
     slug::Slug,
     tenant::TenantScope,
 };

@@ -3,7 +3,7 @@
 use super::Connections;
 use crate::Failure;
 use fairway_domain::{
-    access::ActorRef, audit::Stamp, connection::expiry::DueNotice, store::CommitError, tenant::TenantScope,
+    access::ActorRef, audit::Stamp, connection::expiry_notice::DueNotice, store::CommitError, tenant::TenantScope,
 };
 use std::{sync::Arc, time::Duration};
 

@@ -3,14 +3,14 @@
 use super::{
     ExecutionDetail,
     early_end::{EarlyEnd, UnstartedRun},
-    evidence::Ownership,
+    execution_reader::Ownership,
 };
 use crate::{
     Failure, MaybeReplayed, RunRefusal, Settings, Stores,
     access::{Operation, ScopeResolver, authorize},
     commit_context::CommitContext,
-    execution::{engine::RunEngine, evidence::ExecutionReader, review::Reviews},
-    idempotency::{KeyedRequests, MAX_ATTEMPTS, keyed_outcome, read_after_commit},
+    execution::{engine::RunEngine, execution_reader::ExecutionReader, review::Reviews},
+    idempotency::{KeyedRequests, MAX_ATTEMPTS, convert_failure_after_commit, keyed_outcome},
     services::{CommonOperations, SharedState},
     wakeups::{WakeupSender, Wakeups},
 };
@@ -111,7 +111,7 @@ impl Cancellations {
         );
         let ((), replayed) = cancelled.await?.into_parts();
         let ended = self.execution_reader.execution_detail(caller, id, token).await;
-        Ok(replayed.with_value(read_after_commit(ended, key)?))
+        Ok(replayed.with_value(convert_failure_after_commit(ended, key)?))
     }
 
     async fn cancel_run(
@@ -131,7 +131,7 @@ impl Cancellations {
                 return Err(RunRefusal::NotCancellable.into());
             }
             if current.status == Status::AwaitingReview {
-                if self.reviews.cancel_review(scope, id, caller, key).await? {
+                if self.reviews.cancel_run_under_review(scope, id, caller, key).await? {
                     return Ok(());
                 }
                 current = self.read_current(scope, id).await?;
@@ -143,12 +143,15 @@ impl Cancellations {
                 CancelOutcome::AlreadyEnded => current = self.read_current(scope, id).await?,
                 CancelOutcome::DuplicateKey => return Err(Failure::KeyTaken),
                 CancelOutcome::LeaseTaken => {
-                    return read_after_commit(self.end_cancelled(scope, execution, lease_ref, caller).await, key);
+                    return convert_failure_after_commit(
+                        self.end_cancelled(scope, execution, lease_ref, caller).await,
+                        key,
+                    );
                 }
                 CancelOutcome::WorkerNotified => {
                     self.wakeup_sender.publish(Wakeup::Recheck(id));
                     let awaiting_review = self.end_notified_run(scope, execution, lease_ref, caller).await;
-                    match read_after_commit(awaiting_review, key)? {
+                    match convert_failure_after_commit(awaiting_review, key)? {
                         Some(awaiting_review) => current = awaiting_review,
                         None => return Ok(()),
                     }

@@ -63,7 +63,7 @@ impl Citations {
         let scope = TenantScope::for_caller(caller);
         let id = execution.execution_id;
         let Some(answer) = answer_of(result).filter(|answer| answer.contains('[')) else { return Ok(Vec::new()) };
-        let named = DocumentId::bracketed(&answer);
+        let named = DocumentId::bracketed_texts(&answer);
         let documents = self.execution_store.evidence_documents(scope, id).await?;
         let is_withheld = documents.iter().any(|document| WITHHOLDING_KINDS.contains(&document.artifact_kind.as_str()));
         let mut cited = CitedChunks::default();
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn collects_each_cited_chunk_once_in_the_order_of_retrieval() {
-        let named = DocumentId::bracketed("Thirty [leave], by train [travel].");
+        let named = DocumentId::bracketed_texts("Thirty [leave], by train [travel].");
         let mut cited = CitedChunks::default();
         cited.add(&retrieval(&[("travel", Some(1)), ("leave", Some(2)), ("other", Some(3))]), &named);
         cited.add(&retrieval(&[("leave", Some(2)), ("leave", Some(4))]), &named);
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn an_evidence_without_chunk_identifiers_gives_names_alone() {
         let mut cited = CitedChunks::default();
-        cited.add(&retrieval(&[("leave", None)]), &DocumentId::bracketed("[leave]"));
+        cited.add(&retrieval(&[("leave", None)]), &DocumentId::bracketed_texts("[leave]"));
         assert_eq!(cited.documents.len(), 1);
         assert_eq!(describe("leave".to_owned(), &[], Some(&[])).passages, Vec::<String>::new());
         assert!(describe("leave".to_owned(), &[], None).is_withheld);

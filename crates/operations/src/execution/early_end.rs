@@ -7,7 +7,7 @@ use fairway_domain::{
     audit::Stamp,
     evidence::{
         RecordedDecision,
-        records::{DecisionEntry, RunRecords},
+        run_records::{DecisionEntry, RunRecords},
     },
     execution::{
         ExecutionOutcome, FinishRecord, RunError, RunRef, Status, observer::ObservedWorkload, run::Interruption,
@@ -50,7 +50,7 @@ impl EarlyEnd {
     }
 
     /// Returns the end of a queued run whose workload no longer accepts runs; `None` if the workload does.
-    pub(super) const fn for_workload(status: workload::Status) -> Option<Self> {
+    pub(super) const fn for_workload_status(status: workload::Status) -> Option<Self> {
         match status {
             workload::Status::Registered => None,
             workload::Status::Suspended => Some(Self::cancelled("workload_suspended", "the workload was suspended")),

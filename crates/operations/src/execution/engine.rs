@@ -19,7 +19,7 @@ use fairway_domain::{
         http_call::HttpCaller,
         observer::RunObserver,
         ports::{ExecutionStore, LeaseStore, RunStore},
-        progress::StoredAnswer,
+        progress::StoredStepResponse,
         provider::Provider,
         run::{History, Interruption, Run, RunEffect},
         script::ScriptGateway,
@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 /// Maximum number of attempts to decide on a run. Afterwards the request is refused, or the queued run is left to a
 /// later claim.
-pub(super) const MAX_DECISIONS: usize = MAX_ATTEMPTS + 1;
+pub(super) const MAX_DECISION_ATTEMPTS: usize = MAX_ATTEMPTS + 1;
 
 /// Performs the effects of runs: calls of models, tools and hooks, retrieval, memory access, and the commits of their
 /// progress.
@@ -121,7 +121,7 @@ impl ProgressRecorder<'_> {
             }
             RunEffect::RetrieveDocuments(lookup) => {
                 self.checkpoint(run).await?;
-                let documents = engine.execute_lookup(reader, &lookup).await;
+                let documents = engine.execute_retrieval(reader, &lookup).await;
                 run.on_documents(engine.context.moment(), documents)
             }
             RunEffect::CallTool(request) => {
@@ -148,7 +148,7 @@ impl ProgressRecorder<'_> {
                 run.on_hook(engine.context.moment(), answer)
             }
             RunEffect::Reserve => {
-                self.reserve().await?;
+                self.reserve_memory().await?;
                 run.on_reservation(engine.context.moment())
             }
         }))
@@ -164,7 +164,7 @@ impl ProgressRecorder<'_> {
     ) -> Result<ToolResult, Interruption> {
         let step = run.awaiting_step().map(|step| step.id.clone());
         let (execution, replayed) = (self.lease.execution_id, self.is_replaying);
-        if let Some(kept) = self.next_replayed(step.as_deref()).and_then(StoredAnswer::into_tool_result) {
+        if let Some(kept) = self.next_replayed(step.as_deref()).and_then(StoredStepResponse::into_tool_result) {
             return Ok(kept);
         }
         let result = if replayed && request.repeat_safety == RepeatSafety::Unsafe {
@@ -175,11 +175,11 @@ impl ProgressRecorder<'_> {
             self.checkpoint(run).await?;
             match &request.target {
                 ToolTarget::Http(call) => {
-                    self.engine.send_call(self.scope, execution, call).await.map_err(ToolFailure::Call)
+                    self.engine.send_http_call(self.scope, execution, call).await.map_err(ToolFailure::Call)
                 }
                 ToolTarget::Mcp(call) => match self.engine.call_mcp_tool(self.scope, execution, call).await {
                     Err(McpError::Drifted(found)) => {
-                        self.engine.record_drift(call, found.as_ref(), execution, reader).await?;
+                        self.engine.record_tool_drift(call, found.as_ref(), execution, reader).await?;
                         Err(ToolFailure::Drifted(found))
                     }
                     Err(McpError::Call(error)) => Err(ToolFailure::Call(error)),
@@ -187,7 +187,7 @@ impl ProgressRecorder<'_> {
                 },
             }
         };
-        self.pending_answer = step.map(|step| StoredAnswer::from_tool_result(&step, &result));
+        self.pending_answer = step.map(|step| StoredStepResponse::from_tool_result(&step, &result));
         Ok(result)
     }
 

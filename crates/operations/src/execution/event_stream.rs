@@ -1,7 +1,7 @@
 //! Event streams of runs: waits for the end of a run, and reads its stored events.
 
-use super::evidence::Ownership;
-use crate::{Failure, access::Operation, execution::evidence::ExecutionReader, wakeups::RunSubscription};
+use super::execution_reader::Ownership;
+use crate::{Failure, access::Operation, execution::execution_reader::ExecutionReader, wakeups::RunSubscription};
 use fairway_domain::{
     access::Caller,
     execution::{

@@ -1,7 +1,7 @@
 //! Execution of a workload by slug. Decisions use cached state, whose revisions the accept statement verifies.
 
 use super::{
-    engine::MAX_DECISIONS,
+    engine::MAX_DECISION_ATTEMPTS,
     execute_request::{ExecuteRequest, ExecuteResult},
 };
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     execution::{
         active_runs::ActiveRuns,
         engine::RunEngine,
-        evidence::ExecutionReader,
+        execution_reader::ExecutionReader,
         large_runs::LargeRuns,
         plan::{PlanCache, RunPlans},
         run_slots::RunSlots,
@@ -20,7 +20,7 @@ use crate::{
     failure::RunRefusal,
     rate_limit::RateLimits,
     services::{CommonOperations, SharedState},
-    workload::unknown_slug,
+    workload::unknown_slug_refusal,
 };
 use fairway_domain::{
     access::{Caller, identity::IdentityStore, principal_binding::PrincipalBindingStore},
@@ -125,7 +125,7 @@ impl Executions {
             return Err(RunRefusal::AsyncUnavailable.into());
         }
         let (mut fresh, mut counted) = (false, false);
-        for _ in 0..MAX_DECISIONS {
+        for _ in 0..MAX_DECISION_ATTEMPTS {
             // The accept statement verifies the rights of one caller only. The rights of a delegating service are
             // therefore read for every request.
             let proved = fresh || request.on_behalf_of.is_some();
@@ -163,7 +163,7 @@ impl Executions {
                     fresh = true;
                     continue;
                 }
-                Err(Failure::NotFound) => return Err(unknown_slug(request.link.as_ref())),
+                Err(Failure::NotFound) => return Err(unknown_slug_refusal(request.link.as_ref())),
                 found => found?,
             };
             if !counted {
@@ -199,7 +199,7 @@ impl Executions {
         request_id: RequestId,
         fresh: bool,
     ) -> Result<Arc<Caller>, Failure> {
-        if !fresh && let Some(caller) = self.identities.cached(claims) {
+        if !fresh && let Some(caller) = self.identities.cached_caller(claims) {
             return Ok(Arc::new(Caller { request_id, ..Caller::clone(&caller) }));
         }
         Ok(Arc::new(self.identities.identify(mode, claims, request_id).await?))
@@ -217,7 +217,7 @@ impl Executions {
         // A hidden workload requires the same read as an unknown slug, so that the response time does not reveal its
         // existence.
         let sees = |entry: &WorkloadWithDeployment| {
-            request.payload.authorize_view(caller, request.link.as_ref(), &entry.workload).is_ok()
+            request.payload.authorize_workload_view(caller, request.link.as_ref(), &entry.workload).is_ok()
         };
         if !fresh && let Some(entry) = self.plans.workloads_by_slug.get(&key).filter(|entry| sees(entry)) {
             return Ok((entry, false));

@@ -66,6 +66,6 @@ impl RunEngine {
         execution: ExecutionId,
         call: &HttpCall,
     ) -> Result<HookResponse, HookError> {
-        HookResponse::parse(self.send_call(scope, execution, call).await.map_err(HookError::Call)?)
+        HookResponse::parse(self.send_http_call(scope, execution, call).await.map_err(HookError::Call)?)
     }
 }

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep};
 
 impl RunEngine {
     /// Sends an HTTP call once.
-    pub(super) async fn send_call(
+    pub(super) async fn send_http_call(
         &self,
         scope: TenantScope,
         execution: ExecutionId,
@@ -57,7 +57,7 @@ impl RunEngine {
 
     /// Commits the fact that a tool differs from its pin. Retries for at most the duration of a lease, because the
     /// run must not continue without this fact.
-    pub(super) async fn record_drift(
+    pub(super) async fn record_tool_drift(
         &self,
         call: &McpCall,
         found: Option<&ToolPin>,

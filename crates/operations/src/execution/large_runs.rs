@@ -16,7 +16,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
-use fairway_memory_limit::{Admission, admit, is_reached};
+use fairway_memory_limit::{Admission, admit, is_soft_limit_reached};
 use std::{
     collections::HashMap,
     fmt,
@@ -140,7 +140,7 @@ impl LargeRuns {
         // tenants.
         let claimed: usize = waiting.values().map(|waits| waits.claimed).sum();
         // At the memory limit, only one claimed run may wait.
-        let any = claimed < if is_reached() { 1 } else { MAX_WAITING_CLAIMS };
+        let any = claimed < if is_soft_limit_reached() { 1 } else { MAX_WAITING_CLAIMS };
         let saturated = waiting.iter().filter(|(_, waits)| waits.paused >= MAX_PAUSED);
         LargeClaims {
             is_allowed: any,

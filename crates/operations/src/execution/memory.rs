@@ -46,7 +46,7 @@ impl RunEngine {
 
     /// Returns the turn to write with the end of a run, if the access contracts allow it at this time. A long turn is
     /// processed on the blocking pool.
-    pub(super) async fn write_back(
+    pub(super) async fn prepare_writeback(
         &self,
         ended: &mut RunOutcome,
         execution_id: ExecutionId,

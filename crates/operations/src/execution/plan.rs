@@ -5,7 +5,7 @@ mod builder;
 use crate::{
     Failure, Settings, Stores,
     asset::Assets,
-    cache::{MAX_BYTES, PendingLoads, entry_bytes, weighted_cache},
+    cache::{CACHE_BYTE_LIMITS, PendingLoads, weighted_cache, workload_with_deployment_bytes},
     commit_context::CommitContext,
     release::Releases,
     services::SharedState,
@@ -32,7 +32,7 @@ use std::sync::Arc;
 /// depend on their text size, so it is counted separately.
 const TEXT_FACTOR: usize = 4;
 /// Memory of an empty plan, expressed in bytes of text.
-pub(crate) const BASE_TEXT_BYTES: usize = 1_024;
+pub(crate) const EMPTY_PLAN_TEXT_BYTES: usize = 1_024;
 /// Approximate heap memory of a slug, in bytes.
 const SLUG_BYTES: usize = 48;
 
@@ -77,19 +77,19 @@ pub struct PlanCache {
 impl PlanCache {
     pub(crate) fn new() -> Self {
         Self {
-            plans: weighted_cache(MAX_BYTES.plans, |_: &PlanKey, kept: &Arc<CachedPlan>| kept.bytes).build(),
+            plans: weighted_cache(CACHE_BYTE_LIMITS.plans, |_: &PlanKey, kept: &Arc<CachedPlan>| kept.bytes).build(),
             plans_in_flight: PendingLoads::new(),
             workloads_by_slug: weighted_cache(
-                MAX_BYTES.entries,
+                CACHE_BYTE_LIMITS.entries,
                 |_: &WorkloadCacheKey, entry: &Arc<WorkloadWithDeployment>| {
-                    SLUG_BYTES.saturating_mul(2).saturating_add(entry_bytes(entry))
+                    SLUG_BYTES.saturating_mul(2).saturating_add(workload_with_deployment_bytes(entry))
                 },
             )
             .build(),
             workloads_by_id: weighted_cache(
-                MAX_BYTES.entries,
+                CACHE_BYTE_LIMITS.entries,
                 |_: &(TenantId, WorkloadId, Slug), entry: &Arc<WorkloadWithDeployment>| {
-                    SLUG_BYTES.saturating_add(entry_bytes(entry))
+                    SLUG_BYTES.saturating_add(workload_with_deployment_bytes(entry))
                 },
             )
             .build(),

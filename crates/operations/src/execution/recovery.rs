@@ -1,7 +1,7 @@
 //! Recovery: ends runs with an expired lease that no worker resumes, so that every accepted run ends. Also releases
 //! leases at shutdown.
 
-use super::script::LOST_SCRIPT;
+use super::script::LOST_SCRIPT_END;
 use crate::{
     Failure, Settings, Stores, commit_context::CommitContext, execution::active_runs::ActiveRuns,
     services::SharedState, wakeups::WakeupSender,
@@ -138,7 +138,7 @@ impl RunRecovery {
 
     fn end_of_lapsed(&self, lapsed: &LapsedRun) -> FinishRecord {
         let (status, outcome, code, message) = if lapsed.work_kind == WorkKind::Script {
-            LOST_SCRIPT
+            LOST_SCRIPT_END
         } else if lapsed.cancelled_by.is_some() {
             (Status::Cancelled, ExecutionOutcome::Cancelled, "cancelled", "the run was cancelled")
         } else if lapsed.is_past_deadline {

@@ -5,8 +5,8 @@ use crate::{
     Failure, MaybeReplayed, Stores,
     access::{Operation, authorize},
     commit_context::CommitContext,
-    execution::evidence::{ExecutionReader, Ownership},
-    idempotency::{KeyedRequests, keyed_outcome, read_after_commit},
+    execution::execution_reader::{ExecutionReader, Ownership},
+    idempotency::{KeyedRequests, convert_failure_after_commit, keyed_outcome},
     services::{CommonOperations, SharedState},
     wakeups::WakeupSender,
 };
@@ -86,7 +86,7 @@ impl UnknownOutcomes {
         );
         let ((), replayed) = resolved.await?.into_parts();
         let detail = self.execution_reader.execution_detail(caller, id, None).await;
-        Ok(replayed.with_value(read_after_commit(detail, key)?))
+        Ok(replayed.with_value(convert_failure_after_commit(detail, key)?))
     }
 
     async fn commit_resolution(

@@ -74,7 +74,7 @@ impl RunEngine {
     }
 
     /// Executes a retrieval query of a run.
-    pub(super) async fn execute_lookup(
+    pub(super) async fn execute_retrieval(
         &self,
         reader: &RetrievalContext<'_>,
         lookup: &RetrievalQuery,

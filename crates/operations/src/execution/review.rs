@@ -1,12 +1,12 @@
 //! Human review of answers. The verdict of a reviewer or the review deadline ends the run.
 
-use super::{ExecutionDetail, evidence::Ownership};
+use super::{ExecutionDetail, execution_reader::Ownership};
 use crate::{
     Failure, MaybeReplayed, Stores,
     access::{Operation, authorize},
     commit_context::CommitContext,
-    execution::evidence::ExecutionReader,
-    idempotency::{KeyedRequests, keyed_outcome, read_after_commit},
+    execution::execution_reader::ExecutionReader,
+    idempotency::{KeyedRequests, convert_failure_after_commit, keyed_outcome},
     services::{CommonOperations, SharedState},
     wakeups::WakeupSender,
 };
@@ -111,14 +111,18 @@ impl Reviews {
         );
         let ((), replayed) = reviewed.await?.into_parts();
         let detail = self.execution_reader.execution_detail(caller, id, None).await;
-        Ok(replayed.with_value(read_after_commit(detail, key)?))
+        Ok(replayed.with_value(convert_failure_after_commit(detail, key)?))
     }
 
     /// Returns the answer of a run that awaits review, for callers that may review the run.
     ///
     /// # Errors
     /// As [`Self::review_execution`]; not found when no review is pending.
-    pub async fn awaiting_review(&self, caller: &Caller, id: ExecutionId) -> Result<AnswerUnderReview, Failure> {
+    pub async fn read_answer_under_review(
+        &self,
+        caller: &Caller,
+        id: ExecutionId,
+    ) -> Result<AnswerUnderReview, Failure> {
         let (RunState { execution, .. }, own) =
             self.execution_reader.state_with_ownership(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.authorize_review(caller, &execution, own, Operation::ReadReview).await?;
@@ -172,7 +176,7 @@ impl Reviews {
     }
 
     /// Cancels a run that awaits review; returns `false` if the review has ended meanwhile.
-    pub(super) async fn cancel_review(
+    pub(super) async fn cancel_run_under_review(
         &self,
         scope: TenantScope,
         id: ExecutionId,

@@ -16,7 +16,7 @@ use crate::{
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
-    evidence::{RecordedDecision, records::RunRecords},
+    evidence::{RecordedDecision, run_records::RunRecords},
     execution::{
         Acceptance, Execution, ExecutionOutcome, FinishRecord, Payload, RunRef, Status,
         dispatch::{LeaseRef, QueuedStart, StartOutcome},
@@ -252,7 +252,7 @@ impl ActiveRun {
         let last = recorder.last_record(std::mem::take(&mut closed.events));
         let mut ended = self.fulfil(closed, recheck).await;
         let last = with_review_event(&mut recorder, last, &ended);
-        let remembered = engine.write_back(&mut ended, accepted.execution_id, &reader).await;
+        let remembered = engine.prepare_writeback(&mut ended, accepted.execution_id, &reader).await;
         Ok((ended, last, remembered))
     }
 

@@ -3,7 +3,7 @@
 use crate::{
     Failure,
     access::{Operation, authorize},
-    execution::{evidence::ExecutionReader, execute::Executions},
+    execution::{execute::Executions, execution_reader::ExecutionReader},
     share_link::VerifiedLink,
     workload::position_of,
 };
@@ -19,7 +19,7 @@ use fairway_domain::{
 
 /// Authorizes a caller to see a runtime interface. If the request presents a share link, only the link decides. For a
 /// link-shared workload without a link, the attempted operation refuses the request later.
-pub(crate) fn authorize_view(
+pub(crate) fn authorize_interface_view(
     caller: &Caller,
     presented_link: Option<&VerifiedLink>,
     workload: &Workload,
@@ -27,7 +27,7 @@ pub(crate) fn authorize_view(
 ) -> Result<TenantScope, Failure> {
     match (presented_link, workload.effective_access_mode()) {
         (Some(presented_link), _) => {
-            Ok(presented_link.check_opens(caller, workload).map(|()| TenantScope::for_caller(caller))?)
+            Ok(presented_link.check_belongs_to(caller, workload).map(|()| TenantScope::for_caller(caller))?)
         }
         (None, AccessMode::Public | AccessMode::LinkShared) => Ok(TenantScope::for_caller(caller)),
         (None, AccessMode::Authenticated) => authorize::authorize(caller, operation, &position_of(caller, workload)),
@@ -49,7 +49,7 @@ pub(crate) fn authorize_run(
 }
 
 /// Checks that the request presents a share link if the workload requires one.
-pub(crate) const fn check_link(
+pub(crate) const fn check_link_presence(
     presented_link: Option<&VerifiedLink>,
     workload: AccessMode,
 ) -> Result<(), ShareTokenRefusal> {
@@ -60,8 +60,11 @@ pub(crate) const fn check_link(
 }
 
 /// Checks that the request may start a run with the share link that it presents.
-pub(crate) fn check_start(presented_link: Option<&VerifiedLink>, workload: &Workload) -> Result<(), ShareTokenRefusal> {
-    check_link(presented_link, workload.effective_access_mode())?;
+pub(crate) fn check_link_allows_start(
+    presented_link: Option<&VerifiedLink>,
+    workload: &Workload,
+) -> Result<(), ShareTokenRefusal> {
+    check_link_presence(presented_link, workload.effective_access_mode())?;
     presented_link.map_or(Ok(()), VerifiedLink::check_starts_run)
 }
 

@@ -50,7 +50,7 @@ pub enum RunPayload {
 
 impl RunPayload {
     /// Authorizes a caller to see the workload.
-    pub(super) fn authorize_view(
+    pub(super) fn authorize_workload_view(
         &self,
         caller: &Caller,
         pass: Option<&VerifiedLink>,
@@ -59,7 +59,7 @@ impl RunPayload {
         match self {
             Self::Form(_) if workload.interface_config.is_none() => Err(Failure::NotFound),
             Self::Inputs(_) | Self::Form(_) => {
-                run_access::authorize_view(caller, pass, workload, Operation::ReadWorkload)
+                run_access::authorize_interface_view(caller, pass, workload, Operation::ReadWorkload)
             }
             Self::Script { workspace, .. } if *workspace != workload.workspace_id => Err(Failure::NotFound),
             Self::Script { .. } => {
@@ -224,7 +224,7 @@ impl Drop for ScriptSlot {
 }
 
 /// The end of a script run whose process was lost.
-pub(super) const LOST_SCRIPT: (Status, ExecutionOutcome, &str, &str) = (
+pub(super) const LOST_SCRIPT_END: (Status, ExecutionOutcome, &str, &str) = (
     Status::Unknown,
     ExecutionOutcome::Unknown,
     GatewayFailure::Lost.code(),

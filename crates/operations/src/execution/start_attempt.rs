@@ -22,7 +22,7 @@ use crate::{
 };
 use fairway_domain::{
     access::ActorRef,
-    evidence::records::RunRecords,
+    evidence::run_records::RunRecords,
     execution::{Acceptance, Admission, DelegatedAccess, Execution, Payload, RunRef, dispatch::RequestContext},
     id::ExecutionId,
     idempotency::{KeyState, RequestKey},
@@ -93,7 +93,8 @@ impl Executions {
         request: &ExecuteRequest,
         key: Option<&RequestKey>,
     ) -> Result<Option<ExecuteResult>, Failure> {
-        let scope = request.payload.authorize_view(&state.caller, request.link.as_ref(), &state.entry.workload)?;
+        let scope =
+            request.payload.authorize_workload_view(&state.caller, request.link.as_ref(), &state.entry.workload)?;
         let attempt = Attempt { state, request, key, scope };
         match self.start(attempt).await {
             Ok(started) => Ok(Some(started)),
@@ -212,7 +213,8 @@ impl Executions {
             self.authorize_delegation(client, caller, request.lane, workload).await?;
         }
         let lane = run_access::select_lane(caller, link, request.lane, workload)?;
-        run_access::check_start(link, workload).map_err(|refusal| NotStarted::RefusedUnlessReplayed(refusal.into()))?;
+        run_access::check_link_allows_start(link, workload)
+            .map_err(|refusal| NotStarted::RefusedUnlessReplayed(refusal.into()))?;
         if *is_entry_read {
             self.plans.cache_workload(request.workload_cache_key(caller), entry);
         }

@@ -75,7 +75,7 @@ impl UsageReports {
             visible_scopes,
         };
         let mut report = UsageReport::default();
-        for day in range.by_day() {
+        for day in range.split_by_day() {
             let counts = self.usage_store.count_usage(scope, &filter, day, query.grouping, MAX_COUNTS).await?;
             if counts.len() >= usize::try_from(MAX_COUNTS).unwrap_or(usize::MAX) {
                 return Err(too_many_rows());

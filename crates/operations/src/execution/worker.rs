@@ -1,10 +1,10 @@
 //! The worker claims queued runs and runs with an expired lease, and executes them to their end.
 
-mod claims;
+mod lost_claims_and_slots;
 
 use super::{
     early_end::{EarlyEnd, UnstartedRun},
-    engine::{CheckpointPolicy, MAX_DECISIONS, Replay},
+    engine::{CheckpointPolicy, MAX_DECISION_ATTEMPTS, Replay},
     run::{ActiveRun, RunResult},
     run_decision::{RunDecision, RunDecisionRefusal, RunDecisionRequest, policy_attributes},
     script::RunWork,
@@ -22,7 +22,6 @@ use crate::{
     services::{CommonOperations, SharedState},
     wakeups::Wakeups,
 };
-use claims::{LostClaims, RunCounts, WorkerSlot};
 use fairway_domain::{
     access::Caller,
     evidence::RecordedDecision,
@@ -37,6 +36,7 @@ use fairway_domain::{
     share_link::ShareLinkStore,
     workload::ports::WorkloadStore,
 };
+use lost_claims_and_slots::{LostClaims, RunCounts, WorkerSlot};
 use serde_json::{Map, Value};
 use std::{
     sync::{Arc, OnceLock, PoisonError},
@@ -235,7 +235,7 @@ impl RunWorker {
             let message = "the inputs of the run are no longer stored";
             return self.end_early(&claimed, EarlyEnd::failed("interrupted", message)).await;
         };
-        for attempt in 0..MAX_DECISIONS {
+        for attempt in 0..MAX_DECISION_ATTEMPTS {
             let action = match claimed.execution.status {
                 Status::Running => self.resume(&claimed, &inputs, &sender).await?,
                 Status::Queued => self.prepare_start(&claimed, &inputs, &sender, attempt > 0).await?,
@@ -270,7 +270,7 @@ impl RunWorker {
         let run = &claimed.execution;
         let found = self.workload_store.find(claimed.scope, run.workload_id).await?;
         let workload = found.ok_or(Failure::Inconsistent("the workload of a run is missing"))?;
-        if let Some(early_end) = EarlyEnd::for_workload(workload.status) {
+        if let Some(early_end) = EarlyEnd::for_workload_status(workload.status) {
             return Ok(NextAction::End(early_end));
         }
         let entry = WorkloadWithDeployment { workload, deployment: None };
@@ -313,7 +313,7 @@ impl RunWorker {
     ) -> Result<NextAction, Failure> {
         let (scope, run) = (claimed.scope, &claimed.execution);
         let entry = self.runtime_entry_of(claimed, fresh).await?;
-        if let Some(early_end) = EarlyEnd::for_workload(entry.workload.status) {
+        if let Some(early_end) = EarlyEnd::for_workload_status(entry.workload.status) {
             return Ok(NextAction::End(early_end));
         }
         if claimed.share_link.is_some() && self.share_link_store.is_run_revoked(scope, run.execution_id).await? {
@@ -359,7 +359,7 @@ impl RunWorker {
             scope,
             facts: attributes,
             lease: claimed.lease,
-            decision: policy::strictest(accepted, decision),
+            decision: policy::stricter_decision(accepted, decision),
             earlier_decisions: claimed.decisions.clone(),
             acceptance: Acceptance { snapshot: plan.snapshot.digest, ..acceptance },
             plan,
@@ -493,5 +493,5 @@ fn combined_decision(decisions: &[RecordedDecision]) -> Option<PolicyDecision> {
         matched_rules: recorded.rules.clone(),
         failed_rules: recorded.failed_rules.clone(),
     };
-    decisions.iter().map(read).reduce(policy::strictest)
+    decisions.iter().map(read).reduce(policy::stricter_decision)
 }

@@ -10,7 +10,7 @@ use fairway_domain::{
     knowledge::{
         IndexRevision, KnowledgeBase,
         ports::SearchScope,
-        retrieval::{EmbeddingModel, IndexEmbedding, IndexWarning},
+        retrieval::{EmbeddingModel, IndexEmbeddingModels, IndexWarning},
     },
     store::StoreError,
     tenant::TenantScope,
@@ -59,9 +59,9 @@ impl KnowledgeBases {
         profile: Option<&SovereigntyProfile>,
     ) -> Result<VectorIndex, RetrievalFailure> {
         let model = match self.index_revision_store.index_embedding(scope, asset, revision).await? {
-            IndexEmbedding::Empty => self.settings.knowledge.embedding.clone(),
-            IndexEmbedding::Uniform(model) => model,
-            IndexEmbedding::Mixed => return Err(RetrievalFailure::MixedModels),
+            IndexEmbeddingModels::Empty => self.settings.knowledge.embedding.clone(),
+            IndexEmbeddingModels::Uniform(model) => model,
+            IndexEmbeddingModels::Mixed => return Err(RetrievalFailure::MixedModels),
         };
         if !self.provider.has_account(&model.account) {
             return Err(RetrievalFailure::NoAccount(model));
@@ -82,8 +82,8 @@ impl KnowledgeBases {
         revision: IndexRevision,
     ) -> Result<EmbeddingModel, StoreError> {
         match self.index_revision_store.index_embedding(scope, asset, revision).await? {
-            IndexEmbedding::Uniform(model) if self.provider.has_account(&model.account) => Ok(model),
-            IndexEmbedding::Uniform(_) | IndexEmbedding::Empty | IndexEmbedding::Mixed => {
+            IndexEmbeddingModels::Uniform(model) if self.provider.has_account(&model.account) => Ok(model),
+            IndexEmbeddingModels::Uniform(_) | IndexEmbeddingModels::Empty | IndexEmbeddingModels::Mixed => {
                 Ok(self.settings.knowledge.embedding.clone())
             }
         }

@@ -6,7 +6,7 @@ use crate::{
     Failure, MaybeReplayed,
     access::{Operation, authorize},
     blocking::{ProcessorWait, permit_failure, run_blocking},
-    idempotency::{keyed_outcome, read_after_commit},
+    idempotency::{convert_failure_after_commit, keyed_outcome},
     knowledge::KnowledgeBases,
 };
 use fairway_domain::{
@@ -192,7 +192,7 @@ impl KnowledgeBases {
             let ingested = ingested.ok_or(Failure::Inconsistent("a committed ingest is missing"))?;
             self.ingest_report(scope, id, ingested, &base).await
         };
-        read_after_commit(report.await, key)
+        convert_failure_after_commit(report.await, key)
     }
 
     /// Commits an ingest on the newest revision. If a concurrent re-embedding changed the model of the index, the

@@ -5,7 +5,7 @@ use super::ingest::with_embed_timeout;
 use crate::{
     Failure, MaybeReplayed,
     access::Operation,
-    idempotency::{MAX_ATTEMPTS, keyed_outcome, read_after_commit},
+    idempotency::{MAX_ATTEMPTS, convert_failure_after_commit, keyed_outcome},
     knowledge::KnowledgeBases,
 };
 use fairway_domain::{
@@ -17,7 +17,7 @@ use fairway_domain::{
         IndexRevision,
         document::{KnowledgeRefusal, check_accepts_documents},
         reembedding::{ChunkLimit, NewVector, Reembedding, StaleChunk},
-        retrieval::{EmbeddingModel, IndexEmbedding, IndexWarning},
+        retrieval::{EmbeddingModel, IndexEmbeddingModels, IndexWarning},
     },
     store::CommitError,
     tenant::TenantScope,
@@ -74,7 +74,7 @@ impl KnowledgeBases {
                 match self.keyed_requests.with_reserved_key(scope, key, ingest_id.uuid(), reembedding).await? {
                     ReembedOutcome::Committed => {
                         let report = self.reembedding_report(scope, &asset, ingest_id).await;
-                        read_after_commit(report, key).map(Some)
+                        convert_failure_after_commit(report, key).map(Some)
                     }
                     ReembedOutcome::NothingStale => Ok(None),
                 }
@@ -101,9 +101,9 @@ impl KnowledgeBases {
         let current_revision = self.index_revision_store.current_revision(scope, id).await?;
         let is_complete = if base.retrieval.strategy.needs_vectors() {
             match self.index_revision_store.index_embedding(scope, id, current_revision).await? {
-                IndexEmbedding::Empty => true,
-                IndexEmbedding::Uniform(present) => present == model,
-                IndexEmbedding::Mixed => false,
+                IndexEmbeddingModels::Empty => true,
+                IndexEmbeddingModels::Uniform(present) => present == model,
+                IndexEmbeddingModels::Mixed => false,
             }
         } else {
             true
@@ -206,7 +206,7 @@ impl KnowledgeBases {
         let warnings = self.index_warnings(scope, id, reembedding.index_revision, &base).await?;
         Ok(ReembeddingReport {
             index_revision: reembedding.index_revision,
-            is_complete: embedding == IndexEmbedding::Uniform(reembedding.embedded_by.clone()),
+            is_complete: embedding == IndexEmbeddingModels::Uniform(reembedding.embedded_by.clone()),
             embedded_by: reembedding.embedded_by,
             chunk_count: reembedding.chunk_count,
             warnings,

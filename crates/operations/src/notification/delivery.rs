@@ -4,7 +4,7 @@ use super::Notifications;
 use crate::{
     Failure, MaybeReplayed,
     access::{Operation, authorize},
-    idempotency::{MAX_ATTEMPTS, keyed_outcome, read_after_commit},
+    idempotency::{MAX_ATTEMPTS, convert_failure_after_commit, keyed_outcome},
 };
 use fairway_domain::{
     access::Caller,
@@ -13,7 +13,7 @@ use fairway_domain::{
     idempotency::RequestKey,
     notification::{
         Severity,
-        console_link::INBOX_PAGE,
+        console_link::INBOX_PAGE_PATH,
         delivery::{Delivery, DeliveryError},
         destination::DestinationScope,
         message::{Message, OutgoingMessage, Receiver},
@@ -90,7 +90,7 @@ impl Notifications {
         );
         let outcome = retried.await?;
         let found = self.delivery_store.find(scope, id).await.map_err(Failure::from);
-        let (shown, _) = read_after_commit(found, key)?.ok_or(Failure::NotFound)?;
+        let (shown, _) = convert_failure_after_commit(found, key)?.ok_or(Failure::NotFound)?;
         Ok(outcome.with_value(shown))
     }
 
@@ -117,7 +117,7 @@ impl Notifications {
             severity: Severity::Info,
             title: "A test message of Fairway".to_owned(),
             body: format!("Destination {id} receives notifications."),
-            link: Some(INBOX_PAGE.to_owned()),
+            link: Some(INBOX_PAGE_PATH.to_owned()),
             event_kind: "notification.destination_tested".to_owned(),
             event_id: stamp.fact_id,
             workspace_id: at.workspace(),

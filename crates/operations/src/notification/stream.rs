@@ -74,7 +74,7 @@ impl Notifications {
 
     /// Subscribes to the projections of this process for the caller's tenant, starting now.
     #[must_use]
-    pub fn inbox_changes(&self, caller: &Caller) -> InboxSubscription {
+    pub fn subscribe_to_inbox(&self, caller: &Caller) -> InboxSubscription {
         self.inbox_wakeups.subscribe(TenantScope::for_caller(caller).tenant())
     }
 }

@@ -9,7 +9,7 @@ use fairway_domain::{
         IncludedAsset, MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate,
         composition::{ComposedPrompt, IncludeRefusal, IncludedBody},
     },
-    release::{Binding, Release, reference::resolve},
+    release::{Binding, Release, frozen_reference::resolve},
     tenant::TenantScope,
 };
 use std::collections::BTreeMap;
@@ -78,7 +78,7 @@ impl Assets {
 
     /// Composes the prompt that a release binds, from the versions to which its references were resolved. Returns
     /// these versions too.
-    pub(crate) async fn compose(
+    pub(crate) async fn compose_prompt(
         &self,
         scope: TenantScope,
         release: &Release,

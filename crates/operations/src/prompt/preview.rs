@@ -5,7 +5,7 @@ use crate::{
     Failure,
     access::Operation,
     asset::{Assets, ValidContent, validate},
-    blocking::{Processor, ProcessorWait, permit_failure},
+    blocking::{ProcessorPermit, ProcessorWait, permit_failure},
     resolve_reference::ResolutionFailure,
 };
 use fairway_domain::{
@@ -46,7 +46,7 @@ impl Assets {
         }
         let ValidContent { prompt, .. } = validate(scope, asset.kind, content).await?;
         let prompt = prompt.ok_or(Failure::Inconsistent("valid content of a prompt template is no template"))?;
-        let processor = Processor::acquire(scope, ProcessorWait::Request).await?;
+        let processor = ProcessorPermit::acquire(scope, ProcessorWait::Request).await?;
         let _memory = admit(PREVIEW_BYTES, PREVIEW_WAIT).await.map_err(|_| permit_failure(AcquireError::TimedOut))?;
         let bodies = self.read_seen_includes(caller, &asset, from, &prompt).await?;
         let render = move || prompt.compose(|reference| bodies.get(reference).cloned())?.render(&arguments);

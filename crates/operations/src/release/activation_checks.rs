@@ -250,7 +250,7 @@ impl Releases {
         }
         let content = self.bound_version(scope, binding).await?.content();
         let content = content.map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
-        let bound = self.resolve_server(scope, release, binding, &content).await?;
+        let bound = self.resolve_mcp_server(scope, release, binding, &content).await?;
         Ok(bound.is_some_and(|bound| bound.server.connection.is_some() && bound.server.allows(tool)))
     }
 
@@ -299,7 +299,7 @@ impl Releases {
             }
             let content = self.bound_version(scope, binding).await?.content();
             let content = content.map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
-            match content::read(binding.role, &content) {
+            match content::parse_existing(binding.role, &content) {
                 Ok(CheckedContent::ModelPolicy(read)) => policy = Some(read),
                 Ok(CheckedContent::Sovereignty(read)) => profile = Some(read),
                 Ok(_) | Err(_) => return Err(ROLE_MISMATCH),
@@ -311,7 +311,7 @@ impl Releases {
         let is_refused = |slot: &str| refuses_local && self.provider.is_local(slot);
         let has_no_allowed_route = policy.is_some_and(|policy| {
             let routing = Routing::for_policy(&policy, profile.as_ref(), residency);
-            routing.refusing_local_accounts(&policy, is_refused).allowed.is_empty()
+            routing.refuse_local_accounts(&policy, is_refused).allowed.is_empty()
         });
         Ok(has_refused_search_route || has_no_allowed_route)
     }
@@ -476,7 +476,7 @@ fn summarize_tool(content: &Value) -> Result<ContentSummary, Failure> {
 }
 
 fn approved_routes(kind: AssetKind, content: &Value) -> ContentSummary {
-    let Ok(CheckedContent::ModelPolicy(policy)) = content::read(kind, content) else {
+    let Ok(CheckedContent::ModelPolicy(policy)) = content::parse_existing(kind, content) else {
         return ContentSummary::Routes { approved_primary: None, approved: Vec::new() };
     };
     let approved = policy.routes().filter(|route| route.is_approved());
@@ -486,7 +486,7 @@ fn approved_routes(kind: AssetKind, content: &Value) -> ContentSummary {
 }
 
 fn summarize_policy(content: &Value) -> Result<ContentSummary, Failure> {
-    let Ok(CheckedContent::PolicyBundle(policy)) = content::read(AssetKind::PolicyBundle, content) else {
+    let Ok(CheckedContent::PolicyBundle(policy)) = content::parse_existing(AssetKind::PolicyBundle, content) else {
         return Err(Failure::Inconsistent("a stored policy bundle that does not compile"));
     };
     let unsupported = policy.obligations().filter(|obligation| !SUPPORTED_OBLIGATIONS.contains(obligation));

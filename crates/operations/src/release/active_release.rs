@@ -4,7 +4,7 @@
 use crate::{
     Failure,
     access::{Claims, IdentityMode, Operation},
-    cache::{MAX_BYTES, claims_bytes, weighted_cache},
+    cache::{CACHE_BYTE_LIMITS, claims_bytes, weighted_cache},
     idempotency::MAX_ATTEMPTS,
     release::Releases,
 };
@@ -60,8 +60,8 @@ impl ActiveReleaseResponseCache {
         };
         let scope_bytes = |claims: &Claims, _: &TenantScope| claims_bytes(claims);
         Self {
-            responses: weighted_cache(MAX_BYTES.active_releases, answer_bytes).build(),
-            scopes: weighted_cache(MAX_BYTES.active_release_tenants, scope_bytes).build(),
+            responses: weighted_cache(CACHE_BYTE_LIMITS.active_releases, answer_bytes).build(),
+            scopes: weighted_cache(CACHE_BYTE_LIMITS.active_release_tenants, scope_bytes).build(),
         }
     }
 }

@@ -14,14 +14,14 @@ use fairway_domain::{
     },
     execution::plan::BoundServer,
     hook::Hook,
-    release::{Binding, Release, reference::resolve},
+    release::{Binding, Release, frozen_reference::resolve},
     tenant::TenantScope,
 };
 use serde_json::Value;
 
 impl Releases {
     /// Returns the MCP server of a bound tool, according to the resolved references of the release.
-    pub(crate) async fn resolve_server(
+    pub(crate) async fn resolve_mcp_server(
         &self,
         scope: TenantScope,
         release: &Release,
@@ -64,7 +64,7 @@ impl Releases {
                 stored.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
             let content =
                 version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
-            let (kind, read) = (asset.kind, move || content::read(asset.kind, &content));
+            let (kind, read) = (asset.kind, move || content::parse_existing(asset.kind, &content));
             // This server cannot evaluate assets of other kinds as handlers.
             if kind == AssetKind::PolicyBundle
                 && let Ok(CheckedContent::PolicyBundle(read)) =

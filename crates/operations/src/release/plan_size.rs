@@ -3,8 +3,8 @@
 use crate::{
     Failure,
     blocking::{ProcessorWait, run_blocking},
-    cache::MAX_PLAN_BYTES,
-    execution::{BASE_TEXT_BYTES, is_read_by_runs, plan_bytes},
+    cache::MAX_CACHED_PLAN_BYTES,
+    execution::{EMPTY_PLAN_TEXT_BYTES, is_read_by_runs, plan_bytes},
     prompt::include::body_of,
     release::Releases,
 };
@@ -15,7 +15,7 @@ use fairway_domain::{
         kind::AssetKind,
     },
     id::AssetVersionId,
-    release::{Binding, Release, ReleaseRefusal, reference::FrozenReference},
+    release::{Binding, Release, ReleaseRefusal, frozen_reference::FrozenReference},
     tenant::TenantScope,
 };
 use serde_json::Value;
@@ -36,7 +36,11 @@ impl PlanSize {
     fn add(&mut self, text: usize, compiled: usize) -> Result<(), ReleaseRefusal> {
         self.text = self.text.saturating_add(text);
         self.compiled = self.compiled.saturating_add(compiled);
-        if plan_bytes(self.text, self.compiled) > MAX_PLAN_BYTES { Err(ReleaseRefusal::TooLarge) } else { Ok(()) }
+        if plan_bytes(self.text, self.compiled) > MAX_CACHED_PLAN_BYTES {
+            Err(ReleaseRefusal::TooLarge)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -47,7 +51,7 @@ impl Releases {
     /// # Errors
     /// When the plan does not fit, or a binding cannot be read.
     pub(crate) async fn check_bound_size(&self, scope: TenantScope, release: &Release) -> Result<PlanSize, Failure> {
-        let (mut size, mut schemas) = (PlanSize { text: BASE_TEXT_BYTES, compiled: 0 }, 0_usize);
+        let (mut size, mut schemas) = (PlanSize { text: EMPTY_PLAN_TEXT_BYTES, compiled: 0 }, 0_usize);
         for binding in release.bindings.iter().filter(|binding| is_read_by_runs(binding.role)) {
             let version = self.version_for_size(scope, binding.asset_version_id).await?;
             let mut compiled = 0;
@@ -77,7 +81,7 @@ impl Releases {
         frozen: &[FrozenReference],
         mut size: PlanSize,
     ) -> Result<(), Failure> {
-        let release = release.with_frozen(frozen.to_vec());
+        let release = release.with_frozen_references(frozen.to_vec());
         for binding in &release.bindings {
             let (text, compiled) = self.referenced_bytes(scope, &release, binding).await?;
             size.add(text, compiled)?;
@@ -118,7 +122,7 @@ impl Releases {
             let (hook, text) = self.resolve_hook(scope, release, binding, &content).await?;
             return Ok((text, hook.compiled_bytes()));
         }
-        let server = self.resolve_server(scope, release, binding, &content).await?;
+        let server = self.resolve_mcp_server(scope, release, binding, &content).await?;
         Ok((0, server.map_or(0, |bound| bound.server.heap_bytes())))
     }
 
@@ -134,7 +138,7 @@ fn content_of(version: &AssetVersion) -> Result<Value, Failure> {
 
 /// Compiles a policy on the blocking pool; returns the bytes of its compiled patterns.
 async fn policy_bytes(scope: TenantScope, content: Value) -> Result<usize, Failure> {
-    let compile = move || match content::read(AssetKind::PolicyBundle, &content) {
+    let compile = move || match content::parse_existing(AssetKind::PolicyBundle, &content) {
         Ok(CheckedContent::PolicyBundle(policy)) => policy.pattern_bytes(),
         _ => 0,
     };

@@ -16,7 +16,7 @@ use fairway_domain::{
     prompt::{IncludedAsset, PromptRefusal, PromptTemplate, composition::IncludeRefusal},
     release::{
         Release,
-        reference::{FrozenReference, MAX_REFERENCES, REFERENCE_UNRESOLVED, UnresolvedReference},
+        frozen_reference::{FrozenReference, MAX_REFERENCES, REFERENCE_UNRESOLVED, UnresolvedReference},
     },
     slug::Slug,
     tenant::TenantScope,

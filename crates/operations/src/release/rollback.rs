@@ -11,7 +11,7 @@ use fairway_domain::{
         ReleaseRefusal,
         lane::{Lane, LaneHistoryEntry},
         ports::ReleaseWithDeployment,
-        recommendation::Recommendation,
+        recommendation::RollbackRecommendation,
         rollback::{ReleaseEvidenceDocument, ReturnedLane, RollbackRecord, earlier_holders, lanes_by_recency},
     },
     slug::Slug,
@@ -64,7 +64,7 @@ impl Releases {
                             return Err(ReleaseRefusal::WorkloadRetired.into());
                         }
                         if let Some(lane) = lane {
-                            current.release.check_holds(lane, &current.deployment)?;
+                            current.release.check_holds_lane(lane, &current.deployment)?;
                         }
                         let holders = self.rollback_targets(scope, &current, lane).await?;
                         let targets: Vec<_> = holders.iter().map(|(lane, holder)| (*lane, &holder.release)).collect();
@@ -219,7 +219,11 @@ impl Releases {
     ///
     /// # Errors
     /// Not found when the caller does not see the release.
-    pub async fn rollback_recommendation(&self, caller: &Caller, id: ReleaseId) -> Result<Recommendation, Failure> {
+    pub async fn rollback_recommendation(
+        &self,
+        caller: &Caller,
+        id: ReleaseId,
+    ) -> Result<RollbackRecommendation, Failure> {
         let (scope, _, placed) = self.authorize_release(caller, Operation::ReadRollbackRecommendation, id).await?;
         self.recommend(scope, &placed.release).await
     }
@@ -230,7 +234,7 @@ impl RollbackResult {
     ///
     /// # Errors
     /// Never for a completed rollback, because it contains at least one lane.
-    pub fn newest(&self) -> Result<ReturnedLane, Failure> {
+    pub fn newest_lane(&self) -> Result<ReturnedLane, Failure> {
         self.record.lanes.first().copied().ok_or_else(|| ReleaseRefusal::NoPreviousRelease.into())
     }
 }

@@ -5,7 +5,7 @@ use crate::{Failure, release::Releases, rollout::rollout_config};
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
-    release::{Release, ports::TenantRelease, recommendation::Recommendation},
+    release::{Release, ports::TenantRelease, recommendation::RollbackRecommendation},
     store::CommitError,
     tenant::TenantScope,
 };
@@ -80,7 +80,11 @@ impl Releases {
         }
     }
 
-    pub(super) async fn recommend(&self, scope: TenantScope, release: &Release) -> Result<Recommendation, Failure> {
+    pub(super) async fn recommend(
+        &self,
+        scope: TenantScope,
+        release: &Release,
+    ) -> Result<RollbackRecommendation, Failure> {
         let config = rollout_config(&self.workloads.workload_of(scope, release.workload_id).await?);
         let runs = self.deployment_store.ended_runs(scope, release.release_id, config.sample_size()).await?;
         Ok(runs.recommend(&config))

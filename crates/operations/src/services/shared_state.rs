@@ -4,7 +4,7 @@ use crate::{
     Gateways, Settings, Stores,
     access::{Claims, Identities, PinCache, ScopeResolver, SessionRenewals},
     asset::{Artifacts, RecordedMismatches},
-    cache::{MAX_BYTES, caller_bytes, claims_bytes, weighted_cache},
+    cache::{CACHE_BYTE_LIMITS, caller_bytes, claims_bytes, weighted_cache},
     commit_context::CommitContext,
     execution::{
         active_runs::ActiveRuns, large_runs::LargeRuns, plan::PlanCache, run_slots::RunSlots, script::ScriptSlots,
@@ -96,13 +96,14 @@ impl SharedState {
             context: CommitContext::new(gateways.clock, gateways.ids),
             settings: Arc::new(settings),
             plans: Arc::new(PlanCache::new()),
-            callers: weighted_cache(MAX_BYTES.callers, |claims: &Claims, caller: &Arc<Caller>| {
+            callers: weighted_cache(CACHE_BYTE_LIMITS.callers, |claims: &Claims, caller: &Arc<Caller>| {
                 claims_bytes(claims).saturating_add(caller_bytes(caller))
             })
             .build(),
             active_releases: Arc::new(ActiveReleaseResponseCache::new()),
-            namespaces: weighted_cache(MAX_BYTES.namespaces, |_, _| 0).build(),
-            summaries: weighted_cache(MAX_BYTES.summaries, |_, summary: &Arc<ContentSummary>| summary.bytes()).build(),
+            namespaces: weighted_cache(CACHE_BYTE_LIMITS.namespaces, |_, _| 0).build(),
+            summaries: weighted_cache(CACHE_BYTE_LIMITS.summaries, |_, summary: &Arc<ContentSummary>| summary.bytes())
+                .build(),
             mismatches: RecordedMismatches::new(),
             pins: PinCache::new(),
             session_renewals: Arc::new(SessionRenewals::new()),

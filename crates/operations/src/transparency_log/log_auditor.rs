@@ -164,7 +164,7 @@ impl LogAuditor {
         note: &[u8],
         keys: &[VerifierKey],
     ) -> Result<Result<Checkpoint, AuditFinding>, LogAccessError> {
-        let name = self.origin.of_tenant(tenant);
+        let name = self.origin.origin_of_tenant(tenant);
         let note = SignedNote::parse(note).ok();
         let checkpoint = note.as_ref().and_then(|note| Checkpoint::parse(note.text()).ok());
         let own = note.zip(checkpoint).filter(|(_, checkpoint)| checkpoint.origin == name);

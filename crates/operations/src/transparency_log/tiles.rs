@@ -3,7 +3,7 @@
 
 use crate::{
     Failure,
-    cache::{MAX_BYTES, weighted_cache},
+    cache::{CACHE_BYTE_LIMITS, weighted_cache},
 };
 use fairway_domain::{
     asset::artifact_store::{ArtifactPath, ArtifactStore},
@@ -18,7 +18,7 @@ use std::{collections::HashMap, sync::Arc};
 pub(crate) type TileCache = Cache<(TenantId, TileCoordinate), Arc<FullTile>>;
 
 pub(crate) fn new_tile_cache() -> TileCache {
-    weighted_cache(MAX_BYTES.log_tiles, |_, _: &Arc<FullTile>| FullTile::BYTES).build()
+    weighted_cache(CACHE_BYTE_LIMITS.log_tiles, |_, _: &Arc<FullTile>| FullTile::BYTES).build()
 }
 
 /// Reads tiles and verifies them. The root of a tile from the artifact store must equal its hash in the parent tile.

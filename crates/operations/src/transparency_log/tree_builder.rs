@@ -124,7 +124,7 @@ impl TreeBuilder {
                     self.start_after = Some(log.tenant);
                 }
                 let (tenant, stepper, signed_by) = (log.tenant, Arc::clone(&stepper), Arc::clone(&signed_by));
-                let step = self.steps.spawn(async move { stepper.step_or_log(log, &signed_by).await });
+                let step = self.steps.spawn(async move { stepper.step_and_log_failure(log, &signed_by).await });
                 self.in_progress.insert(step.id(), tenant);
             }
         }

@@ -103,7 +103,7 @@ impl UseCases {
         let input = GenerationInput { description, notes: &[], current: None };
         let message = self.generation_message(caller, scope, &position, input).await?;
         let generated = self.draft_generator.generate_object(caller, workspace, &message, key).await?;
-        self.check_generated(caller, scope, &position, generated, input).await
+        self.check_generated_plan(caller, scope, &position, generated, input).await
     }
 
     /// Creates the message to the generator. It contains only names that the caller may see.
@@ -135,7 +135,7 @@ impl UseCases {
     }
 
     /// Checks a plan that the generator returned, with the caller's rights.
-    pub(super) async fn check_generated(
+    pub(super) async fn check_generated_plan(
         &self,
         caller: &Caller,
         scope: TenantScope,

@@ -136,7 +136,7 @@ impl UseCases {
         let stored = self.visible_model_policy(caller, scope, position, slug).await?;
         let Some((asset, Some(version))) = stored else { return Err(model_policy_unavailable()) };
         let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
-        let Ok(CheckedContent::ModelPolicy(policy)) = content::read(AssetKind::ModelPolicy, &content) else {
+        let Ok(CheckedContent::ModelPolicy(policy)) = content::parse_existing(AssetKind::ModelPolicy, &content) else {
             return Err(model_policy_unavailable());
         };
         let route = &policy.provider_route;

@@ -81,7 +81,7 @@ impl UseCases {
         let message = self.generation_message(caller, scope, &position, input).await?;
         let answer =
             self.await_generated(caller, workspace, &message, &generation_key(caller, id, &request.key)).await?;
-        let generated = self.check_generated(caller, scope, &position, answer, input).await?;
+        let generated = self.check_generated_plan(caller, scope, &position, answer, input).await?;
         let plan = match generated.outcome {
             GenerationOutcome::Question { question, proposed_answer } => {
                 return Ok(RefinementOutcome::Question { question, proposed_answer });

@@ -45,7 +45,8 @@ impl UseCases {
         let stored = self.asset_store.find_by_slug(scope, &slug, None).await?;
         let Some((_, Some(version))) = stored else { return Ok(Vec::new()) };
         let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
-        let Ok(CheckedContent::PolicyBundle(policy)) = content::read(AssetKind::PolicyBundle, &content) else {
+        let Ok(CheckedContent::PolicyBundle(policy)) = content::parse_existing(AssetKind::PolicyBundle, &content)
+        else {
             return Err(Failure::Inconsistent("a stored policy bundle that does not compile"));
         };
         let required = policy.required_inputs().map(|(rule, inputs)| (rule.to_owned(), inputs.into_iter().collect()));

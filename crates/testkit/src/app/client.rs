@@ -88,7 +88,7 @@ impl Client {
     /// # Errors
     /// When the HTTP client cannot be built.
     pub fn new(address: SocketAddr, database: String) -> anyhow::Result<Self> {
-        crate::init();
+        crate::install_crypto_provider();
         let http = reqwest::Client::builder()
             .no_proxy()
             .tcp_nodelay(true)
@@ -144,7 +144,7 @@ impl Client {
     ///
     /// # Panics
     /// When the name is not a valid method.
-    pub fn with_method(&self, method: &str, path: impl Into<String>) -> Request {
+    pub fn request_by_method_name(&self, method: &str, path: impl Into<String>) -> Request {
         let Ok(method) = method.to_uppercase().parse() else { panic!("`{method}` is not a valid method") };
         self.request(method, path)
     }
@@ -154,7 +154,7 @@ impl Client {
     ///
     /// # Panics
     /// When the response is not HTTP.
-    pub async fn raw(&self, bytes: impl AsRef<[u8]>) -> Response {
+    pub async fn send_raw_bytes(&self, bytes: impl AsRef<[u8]>) -> Response {
         let asked = String::from_utf8_lossy(bytes.as_ref()).lines().next().unwrap_or_default().to_owned();
         match tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(bytes.as_ref())).await {
             Ok(Ok(received)) => {
@@ -171,8 +171,9 @@ impl Client {
     }
 
     /// Sends a request without a body. The path is sent unchanged, because HTTP client libraries normalize paths.
-    pub async fn raw_path(&self, method: &str, path: &str) -> Response {
-        self.raw(format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)).await
+    pub async fn send_raw_path(&self, method: &str, path: &str) -> Response {
+        self.send_raw_bytes(format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address))
+            .await
     }
 
     async fn exchange(&self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {

@@ -124,12 +124,12 @@ impl Fixtures {
     /// Creates an asset with one version.
     pub async fn asset_with_version(&self, kind: &str, slug: &str, content: Value) -> Version {
         let asset_id = self.asset_without_versions(kind, slug).await;
-        let asset_version_id = self.next_version(&asset_id, content).await;
+        let asset_version_id = self.add_version(&asset_id, content).await;
         Version { asset_id, asset_version_id, kind: kind.to_owned(), slug: slug.to_owned() }
     }
 
     /// Adds a version to an asset.
-    pub async fn next_version(&self, asset_id: &str, content: Value) -> String {
+    pub async fn add_version(&self, asset_id: &str, content: Value) -> String {
         let made = self.post(format!("/v1/assets/{asset_id}/versions"), json!({ "content": content })).await;
         required_id(&made.expect(201), "asset_version_id")
     }
@@ -228,18 +228,18 @@ impl Fixtures {
     /// that allows everything.
     pub async fn active_workload(&self, slug: &str) -> ActiveWorkload {
         let policy = self.policy(&format!("{slug}-policy")).await;
-        self.active_workload_under(slug, policy).await
+        self.active_workload_with_policy(slug, policy).await
     }
 
     /// Like [`Self::active_workload`] with another policy.
-    pub async fn active_workload_under(&self, slug: &str, policy: Version) -> ActiveWorkload {
+    pub async fn active_workload_with_policy(&self, slug: &str, policy: Version) -> ActiveWorkload {
         let prompt = self.prompt(&format!("{slug}-prompt")).await;
         let model = self.model_policy(&format!("{slug}-model")).await;
-        self.active_workload_with(slug, vec![prompt, model, policy]).await
+        self.active_workload_with_bindings(slug, vec![prompt, model, policy]).await
     }
 
     /// Creates a workload with an active release on all lanes of `dev`, with these bindings.
-    pub async fn active_workload_with(&self, slug: &str, versions: Vec<Version>) -> ActiveWorkload {
+    pub async fn active_workload_with_bindings(&self, slug: &str, versions: Vec<Version>) -> ActiveWorkload {
         let workload_id = self.workload(slug).await;
         let release_id = self.approved_release(&workload_id, &versions).await;
         self.transition(&release_id, "active").await;

@@ -13,12 +13,12 @@ const ENCRYPTION_REQUESTS: [[u8; 4]; 2] = [80_877_103_u32.to_be_bytes(), 80_877_
 const CHUNK: usize = 16 * 1024;
 
 /// One side of a proxied connection, with the received bytes that are not yet forwarded.
-pub(super) struct Frames {
+pub(super) struct FrameStream {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-impl Frames {
+impl FrameStream {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Self { stream, buffer: Vec::new() })
@@ -77,6 +77,6 @@ impl Frames {
 }
 
 /// Whether the frame is ReadyForQuery.
-pub(super) fn is_ready(frame: &[u8]) -> bool {
+pub(super) fn is_ready_for_query(frame: &[u8]) -> bool {
     frame.first() == Some(&b'Z')
 }

@@ -12,7 +12,7 @@ pub struct ScriptedResponse {
     /// Whether each part is sent as a separate HTTP chunk, so that the parts arrive separately.
     chunked: bool,
     /// Whether the response waits for a release before its head.
-    is_held: bool,
+    has_initial_pause: bool,
     end: ResponseEnd,
 }
 
@@ -45,7 +45,7 @@ impl ScriptedResponse {
             headers,
             parts: vec![Part::Text(text.to_owned())],
             chunked: false,
-            is_held: false,
+            has_initial_pause: false,
             end: ResponseEnd::Complete,
         }
     }
@@ -67,7 +67,7 @@ impl ScriptedResponse {
     pub fn events<T: Into<String>>(events: impl IntoIterator<Item = T>) -> Self {
         let parts = events.into_iter().map(|event| Part::Text(event.into())).collect();
         let headers = vec![("Content-Type".to_owned(), "text/event-stream; charset=utf-8".to_owned())];
-        Self { status: Some(200), headers, parts, chunked: true, is_held: false, end: ResponseEnd::Complete }
+        Self { status: Some(200), headers, parts, chunked: true, has_initial_pause: false, end: ResponseEnd::Complete }
     }
 
     /// Resets the connection after the request.
@@ -92,7 +92,7 @@ impl ScriptedResponse {
 
     /// Waits for [`ScriptedEndpoint::release_pauses`](super::ScriptedEndpoint::release_pauses) before each part except the first.
     #[must_use]
-    pub fn pausing(mut self) -> Self {
+    pub fn with_pauses(mut self) -> Self {
         let mut paused = Vec::new();
         for (index, part) in self.parts.drain(..).enumerate() {
             paused.extend((index > 0).then_some(Part::Pause));
@@ -104,8 +104,8 @@ impl ScriptedResponse {
 
     /// Waits for [`ScriptedEndpoint::release_pauses`](super::ScriptedEndpoint::release_pauses) before the first byte.
     #[must_use]
-    pub const fn held(mut self) -> Self {
-        self.is_held = true;
+    pub const fn with_initial_pause(mut self) -> Self {
+        self.has_initial_pause = true;
         self
     }
 
@@ -125,7 +125,7 @@ impl ScriptedResponse {
 
     /// Keeps the connection open after the last part, without completing the response.
     #[must_use]
-    pub fn hanging(mut self) -> Self {
+    pub fn hanging_at_end(mut self) -> Self {
         self.end = ResponseEnd::Open;
         self
     }
@@ -134,8 +134,8 @@ impl ScriptedResponse {
         self.status.is_none()
     }
 
-    pub(super) const fn is_held(&self) -> bool {
-        self.is_held
+    pub(super) const fn has_initial_pause(&self) -> bool {
+        self.has_initial_pause
     }
 
     pub(super) fn parts(&self) -> &[Part] {

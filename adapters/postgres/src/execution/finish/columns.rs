@@ -26,7 +26,7 @@ fn ids<T>(items: &[(Uuid, T)]) -> Vec<Uuid> {
 }
 
 /// The input with the runs and their facts, steps, artifacts and lineage.
-pub(super) fn run_input<'v>(pending: &[&'v PendingFinish]) -> Input<'v> {
+pub(super) fn finish_input<'v>(pending: &[&'v PendingFinish]) -> Input<'v> {
     let endings = || pending.iter().map(|pending| &pending.ending);
     let executions: Vec<Uuid> = endings().map(|ending| ending.execution_id.uuid()).collect();
     let (first, last) = (executions.iter().min().copied(), executions.iter().max().copied());
@@ -52,10 +52,10 @@ pub(super) fn run_input<'v>(pending: &[&'v PendingFinish]) -> Input<'v> {
         .with_all("salt", outputs().map(|output| output.map(|output| output.salt.as_slice())).collect())
         .with_all("output", outputs().map(|output| output.map(|output| &*output.body)).collect())
         .with_all("output_digest", outputs().map(|output| output.map(|output| output.digest().to_vec())).collect());
-    let input = facts.into_input(input).with_param("first_execution", first).with_param("last_execution", last);
-    let input = with_steps(input, &numbered_steps(endings()));
-    let input = with_artifacts(input, &of_runs(endings(), |ending| &ending.artifacts));
-    with_lineage(input, &of_runs(endings(), |ending| &ending.lineage))
+    let input = facts.add_to_input(input).with_param("first_execution", first).with_param("last_execution", last);
+    let input = add_step_rows(input, &numbered_steps(endings()));
+    let input = add_artifact_rows(input, &of_runs(endings(), |ending| &ending.artifacts));
+    add_lineage_rows(input, &of_runs(endings(), |ending| &ending.lineage))
 }
 
 fn error_offset(error: Option<&RunError>) -> Option<i64> {
@@ -71,7 +71,7 @@ fn numbered_steps<'v>(endings: impl Iterator<Item = &'v FinishRecord>) -> Vec<(U
     endings.flat_map(of_run).collect()
 }
 
-fn with_steps<'v>(input: Input<'v>, steps: &[(Uuid, (i16, &'v StepRecord))]) -> Input<'v> {
+fn add_step_rows<'v>(input: Input<'v>, steps: &[(Uuid, (i16, &'v StepRecord))]) -> Input<'v> {
     let records = || steps.iter().map(|(_, (_, step))| *step);
     // The conversion cannot overflow in practice: `i64` covers 292,000 years in microseconds.
     let microseconds = |step: &StepRecord| i64::try_from(step.duration.as_micros()).unwrap_or(i64::MAX);
@@ -85,7 +85,7 @@ fn with_steps<'v>(input: Input<'v>, steps: &[(Uuid, (i16, &'v StepRecord))]) -> 
         .with_all("duration_us", records().map(microseconds).collect())
 }
 
-fn with_artifacts<'v>(input: Input<'v>, artifacts: &[(Uuid, &'v EvidenceArtifact)]) -> Input<'v> {
+fn add_artifact_rows<'v>(input: Input<'v>, artifacts: &[(Uuid, &'v EvidenceArtifact)]) -> Input<'v> {
     let documents = || artifacts.iter().map(|(_, artifact)| *artifact);
     input
         .with_rows("artifact")
@@ -97,7 +97,7 @@ fn with_artifacts<'v>(input: Input<'v>, artifacts: &[(Uuid, &'v EvidenceArtifact
         .with_all("created_at", documents().map(|artifact| artifact.created_at.to_datetime()).collect())
 }
 
-fn with_lineage<'v>(input: Input<'v>, lineage: &[(Uuid, &'v LineageItem)]) -> Input<'v> {
+fn add_lineage_rows<'v>(input: Input<'v>, lineage: &[(Uuid, &'v LineageItem)]) -> Input<'v> {
     let items = || lineage.iter().map(|(_, item)| *item);
     input
         .with_rows("lineage_item")
@@ -115,7 +115,7 @@ fn with_lineage<'v>(input: Input<'v>, lineage: &[(Uuid, &'v LineageItem)]) -> In
 }
 
 /// Adds the last progress events of the runs.
-pub(super) fn with_events<'v>(input: Input<'v>, endings: impl Iterator<Item = &'v FinishRecord>) -> Input<'v> {
+pub(super) fn add_event_rows<'v>(input: Input<'v>, endings: impl Iterator<Item = &'v FinishRecord>) -> Input<'v> {
     let told = of_runs(endings, |ending| &ending.progress);
     let position = |progress: &ProgressRecord| i16::try_from(progress.position).unwrap_or(i16::MAX);
     input
@@ -126,11 +126,11 @@ pub(super) fn with_events<'v>(input: Input<'v>, endings: impl Iterator<Item = &'
 }
 
 /// Adds the parts that few runs have: later policy decisions, fulfilled obligations, payloads of evidence and reviews.
-pub(super) fn with_rare_parts<'v>(
+pub(super) fn add_rare_rows<'v>(
     input: Input<'v>,
     endings: impl Iterator<Item = &'v FinishRecord> + Clone,
 ) -> Input<'v> {
-    let input = with_decisions(input, &of_runs(endings.clone(), |ending| &ending.decisions));
+    let input = add_decision_rows(input, &of_runs(endings.clone(), |ending| &ending.decisions));
     let fulfilled = of_runs(endings.clone(), |ending| &ending.fulfilled);
     let payloads: Vec<(Uuid, (Uuid, &Payload))> = of_runs(endings.clone(), |ending| &ending.artifacts)
         .into_iter()
@@ -154,7 +154,7 @@ pub(super) fn with_rare_parts<'v>(
         .with_all("timeout_seconds", reviews.iter().map(|(_, timeout)| timeout.as_secs_f64()).collect())
 }
 
-fn with_decisions<'v>(input: Input<'v>, decisions: &[(Uuid, &'v RecordedDecision)]) -> Input<'v> {
+fn add_decision_rows<'v>(input: Input<'v>, decisions: &[(Uuid, &'v RecordedDecision)]) -> Input<'v> {
     let taken = || decisions.iter().map(|(_, decision)| *decision);
     let lists = |decision: &RecordedDecision| json!({ "obligations": decision.obligations, "rules": stored_decision::encode_rules(decision) });
     input

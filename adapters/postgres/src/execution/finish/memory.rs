@@ -1,6 +1,6 @@
 //! Conversation turns, which are written in the statement that ends their run.
 
-use crate::{guarded_commit::Input, memory::locked_session};
+use crate::{guarded_commit::Input, memory::session_to_lock};
 use fairway_domain::{
     execution::FinishRecord,
     memory::{OnRevoke, Writeback},
@@ -59,7 +59,10 @@ pub(super) const INSERT_TURNS: &str = ", offered AS MATERIALIZED (
      )";
 
 /// Adds the turns that runs write to memory.
-pub(super) fn with_turns<'v>(input: Input<'v>, endings: impl Iterator<Item = &'v FinishRecord> + Clone) -> Input<'v> {
+pub(super) fn add_turn_rows<'v>(
+    input: Input<'v>,
+    endings: impl Iterator<Item = &'v FinishRecord> + Clone,
+) -> Input<'v> {
     let turns: Vec<(&FinishRecord, &Writeback)> =
         endings.filter_map(|ending| ending.writeback.as_ref().map(|written| (ending, written))).collect();
     let written = || turns.iter().map(|(_, written)| *written);
@@ -72,7 +75,7 @@ pub(super) fn with_turns<'v>(input: Input<'v>, endings: impl Iterator<Item = &'v
         .with_all("session_id", conversations().map(|place| place.session.as_str()).collect())
         .with_all(
             "locked_session",
-            written().map(|written| locked_session(written.turn.memory.config.scope, &written.conversation)).collect(),
+            written().map(|written| session_to_lock(written.turn.memory.config.scope, &written.conversation)).collect(),
         )
         .with_all("erasure", written().map(|written| written.turn.last_erasure).collect())
         .with_all("asset_id", written().map(|written| written.turn.memory.asset.uuid()).collect())

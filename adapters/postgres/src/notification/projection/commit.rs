@@ -111,7 +111,7 @@ impl Database {
     ) -> Result<u64, CommitError> {
         let count = |name, number: u64| require_decoded(name, i64::try_from(number).ok());
         let input = suppressed_input(scope, projection).with_rows("inbox");
-        let input = with_outbox(with_inbox(input, projection).with_rows("outbox"), projection)
+        let input = add_outbox_rows(add_inbox_rows(input, projection).with_rows("outbox"), projection)
             .with_param("log_id", scope.tenant().uuid())
             .with_param("position", count("position", positions.start)?)
             .with_param("end", count("end", positions.end)?)
@@ -157,11 +157,11 @@ fn suppressed_input(scope: TenantScope, projection: &Projection) -> Input<'_> {
         .with_all("workspace_id", records.iter().map(|one| one.workspace_id.map(WorkspaceId::uuid)).collect())
         .with_all("workload_id", records.iter().map(|one| one.workload_id.map(WorkloadId::uuid)).collect())
         .with_all("created_at", records.iter().map(|one| one.created_at.to_datetime()).collect());
-    facts.into_input(input)
+    facts.add_to_input(input)
 }
 
 /// Adds the notifications of recipients whose inbox is enabled.
-fn with_inbox<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
+fn add_inbox_rows<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
     let rows: Vec<&Notification> = projection
         .notifications
         .iter()
@@ -186,7 +186,7 @@ fn with_inbox<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
 }
 
 /// Adds the deliveries on all channels besides the inbox.
-fn with_outbox<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
+fn add_outbox_rows<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
     let rows = &projection.deliveries;
     let said = |delivery: &'p NewDelivery| &delivery.notification;
     let destination = |delivery: &NewDelivery| delivery.target.destination().map(DestinationId::uuid);

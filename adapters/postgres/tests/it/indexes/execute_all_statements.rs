@@ -2,11 +2,11 @@
 
 use crate::{
     fixture::{Fixture, acceptance, actor, denied, ending, environment, fresh, scope, stamp},
-    knowledge::{documents, ingest, knowledge_base, reembedding, within},
+    knowledge_search::{documents, ingest, knowledge_base, reembedding, within},
 };
 use fairway_domain::{
     access::{
-        AccessStore, ActorRef, GrantScope, NameScope, OwnerRef, principal_binding::PrincipalBindingStore,
+        AccessStore, ActorNameScope, ActorRef, GrantScope, OwnerRef, principal_binding::PrincipalBindingStore,
         rights::VisibleScopes,
     },
     asset::{
@@ -29,9 +29,9 @@ use fairway_domain::{
     knowledge::{
         IndexRevision,
         contract::ContractState,
+        contract_revocation::ContractRevocation,
         ports::{ChunkSearch, ContractRevocationStore, DocumentStore, IndexRevisionStore, RevisionRange},
-        retrieval::{EmbeddingModel, IndexEmbedding},
-        revocation::ContractRevocation,
+        retrieval::{EmbeddingModel, IndexEmbeddingModels},
     },
     notification::ports::{SuppressedDecisionStore, SuppressedFilter},
     release::ports::{DeploymentStore, RecommendationStore, ReleaseFilter, ReleaseStore},
@@ -54,8 +54,8 @@ pub(super) async fn touch_every_point(stage: &Fixture, store: &Database) {
     let (workload, placed) = stage.active().await;
     let release = placed.release;
     let caller = [ActorRef::parse("user:7").unwrap()];
-    AccessStore::load_principal(store, None, &caller, NameScope::Installation).await.unwrap().unwrap();
-    AccessStore::load_principal(store, Some(scope().tenant()), &caller, NameScope::Tenant).await.unwrap().unwrap();
+    AccessStore::load_principal(store, None, &caller, ActorNameScope::Installation).await.unwrap().unwrap();
+    AccessStore::load_principal(store, Some(scope().tenant()), &caller, ActorNameScope::Tenant).await.unwrap().unwrap();
     PrincipalBindingStore::find(store, scope(), workload.workload_id, &actor()).await.unwrap();
     AccessStore::resolve_scope(store, scope(), &GrantScope::Workload(workload.workload_id)).await.unwrap().unwrap();
     AccessStore::find(store, scope(), fresh()).await.unwrap();
@@ -134,7 +134,7 @@ async fn touch_documents(stage: &Fixture, store: &Database, release: ReleaseId) 
     assert_eq!(store.find_chunks(scope(), id, &[found.hits[0].chunk_id]).await.unwrap().len(), 1);
     let model = EmbeddingModel { account: "local".to_owned(), model: "m".to_owned() };
     let first = IndexRevision::new(1);
-    assert_eq!(store.index_embedding(scope(), id, first).await.unwrap(), IndexEmbedding::Mixed);
+    assert_eq!(store.index_embedding(scope(), id, first).await.unwrap(), IndexEmbeddingModels::Mixed);
     assert_eq!(
         store.revisions_with_same_documents(scope(), id, first).await.unwrap(),
         RevisionRange { first, last: first }

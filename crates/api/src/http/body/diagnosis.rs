@@ -1,6 +1,6 @@
 //! Collects the problems of a body whose deserialization failed.
 //!
-//! The strict deserialization stops at the first problem. Only then a second deserializer, [`Probe`], reads the body
+//! The strict deserialization stops at the first problem. Only then, [`RecordingDeserializer`] reads the body
 //! again. It records each problem with its field path and continues with a placeholder of the requested type. The
 //! resulting value is dropped.
 //!
@@ -8,14 +8,14 @@
 //! for the type, and the next pass applies it. The number of passes equals the number of broken rules, up to
 //! [`MAX_PASSES`].
 
-mod probe;
+mod recording_deserializer;
 
 use crate::{
     error::FieldProblem,
     http::deserialize_error::{DeserializeError, truncate_path},
 };
 use fairway_domain::workload::interface::MAX_PROBLEMS;
-use probe::{Probe, ValuePath};
+use recording_deserializer::{RecordingDeserializer, ValuePath};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::{
@@ -67,7 +67,7 @@ pub(super) fn diagnose<T: DeserializeOwned>(document: &Value, first: FieldProble
     for _ in 0..readings {
         notes.problems.borrow_mut().clear();
         notes.has_new_rules.set(false);
-        let read = T::deserialize(Probe { value: Some(document), at: &ValuePath::Root, notes: &notes });
+        let read = T::deserialize(RecordingDeserializer { value: Some(document), at: &ValuePath::Root, notes: &notes });
         if read.is_ok() || !notes.has_new_rules.get() {
             break;
         }
@@ -95,8 +95,12 @@ fn count_values(value: &Value) -> usize {
 }
 
 /// Records the rule behind a failure, and returns the error that ends the pass.
-fn record_rule(error: DeserializeError, of: Option<StructId>, probe: Probe<'_>) -> DeserializeError {
-    let (at, notes) = (probe.at, probe.notes);
+fn record_rule(
+    error: DeserializeError,
+    of: Option<StructId>,
+    deserializer: RecordingDeserializer<'_>,
+) -> DeserializeError {
+    let (at, notes) = (deserializer.at, deserializer.notes);
     match (error, of) {
         // An inner value has already recorded the failure.
         (DeserializeError::Recorded, _) => {}
@@ -108,7 +112,7 @@ fn record_rule(error: DeserializeError, of: Option<StructId>, probe: Probe<'_>) 
             notes.strict_types.borrow_mut().insert(of);
             notes.has_new_rules.set(true);
         }
-        (error, _) if probe.value.is_some() => {
+        (error, _) if deserializer.value.is_some() => {
             let message: Cow<'static, str> = crate::http::deserialize_error::error_message(&error);
             let path = at.path();
             let problem = FieldProblem::new(truncate_path(path.clone()), "invalid", message);

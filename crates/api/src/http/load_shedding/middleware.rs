@@ -1,11 +1,11 @@
 //! The load shedding middleware, which attributes each request to a client.
 
-use super::{ArrivingBodyGuard, BodySender, ClientKey};
+use super::{ArrivingBodyGuard, BodyClient, ClientKey};
 use crate::{
     caller::{claims, has_share_token},
     compose::Api,
     error::ApiError,
-    http::{client_address::client_of, outermost_middleware::ShedForLoad, path::routed_path},
+    http::{client_address::client_of, outermost_middleware::LoadRefusalMarker, path::decoded_path},
 };
 use actix_web::{
     Error, HttpMessage as _, HttpRequest, ResponseError as _,
@@ -37,7 +37,7 @@ pub(crate) async fn shed_load<B: MessageBody + 'static>(
     let Some(api) = request
         .app_data::<web::Data<Api>>()
         .cloned()
-        .filter(|_| SHEDDABLE_PREFIXES.iter().any(|place| routed_path(request.request()).starts_with(place)))
+        .filter(|_| SHEDDABLE_PREFIXES.iter().any(|place| decoded_path(request.request()).starts_with(place)))
     else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
@@ -48,7 +48,7 @@ pub(crate) async fn shed_load<B: MessageBody + 'static>(
     let key = list_key(request.request(), &claims);
     let client = client_key(request.request(), claims);
     if has_body {
-        request.extensions_mut().insert(BodySender::of_client(&client));
+        request.extensions_mut().insert(BodyClient::of_client(&client));
     }
     if let Some(mut place) = api.load_shedder.admit(client, has_body, Instant::now()) {
         if let Some(arriving) = place.take_body_guard() {
@@ -65,7 +65,7 @@ pub(crate) async fn shed_load<B: MessageBody + 'static>(
     }
     let (request, _) = request.into_parts();
     let mut response = ApiError::unavailable().error_response();
-    response.extensions_mut().insert(ShedForLoad);
+    response.extensions_mut().insert(LoadRefusalMarker);
     Ok(ServiceResponse::new(request, response).map_into_right_body())
 }
 

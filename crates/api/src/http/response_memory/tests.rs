@@ -1,5 +1,5 @@
 use super::*;
-use crate::http::{load_shedding::BodySender, test_support::base};
+use crate::http::{load_shedding::BodyClient, test_support::base};
 use actix_web::{
     App, HttpRequest, HttpResponse,
     body::to_bytes,
@@ -21,7 +21,7 @@ fn client() -> ClientAddress {
 }
 
 async fn endless_stream(request: HttpRequest, base: web::Data<HttpState>) -> HttpResponse {
-    let mut memory = base.memory_budgets.request_memory(client(), BodySender::default());
+    let mut memory = base.memory_budgets.request_memory(client(), BodyClient::default());
     memory.resize(SENDER_BUDGET).await.unwrap();
     request.extensions_mut().insert(memory);
     HttpResponse::Ok().streaming(stream::pending::<Result<Bytes, Infallible>>())
@@ -30,12 +30,15 @@ async fn endless_stream(request: HttpRequest, base: web::Data<HttpState>) -> Htt
 #[actix_web::test]
 async fn stream_releases_request_memory() {
     let base = web::Data::new(base());
-    let app = App::new().app_data(base.clone()).wrap(from_fn(response_memory)).default_service(web::to(endless_stream));
+    let app = App::new()
+        .app_data(base.clone())
+        .wrap(from_fn(reserve_response_memory))
+        .default_service(web::to(endless_stream));
     let app = init_service(app).await;
     let opened = call_service(&app, TestRequest::post().to_request()).await;
     assert_eq!(opened.status(), StatusCode::OK);
     tokio::time::pause();
-    let mut next = base.memory_budgets.request_memory(client(), BodySender::default());
+    let mut next = base.memory_budgets.request_memory(client(), BodyClient::default());
     assert_eq!(next.resize(SENDER_BUDGET).await, Ok(()), "the open stream holds no body memory");
     drop(opened);
 }
@@ -47,7 +50,10 @@ async fn large_response() -> HttpResponse {
 #[actix_web::test]
 async fn lost_response_reports_possible_change() {
     let base = web::Data::new(base());
-    let app = App::new().app_data(base.clone()).wrap(from_fn(response_memory)).default_service(web::to(large_response));
+    let app = App::new()
+        .app_data(base.clone())
+        .wrap(from_fn(reserve_response_memory))
+        .default_service(web::to(large_response));
     let app = init_service(app).await;
     let _held = base.memory_budgets.reserve_response(client(), CLIENT_BUDGET).unwrap();
     for (method, key, told) in [

@@ -13,7 +13,7 @@ use super::{
     Random,
     client::{AttackRequest, AttackResponse, exchange, read_byte_from_each, read_responses},
     tally::Tally,
-    target::{ROLES, Target},
+    target_resources::{ROLES, Target},
 };
 use futures_util::{StreamExt as _, future::join_all, stream};
 use serde_json::{Value, json};

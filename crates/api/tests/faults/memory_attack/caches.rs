@@ -5,7 +5,7 @@ use super::{
     attacks::{random_address, random_name},
     client::{AttackRequest, exchange, get, post},
     tally::{Aim, Tally},
-    target::Target,
+    target_resources::Target,
 };
 use crate::server_process::{Server, ServerSetup};
 use fairway_testkit::{TestDatabase, is_long};
@@ -53,7 +53,7 @@ impl Cache {
         Self::Lists,
     ];
 
-    /// Memory limit of the cache, in KiB: `MAX_BYTES` in `crates/operations`.
+    /// Memory limit of the cache, in KiB: `CACHE_BYTE_LIMITS` in `crates/operations`.
     const fn limit_kib(self) -> u64 {
         match self {
             Self::Workloads => 12 << 10,

@@ -9,8 +9,8 @@ use crate::{
 };
 use fairway_domain::execution::script::GatewayFailure;
 use fairway_testkit::{
-    FaultPoint, FaultProxy, GatewayBehaviour, ProxyFault, ScriptedEndpoint, ScriptedResponse, StubGateway, TestApp,
-    app::Response, unused_address,
+    FaultPoint, FaultProxy, ProxyFault, ScriptGatewayBehaviour, ScriptedEndpoint, ScriptedResponse, StubScriptGateway,
+    TestApp, app::Response, unused_address,
 };
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ async fn lost_gateway_responses_leave_unknown_runs_and_no_retry() {
         (ScriptedResponse::redirect("http://169.254.169.254/"), 502, "gateway_error"),
         (ScriptedResponse::status(200, &"x".repeat(1 << 20)), 502, "gateway_error"),
         (ScriptedResponse::hang(), 504, "gateway_timeout"),
-        (whole.clone().hanging(), 504, "gateway_timeout"),
+        (whole.clone().hanging_at_end(), 504, "gateway_timeout"),
     ] {
         let before = endpoint.request_count();
         endpoint.respond_with(fault.clone());
@@ -83,7 +83,7 @@ async fn unreachable_gateway_fails_the_run() {
 
 #[tokio::test]
 async fn authorized_caller_resolves_an_unknown_run_once() {
-    let gateway = StubGateway::new(GatewayBehaviour::Answers(Err(GatewayFailure::Lost)));
+    let gateway = StubScriptGateway::new(ScriptGatewayBehaviour::Answers(Err(GatewayFailure::Lost)));
     let app = start_app(&gateway).await;
     let given = app.fixtures();
     given.bind_role("user:author", "author", "workspace", Some(WORKSPACE)).await;
@@ -136,7 +136,7 @@ async fn authorized_caller_resolves_an_unknown_run_once() {
 /// R4: the server does not dispatch a script without a committed row.
 #[tokio::test]
 async fn script_without_a_committed_row_is_not_dispatched() {
-    let gateway = StubGateway::succeeding();
+    let gateway = StubScriptGateway::succeeding();
     let direct = start_app(&gateway).await;
     let proxy = FaultProxy::to_database(direct.database(), 1);
     let proxied =
@@ -155,7 +155,7 @@ async fn script_without_a_committed_row_is_not_dispatched() {
 /// R4: the acceptance of a script is recorded as a fact. If the fact cannot be written, the script is refused.
 #[tokio::test]
 async fn script_without_an_accepted_fact_is_not_dispatched() {
-    let gateway = StubGateway::succeeding();
+    let gateway = StubScriptGateway::succeeding();
     let app = start_app(&gateway).await;
     let owner = app.database().connect_as_owner().await.unwrap();
     for (number, state) in (1..).zip(["disk_full", "raise_exception", "insufficient_privilege", "check_violation"]) {
@@ -186,7 +186,8 @@ async fn script_without_an_accepted_fact_is_not_dispatched() {
 #[tokio::test]
 async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
     for dispatch in ["hybrid", "inline", "queued"] {
-        let (blocked_gateway, idle_gateway) = (StubGateway::new(GatewayBehaviour::Blocks), StubGateway::succeeding());
+        let (blocked_gateway, idle_gateway) =
+            (StubScriptGateway::new(ScriptGatewayBehaviour::Blocks), StubScriptGateway::succeeding());
         let survivor =
             TestApp::builder().gateway(idle_gateway.clone()).setting("FAIRWAY_DISPATCH", dispatch).start().await;
         survivor.active_workload("main").await;
@@ -217,7 +218,7 @@ async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
 /// unknown.
 #[tokio::test]
 async fn deadline_leaves_a_dispatched_script_unknown() {
-    let gateway = StubGateway::new(GatewayBehaviour::Blocks);
+    let gateway = StubScriptGateway::new(ScriptGatewayBehaviour::Blocks);
     let app = TestApp::builder().gateway(gateway.clone()).setting("FAIRWAY_EXECUTION_DEADLINE", "1s").start().await;
     app.active_workload("main").await;
     let detail = run_script(&app).await.expect_refusal(504, "gateway_timeout");

@@ -49,7 +49,7 @@ pub(super) fn find_conflicts(
     let wrong = asset
         .references
         .iter()
-        .filter_map(|named| unusable_reference::find_conflict(asset, named, desired, remote_state, steps));
+        .filter_map(|named| unusable_reference::find_permanent_error(asset, named, desired, remote_state, steps));
     findings.extend(wrong);
     if asset.kind == AssetKind::PromptTemplate && findings.len() == known {
         findings.extend(check_inclusions(asset, desired, remote_state));

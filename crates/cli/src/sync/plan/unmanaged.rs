@@ -5,7 +5,7 @@ use super::{
         directory::Directory,
         remote_state::{RemoteState, map_concurrently, string_or_empty},
     },
-    AssetAction, AssetStep, Unmanaged, UnmanagedAction,
+    AssetAction, AssetStep, UnmanagedAction, UnmanagedAsset,
 };
 use crate::{
     failure::Failure,
@@ -20,7 +20,7 @@ pub(super) fn list_kept(
     desired: &Directory,
     remote_state: &RemoteState,
     workspace: &str,
-) -> Result<Vec<Unmanaged>, Failure> {
+) -> Result<Vec<UnmanagedAsset>, Failure> {
     let unnamed = unnamed_assets(desired, remote_state, workspace);
     unnamed.into_iter().map(|asset| to_unmanaged(asset, UnmanagedAction::Leave)).collect()
 }
@@ -31,7 +31,7 @@ pub(super) fn list_pruned(
     desired: &Directory,
     steps: &[AssetStep],
     remote_state: &RemoteState,
-) -> Result<Vec<Unmanaged>, Failure> {
+) -> Result<Vec<UnmanagedAsset>, Failure> {
     let workspace = server.workspace_id()?;
     let going = unnamed_assets(desired, remote_state, workspace);
     let staying = RemainingState {
@@ -53,9 +53,9 @@ pub(super) fn list_pruned(
     })
 }
 
-fn to_unmanaged(asset: &Value, action: UnmanagedAction) -> Result<Unmanaged, Failure> {
+fn to_unmanaged(asset: &Value, action: UnmanagedAction) -> Result<UnmanagedAsset, Failure> {
     let asset_id = required_string(asset, "asset_id")?.to_owned();
-    Ok(Unmanaged { slug: string_or_empty(asset, "slug").to_owned(), asset_id, action })
+    Ok(UnmanagedAsset { slug: string_or_empty(asset, "slug").to_owned(), asset_id, action })
 }
 
 /// The assets of the workspace that the directory does not contain.

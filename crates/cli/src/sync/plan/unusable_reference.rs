@@ -79,7 +79,7 @@ impl<'p> ReferenceValidator<'p> {
         }
     }
 
-    /// Visits content on the server. Findings have the location of the directory's reference that leads to the content.
+    /// Visits content on the server. BenchmarkResults have the location of the directory's reference that leads to the content.
     fn visit_remote(&mut self, slug: &str, label: Option<&str>, at: &FindingLocation<'p>, findings: &mut Vec<Finding>) {
         let kind =
             self.remote_state.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
@@ -121,7 +121,7 @@ impl<'p> ReferenceValidator<'p> {
 
 /// Checks a reference for permanent errors: a wrong kind, and a version that neither exists nor is planned. Excludes
 /// inclusions of prompts, which have their own codes and checks.
-pub(super) fn find_conflict(
+pub(super) fn find_permanent_error(
     asset: &DesiredAsset,
     reference: &AssetReference,
     desired: &Directory,

@@ -10,7 +10,7 @@ use super::{
 use crate::{failure::Finding, untrusted_file::LocatedValue};
 use fairway_domain::{
     generator,
-    workload::{ASSISTANT_PREFIX, WorkloadRefusal, interface::InterfaceConfig},
+    workload::{ASSISTANT_SLUG_PREFIX, WorkloadRefusal, interface::InterfaceConfig},
 };
 use serde_json::{Map, Value, json};
 
@@ -22,7 +22,7 @@ pub(super) fn find_conflicts(
     remote_state: &RemoteState,
     findings: &mut Vec<Finding>,
 ) {
-    let is_kept = desired.slug.starts_with(ASSISTANT_PREFIX) || generator::is_reserved_slug(&desired.slug);
+    let is_kept = desired.slug.starts_with(ASSISTANT_SLUG_PREFIX) || generator::is_reserved_slug(&desired.slug);
     if is_kept && !remote_state.workloads.contains_key(&desired.slug) {
         let refusal = WorkloadRefusal::ReservedSlug;
         findings.push(located.finding("/slug", refusal.code(), refusal.to_string()));

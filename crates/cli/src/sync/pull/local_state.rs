@@ -1,7 +1,7 @@
 //! The local state: the sync directory before `pull` writes to it.
 
 use super::super::{
-    directory::{Directory, Files},
+    directory::{Directory, ManifestFiles},
     plan::{AssetAction, ReleaseAction, WorkloadAction, asset_step, release_step, workload_step},
     remote_state::{RemoteState, string_or_empty},
 };
@@ -18,7 +18,7 @@ use std::{
 /// The sync directory before `pull` writes to it.
 pub(super) struct LocalState<'d> {
     root: &'d Path,
-    files: Files,
+    files: ManifestFiles,
     /// The valid manifests. `pull` replaces invalid files by the server's state.
     pub(super) directory: Directory,
     /// Paths of the files that match the server.
@@ -30,7 +30,7 @@ impl<'d> LocalState<'d> {
     /// When the path is not a directory, exceeds the limits, or contains a link to a target outside it.
     pub(super) fn read(root: &'d Path) -> Result<Self, Failure> {
         let is_missing = fs::symlink_metadata(root).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        let files = if is_missing { Files::empty() } else { Files::list(root)? };
+        let files = if is_missing { ManifestFiles::empty() } else { ManifestFiles::list(root)? };
         let desired = Directory::read_valid(root, &files);
         Ok(Self { root, files, directory: desired, unchanged: BTreeSet::new() })
     }

@@ -99,6 +99,6 @@ async fn keeps_assets_that_another_workspace_references() {
         given.asset_with_version("prompt_template", "theirs", json!({ "system_prompt": "@asset-ref:tone Hi." })).await;
     fs::remove_file(files.path().join("assets/tone.yaml")).unwrap();
     assert_in_use(&terminal, folder, "tone");
-    given.next_version(&theirs.asset_id, json!({ "system_prompt": "Hi." })).await;
+    given.add_version(&theirs.asset_id, json!({ "system_prompt": "Hi." })).await;
     terminal.run_ok(&["sync", "apply", folder, "--prune"]);
 }

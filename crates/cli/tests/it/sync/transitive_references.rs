@@ -91,7 +91,7 @@ async fn newer_server_version_is_reported_and_replaced() {
     let assets = terminal.run_json(&["assets", "list"]);
     let style = assets.as_array().unwrap().iter().find(|asset| asset["slug"] == "house-style").unwrap();
     let other = json!({ "name": "house-style", "description": "How we answer.", "body": "Be loud." });
-    app.fixtures().next_version(style["asset_id"].as_str().unwrap(), other).await;
+    app.fixtures().add_version(style["asset_id"].as_str().unwrap(), other).await;
     // The draft would include the server's text, so `status` reports a difference even before submission.
     let status = terminal.run(&["sync", "status", folder]);
     assert!(status.code == 2 && status.out.contains("house-style gets a version"), "{}{}", status.out, status.err);

@@ -60,7 +60,7 @@ impl UnverifiedToken<'_> {
     /// The time of issue by the issuer's clock; `None` if the claim is absent or not a time.
     #[must_use]
     pub fn issued_at(&self) -> Option<Timestamp> {
-        time_of(self, "iat").ok().flatten()
+        time_claim(self, "iat").ok().flatten()
     }
 }
 
@@ -122,30 +122,30 @@ impl ClaimRules {
 
 /// Checks `exp`, `nbf` and `iat`, and returns the expiry.
 pub(super) fn check_times(token: &UnverifiedToken<'_>, now: Timestamp) -> Result<Timestamp, InvalidToken> {
-    let expires_at = time_of(token, "exp")?.ok_or(InvalidToken::Time)?;
-    let not_before = time_of(token, "nbf")?;
+    let expires_at = time_claim(token, "exp")?.ok_or(InvalidToken::Time)?;
+    let not_before = time_claim(token, "nbf")?;
     // `iat` does not affect validity, but a wrong type shows that the token is forged or broken.
-    time_of(token, "iat")?;
+    time_claim(token, "iat")?;
     if now >= expires_at.plus(LEEWAY) {
-        return Err(expired(expires_at, now));
+        return Err(expired_refusal(expires_at, now));
     }
     if let Some(start) = not_before.filter(|start| *start > now.plus(LEEWAY)) {
-        return Err(not_yet_valid(start, now));
+        return Err(not_yet_valid_refusal(start, now));
     }
     Ok(expires_at)
 }
 
 /// The refusal of an expired token, with the time since its expiry.
-pub(super) fn expired(end: Timestamp, now: Timestamp) -> InvalidToken {
+pub(super) fn expired_refusal(end: Timestamp, now: Timestamp) -> InvalidToken {
     InvalidToken::Expired { seconds_ago: end.duration_until(now).as_secs() }
 }
 
 /// The refusal of a token that is not valid yet, with the time until its validity begins.
-pub(super) fn not_yet_valid(start: Timestamp, now: Timestamp) -> InvalidToken {
+pub(super) fn not_yet_valid_refusal(start: Timestamp, now: Timestamp) -> InvalidToken {
     InvalidToken::NotYetValid { seconds_ahead: now.duration_until(start).as_secs() }
 }
 
-pub(super) fn time_of(token: &UnverifiedToken<'_>, name: &str) -> Result<Option<Timestamp>, InvalidToken> {
+pub(super) fn time_claim(token: &UnverifiedToken<'_>, name: &str) -> Result<Option<Timestamp>, InvalidToken> {
     match token.claim(name) {
         None => Ok(None),
         Some(Value::Number(number)) => timestamp(number).map(Some).ok_or(InvalidToken::Time),

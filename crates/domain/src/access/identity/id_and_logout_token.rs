@@ -4,7 +4,10 @@
 use super::{
     ClaimRules, ClaimedIdentity, GroupsClaim, IdentityKind, InvalidToken, TenantClaim, UnverifiedToken,
     VerifiedIdentity,
-    claims::{LEEWAY, check_times, expired, groups, is_identifier, not_yet_valid, text, time_of, verified_email},
+    claims::{
+        LEEWAY, check_times, expired_refusal, groups, is_identifier, not_yet_valid_refusal, text, time_claim,
+        verified_email,
+    },
 };
 use crate::{access::session::LogoutTarget, time::Timestamp};
 use serde_json::{Map, Value};
@@ -45,7 +48,7 @@ impl ClaimRules {
         token: &UnverifiedToken<'_>,
         client_id: &str,
     ) -> Result<ClaimedIdentity, InvalidToken> {
-        let expires_at = time_of(token, "exp")?.ok_or(InvalidToken::Time)?;
+        let expires_at = time_claim(token, "exp")?.ok_or(InvalidToken::Time)?;
         let ClaimedIdentity(identity) = self.id_token_identity(token, client_id, expires_at)?;
         let tenant = match &self.tenant_claim {
             Some(claim) => TenantClaim::Missing { claim: claim.clone() },
@@ -115,7 +118,7 @@ impl ClaimRules {
     ///
     /// # Errors
     /// When the response belongs to another subject, or a claim has a wrong type.
-    pub fn with_overage(
+    pub fn with_overage_groups(
         &self,
         identity: VerifiedIdentity,
         response: &Map<String, Value>,
@@ -148,15 +151,15 @@ impl ClaimRules {
         now: Timestamp,
     ) -> Result<LogoutTarget, InvalidToken> {
         self.check_portal_client(token, client_id)?;
-        let issued_at = time_of(token, "iat")?.ok_or(InvalidToken::Time)?;
+        let issued_at = time_claim(token, "iat")?.ok_or(InvalidToken::Time)?;
         if issued_at > now.plus(LEEWAY) {
-            return Err(not_yet_valid(issued_at, now));
+            return Err(not_yet_valid_refusal(issued_at, now));
         }
         if issued_at.plus(MAX_LOGOUT_AGE) < now {
-            return Err(expired(issued_at.plus(MAX_LOGOUT_AGE), now));
+            return Err(expired_refusal(issued_at.plus(MAX_LOGOUT_AGE), now));
         }
-        if let Some(end) = time_of(token, "exp")?.filter(|end| end.plus(LEEWAY) <= now) {
-            return Err(expired(end, now));
+        if let Some(end) = time_claim(token, "exp")?.filter(|end| end.plus(LEEWAY) <= now) {
+            return Err(expired_refusal(end, now));
         }
         let event = token.claim("events").and_then(|events| events.get(LOGOUT_EVENT));
         if !event.is_some_and(Value::is_object) || token.claim("nonce").is_some() {

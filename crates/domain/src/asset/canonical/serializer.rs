@@ -4,7 +4,7 @@
 //! map and writes numbers digit by digit. New versions and run plans need a faster serializer. Tests compare this
 //! serializer with that crate and with an external oracle.
 
-use super::{Defect, LARGEST_EXACT};
+use super::{Defect, LARGEST_EXACT_INTEGER};
 use serde_json::{Map, Number, Value};
 use std::fmt::Write as _;
 
@@ -135,7 +135,7 @@ fn write_text(text: &str, out: &mut String) -> Result<(), Defect> {
 /// beyond the bound are therefore refused like integers.
 fn write_number(number: &Number, out: &mut String) -> Result<(), Defect> {
     if let Some(integer) = number.as_i64() {
-        if integer.unsigned_abs() > LARGEST_EXACT {
+        if integer.unsigned_abs() > LARGEST_EXACT_INTEGER {
             return Err(Defect::IntegerOutOfRange);
         }
         // Writing to a `String` cannot fail.
@@ -143,7 +143,7 @@ fn write_number(number: &Number, out: &mut String) -> Result<(), Defect> {
         return Ok(());
     }
     #[expect(clippy::cast_precision_loss, reason = "2^53 - 1 is exactly a double")]
-    let bound = LARGEST_EXACT as f64;
+    let bound = LARGEST_EXACT_INTEGER as f64;
     let float = number.as_f64().filter(|float| float.fract() != 0.0 || float.abs() <= bound);
     out.push_str(ryu_js::Buffer::new().format(float.ok_or(Defect::IntegerOutOfRange)?));
     Ok(())

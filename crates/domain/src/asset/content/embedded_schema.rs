@@ -8,7 +8,7 @@
 
 mod cost;
 
-use super::schema::{self, PATTERN_BYTES};
+use super::schema::{self, MAX_PATTERN_MEMORY_BYTES};
 use crate::json::{self, JsonRefusal};
 use cost::{Evaluations, Meter, ValueSize};
 use jsonschema::Validator;
@@ -28,7 +28,7 @@ const MAX_EVALUATIONS_PER_VALUE: u64 = 1_000_000;
 /// performs about 100 million evaluations per second.
 const MAX_EVALUATIONS: u64 = 10_000_000;
 /// Maximum evaluations of a check on a request thread, which take about a millisecond.
-pub const BRIEF_EVALUATIONS: u64 = 100_000;
+pub const MAX_BRIEF_EVALUATIONS: u64 = 100_000;
 /// Maximum length of a text that is parsed as JSON on a request thread, in bytes.
 const BRIEF_TEXT_BYTES: usize = 16 << 10;
 
@@ -143,7 +143,7 @@ impl EmbeddedSchema {
     #[must_use]
     pub fn is_brief(&self, value: &Value) -> bool {
         let evaluations = self.max_evaluations(value);
-        evaluations <= BRIEF_EVALUATIONS || evaluations > MAX_EVALUATIONS
+        evaluations <= MAX_BRIEF_EVALUATIONS || evaluations > MAX_EVALUATIONS
     }
 
     /// Whether parsing and checking this text is short enough for a request thread.

@@ -23,7 +23,7 @@ pub struct RecordedField {
 #[must_use]
 pub fn recorded_fields(kind: AssetKind, content: &Value) -> Vec<RecordedField> {
     let mut found = BTreeSet::new();
-    if let Some(root) = schema::parsed(kind) {
+    if let Some(root) = schema::schema_value(kind) {
         schema_walk::visit(root, content, &mut |visited| {
             if visited.schema.get("x-enforcement").and_then(Value::as_str) == Some("recorded") {
                 found.insert(RecordedField { pointer: visited.pointer.to_owned() });

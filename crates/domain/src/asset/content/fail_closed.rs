@@ -39,7 +39,7 @@ pub fn unenforced_controls(kind: AssetKind, content: &Value, path: BindingPath) 
         }
     };
     let mut recorded: Option<String> = is_passed_over.then(String::new);
-    if let Some(root) = schema::parsed(kind) {
+    if let Some(root) = schema::schema_value(kind) {
         schema_walk::visit(root, content, &mut |visited| {
             // A field below a recorded field counts as recorded, even if its own annotation says `enforced`.
             let below = recorded.as_deref().is_some_and(|above| is_below(visited.pointer, above));

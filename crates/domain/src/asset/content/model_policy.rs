@@ -22,7 +22,7 @@ pub struct ModelPolicy {
     /// Sampling temperature, 0 to 2; `None` uses the provider's default.
     pub temperature: Option<f64>,
     /// Maximum tokens of a response, 1 to 1 000 000; `None` uses the provider's default.
-    #[serde(default, deserialize_with = "number::optional_whole")]
+    #[serde(default, deserialize_with = "number::deserialize_optional_whole")]
     pub max_tokens: Option<u64>,
 }
 

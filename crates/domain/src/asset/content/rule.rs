@@ -5,21 +5,21 @@
 //! values.
 
 mod agent;
-mod annotations;
 mod evaluation_suite;
-mod external_endpoints;
 mod guardrail;
 mod harness;
 mod knowledge_base;
 mod memory;
 mod model_policy;
 mod sandbox_profile;
+mod schema_annotations;
 mod skill;
+mod tool_hook_mcp_server_and_connector;
 mod violation;
 
 use super::{ContentProblem, schema, schema_walk};
 use crate::asset::kind::AssetKind;
-use annotations::AnnotationRules;
+use schema_annotations::SchemaAnnotationRules;
 use serde_json::Value;
 use violation::Violation;
 
@@ -45,17 +45,17 @@ pub(super) fn find_violations(kind: AssetKind, content: &Value, is_within_bounds
 
 fn check_rules(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<ContentProblem> {
     let mut findings = Violations::default();
-    if let Some(root) = schema::parsed(kind) {
-        let mut carried = AnnotationRules::new(compile);
-        schema_walk::visit(root, content, &mut |visited| carried.check_value(visited, &mut findings));
+    if let Some(root) = schema::schema_value(kind) {
+        let mut carried = SchemaAnnotationRules::new(compile);
+        schema_walk::visit(root, content, &mut |visited| carried.check_against_annotations(visited, &mut findings));
     }
     match kind {
         AssetKind::ModelPolicy => model_policy::check(content, &mut findings),
         AssetKind::KnowledgeBase => knowledge_base::check(content, &mut findings),
-        AssetKind::ToolDefinition => external_endpoints::check_tool(content, &mut findings),
-        AssetKind::HookDefinition => external_endpoints::check_hook(content, &mut findings),
-        AssetKind::McpServer => external_endpoints::check_mcp_server(content, &mut findings),
-        AssetKind::ConnectorDefinition => external_endpoints::check_connector(content, &mut findings),
+        AssetKind::ToolDefinition => tool_hook_mcp_server_and_connector::check_tool(content, &mut findings),
+        AssetKind::HookDefinition => tool_hook_mcp_server_and_connector::check_hook(content, &mut findings),
+        AssetKind::McpServer => tool_hook_mcp_server_and_connector::check_mcp_server(content, &mut findings),
+        AssetKind::ConnectorDefinition => tool_hook_mcp_server_and_connector::check_connector(content, &mut findings),
         AssetKind::Skill => skill::check(content, &mut findings),
         AssetKind::Agent => agent::check(content, &mut findings),
         AssetKind::Memory => memory::check(content, &mut findings),

@@ -29,14 +29,14 @@ const TOO_LONG: &str = "the length is above the bound of the schema";
 const TOO_SHORT: &str = "the length is below the bound of the schema";
 /// Memory limits of one compiled pattern and of its match cache, in bytes. A full cache is cleared, so a smaller
 /// cache costs time but never changes a result.
-pub(crate) const PATTERN_SIZE: usize = 256 << 10;
-pub(crate) const PATTERN_CACHE: usize = 256 << 10;
+pub(crate) const MAX_COMPILED_PATTERN_BYTES: usize = 256 << 10;
+pub(crate) const PATTERN_CACHE_BYTES: usize = 256 << 10;
 /// Maximum memory of a compiled pattern with its match cache, in bytes.
-pub(crate) const PATTERN_BYTES: u64 = (PATTERN_SIZE + PATTERN_CACHE) as u64;
+pub(crate) const MAX_PATTERN_MEMORY_BYTES: u64 = (MAX_COMPILED_PATTERN_BYTES + PATTERN_CACHE_BYTES) as u64;
 
 /// Maximum memory of a guardrail's search pattern, in bytes. Its states are stored twice, because a second copy
 /// counts the steps of a search.
-pub(crate) const COUNTED_PATTERN_BYTES: usize = 2 * PATTERN_SIZE + PATTERN_CACHE;
+pub(crate) const MAX_GUARDRAIL_PATTERN_BYTES: usize = 2 * MAX_COMPILED_PATTERN_BYTES + PATTERN_CACHE_BYTES;
 
 /// Compiled schemas, each built at its first use. A kind whose schema does not compile refuses all content; a test
 /// checks that every schema compiles.
@@ -70,25 +70,25 @@ pub const fn schema_text(kind: AssetKind) -> &'static str {
 }
 
 /// The compiled schema of a kind.
-pub(super) fn compiled(kind: AssetKind) -> Option<&'static PublishedSchema> {
+pub(super) fn compiled_schema(kind: AssetKind) -> Option<&'static PublishedSchema> {
     COMPILED_SCHEMAS.get(&kind)?.get_or_init(|| PublishedSchema::compile(schema_text(kind))).as_ref()
 }
 
 /// The schema of a kind as a JSON value.
 #[must_use]
-pub fn parsed(kind: AssetKind) -> Option<&'static Value> {
-    compiled(kind).map(PublishedSchema::value)
+pub fn schema_value(kind: AssetKind) -> Option<&'static Value> {
+    compiled_schema(kind).map(PublishedSchema::value)
 }
 
 /// Whether a text is a regular expression with linear time and bounded memory.
-pub(super) fn is_linear(pattern: &str) -> bool {
+pub(super) fn is_linear_pattern(pattern: &str) -> bool {
     compile(&json!({ "pattern": pattern })).is_ok()
 }
 
-/// Compiles a regular expression with linear time and bounded memory ([`PATTERN_BYTES`]); `None` if the pattern is
+/// Compiles a pattern with linear time and bounded memory ([`MAX_PATTERN_MEMORY_BYTES`]); `None` if the pattern is
 /// invalid or too large.
-pub(crate) fn compile_linear(pattern: &str) -> Option<Regex> {
-    RegexBuilder::new(pattern).size_limit(PATTERN_SIZE).dfa_size_limit(PATTERN_CACHE).build().ok()
+pub(crate) fn compile_linear_pattern(pattern: &str) -> Option<Regex> {
+    RegexBuilder::new(pattern).size_limit(MAX_COMPILED_PATTERN_BYTES).dfa_size_limit(PATTERN_CACHE_BYTES).build().ok()
 }
 
 /// Compiles a schema without network requests. Its patterns take linear time and bounded memory.
@@ -96,7 +96,9 @@ pub(crate) fn compile(schema: &Value) -> Result<Validator, ValidationError<'stat
     jsonschema::options()
         .with_draft(Draft::Draft202012)
         .offline()
-        .with_pattern_options(PatternOptions::regex().size_limit(PATTERN_SIZE).dfa_size_limit(PATTERN_CACHE))
+        .with_pattern_options(
+            PatternOptions::regex().size_limit(MAX_COMPILED_PATTERN_BYTES).dfa_size_limit(PATTERN_CACHE_BYTES),
+        )
         .build(schema)
 }
 
@@ -104,7 +106,7 @@ pub(crate) fn compile(schema: &Value) -> Result<Validator, ValidationError<'stat
 /// the validator for such content, because the validator would report each entry.
 pub(super) fn oversized_collections(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     let mut found = Vec::new();
-    let Some(root) = parsed(kind) else { return found };
+    let Some(root) = schema_value(kind) else { return found };
     schema_walk::visit(root, content, &mut |visited| {
         let (count, bound) = match visited.value {
             Value::Array(items) => (items.len(), "maxItems"),

@@ -38,7 +38,7 @@ fn model_policy() -> Value {
 #[test]
 fn published_schemas_compile_and_mark_enforcement() {
     for kind in AssetKind::ALL {
-        assert!(schema::compiled(kind).is_some(), "{kind}");
+        assert!(schema::compiled_schema(kind).is_some(), "{kind}");
         let parsed: Value = serde_json::from_str(schema_text(kind)).unwrap();
         assert!(parsed["title"].is_string() && parsed["description"].is_string(), "{kind}");
         for field in ["description", "labels"] {
@@ -297,7 +297,7 @@ fn rejects_non_boolean_conditions_in_new_bundles() {
             one_problem("/rules/0/condition", "policy_not_boolean"),
             "{condition}"
         );
-        assert!(read(kind, &bundle(condition)).is_ok(), "existing versions stay readable: {condition}");
+        assert!(parse_existing(kind, &bundle(condition)).is_ok(), "existing versions stay readable: {condition}");
     }
     for condition in [
         "true",
@@ -456,20 +456,20 @@ fn reads_existing_versions_despite_stricter_rules() {
     policy["temperature"] = json!(9);
     policy["extra"] = json!(true);
     assert!(check(AssetKind::ModelPolicy, &policy).is_err());
-    assert!(matches!(read(AssetKind::ModelPolicy, &policy), Ok(CheckedContent::ModelPolicy(_))));
+    assert!(matches!(parse_existing(AssetKind::ModelPolicy, &policy), Ok(CheckedContent::ModelPolicy(_))));
     let bundle = json!({
         "rules": [{"id": "r", "condition": "always", "outcome": "allow", "reason_code": "x"}],
         "tests": [{"name": "t", "expect": {"outcome": "deny"}}],
         "extra": true,
     });
     assert!(check(AssetKind::PolicyBundle, &bundle).is_err());
-    assert!(matches!(read(AssetKind::PolicyBundle, &bundle), Ok(CheckedContent::PolicyBundle(_))));
+    assert!(matches!(parse_existing(AssetKind::PolicyBundle, &bundle), Ok(CheckedContent::PolicyBundle(_))));
     let mut untested = bundle;
     untested.as_object_mut().unwrap().remove("extra");
     assert_eq!(problems(AssetKind::PolicyBundle, &untested), one_problem("/tests/0", "policy_test_failed"));
     // Content of an existing version that cannot be parsed is refused too.
-    assert!(read(AssetKind::ModelPolicy, &json!({})).is_err());
-    assert!(read(AssetKind::PolicyBundle, &json!({"rules": [{"id": "r"}]})).is_err());
+    assert!(parse_existing(AssetKind::ModelPolicy, &json!({})).is_err());
+    assert!(parse_existing(AssetKind::PolicyBundle, &json!({"rules": [{"id": "r"}]})).is_err());
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl SummaryResult {
 
     /// The levels that the result attests.
     #[must_use]
-    pub fn levels(self) -> Vec<String> {
+    pub fn verified_levels(self) -> Vec<String> {
         let level = match self {
             Self::Passed => APPROVED_LEVEL,
             Self::Failed => FAILED_LEVEL,
@@ -141,7 +141,7 @@ impl Statement<ReleasePredicate> {
                     uri: format!("fairway:tenants/{tenant}/workspaces/{workspace}/environments/{environment}/settings"),
                 },
                 verification_result: result,
-                verified_levels: result.levels(),
+                verified_levels: result.verified_levels(),
                 chain,
             },
         }

@@ -116,7 +116,7 @@ impl BundleReport {
 
     /// The statements that the bundle proves; empty if a check failed.
     #[must_use]
-    pub fn proven(&self) -> Vec<&'static str> {
+    pub fn proven_statements(&self) -> Vec<&'static str> {
         if !self.has_passed() {
             return Vec::new();
         }

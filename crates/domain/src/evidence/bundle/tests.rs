@@ -3,7 +3,7 @@ use crate::{
     access::ActorRef,
     asset::canonical::Checksum,
     audit::{Fact, FactKind, Stamp, Subject, leaf_hash},
-    evidence::records::RunRecords,
+    evidence::run_records::RunRecords,
     time::Timestamp,
     transparency_log::{
         Checkpoint, NoteSignature, NoteSigningKey, ProofPlan, SignedNote, TreeEdge, TreeHash, VerifierKey,
@@ -118,7 +118,7 @@ fn predicate() -> ExecutionPredicate {
 
 /// The predicate of a run, with the facts at these indexes of the log.
 fn predicate_with(facts: &[usize]) -> ExecutionPredicate {
-    predicate_over(&log_naming(&records::recorded()), facts)
+    predicate_over(&log_naming(&run_records::recorded()), facts)
 }
 
 fn predicate_over(log: &[Vec<u8>], facts: &[usize]) -> ExecutionPredicate {
@@ -157,8 +157,8 @@ fn predicate_over(log: &[Vec<u8>], facts: &[usize]) -> ExecutionPredicate {
     ExecutionPredicate {
         tenant_id: tenant(),
         evidence: evidence.as_object().unwrap().clone(),
-        records: vec![records::recorded().to_text()],
-        documents: records::documents(),
+        records: vec![run_records::recorded().to_text()],
+        documents: run_records::documents(),
         release: BundledRelease {
             digest_text: digest_text(),
             bindings: vec![version("policy_bundle", 4, CONTENT)],
@@ -194,7 +194,7 @@ fn failed(report: &BundleReport) -> Vec<&'static str> {
 fn verifies_a_whole_bundle() {
     let report = verify_bundle(BUNDLE.as_bytes(), &[verifier(1)]);
     assert_eq!(failed(&report), Vec::<&str>::new(), "{report:#?}");
-    assert!(report.has_passed() && !report.proven().is_empty() && !report.limitations().is_empty());
+    assert!(report.has_passed() && !report.proven_statements().is_empty() && !report.limitations().is_empty());
     assert!(report.checks.len() > 25, "{}", report.checks.len());
     // The verification accepts a final line feed, which editors add, and further verifier keys.
     let with_line_feed = format!("{}\n", *BUNDLE);
@@ -208,7 +208,7 @@ fn verifies_a_whole_bundle() {
 fn refuses_bundles_without_or_with_another_key() {
     let report = verify_bundle(BUNDLE.as_bytes(), &[] as &[VerifierKey]);
     assert!(failed(&report).contains(&"key from outside the bundle"));
-    assert!(!report.has_passed() && report.proven().is_empty());
+    assert!(!report.has_passed() && report.proven_statements().is_empty());
     let report = verify_bundle(BUNDLE.as_bytes(), &[verifier(2)]);
     assert_eq!(failed(&report), ["signature of the envelope", "signature of the checkpoint", "origin of the log"]);
     let foreign = VerifierKey::new("logs.example/other", &signing_key(1).public_key()).unwrap();
@@ -225,7 +225,7 @@ fn bindings_must_be_approved_before_the_end_of_the_run() {
     let digest = Checksum::blake3_of(digest_text().as_bytes());
     let (own, other) = (digest.as_str(), "blake3:00");
     let fails = |index: usize, fact: Vec<u8>| {
-        let mut log = log_naming(&records::recorded());
+        let mut log = log_naming(&run_records::recorded());
         log[APPROVAL_FACT] = log[0].clone();
         log[index] = fact;
         let mut facts = vec![30, 41, index];
@@ -245,7 +245,7 @@ fn bindings_must_be_approved_before_the_end_of_the_run() {
 fn names_the_statement_that_a_signed_change_breaks() {
     type Mutation = fn(&mut ExecutionStatement);
     let mutations: [(&str, Mutation); 24] = [
-        ("subject", |it| it.subject[0].digest = BTreeMap::from([(DIGEST_NAME.to_owned(), "3".repeat(64))])),
+        ("subject", |it| it.subject[0].digest = BTreeMap::from([(SALTED_DIGEST_NAME.to_owned(), "3".repeat(64))])),
         ("subject", |it| drop(it.subject.pop())),
         ("statement type", |it| it.statement_type.push('x')),
         ("predicate type", |it| it.predicate_type.push('x')),
@@ -342,9 +342,9 @@ fn omitted_contents_are_reported_and_do_not_fail() {
     assert_eq!(skipped, ["content of the version"]);
 }
 
-mod outside;
-mod records;
-mod release;
+mod release_summary;
+mod run_records;
+mod trusted_inputs;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]

@@ -1,11 +1,11 @@
 //! The verification of bundles: a pure function of the file and of inputs that the verifier obtained elsewhere, such
 //! as keys.
 
-mod records;
-mod release;
+mod release_summary;
+mod run_records;
 mod trusted_inputs;
 
-pub use records::has_run_records_digest;
+pub use run_records::has_run_records_digest;
 pub use trusted_inputs::{SecondCheckpoint, TrustedInputs};
 
 use super::{
@@ -104,7 +104,7 @@ fn check_bundle(report: &mut BundleReport, file: &[u8], outside: TrustedInputs<'
     if statement_of::<ReleaseStatement>(&envelope.payload).is_some() {
         report.kind = BundleKind::Release;
         let statement = check_statement(report, &envelope.payload, SUMMARY_PREDICATE)?;
-        return release::check_release_chain(report, &statement, outside);
+        return release_summary::check_release_chain(report, &statement, outside);
     }
     let statement: ExecutionStatement = check_statement(report, &envelope.payload, EXECUTION_PREDICATE)?;
     let predicate = &statement.predicate;
@@ -114,7 +114,7 @@ fn check_bundle(report: &mut BundleReport, file: &[u8], outside: TrustedInputs<'
     let facts = check_facts(report, log, checkpoint.as_ref());
     let end = check_end(report, predicate, &facts);
     check_erasure(report, predicate, &facts);
-    records::check_records(report, predicate, &facts);
+    run_records::check_records(report, predicate, &facts);
     check_release(report, predicate, &facts, end);
     if let Some(input) = outside.policy_input {
         trusted_inputs::check_policy_decision(report, predicate, input);

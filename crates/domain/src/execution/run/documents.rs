@@ -6,7 +6,7 @@ use crate::{
     evidence::EvidenceArtifact,
     execution::{
         Payload, RunError,
-        retrieval::{BoundKnowledgeBase, RetrievalError, RetrievalQuery, RetrievalResult, decision_members},
+        retrieval::{BoundKnowledgeBase, RetrievalError, RetrievalQuery, RetrievalResult, contract_decision_members},
         routing::EmbeddingPermission,
     },
     flow::Step,
@@ -39,7 +39,7 @@ impl<'a> Run<'a> {
             let mut body = Map::new();
             body.insert("knowledge_base_asset_id".to_owned(), json!(knowledge.asset));
             body.insert("knowledge_base".to_owned(), json!(knowledge.slug));
-            body.extend(decision_members(&decision));
+            body.extend(contract_decision_members(&decision));
             self.record_evidence("contract_decision", "contract-decision.json", body);
         }
         if allowed { self.load_history_or_start() } else { self.fail_by_contract() }
@@ -101,7 +101,7 @@ impl<'a> Run<'a> {
         let found = match found {
             Ok(found) => found,
             Err(RetrievalError::Refused(decision)) => {
-                self.record_retrieval(step, knowledge, lookup, decision_members(&decision), &[]);
+                self.record_retrieval(step, knowledge, lookup, contract_decision_members(&decision), &[]);
                 return Err(StepFailure::RefusedByContract);
             }
             Err(RetrievalError::NoRoute(refused)) => {
@@ -116,7 +116,7 @@ impl<'a> Run<'a> {
                 return Err(StepFailure::failed(code, "the knowledge base could not be searched"));
             }
         };
-        let mut body = decision_members(&found.decision);
+        let mut body = contract_decision_members(&found.decision);
         body.insert("index_revision".to_owned(), json!(found.index_revision));
         body.insert("strategy".to_owned(), json!(found.strategy.as_str()));
         body.insert("candidates_capped".to_owned(), json!(found.is_capped));

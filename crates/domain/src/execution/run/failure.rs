@@ -2,7 +2,7 @@
 
 use crate::{
     execution::RunError,
-    flow::{budget::BudgetExhausted, reference::ResolveError},
+    flow::{reference::ResolveError, value_budget::BudgetExhausted},
     knowledge::contract::ContractDecision,
     prompt::PromptRefusal,
 };

@@ -22,7 +22,7 @@ use crate::{
     },
     flow::Step,
     guardrail::{GuardrailCheck, GuardrailOutcome, GuardrailResult, OnError, Stage},
-    hook::{self, Applicability, Decision, Event, Hook, HookError, HookHandler, HookResponse},
+    hook::{self, Decision, Event, Hook, HookConditionResult, HookError, HookHandler, HookResponse},
     policy::{CompiledPolicy, Obligation, PolicyDecision},
     time::Timestamp,
     time_and_ids::Moment,
@@ -218,9 +218,9 @@ impl<'a> Run<'a> {
             let Some((place, hook)) = next else { return self.continue_with(passage) };
             passage.next_hook = place.saturating_add(1);
             let answer = match hook.check_condition(|condition| self.evaluate_event_policy(condition, &passage)) {
-                Applicability::No => continue,
-                Applicability::Unknown => Err(HookError::Condition),
-                Applicability::Yes => match &hook.handler {
+                HookConditionResult::No => continue,
+                HookConditionResult::Unknown => Err(HookError::Condition),
+                HookConditionResult::Yes => match &hook.handler {
                     HookHandler::Policy(policy) => {
                         Ok(HookResponse::from_policy(self.evaluate_event_policy(policy, &passage)))
                     }

@@ -3,7 +3,7 @@
 use super::{Run, model_call::uses_bound_prompt};
 use crate::{
     asset::kind::AssetKind,
-    evidence::lineage::{ActionClass, InfluenceRole, LineageItem, MAX_LINEAGE, Origin, UntrustedReason},
+    evidence::lineage::{ActionClass, InfluenceRole, LineageItem, MAX_LINEAGE_ITEMS, Origin, UntrustedReason},
     execution::{Payload, plan::SourceVersion},
     flow::{
         Action, Step, StepKind, StepOutput,
@@ -197,10 +197,10 @@ impl Run<'_> {
         let created_at = self.moment.now();
         for read in read {
             let recorded = self.run_outcome.lineage.len();
-            if recorded > MAX_LINEAGE {
+            if recorded > MAX_LINEAGE_ITEMS {
                 return;
             }
-            let read = if recorded == MAX_LINEAGE { LineageInput::truncated() } else { read };
+            let read = if recorded == MAX_LINEAGE_ITEMS { LineageInput::truncated() } else { read };
             self.run_outcome.lineage.push(LineageItem {
                 lineage_id: self.moment.new_id().into(),
                 origin: read.origin,

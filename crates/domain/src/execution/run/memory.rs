@@ -8,7 +8,7 @@ use crate::{
     execution::{
         Status, digest_text,
         provider::{Message, MessageRole},
-        retrieval::{BoundKnowledgeBase, decision_members},
+        retrieval::{BoundKnowledgeBase, contract_decision_members},
     },
     id::ExecutionId,
     knowledge::contract::ContractDecision,
@@ -306,7 +306,7 @@ fn contract_evidence(knowledge: &[BoundKnowledgeBase], decisions: &[ContractDeci
         .iter()
         .zip(decisions)
         .map(|(bound, decision)| {
-            let mut members = decision_members(decision);
+            let mut members = contract_decision_members(decision);
             members.insert("knowledge_base".to_owned(), json!(bound.slug));
             Value::Object(members)
         })

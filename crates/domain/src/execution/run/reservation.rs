@@ -9,7 +9,7 @@ use super::{
     reference_values::RunScope,
 };
 use crate::{
-    flow::{Step, StepKind, StepOutput, budget::ValueBudget, reference::ResolveError},
+    flow::{Step, StepKind, StepOutput, reference::ResolveError, value_budget::ValueBudget},
     time_and_ids::Moment,
 };
 use serde_json::{Value, json};
@@ -103,7 +103,7 @@ impl<'a> Run<'a> {
             StepKind::LlmCall { .. } | StepKind::Agent { .. } => {
                 let values = self.inputs.values().chain(self.outputs.values());
                 let longest = values.map(text_bytes).max().unwrap_or_default();
-                let prompt = self.run_input.plan.prompt.as_ref().map_or(0, |prompt| prompt.max_bytes(longest));
+                let prompt = self.run_input.plan.prompt.as_ref().map_or(0, |prompt| prompt.max_rendered_bytes(longest));
                 Ok(room.charge_bytes(prompt)?)
             }
             StepKind::Task { .. } => match &step.output {

@@ -1,7 +1,7 @@
 //! White-box tests of flows that validation rejects, and of recorded lineage. The scenario files in
 //! `crates/domain/tests/scenarios` test valid flows.
 
-mod long_checks;
+mod offloaded_schema_checks;
 
 use super::*;
 use crate::{
@@ -60,12 +60,14 @@ fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
     let prompt = json!({ "system_prompt": "Sort: $arg:text", "variables": [
         { "name": "text", "description": "The ticket.", "type": "string" },
     ] });
-    let CheckedContent::PromptTemplate(template) = content::read(AssetKind::PromptTemplate, &prompt).unwrap() else {
+    let CheckedContent::PromptTemplate(template) = content::parse_existing(AssetKind::PromptTemplate, &prompt).unwrap()
+    else {
         panic!("expected a prompt template");
     };
     let route = json!({ "route_id": "primary", "provider": "local", "model": "m", "account_slot": "local", "state": "approved" });
     let model = json!({ "provider_route": route });
-    let CheckedContent::ModelPolicy(model_policy) = content::read(AssetKind::ModelPolicy, &model).unwrap() else {
+    let CheckedContent::ModelPolicy(model_policy) = content::parse_existing(AssetKind::ModelPolicy, &model).unwrap()
+    else {
         panic!("expected a model policy");
     };
     let bound = |role, slug: &str, content: &Value| BoundAsset {
@@ -179,7 +181,7 @@ fn stops_cyclic_flow_at_step_limit() {
         (ended.status, ended.outcome, ended.steps.len()),
         (Status::Failed, ExecutionOutcome::Failure, MAX_STEPS)
     );
-    assert_eq!(ended.lineage.len(), crate::evidence::lineage::MAX_LINEAGE + 1, "the lineage is bounded");
+    assert_eq!(ended.lineage.len(), crate::evidence::lineage::MAX_LINEAGE_ITEMS + 1, "the lineage is bounded");
     assert_eq!(ended.lineage.last().unwrap().reference, "lineage_truncated");
 }
 
@@ -325,7 +327,8 @@ fn mapped_output_inherits_worst_trust() {
 fn own_prompt_ignores_bound_prompt_schema() {
     let mut plan = plan(allow_all_policy(), calls(&["words of its own"]));
     let prompt = json!({ "system_prompt": "Sort.", "output_schema": { "type": "object" } });
-    let CheckedContent::PromptTemplate(template) = content::read(AssetKind::PromptTemplate, &prompt).unwrap() else {
+    let CheckedContent::PromptTemplate(template) = content::parse_existing(AssetKind::PromptTemplate, &prompt).unwrap()
+    else {
         panic!("expected a prompt template");
     };
     plan.prompt = Some(template.compose(|_| None).unwrap());

@@ -2,7 +2,7 @@
 //! requirements that no gateway fulfils.
 
 use super::{Language, MAX_DURATION, MAX_MEMORY_BYTES, MAX_OUTPUT_BYTES};
-use crate::number::optional_whole;
+use crate::number::deserialize_optional_whole;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -80,13 +80,13 @@ struct Content {
 
 #[derive(Default, Deserialize)]
 struct Limits {
-    #[serde(default, deserialize_with = "optional_whole")]
+    #[serde(default, deserialize_with = "deserialize_optional_whole")]
     cpu_ms: Option<u64>,
-    #[serde(default, deserialize_with = "optional_whole")]
+    #[serde(default, deserialize_with = "deserialize_optional_whole")]
     memory_mb: Option<u64>,
-    #[serde(default, deserialize_with = "optional_whole")]
+    #[serde(default, deserialize_with = "deserialize_optional_whole")]
     wall_ms: Option<u64>,
-    #[serde(default, deserialize_with = "optional_whole")]
+    #[serde(default, deserialize_with = "deserialize_optional_whole")]
     output_bytes: Option<u64>,
 }
 

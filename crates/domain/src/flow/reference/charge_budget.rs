@@ -1,7 +1,7 @@
 //! Charges the budget for the value of a template, without creating the value.
 
 use super::{ReferenceScope, ResolveError, Template, TextPart, TextTemplate, lookup};
-use crate::flow::budget::{BudgetExhausted, ValueBudget};
+use crate::flow::value_budget::{BudgetExhausted, ValueBudget};
 use serde_json::Value;
 use std::fmt::{self, Write as _};
 

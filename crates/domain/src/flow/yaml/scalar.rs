@@ -1,8 +1,8 @@
 //! Resolves plain scalars by the YAML 1.2 core schema (YAML 1.2.2, section 10.3.2). `no`, `on` and `1_000` are
 //! strings and `017` is seventeen, unlike in older YAML versions.
 
-// A flow becomes canonical JSON, which represents integers exactly only up to `LARGEST_EXACT`.
-use crate::number::LARGEST_EXACT;
+// A flow becomes canonical JSON, which represents integers exactly only up to `LARGEST_EXACT_INTEGER`.
+use crate::number::LARGEST_EXACT_INTEGER;
 use serde_json::{Number, Value};
 
 /// A number that canonical JSON cannot represent: it is not finite, or an integer that would be rounded.
@@ -45,7 +45,7 @@ fn integer(digits: &str, radix: u32, negative: bool) -> Option<Result<Value, Out
         return None;
     }
     // A text of valid digits fails to parse only if the number overflows.
-    let value = u64::from_str_radix(digits, radix).ok().filter(|value| *value <= LARGEST_EXACT);
+    let value = u64::from_str_radix(digits, radix).ok().filter(|value| *value <= LARGEST_EXACT_INTEGER);
     Some(value.and_then(|value| i64::try_from(value).ok()).ok_or(OutOfRange).map(|value| {
         let signed = if negative { -value } else { value };
         Value::Number(signed.into())
@@ -67,7 +67,7 @@ fn float(text: &str, unsigned: &str) -> Option<Result<Value, OutOfRange>> {
     // A number of this form always parses. If it overflows, the result is infinite, which `from_f64` refuses.
     let value = text.parse::<f64>().ok()?;
     #[expect(clippy::cast_precision_loss, reason = "2^53 - 1 is exactly a double")]
-    let bound = LARGEST_EXACT as f64;
+    let bound = LARGEST_EXACT_INTEGER as f64;
     let exact = value.fract() != 0.0 || value.abs() <= bound;
     Some(Number::from_f64(value).filter(|_| exact).map(Value::Number).ok_or(OutOfRange))
 }

@@ -90,7 +90,7 @@ fn every_combination_of_scopes_and_profiles_follows_the_precedence_table() {
                     (None, None) => None,
                 };
                 let expected = by_scope.or(by_profile).unwrap_or((channel == Channel::Portal, "fallback"));
-                let got = layers(&sets, &profiles, roles).effective(CATEGORY, channel, tier);
+                let got = layers(&sets, &profiles, roles).effective_preference(CATEGORY, channel, tier);
                 assert_eq!(
                     (got.enabled, got.scope.as_str()),
                     expected,
@@ -108,8 +108,8 @@ fn effective_preference_names_the_revision_that_decided() {
     let sets = [None, None, None, Some(set(3, BTreeMap::from([((CATEGORY, Channel::Email), true)])))];
     let nothing = profiles(BTreeMap::new());
     let layers = layers(&sets, &nothing, Roles::default());
-    assert_eq!(layers.effective(CATEGORY, Channel::Email, Tier::Standard).revision, Some(Revision::new(13)));
-    assert_eq!(layers.effective(CATEGORY, Channel::Portal, Tier::Standard).revision, None);
+    assert_eq!(layers.effective_preference(CATEGORY, Channel::Email, Tier::Standard).revision, Some(Revision::new(13)));
+    assert_eq!(layers.effective_preference(CATEGORY, Channel::Portal, Tier::Standard).revision, None);
 }
 
 /// Every reason why a recipient receives a category on no channel, with the deciding scope that the record
@@ -137,7 +137,7 @@ fn suppressed_decisions_name_the_reason_and_the_scope_that_decided() {
         ([None, None, None, off(3)], &silent, NotificationSettings::Disabled, Some(("notifications_disabled", None))),
     ];
     for (number, (sets, profiles, switches, expected)) in cases.iter().enumerate() {
-        let got = match layers(sets, profiles, viewer).delivery(CATEGORY, *switches, |_| true) {
+        let got = match layers(sets, profiles, viewer).decide_delivery(CATEGORY, *switches, |_| true) {
             DeliveryDecision::Channels(channels) => {
                 assert_eq!(channels, [Channel::Portal], "case {number}");
                 None
@@ -154,7 +154,7 @@ fn another_channel_than_the_inbox_is_no_opt_out() {
     let sets = [None, None, None, Some(set(3, settings))];
     let silent = profiles(BTreeMap::new());
     let layers = layers(&sets, &silent, Roles::default());
-    let decision = layers.delivery(CATEGORY, NotificationSettings::Enabled(Tier::Standard), |_| true);
+    let decision = layers.decide_delivery(CATEGORY, NotificationSettings::Enabled(Tier::Standard), |_| true);
     assert_eq!(decision, DeliveryDecision::Channels(vec![Channel::Paging]));
 }
 
@@ -185,14 +185,20 @@ fn channels_without_a_receiver_deliver_nothing() {
         (of_workload, &silent, Tier::Advanced, global_off, both),
     ] {
         let has_receiver = |channel| channel == Channel::Portal;
-        let decided =
-            layers(&sets, profiles, viewer).delivery(CATEGORY, NotificationSettings::Enabled(tier), has_receiver);
+        let decided = layers(&sets, profiles, viewer).decide_delivery(
+            CATEGORY,
+            NotificationSettings::Enabled(tier),
+            has_receiver,
+        );
         let DeliveryDecision::Suppressed(found) = decided else { panic!("{sets:?} delivers") };
         let found_why = (found.reason.as_str(), found.scope.unwrap().as_str(), found.channel.unwrap());
         assert_eq!((found_why, &found.unreachable[..]), (why, unreachable), "{sets:?}");
         let with_mailbox = |channel| channel == Channel::Email;
-        let decided =
-            layers(&sets, profiles, viewer).delivery(CATEGORY, NotificationSettings::Enabled(tier), with_mailbox);
+        let decided = layers(&sets, profiles, viewer).decide_delivery(
+            CATEGORY,
+            NotificationSettings::Enabled(tier),
+            with_mailbox,
+        );
         assert_eq!(matches!(decided, DeliveryDecision::Channels(_)), unreachable.contains(&Channel::Email));
     }
 }
@@ -288,7 +294,7 @@ proptest! {
                 channel == Channel::Portal || receivers[Channel::ALL.iter().position(|one| *one == channel).unwrap()]
             };
             let is_reached = on.iter().any(|channel| has_receiver(*channel));
-            match layers.delivery(name, NotificationSettings::Enabled(tier), has_receiver) {
+            match layers.decide_delivery(name, NotificationSettings::Enabled(tier), has_receiver) {
                 DeliveryDecision::Channels(channels) => prop_assert!(is_reached && channels == on),
                 DeliveryDecision::Suppressed(why) => prop_assert!(!is_reached && why.unreachable == on),
             }

@@ -1,6 +1,6 @@
 //! Records of suppressed notifications.
 
-use super::{ACTOR, NotifiableFact, SubjectContext};
+use super::{NotifiableFact, PROJECTOR_ACTOR, SubjectContext};
 use crate::{
     access::ActorRef,
     audit::{Fact, FactKind, Stamp, Subject},
@@ -59,7 +59,7 @@ pub(super) fn suppressed_decision(
     at: Timestamp,
 ) -> (SuppressedDecision, Fact) {
     let decision = SuppressedDecision {
-        suppressed_decision_id: event.suppressed(&recipient.to_string(), category, why.reason),
+        suppressed_decision_id: event.suppressed_decision_id(&recipient.to_string(), category, why.reason),
         recipient: recipient.clone(),
         category,
         event_kind: fact.kind.as_str().to_owned(),
@@ -74,9 +74,9 @@ pub(super) fn suppressed_decision(
         created_at: fact.occurred_at,
     };
     let stamp = Stamp {
-        fact_id: event.suppression_fact(decision.suppressed_decision_id),
+        fact_id: event.suppression_fact_id(decision.suppressed_decision_id),
         at,
-        actor: ActorRef::system(ACTOR),
+        actor: ActorRef::system(PROJECTOR_ACTOR),
         request_id: fact.request_id,
     };
     let about = Subject { kind: "suppressed_decision", id: decision.suppressed_decision_id.uuid() };
@@ -97,7 +97,7 @@ impl SuppressedDecision {
     #[must_use]
     pub fn audit_event_id(&self) -> FactId {
         let id = self.suppressed_decision_id;
-        EventKey::of_fact(id.uuid().into()).suppression_fact(id)
+        EventKey::of_fact(id.uuid().into()).suppression_fact_id(id)
     }
 
     /// `sha256:` and the digest of the canonical JSON of the record, with the members of API responses. The fact

@@ -20,7 +20,7 @@ pub struct SettingsTurnedOnAt {
 impl SettingsTurnedOnAt {
     /// The settings that apply to a fact of this time. `present` contains the current settings.
     #[must_use]
-    pub fn switches(self, present: NotificationSettings, occurred_at: Timestamp) -> NotificationSettings {
+    pub fn settings_at(self, present: NotificationSettings, occurred_at: Timestamp) -> NotificationSettings {
         let was_off = |since: Option<Timestamp>| since.is_some_and(|since| occurred_at < since);
         match present {
             NotificationSettings::Disabled => NotificationSettings::Disabled,
@@ -52,8 +52,8 @@ mod tests {
             (standard, 20, standard),
             (NotificationSettings::Disabled, 20, NotificationSettings::Disabled),
         ] {
-            assert_eq!(turned_on.switches(present, at(occurred)), expected, "{present:?} {occurred}");
-            assert_eq!(SettingsTurnedOnAt::default().switches(present, at(occurred)), present);
+            assert_eq!(turned_on.settings_at(present, at(occurred)), expected, "{present:?} {occurred}");
+            assert_eq!(SettingsTurnedOnAt::default().settings_at(present, at(occurred)), present);
         }
     }
 }

@@ -5,14 +5,14 @@ mod receivers;
 use super::*;
 use crate::{
     access::{Grant, GrantScope, Rights, Role},
-    audit::disclosure::disclosed_detail,
+    audit::disclosed_detail::disclosed_detail,
     id::TenantId,
     notification::{
         burst::{self, BurstCounts},
         destination::DestinationScope,
         preference::{DecidingScope, DefaultProfilesRecord, PreferenceSetRecord, ReasonCode},
         recipient::MAX_RECIPIENTS,
-        rule::rule_of,
+        rule::rule_of_kind,
     },
 };
 use serde_json::json;
@@ -389,7 +389,7 @@ fn announcements_reach_their_audience_with_their_text() {
 fn rules_cover_every_category() {
     let covered: BTreeSet<FactCategory> = FactKind::ALL
         .iter()
-        .filter_map(|kind| rule_of(*kind))
+        .filter_map(|kind| rule_of_kind(*kind))
         .inspect(|rule| assert!(!rule.categories.is_empty()))
         .flat_map(|rule| rule.categories.iter().copied())
         .collect();
@@ -411,7 +411,7 @@ fn texts_name_the_actor_to_those_who_may_see_the_subject() {
         ("user:member", Role::Viewer),
         ("user:submitter", Role::RuntimeUser),
     ]);
-    let rule = rule_of(FactKind::ExecutionDenied).unwrap();
+    let rule = rule_of_kind(FactKind::ExecutionDenied).unwrap();
     let may_see = |name: &str| people.rights[&actor(name)].allow(rule.view_permission, &subject.position);
     let projection = project(&fact, &subject, &people, &book(), at());
     assert!(projection.notifications.len() >= 3, "{:?}", names(&projection));

@@ -84,7 +84,9 @@ impl ConditionRefusal {
             Self::TooManyNodes => format!("a condition has at most {MAX_NODES} nodes"),
             Self::NestedMacros => "a macro can be nested inside one other macro at most".to_owned(),
             Self::TooCostly => "evaluating the condition would take too many steps".to_owned(),
-            Self::UnknownVariable(name) => format!("unknown variable {name}; the variables are {}", variables::ROOTS),
+            Self::UnknownVariable(name) => {
+                format!("unknown variable {name}; the variables are {}", variables::ROOT_VARIABLE_NAMES)
+            }
             Self::UnknownField(name, []) => format!("unknown field {name}: this value has no fields"),
             Self::UnknownField(name, fields) => format!("unknown field {name}; the fields are {}", fields.join(", ")),
             Self::UnknownFunction(name) => format!(

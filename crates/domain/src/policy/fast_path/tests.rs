@@ -1,5 +1,5 @@
 use super::*;
-use crate::policy::{MAX_STEPS, pattern::Patterns};
+use crate::policy::{MAX_DECISION_STEPS, pattern::Patterns};
 use crate::policy::{PolicyActor, PolicyRelease, PolicyWorkload, variables::Evaluation};
 use proptest::prelude::*;
 use serde_json::{Map, json};
@@ -20,7 +20,7 @@ fn evaluate_both_paths(condition: &str, inputs: &Map<String, Value>) -> (Option<
         now: serde_json::from_value(json!("2026-03-01T12:30:00Z")).unwrap(),
     };
     let reads = compiled.variables().into_iter().collect();
-    let interpreted = Evaluation::new(&input, &reads, &patterns, MAX_STEPS).try_evaluate(expression).ok();
+    let interpreted = Evaluation::new(&input, &reads, &patterns, MAX_DECISION_STEPS).try_evaluate(expression).ok();
     (FastPath::compile(&compiled).and_then(|plain| plain.evaluate(&input)), interpreted)
 }
 

@@ -103,7 +103,8 @@ fn one_note_carries_signatures_of_several_keys() {
 #[test]
 fn parses_only_canonical_checkpoints() {
     let root = TreeHash::of_empty_tree();
-    let origin = LogOriginBase::parse("fairway.example/logs").unwrap().of_tenant(TenantId::from(Uuid::from_u128(7)));
+    let origin =
+        LogOriginBase::parse("fairway.example/logs").unwrap().origin_of_tenant(TenantId::from(Uuid::from_u128(7)));
     assert_eq!(origin, "fairway.example/logs/00000000-0000-0000-0000-000000000007");
     let checkpoint = Checkpoint { origin, size: 20_852_163, root };
     let text = checkpoint.to_string();

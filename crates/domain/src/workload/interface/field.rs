@@ -146,7 +146,7 @@ fn is_calendar_day(text: &str) -> bool {
 
 /// Parses the fields of a form, whose names must be unique.
 pub(super) fn parse_all(value: &Value, path: &str, findings: &mut Problems) -> Option<Vec<InputField>> {
-    let items = findings.list(value, path, super::MAX_FIELDS)?;
+    let items = findings.read_list(value, path, super::MAX_FIELDS)?;
     let mut names = BTreeSet::new();
     let mut fields = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
@@ -161,20 +161,21 @@ pub(super) fn parse_all(value: &Value, path: &str, findings: &mut Problems) -> O
 
 fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<InputField> {
     const KNOWN: &[&str] = &["name", "label", "type", "required", "options", "min", "max", "rows", "default"];
-    let members = findings.object(value, path, KNOWN)?;
+    let members = findings.read_object(value, path, KNOWN)?;
     let place = |name: &str| member_path(path, name);
-    let name = findings.required(members, path, "name").and_then(|value| {
-        let name = findings.text(&place("name"), value)?;
+    let name = findings.read_required(members, path, "name").and_then(|value| {
+        let name = findings.read_text(&place("name"), value)?;
         findings.check(&place("name"), is_field_name(name), ProblemKind::FieldName).then(|| name.to_owned())
     });
     let field_type = findings
-        .required(members, path, "type")
+        .read_required(members, path, "type")
         .and_then(|value| findings.parse_wire(&place("type"), value, FieldType::parse));
-    let label = findings.optional(members, "label").and_then(|value| {
-        let label = findings.text(&place("label"), value)?;
+    let label = findings.read_optional(members, "label").and_then(|value| {
+        let label = findings.read_text(&place("label"), value)?;
         findings.check(&place("label"), is_name(label, MAX_LABEL_CHARS), ProblemKind::Text).then(|| label.to_owned())
     });
-    let required = findings.optional(members, "required").and_then(|value| findings.boolean(&place("required"), value));
+    let required =
+        findings.read_optional(members, "required").and_then(|value| findings.read_boolean(&place("required"), value));
     // Other settings depend on the type, so they cannot be checked if the type is unknown.
     let field_type = field_type?;
     refuse_settings_of_other_types(members, field_type, path, findings);
@@ -189,9 +190,9 @@ fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<InputFiel
         }
     };
     let rows = match field_type {
-        FieldType::Textarea => {
-            findings.optional(members, "rows").and_then(|value| findings.whole(&place("rows"), value, 1..=MAX_ROWS))
-        }
+        FieldType::Textarea => findings
+            .read_optional(members, "rows")
+            .and_then(|value| findings.read_whole(&place("rows"), value, 1..=MAX_ROWS)),
         FieldType::Text | FieldType::Number | FieldType::Select | FieldType::Boolean | FieldType::Date => None,
     };
     let field = InputField {
@@ -203,7 +204,7 @@ fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<InputFiel
         min,
         max,
         rows,
-        default: findings.optional(members, "default").cloned(),
+        default: findings.read_optional(members, "default").cloned(),
     };
     if let Some(default) = &field.default {
         findings.record(&place("default"), field.validate(default));
@@ -224,24 +225,24 @@ fn refuse_settings_of_other_types(
         ("max", FieldType::Number),
         ("rows", FieldType::Textarea),
     ] {
-        let foreign = field_type != owner && findings.optional(members, name).is_some();
+        let foreign = field_type != owner && findings.read_optional(members, name).is_some();
         findings.check(&member_path(path, name), !foreign, ProblemKind::NotForThisType);
     }
 }
 
 fn parse_options(members: &Map<String, Value>, path: &str, findings: &mut Problems) -> Option<Vec<String>> {
     let path = member_path(path, "options");
-    let Some(value) = findings.optional(members, "options") else {
+    let Some(value) = findings.read_optional(members, "options") else {
         findings.push(&path, ProblemKind::OptionsMissing);
         return None;
     };
-    let items = findings.list(value, &path, MAX_OPTIONS)?;
+    let items = findings.read_list(value, &path, MAX_OPTIONS)?;
     findings.check(&path, !items.is_empty(), ProblemKind::OptionsMissing);
     let mut seen = BTreeSet::new();
     let mut options = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
         let path = item_path(&path, index);
-        let Some(option) = findings.text(&path, item) else { continue };
+        let Some(option) = findings.read_text(&path, item) else { continue };
         findings.check(&path, is_name(option, MAX_LABEL_CHARS), ProblemKind::Text);
         findings.check(&path, seen.insert(option), ProblemKind::DuplicateOption);
         options.push(option.to_owned());
@@ -251,8 +252,8 @@ fn parse_options(members: &Map<String, Value>, path: &str, findings: &mut Proble
 
 fn parse_bounds(members: &Map<String, Value>, path: &str, findings: &mut Problems) -> (Option<Number>, Option<Number>) {
     let mut bound = |name: &str| {
-        let value = findings.optional(members, name)?;
-        findings.number(&member_path(path, name), value).cloned()
+        let value = findings.read_optional(members, name)?;
+        findings.read_number(&member_path(path, name), value).cloned()
     };
     let (min, max) = (bound("min"), bound("max"));
     let value = |bound: &Option<Number>| bound.as_ref().and_then(Number::as_f64);

@@ -179,7 +179,7 @@ impl Problems {
     }
 
     /// Reads an object, and records a problem if it has unknown members.
-    pub(super) fn object<'v>(
+    pub(super) fn read_object<'v>(
         &mut self,
         value: &'v Value,
         path: &str,
@@ -196,7 +196,7 @@ impl Problems {
     }
 
     /// Reads a list with at most `limit` items.
-    pub(super) fn list<'v>(&mut self, value: &'v Value, path: &str, limit: usize) -> Option<&'v [Value]> {
+    pub(super) fn read_list<'v>(&mut self, value: &'v Value, path: &str, limit: usize) -> Option<&'v [Value]> {
         let Some(items) = value.as_array() else {
             self.push(path, ProblemKind::Type(ExpectedType::List));
             return None;
@@ -205,7 +205,7 @@ impl Problems {
     }
 
     /// Reads a member that must be present.
-    pub(super) fn required<'v>(
+    pub(super) fn read_required<'v>(
         &mut self,
         members: &'v Map<String, Value>,
         path: &str,
@@ -220,11 +220,11 @@ impl Problems {
 
     /// Reads a member that may be absent or null.
     #[expect(clippy::unused_self, reason = "it mirrors `required`")]
-    pub(super) fn optional<'v>(&self, members: &'v Map<String, Value>, name: &str) -> Option<&'v Value> {
+    pub(super) fn read_optional<'v>(&self, members: &'v Map<String, Value>, name: &str) -> Option<&'v Value> {
         members.get(name).filter(|value| !value.is_null())
     }
 
-    pub(super) fn text<'v>(&mut self, path: &str, value: &'v Value) -> Option<&'v str> {
+    pub(super) fn read_text<'v>(&mut self, path: &str, value: &'v Value) -> Option<&'v str> {
         let text = value.as_str();
         if text.is_none() {
             self.push(path, ProblemKind::Type(ExpectedType::Text));
@@ -232,7 +232,7 @@ impl Problems {
         text
     }
 
-    pub(super) fn number<'v>(&mut self, path: &str, value: &'v Value) -> Option<&'v Number> {
+    pub(super) fn read_number<'v>(&mut self, path: &str, value: &'v Value) -> Option<&'v Number> {
         let number = value.as_number();
         if number.is_none() {
             self.push(path, ProblemKind::Type(ExpectedType::Number));
@@ -240,7 +240,7 @@ impl Problems {
         number
     }
 
-    pub(super) fn boolean(&mut self, path: &str, value: &Value) -> Option<bool> {
+    pub(super) fn read_boolean(&mut self, path: &str, value: &Value) -> Option<bool> {
         let truth = value.as_bool();
         if truth.is_none() {
             self.push(path, ProblemKind::Type(ExpectedType::Boolean));
@@ -249,8 +249,8 @@ impl Problems {
     }
 
     /// Reads a whole number within limits.
-    pub(super) fn whole(&mut self, path: &str, value: &Value, bounds: RangeInclusive<u32>) -> Option<u32> {
-        let number = self.number(path, value)?;
+    pub(super) fn read_whole(&mut self, path: &str, value: &Value, bounds: RangeInclusive<u32>) -> Option<u32> {
+        let number = self.read_number(path, value)?;
         let whole = number::as_whole(number);
         if whole.is_none() && number.as_f64().is_some_and(|float| float.fract() != 0.0) {
             self.push(path, ProblemKind::Type(ExpectedType::WholeNumber));
@@ -270,7 +270,7 @@ impl Problems {
         value: &Value,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
-        let case = parse(self.text(path, value)?);
+        let case = parse(self.read_text(path, value)?);
         if case.is_none() {
             self.push(path, ProblemKind::NotOneOf);
         }

@@ -59,11 +59,11 @@ impl Theme {
 
 pub(super) fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<Theme> {
     const KNOWN: &[&str] = &["accent_color", "background_color", "font_family", "border_radius"];
-    let members = findings.object(value, path, KNOWN)?;
+    let members = findings.read_object(value, path, KNOWN)?;
     let mut property = |name: &str, holds: fn(&str) -> bool, fault: ProblemKind| {
         let path = member_path(path, name);
-        let value = findings.optional(members, name)?;
-        let text = findings.text(&path, value)?;
+        let value = findings.read_optional(members, name)?;
+        let text = findings.read_text(&path, value)?;
         findings.check(&path, text.len() <= MAX_VALUE_BYTES && holds(text), fault).then(|| text.to_owned())
     };
     Some(Theme {

@@ -7,7 +7,7 @@ use super::{
 };
 use fairway_domain::{
     execution::{
-        progress::{RunEvent, StoredAnswer},
+        progress::{RunEvent, StoredStepResponse},
         provider::{Completion, DeltaListener, EmbeddingCall, ProviderError, ProviderFailure, RouteTarget},
         routing::{Attempt, ModelRequest, ModelResponse, RequestKind},
         run::{Interruption, Run},
@@ -54,7 +54,7 @@ impl ProgressRecorder<'_> {
         };
         // The caller's next steps have no external effects until the next call, so the answer is stored before that
         // call or with the end.
-        self.pending_answer = step.map(|step| StoredAnswer::from_answer(&step.id, &answer));
+        self.pending_answer = step.map(|step| StoredStepResponse::from_answer(&step.id, &answer));
         Ok(answer)
     }
 
@@ -164,7 +164,7 @@ impl RunEngine {
                 }
                 Err(failed) => {
                     failure = failed.error;
-                    sink.inspect(|sink| sink.route_failed());
+                    sink.inspect(|sink| sink.record_route_failure());
                     log_failure(run, &request.routes, next.route, failed);
                     let ProviderFailure { error, retry_after, status, cause } = failed;
                     let (route, result, cause) = (next.route, Err(error), cause.map(Cow::Borrowed));

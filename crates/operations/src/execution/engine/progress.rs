@@ -5,7 +5,7 @@ use fairway_domain::{
     execution::{
         StepRecord,
         dispatch::LeaseRef,
-        progress::{ProgressRecord, RunEvent, StoredAnswer, events_of_unstored_steps},
+        progress::{ProgressRecord, RunEvent, StoredStepResponse, events_of_unstored_steps},
         routing::ModelResponse,
         run::{Interruption, Run},
     },
@@ -42,7 +42,7 @@ pub(in crate::execution) struct Replay {
     /// Position of the last stored progress record.
     pub(in crate::execution) last_position: u16,
     /// Stored answers of providers.
-    pub(in crate::execution) answers: VecDeque<StoredAnswer>,
+    pub(in crate::execution) answers: VecDeque<StoredStepResponse>,
     /// Stored events without model output, because a repeated model call generates different output.
     pub(in crate::execution) events: VecDeque<RunEvent>,
     /// Whether the last stored event is a part of an incomplete answer.
@@ -71,7 +71,7 @@ pub(in crate::execution) struct ProgressRecorder<'s> {
     pub(super) policy: CheckpointPolicy,
     pub(super) replay: Replay,
     /// A model answer that is not stored yet.
-    pub(super) pending_answer: Option<StoredAnswer>,
+    pub(super) pending_answer: Option<StoredStepResponse>,
     /// Whether the last answer came from the stored progress.
     pub(super) is_replaying: bool,
     /// Receives the memory reservation when the run acquires one.
@@ -97,7 +97,7 @@ impl<'s> ProgressRecorder<'s> {
 
     /// Acquires a memory reservation for a run that is about to create large values. The deadline of the run limits
     /// the wait.
-    pub(super) async fn reserve(&mut self) -> Result<(), Interruption> {
+    pub(super) async fn reserve_memory(&mut self) -> Result<(), Interruption> {
         self.store_pending_answer().await?;
         let reserved =
             self.engine.large_runs.reserve_paused(self.scope).await.map_err(|_| Interruption::DeadlineExceeded)?;
@@ -163,7 +163,7 @@ impl<'s> ProgressRecorder<'s> {
     }
 
     /// Returns the next stored answer, if it belongs to this step.
-    pub(super) fn next_replayed(&mut self, step: Option<&str>) -> Option<StoredAnswer> {
+    pub(super) fn next_replayed(&mut self, step: Option<&str>) -> Option<StoredStepResponse> {
         let first = self.replay.answers.pop_front();
         self.is_replaying = first.is_some();
         let first = first?;

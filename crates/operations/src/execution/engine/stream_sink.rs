@@ -27,7 +27,7 @@ impl StreamSink {
     }
 
     /// Records the failure of the current route, which makes its output void.
-    pub(super) fn route_failed(&self) {
+    pub(super) fn record_route_failure(&self) {
         if self.has_output.swap(false, Ordering::Relaxed) {
             self.is_restart_due.store(true, Ordering::Relaxed);
         }

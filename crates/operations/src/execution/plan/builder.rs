@@ -1,6 +1,6 @@
 //! Builds the plan of a release from the content of its bindings.
 
-use super::{BASE_TEXT_BYTES, CachedPlan, RunPlans, is_read_by_runs, plan_bytes, source_version};
+use super::{CachedPlan, EMPTY_PLAN_TEXT_BYTES, RunPlans, is_read_by_runs, plan_bytes, source_version};
 use crate::{
     Failure,
     blocking::{ProcessorWait, run_blocking},
@@ -80,7 +80,7 @@ impl RunPlans {
         workload: &Workload,
         release: &Release,
     ) -> Result<CachedPlan, Failure> {
-        let mut parts = PlanParts { text: BASE_TEXT_BYTES, ..PlanParts::default() };
+        let mut parts = PlanParts { text: EMPTY_PLAN_TEXT_BYTES, ..PlanParts::default() };
         for binding in &release.bindings {
             self.add_binding(&mut parts, scope, release, binding).await?;
         }
@@ -170,7 +170,7 @@ impl RunPlans {
             }
             CheckedContent::Flow(content) => parts.flow = Some(content),
             CheckedContent::PromptTemplate(content) => {
-                let (composed, sources) = self.assets.compose(*scope, release, binding, content).await?;
+                let (composed, sources) = self.assets.compose_prompt(*scope, release, binding, content).await?;
                 parts.included = sources;
                 parts.text = parts.text.saturating_add(composed.included_bytes());
                 parts.compiled = parts.compiled.saturating_add(composed.compiled_response_schema_bytes());
@@ -192,7 +192,7 @@ impl RunPlans {
     async fn bound_tool(&self, version: &BoundVersion<'_>, tool: Tool) -> Result<BoundTool, Failure> {
         let BoundVersion { scope, release, binding, content, source } = version;
         let server = match tool.binding {
-            ToolBinding::Mcp(_) => self.releases.resolve_server(*scope, release, binding, content).await?,
+            ToolBinding::Mcp(_) => self.releases.resolve_mcp_server(*scope, release, binding, content).await?,
             ToolBinding::Http(_) | ToolBinding::Builtin(_) | ToolBinding::Unavailable => None,
         };
         Ok(BoundTool { slug: binding.asset_slug.to_string(), source: source.clone(), tool, server })
@@ -205,7 +205,7 @@ impl RunPlans {
         let routing = model_policy.as_ref().map(|policy| {
             let routing = Routing::for_policy(policy, parts.sovereignty.as_ref(), residency);
             if self.settings.refuses_local_provider(&release.environment) {
-                return routing.refusing_local_accounts(policy, |slot| self.provider.is_local(slot));
+                return routing.refuse_local_accounts(policy, |slot| self.provider.is_local(slot));
             }
             routing
         });
@@ -224,7 +224,7 @@ impl RunPlans {
                 },
                 tools: parts.tools,
                 guardrails: Arc::new(parts.guardrails),
-                hooks: Hooks::sorted(parts.hooks),
+                hooks: Hooks::in_execution_order(parts.hooks),
                 sandbox: parts.sandbox,
                 bound_assets: parts.bound,
                 included: parts.included,
@@ -248,7 +248,7 @@ async fn compile_binding(
     let (role, slug) = (binding.role, binding.asset_slug.clone());
     let compile = move || {
         let added = if role == AssetKind::GuardrailConfig { guardrails.add(slug.as_str(), &content) } else { Ok(()) };
-        let read = content::read(role, &content).ok().filter(|_| added.is_ok());
+        let read = content::parse_existing(role, &content).ok().filter(|_| added.is_ok());
         read.map(|read| (content, read, guardrails))
     };
     let compiled = run_blocking(scope, ProcessorWait::Request, compile).await?;

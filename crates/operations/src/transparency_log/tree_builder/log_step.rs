@@ -132,7 +132,7 @@ impl LogStepper {
     }
 
     /// Executes a step, and logs its failure.
-    pub(super) async fn step_or_log(&self, log: PendingLog, signed_by: &str) -> Progress {
+    pub(super) async fn step_and_log_failure(&self, log: PendingLog, signed_by: &str) -> Progress {
         let (tenant, log_size) = (log.tenant, log.log_size);
         let error = match self.step(log, signed_by).await {
             Ok(progress) => return progress,
@@ -246,7 +246,7 @@ impl LogStepper {
         let note = SignedNote::parse(note).ok();
         let checkpoint = note.and_then(|note| Checkpoint::parse(note.text()).ok());
         checkpoint
-            .filter(|checkpoint| checkpoint.origin == self.origin.of_tenant(tenant))
+            .filter(|checkpoint| checkpoint.origin == self.origin.origin_of_tenant(tenant))
             .ok_or(BuildError::ForeignCheckpoint)
     }
 
@@ -266,7 +266,7 @@ impl LogStepper {
     /// it becomes readable. Returns the note, and the fingerprint of the witnesses that cosigned it.
     async fn publish(&self, scope: TenantScope, edge: &TreeEdge) -> Result<(String, String), BuildError> {
         let tenant = scope.tenant();
-        let origin = self.origin.of_tenant(tenant);
+        let origin = self.origin.origin_of_tenant(tenant);
         let checkpoint = Checkpoint { origin, size: edge.size(), root: edge.root() };
         let text = checkpoint.to_string();
         let mut signatures = Vec::new();

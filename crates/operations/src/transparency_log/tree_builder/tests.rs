@@ -319,7 +319,7 @@ impl CheckpointSigner for World {
 
 fn verifier(seed: u8) -> VerifierKey {
     let key = NoteSigningKey::from_seed(&[seed; 32]).public_key();
-    VerifierKey::new(&origin().of_tenant(tenant()), &key).unwrap()
+    VerifierKey::new(&origin().origin_of_tenant(tenant()), &key).unwrap()
 }
 
 #[tokio::test]

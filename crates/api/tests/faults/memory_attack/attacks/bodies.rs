@@ -5,7 +5,7 @@ use super::{
         Random,
         client::{AttackRequest, post, post_bytes, send_raw, send_without_last_byte},
         tally::{Aim, Tally},
-        target::Target,
+        target_resources::Target,
     },
     hold_connections,
     large_content::{large_documents, large_model_config},

@@ -5,7 +5,7 @@ use super::{
         Random,
         client::{get, post, post_bytes},
         tally::{Aim, Tally},
-        target::Target,
+        target_resources::Target,
     },
     random_name, send_all,
 };

@@ -5,7 +5,7 @@ use super::{
         Random,
         client::{AttackRequest, get, patch, post, send_and_ignore_response},
         tally::{Aim, Tally},
-        target::{Target, large_interface},
+        target_resources::{Target, large_interface},
     },
     count_held, hold_connections,
     large_content::large_model_config,

@@ -6,7 +6,7 @@ use super::{
         Random,
         client::{AttackRequest, get, post},
         tally::{Aim, Tally},
-        target::{ActiveWorkload, Target},
+        target_resources::{ActiveWorkload, Target},
     },
     random_name, send_all, send_concurrently, send_one,
 };

@@ -6,7 +6,7 @@ use super::{
         Random,
         client::{AttackRequest, get, post, send_and_ignore_response},
         tally::{Aim, Tally},
-        target::{COMPLETED_STATUS, Target, policy_with_patterns},
+        target_resources::{COMPLETED_STATUS, Target, policy_with_patterns},
     },
     count_held, hold_connections, large_execute_body, random_address, random_name, send_all, send_one,
 };

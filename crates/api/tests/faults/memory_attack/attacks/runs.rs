@@ -5,7 +5,7 @@ use super::{
         Random,
         client::{AttackRequest, post, send_and_ignore_response},
         tally::{Aim, Tally},
-        target::{COMPLETED_STATUS, Target},
+        target_resources::{COMPLETED_STATUS, Target},
     },
     count_held, hold_connections, large_execute_body, random_address, random_name, send_all, send_concurrently,
 };

@@ -5,7 +5,7 @@ use super::{
         Random,
         client::{exchange, get, post},
         tally::{Aim, Tally},
-        target::Target,
+        target_resources::Target,
     },
     random_address, random_name, send_all,
 };

@@ -116,7 +116,7 @@ fn links_of_an_overage_give_groups_of_the_same_subject() {
     let rules = rules();
     let identity =
         |claims: Value| rules.check_id_token(&id_token(claims), CLIENT, None, at(NOW)).unwrap().into_verified();
-    let read = |response: Value| rules.with_overage(identity(linked.clone()), response.as_object().unwrap());
+    let read = |response: Value| rules.with_overage_groups(identity(linked.clone()), response.as_object().unwrap());
     let groups = |response: Value| read(response).unwrap().groups;
     assert!(groups(json!({"groups": ["a", "b"]})) == GroupsClaim::Listed(vec!["a".into(), "b".into()]));
     for unknown in [json!({}), json!({"groups": null}), json!({"hasgroups": true}), json!({"value": ["a"]})] {

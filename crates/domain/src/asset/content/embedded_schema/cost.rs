@@ -1,6 +1,6 @@
 //! Cost model of embedded schemas: an upper bound of the work of one check, computed before compilation.
 
-use super::{EmbeddedRefusal, MAX_PATTERNS, PATTERN_BYTES};
+use super::{EmbeddedRefusal, MAX_PATTERN_MEMORY_BYTES, MAX_PATTERNS};
 use crate::asset::content::pattern_weight;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -57,7 +57,9 @@ pub(super) struct Cost {
 impl Cost {
     /// Estimated memory of the compiled schema, in bytes.
     pub(super) const fn compiled_bytes(self) -> u64 {
-        self.size.saturating_mul(COMPILED_NODE_BYTES).saturating_add(self.patterns.saturating_mul(PATTERN_BYTES))
+        self.size
+            .saturating_mul(COMPILED_NODE_BYTES)
+            .saturating_add(self.patterns.saturating_mul(MAX_PATTERN_MEMORY_BYTES))
     }
 
     const fn of_node(nodes: u64, patterns: u64, weight: u64) -> Self {

@@ -42,7 +42,7 @@ fn every_schema_keyword_belongs_to_a_part() {
         }
     }
     for kind in AssetKind::ALL {
-        assert_known_keywords(schema::compiled(kind).unwrap().value(), kind.as_str());
+        assert_known_keywords(schema::compiled_schema(kind).unwrap().value(), kind.as_str());
     }
 }
 
@@ -106,7 +106,7 @@ proptest! {
     ) {
         let mut content = example(kind);
         changes.iter().for_each(|(target, mutation)| mutate(&mut content, target, *mutation));
-        let schema = schema::compiled(kind).unwrap();
+        let schema = schema::compiled_schema(kind).unwrap();
         prop_assert_eq!(part_problems(schema, &content), validator_problems(schema, &content));
     }
 }

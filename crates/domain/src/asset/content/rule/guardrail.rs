@@ -23,7 +23,8 @@ pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Violat
                 (false, _) => findings.forbid(guardrail, &pointer, parameter),
             }
         }
-        let is_refused = |pattern: &str| compile == CompileMode::Yes && schema::compile_linear(pattern).is_none();
+        let is_refused =
+            |pattern: &str| compile == CompileMode::Yes && schema::compile_linear_pattern(pattern).is_none();
         if text_field(guardrail, "pattern").is_some_and(is_refused) {
             findings.add(format!("{pointer}/pattern"), Violation::PatternNotLinear);
         }

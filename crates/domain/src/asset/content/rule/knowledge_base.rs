@@ -9,7 +9,7 @@ pub(super) fn check(content: &Value, findings: &mut Violations) {
         Some("artifact") => findings.require(content, "", "source_ref"),
         Some("http") => match content.get("source_ref") {
             None => findings.require(content, "", "source_ref"),
-            Some(address) if !address.as_str().is_some_and(super::external_endpoints::is_address) => {
+            Some(address) if !address.as_str().is_some_and(super::tool_hook_mcp_server_and_connector::is_http_url) => {
                 findings.add("/source_ref", Violation::AddressExpected);
             }
             Some(_) => {}

@@ -113,7 +113,7 @@ impl CheckpointArchive for Logs {
     async fn store_if_absent(&self, tenant: TenantId, size: u64, note: &str) -> Result<Vec<u8>, ArchiveError> {
         self.enter(tenant).await;
         let parsed = SignedNote::parse(note.as_bytes()).unwrap();
-        assert_eq!(Checkpoint::parse(parsed.text()).unwrap().origin, origin().of_tenant(tenant));
+        assert_eq!(Checkpoint::parse(parsed.text()).unwrap().origin, origin().origin_of_tenant(tenant));
         self.seen().archived.push(tenant);
         self.world(tenant).store_if_absent(tenant, size, note).await
     }

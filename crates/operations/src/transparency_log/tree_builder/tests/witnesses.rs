@@ -197,7 +197,7 @@ async fn second_history_gets_no_cosignature() {
 async fn cosign(witnesses: &Witnesses, log: TenantId) -> String {
     let mut edge = TreeEdge::default();
     assert!(edge.append(super::leaf(1)).is_empty());
-    let checkpoint = Checkpoint { origin: origin().of_tenant(log), size: 1, root: edge.root() };
+    let checkpoint = Checkpoint { origin: origin().origin_of_tenant(log), size: 1, root: edge.root() };
     let (text, signing) = (checkpoint.to_string(), NoteSigningKey::from_seed(&[1; 32]));
     let key = VerifierKey::new(&checkpoint.origin, &signing.public_key()).unwrap();
     let signature = NoteSignature::new(&key, &signing.sign(text.as_bytes()));

@@ -1,0 +1,57 @@
+//! Commits of documents, re-embeddings and contract revocations.
+
+use super::{Decision, store};
+use crate::{
+    fixture::{Fixture, fresh, scope, stamp},
+    knowledge_search::{documents, ingest, knowledge_base, reembedding as again},
+};
+use fairway_domain::{
+    knowledge::{
+        IndexRevision,
+        contract_revocation::ContractRevocation,
+        ports::{ContractRevocationStore, DocumentStore},
+        retrieval::EmbeddingModel,
+    },
+    tenant::DEFAULT_TENANT,
+};
+use uuid::Uuid;
+
+pub(super) async fn addition(stage: &Fixture) -> Decision {
+    let (asset, _) = knowledge_base(stage).await;
+    let change = ingest(&asset, documents(&[("leave", "Thirty days of leave.")]), IndexRevision::default());
+    let id = asset.asset_id;
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_documents(scope(), &change, key.as_ref()).await.map(|_| ()))
+        .stale_after(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
+        .stale_after(format!("UPDATE asset SET asset_kind = 'skill' WHERE asset_id = '{id}'"))
+        .stale_after(format!("INSERT INTO knowledge_index VALUES ('{DEFAULT_TENANT}', '{id}', 1, 0)"))
+}
+
+pub(super) async fn reembedding(stage: &Fixture) -> Decision {
+    let (asset, _) = knowledge_base(stage).await;
+    let id = asset.asset_id;
+    let store = store(stage);
+    let added = ingest(&asset, documents(&[("leave", "Thirty days of leave.")]), IndexRevision::default());
+    let seen = store.commit_documents(scope(), &added, None).await.unwrap();
+    let model = EmbeddingModel { account: "local".to_owned(), model: "m".to_owned() };
+    let stale = store.stale_chunks(scope(), id, &model, 10).await.unwrap();
+    let change = again(&asset, &stale, &model, seen);
+    Decision::new(async move |key| store.commit_reembedding(scope(), &change, key.as_ref()).await.map(|_| ()))
+        .stale_after(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
+        .stale_after(format!("UPDATE asset SET asset_kind = 'skill' WHERE asset_id = '{id}'"))
+        .stale_after(format!("UPDATE knowledge_index SET revision = 2 WHERE asset_id = '{id}'"))
+}
+
+pub(super) async fn revocation(stage: &Fixture) -> Decision {
+    let (asset, contract) = knowledge_base(stage).await;
+    let change = ContractRevocation::create(fresh(), &asset, &contract, "It is over.", &stamp()).unwrap();
+    let store = store(stage);
+    let other = format!(
+        "INSERT INTO contract_revocation VALUES ('{DEFAULT_TENANT}', '{contract}', '{}', '{}', now(), 'user:eve')",
+        Uuid::now_v7(),
+        asset.asset_id
+    );
+    Decision::new(async move |key| store.commit_contract_revocation(scope(), change, key.as_ref()).await)
+        .stale_after(other)
+        .stale_after(format!("DELETE FROM access_contract WHERE contract_id = '{contract}'"))
+}

@@ -1,0 +1,426 @@
+//! Search in the documents of knowledge bases: index revisions, ranking, and isolation of tenants.
+
+use crate::{
+    fixture::{Fixture, StoreFixture, fresh, scope, slug, stamp},
+    indexes::{TURNS, measure},
+};
+use fairway_domain::{
+    asset::{
+        Asset,
+        canonical::{Canonical, Checksum},
+        kind::AssetKind,
+        ports::VersionStore,
+    },
+    id::{AssetId, TenantId},
+    knowledge::{
+        ChunkStrategy, Chunking, IndexRevision,
+        contract::ContractState,
+        contract_revocation::ContractRevocation,
+        document::{DocumentId, Ingest, NewChunk, NewDocument},
+        ports::{ChunkSearch, ContractRevocationStore, DocumentStore, IndexRevisionStore, SearchScope},
+        reembedding::{NewVector, Reembedding, StaleChunk},
+        retrieval::{EmbeddingModel, IndexEmbeddingModels, MAX_CANDIDATES, SearchResults, normalize_vector},
+    },
+    search_words::{WordSet, count_words},
+    store::{Change, CommitError, PageRequest, PageStart},
+    tenant::TenantScope,
+};
+use fairway_testkit::TestDatabase;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+/// A knowledge base with one version. Returns it with the name of its access contract.
+pub(crate) async fn knowledge_base(stage: &StoreFixture) -> (Asset, String) {
+    let asset = stage.asset(AssetKind::KnowledgeBase).await;
+    let contract = slug().to_string();
+    let content = Canonical::of(&content_with_contract(&contract, false)).unwrap();
+    let change = asset.add_version(fresh(), None, content.into(), &stamp()).unwrap();
+    stage.store.commit_version(scope(), change, None).await.unwrap();
+    (asset, contract)
+}
+
+fn content_with_contract(contract: &str, revoked: bool) -> Value {
+    json!({ "source_type": "inline", "access_contract": {
+        "contract_id": contract, "version": "1", "default_decision": "deny", "allowed_workspaces": [],
+        "allowed_access_modes": [], "revoked": revoked,
+    } })
+}
+
+/// Documents with one chunk each, as pairs of name and text.
+pub(crate) fn documents(texts: &[(&str, &str)]) -> Vec<NewDocument> {
+    texts.iter().map(|(name, text)| document(name, &[text])).collect()
+}
+
+/// A document with these texts as its chunks.
+fn document(name: &str, pieces: &[&str]) -> NewDocument {
+    let text = pieces.join(" ");
+    let mut start = 0;
+    let chunks = pieces
+        .iter()
+        .map(|piece| {
+            let end = start + piece.len();
+            let chunk = NewChunk {
+                chunk_id: fresh(),
+                start,
+                end,
+                tokens: 7,
+                digest: Checksum::blake3_of(piece.as_bytes()),
+                term_frequencies: count_words([*piece]),
+                vector: None,
+            };
+            start = end + 1;
+            chunk
+        })
+        .collect();
+    NewDocument {
+        entry_id: fresh(),
+        document_id: DocumentId::parse(name).unwrap(),
+        title: Some("A title".to_owned()),
+        source_ref: None,
+        metadata: Map::new(),
+        digest: Checksum::blake3_of(text.as_bytes()),
+        text,
+        chunks,
+    }
+}
+
+pub(crate) fn ingest(asset: &Asset, documents: Vec<NewDocument>, seen: IndexRevision) -> Change<Ingest> {
+    let chunking = Chunking { strategy: ChunkStrategy::Sentence, chunk_tokens: 512 };
+    Ingest::add(asset, fresh(), chunking, None, documents, seen, &stamp()).unwrap()
+}
+
+async fn add(stage: &Fixture, asset: &Asset, documents: Vec<NewDocument>) -> IndexRevision {
+    let seen = stage.store.current_revision(scope(), asset.asset_id).await.unwrap();
+    stage.store.commit_documents(scope(), &ingest(asset, documents, seen), None).await.unwrap()
+}
+
+pub(crate) fn within(asset: AssetId, revision: i64) -> SearchScope {
+    SearchScope { asset, revision: IndexRevision::new(revision), filters: Map::new(), limit: 10 }
+}
+
+/// The names of the documents that match a query, best match first.
+async fn found(stage: &Fixture, within: &SearchScope, query: &str) -> Vec<String> {
+    let found = stage.store.text_search(scope(), within, &WordSet::from_texts([query])).await.unwrap();
+    document_names(stage, within.asset, &found).await
+}
+
+pub(crate) async fn document_names(stage: &StoreFixture, asset: AssetId, found: &SearchResults) -> Vec<String> {
+    let ids: Vec<_> = found.hits.iter().map(|hit| hit.chunk_id).collect();
+    let chunks = stage.store.find_chunks(scope(), asset, &ids).await.unwrap();
+    let name = |id| chunks.iter().find(|chunk| chunk.chunk_id == id).unwrap().document_id.to_string();
+    ids.into_iter().map(name).collect()
+}
+
+#[tokio::test]
+async fn search_in_a_revision_returns_its_documents_permanently() {
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
+    let id = asset.asset_id;
+    assert_eq!(stage.store.current_revision(scope(), id).await.unwrap(), IndexRevision::default());
+    let first = documents(&[("leave", "Thirty days of leave a year."), ("travel", "Trains before planes.")]);
+    assert_eq!(add(&stage, &asset, first).await, IndexRevision::new(1));
+    assert_eq!(add(&stage, &asset, documents(&[("leave", "Forty days of leave.")])).await, IndexRevision::new(2));
+    assert_eq!(found(&stage, &within(id, 1), "leave").await, ["leave"]);
+    let text = async |revision| {
+        let found =
+            stage.store.text_search(scope(), &within(id, revision), &WordSet::from_texts(["LEAVE!"])).await.unwrap();
+        assert_eq!(found.hits.len(), 1);
+        assert!(found.hits[0].score > 0.5 && found.hits[0].score <= 1.0, "{found:?}");
+        stage.store.find_chunks(scope(), id, &[found.hits[0].chunk_id]).await.unwrap()[0].text.clone()
+    };
+    assert_eq!(
+        (text(1).await.as_str(), text(2).await.as_str()),
+        ("Thirty days of leave a year.", "Forty days of leave.")
+    );
+    assert_eq!(found(&stage, &within(id, 0), "leave").await, [""; 0]);
+    assert_eq!(found(&stage, &within(id, 2), "thirty").await, [""; 0]);
+    assert_eq!(found(&stage, &within(id, 2), "trains").await, ["travel"]);
+    let listed =
+        stage.store.list_documents(scope(), id, PageRequest { limit: 10, start: PageStart::Skip(0) }).await.unwrap();
+    let rows: Vec<(&str, i64, bool)> =
+        listed.rows.iter().map(|row| (row.document_id.as_str(), row.index_revision.get(), row.is_current)).collect();
+    assert_eq!(rows, [("leave", 2, true), ("travel", 1, true), ("leave", 1, false)]);
+    // Later ingests do not change the scores of an earlier revision.
+    let score = async || {
+        stage.store.text_search(scope(), &within(id, 1), &WordSet::from_texts(["leave trains"])).await.unwrap()
+    };
+    let before = score().await;
+    add(&stage, &asset, (0..20).map(|number| document(&format!("more-{number}"), &["leave leave"])).collect()).await;
+    assert_eq!(score().await, before);
+}
+
+#[tokio::test]
+async fn ranks_rare_words_and_more_matches_higher() {
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
+    let texts = [
+        ("both", "The policy on parental leave."),
+        ("rare", "Parental matters."),
+        ("common", "The policy of the house."),
+        ("other", "The policy again."),
+        ("none", "Nothing at all."),
+    ];
+    add(&stage, &asset, documents(&texts)).await;
+    assert_eq!(found(&stage, &within(asset.asset_id, 1), "parental policy").await, ["both", "rare", "common", "other"]);
+    assert_eq!(
+        found(&stage, &SearchScope { limit: 1, ..within(asset.asset_id, 1) }, "parental policy").await,
+        ["both"]
+    );
+}
+
+#[tokio::test]
+async fn search_is_isolated_by_knowledge_base_and_tenant() {
+    let stage = Fixture::new().await;
+    let ((mine, _), (other, _)) = (knowledge_base(&stage).await, knowledge_base(&stage).await);
+    add(&stage, &mine, documents(&[("mine", "A secret word.")])).await;
+    add(&stage, &other, documents(&[("other", "A secret word.")])).await;
+    assert_eq!(found(&stage, &within(mine.asset_id, 1), "secret").await, ["mine"]);
+    let abroad = TenantScope::for_background_task(TenantId::from(Uuid::now_v7()));
+    let at = within(mine.asset_id, 1);
+    assert_eq!(
+        stage.store.text_search(abroad, &at, &WordSet::from_texts(["secret"])).await.unwrap(),
+        SearchResults::default()
+    );
+    let here = stage.store.text_search(scope(), &at, &WordSet::from_texts(["secret"])).await.unwrap();
+    let ids: Vec<_> = here.hits.iter().map(|hit| hit.chunk_id).collect();
+    assert_eq!(stage.store.find_chunks(abroad, mine.asset_id, &ids).await.unwrap(), []);
+    assert_eq!(stage.store.find_chunks(scope(), other.asset_id, &ids).await.unwrap(), []);
+}
+
+/// T19: the tenant prefix of indexed words is an optimization and not an isolation boundary, because its eight
+/// digits can collide. In this test, all prefixes are equal.
+#[tokio::test]
+async fn search_is_isolated_when_word_prefixes_collide() {
+    let stage = Fixture::new().await;
+    let ((mine, _), (other, _)) = (knowledge_base(&stage).await, knowledge_base(&stage).await);
+    add(&stage, &mine, documents(&[("mine", "A secret word.")])).await;
+    add(&stage, &other, documents(&[("other", "A secret word.")])).await;
+    let prefix = |asset: AssetId| IndexRevision::term_prefix(scope().tenant(), asset);
+    let abroad = Uuid::now_v7();
+    stage
+        .run(&format!(
+            "UPDATE knowledge_chunk SET words = replace(words::text, '{}', '{}')::tsvector;
+             INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends,
+                tokens, digest, from_revision, embedded_by, words, body)
+             SELECT '{abroad}', gen_random_uuid(), asset_id, entry_id, 'abroad', position, starts, ends, tokens, digest,
+                from_revision, embedded_by, words, body FROM knowledge_chunk WHERE document_id = 'mine'",
+            prefix(other.asset_id),
+            prefix(mine.asset_id)
+        ))
+        .await;
+    let hits = stage
+        .store
+        .text_search(scope(), &within(mine.asset_id, 1), &WordSet::from_texts(["secret"]))
+        .await
+        .unwrap()
+        .hits;
+    assert_eq!(hits.len(), 1, "{hits:?}");
+    assert_eq!(found(&stage, &within(mine.asset_id, 1), "secret").await, ["mine"]);
+}
+
+/// T44: operators in a query have no effect, because every query is treated as plain words.
+#[tokio::test]
+async fn queries_are_interpreted_as_plain_words() {
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
+    add(&stage, &asset, documents(&[("a", "O'Brien's rate is 5 % of <all> & more \\ or less.")])).await;
+    let at = within(asset.asset_id, 1);
+    for query in ["'", "' | 'x", "rate & !all", "a:*", "% _ \\", "'; DROP TABLE fact; --", "<->", "(((", "\u{0}"] {
+        stage.store.text_search(scope(), &at, &WordSet::from_texts([query])).await.unwrap();
+    }
+    assert_eq!(found(&stage, &at, "o'brien & !!").await, ["a"]);
+    assert_eq!(found(&stage, &at, "!rate").await, ["a"]);
+    assert_eq!(found(&stage, &at, "rat:*").await, [""; 0]);
+    let long = (0..4_000).map(|number| format!("w{number} ")).collect::<String>() + "a0rate rate";
+    stage.store.text_search(scope(), &at, &WordSet::from_texts([long.as_str()])).await.unwrap();
+}
+
+#[tokio::test]
+async fn metadata_filters_restrict_results() {
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
+    let mut both = documents(&[("de", "leave"), ("en", "leave")]);
+    both[0].metadata = json!({ "language": "de", "years": [2025, 2026] }).as_object().unwrap().clone();
+    both[1].metadata = json!({ "language": "en" }).as_object().unwrap().clone();
+    add(&stage, &asset, both).await;
+    for (filters, expected) in [
+        (json!({}), vec!["de", "en"]),
+        (json!({ "language": "de" }), vec!["de"]),
+        (json!({ "language": "de", "years": [2025, 2026] }), vec!["de"]),
+        (json!({ "language": "de", "years": [2025] }), vec![]),
+        (json!({ "lang": "de" }), vec![]),
+    ] {
+        let narrow = SearchScope { filters: filters.as_object().unwrap().clone(), ..within(asset.asset_id, 1) };
+        let mut names = found(&stage, &narrow, "leave").await;
+        names.sort();
+        assert_eq!(names, expected, "{filters}");
+    }
+}
+
+#[tokio::test]
+async fn caps_candidates_of_frequent_words() {
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
+    let many = usize::try_from(MAX_CANDIDATES).unwrap() + 200;
+    let mut pieces = vec!["the common word and many others"; many];
+    pieces.push("the common word, and one needle");
+    add(&stage, &asset, vec![document("hay", &pieces), document("apart", &["nothing of it"])]).await;
+    let at = within(asset.asset_id, 1);
+    let found = stage.store.text_search(scope(), &at, &WordSet::from_texts(["common needle"])).await.unwrap();
+    assert!(found.is_capped, "the result must be capped: {found:?}");
+    let best = stage.store.find_chunks(scope(), asset.asset_id, &[found.hits[0].chunk_id]).await.unwrap();
+    assert!(best[0].text.contains("needle"), "{best:?}");
+    let found = stage.store.text_search(scope(), &at, &WordSet::from_texts(["common word"])).await.unwrap();
+    assert!(found.is_capped);
+    assert_eq!(found.hits.len(), 10);
+}
+
+#[tokio::test]
+async fn second_of_two_concurrent_ingests_is_stale() {
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
+    let (one, other) = (
+        ingest(&asset, documents(&[("a", "one")]), IndexRevision::default()),
+        ingest(&asset, documents(&[("a", "two")]), IndexRevision::default()),
+    );
+    let both = tokio::join!(
+        stage.store.commit_documents(scope(), &one, None),
+        stage.store.commit_documents(scope(), &other, None)
+    );
+    let (won, lost) = match both {
+        (Ok(revision), Err(error)) | (Err(error), Ok(revision)) => (revision, error),
+        both => panic!("{both:?}"),
+    };
+    assert_eq!(won, IndexRevision::new(1));
+    assert!(matches!(lost, CommitError::Stale), "{lost:?}");
+    assert_eq!(stage.query_number("SELECT count(*) FROM knowledge_chunk").await, 1);
+}
+
+#[tokio::test]
+async fn compares_vectors_of_one_model_only() {
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
+    let mut all = documents(&[("x", "one"), ("y", "two"), ("xy", "three")]);
+    for (document, vector) in all.iter_mut().zip([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]) {
+        document.chunks[0].vector = normalize_vector(&vector);
+    }
+    let change =
+        Ingest::add(&asset, fresh(), SHORT_CHUNKS, Some(local_model("m")), all, IndexRevision::default(), &stamp())
+            .unwrap();
+    stage.store.commit_documents(scope(), &change, None).await.unwrap();
+    let at = within(asset.asset_id, 1);
+    let nearest = stage.store.vector_search(scope(), &at, &[1.0, 0.0]).await.unwrap();
+    assert_eq!(document_names(&stage, asset.asset_id, &nearest).await, ["x", "xy", "y"]);
+    assert!(!nearest.is_capped && (nearest.hits[1].score - 0.5_f64.sqrt()).abs() < 1e-6, "{nearest:?}");
+    let whole = async |revision, name| {
+        let revision = IndexRevision::new(revision);
+        let embedding = stage.store.index_embedding(scope(), asset.asset_id, revision).await.unwrap();
+        embedding == IndexEmbeddingModels::Uniform(local_model(name))
+    };
+    assert!(whole(1, "m").await && !whole(1, "n").await);
+    // A chunk without a vector, or with a vector of another model, makes a revision incomplete until the chunk is
+    // replaced.
+    add(&stage, &asset, documents(&[("y", "two, without")])).await;
+    assert!(whole(1, "m").await && !whole(2, "m").await);
+    let mut again = documents(&[("y", "two again")]);
+    again[0].chunks[0].vector = normalize_vector(&[0.0, 1.0]);
+    let change =
+        Ingest::add(&asset, fresh(), SHORT_CHUNKS, Some(local_model("m")), again, IndexRevision::new(2), &stamp())
+            .unwrap();
+    stage.store.commit_documents(scope(), &change, None).await.unwrap();
+    assert!(whole(3, "m").await && !whole(2, "m").await);
+}
+
+/// A re-embedding of these chunks. All new vectors are equal.
+pub(crate) fn reembedding(
+    asset: &Asset,
+    stale: &[StaleChunk],
+    model: &EmbeddingModel,
+    seen: IndexRevision,
+) -> Change<Reembedding> {
+    let new = |chunk: &StaleChunk| NewVector { replaces: chunk.chunk_id, chunk_id: fresh(), vector: vec![1.0] };
+    let chunking = SHORT_CHUNKS;
+    let vectors = stale.iter().map(new).collect();
+    Reembedding::decide(asset, fresh(), chunking, model.clone(), vectors, seen, &stamp()).unwrap()
+}
+
+pub(crate) const SHORT_CHUNKS: Chunking = Chunking { strategy: ChunkStrategy::Fixed, chunk_tokens: 16 };
+
+pub(crate) fn local_model(model: &str) -> EmbeddingModel {
+    EmbeddingModel { account: "local".to_owned(), model: model.to_owned() }
+}
+
+#[tokio::test]
+async fn versions_and_revocations_revoke_a_contract_permanently() {
+    let stage = Fixture::new().await;
+    let ((one, by_row), (two, by_version)) = (knowledge_base(&stage).await, knowledge_base(&stage).await);
+    let standings = async || {
+        let asked = [
+            (one.asset_id, by_row.clone()),
+            (two.asset_id, by_version.clone()),
+            (two.asset_id, by_row.clone()),
+            (one.asset_id, String::new()),
+        ];
+        stage.store.contract_states(scope(), &asked).await.unwrap()
+    };
+    use ContractState::{InForce, Revoked, Unknown};
+    assert_eq!(standings().await, [InForce, InForce, Unknown, Unknown]);
+    let change = ContractRevocation::create(fresh(), &one, &by_row, "It is over.", &stamp()).unwrap();
+    stage.store.commit_contract_revocation(scope(), change.clone(), None).await.unwrap();
+    assert_eq!(standings().await, [Revoked, InForce, Unknown, Unknown]);
+    let mut over = content_with_contract(&by_version, true);
+    over["access_contract"]["revoked_at"] = json!("2026-01-01T00:00:00Z");
+    let change_of = |asset: &Asset, content: &Value| {
+        asset.add_version(fresh(), None, Canonical::of(content).unwrap().into(), &stamp()).unwrap()
+    };
+    stage.store.commit_version(scope(), change_of(&two, &over), None).await.unwrap();
+    assert_eq!(standings().await, [Revoked, Revoked, Unknown, Unknown]);
+    // A revocation is final, and the stored revocation remains the first one.
+    let restored =
+        stage.store.commit_version(scope(), change_of(&one, &content_with_contract(&by_row, false)), None).await;
+    let revoked = fairway_domain::store::Conflict::ContractRevoked;
+    assert!(matches!(restored, Err(CommitError::Conflict(conflict)) if conflict == revoked), "{restored:?}");
+    let again = ContractRevocation::create(fresh(), &one, &by_row, "Again.", &stamp()).unwrap();
+    assert!(matches!(stage.store.commit_contract_revocation(scope(), again, None).await, Err(CommitError::Stale)));
+    let kept = stage.store.find_revocation(scope(), one.asset_id, &by_row).await.unwrap().unwrap();
+    assert_eq!(kept, change.next);
+    assert_eq!(stage.store.find_revocation(scope(), two.asset_id, &by_row).await.unwrap(), None);
+}
+
+/// SQL that fills a knowledge base with chunks. Each chunk has a unique word, and every tenth has the word `common`.
+const FILL: &str = "
+    INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
+        digest, from_revision, embedded_by, words, body)
+    SELECT '<tenant>', gen_random_uuid(), '<asset>', gen_random_uuid(), 'd' || n, 0, 0, 1, 1, 'x', 1, '',
+        array_to_tsvector(ARRAY['<prefix>/w' || n] || CASE WHEN n % 10 = 0 THEN ARRAY['<prefix>/common'] ELSE '{}' END),
+        repeat('x', 300)
+    FROM generate_series(1, 30000) AS n;
+    INSERT INTO knowledge_word SELECT '<tenant>', '<asset>', 'w' || n, 1, 1 FROM generate_series(1, 30000) AS n;
+    INSERT INTO knowledge_word VALUES ('<tenant>', '<asset>', 'common', 1, 3000);
+    ANALYZE;";
+
+/// Whatever the planner estimates, it must use the word index, and must never scan the whole knowledge base.
+#[tokio::test]
+async fn text_search_cost_is_bounded_for_rare_and_frequent_words() {
+    let asset: AssetId = fresh();
+    let fill = FILL
+        .replace("<tenant>", &scope().tenant().to_string())
+        .replace("<asset>", &asset.to_string())
+        .replace("<prefix>", &IndexRevision::term_prefix(scope().tenant(), asset));
+    let mut database = TestDatabase::create().await.unwrap();
+    database.connect_as_owner().await.unwrap().batch_execute(&fill).await.unwrap();
+    let pages = "SELECT relpages::bigint FROM pg_class WHERE relname = 'knowledge_chunk'";
+    let pages: i64 = database.connect_as_owner().await.unwrap().query_one(pages, &[]).await.unwrap().get(0);
+    for (query, hits, capped, most) in
+        [("w777", 1, false, 20), ("common", 10, true, pages / 2), ("common w777", 10, true, pages / 2)]
+    {
+        let (back, counts) = measure(database, async |_, store| {
+            let found = store.text_search(scope(), &within(asset, 1), &WordSet::from_texts([query])).await.unwrap();
+            assert_eq!((found.hits.len(), found.is_capped), (hits, capped), "{query}");
+        })
+        .await;
+        database = back;
+        let blocks = counts["knowledge_chunk"].blocks / i64::try_from(TURNS).unwrap();
+        assert!(blocks <= most, "`{query}` read {blocks} blocks of {pages}");
+    }
+}

@@ -1,0 +1,214 @@
+//! Vector search over more chunks than one query compares, and over re-embedded documents.
+
+use crate::{
+    fixture::{Fixture, fresh, scope, stamp},
+    indexes::{MAX_BLOCKS_PER_ROW, TURNS, measure},
+    knowledge_search::{SHORT_CHUNKS, documents, ingest, knowledge_base, local_model, reembedding, within},
+};
+use fairway_domain::{
+    asset::Asset,
+    id::AssetId,
+    knowledge::{
+        IndexRevision,
+        document::Ingest,
+        ports::{ChunkSearch, DocumentStore, IndexRevisionStore, RevisionRange},
+        reembedding::{NewVector, Reembedding},
+        retrieval::{EmbeddingModel, IndexEmbeddingModels, VectorCoverage, max_compared_vectors, normalize_vector},
+    },
+    search_words::WordSet,
+    store::CommitError,
+};
+use fairway_testkit::TestDatabase;
+
+/// The largest possible UUID.
+const MAX_UUID: &str = "ffffffff-ffff-ffff-ffff-ffffffffffff";
+/// The maximum number of dimensions. With it, the search limit covers only few vectors.
+const DIMENSIONS: usize = 8_192;
+
+fn model(name: &str) -> EmbeddingModel {
+    EmbeddingModel { account: "local".to_owned(), model: name.to_owned() }
+}
+
+/// Adds documents with one chunk each, whose vectors are of this model.
+async fn add(stage: &Fixture, asset: &Asset, name: &str, vectors: &[(&str, &[f32])]) -> IndexRevision {
+    let texts: Vec<(&str, &str)> = vectors.iter().map(|(name, _)| (*name, "Thirty days of leave.")).collect();
+    let mut all = documents(&texts);
+    for (document, (_, vector)) in all.iter_mut().zip(vectors) {
+        document.chunks[0].vector = normalize_vector(vector);
+    }
+    let seen = stage.store.current_revision(scope(), asset.asset_id).await.unwrap();
+    let change = Ingest::add(asset, fresh(), SHORT_CHUNKS, Some(local_model(name)), all, seen, &stamp()).unwrap();
+    stage.store.commit_documents(scope(), &change, None).await.unwrap()
+}
+
+/// The table and its primary key contain the chunks in the reverse of their insertion order, and no other index
+/// exists. Only the statement's `ORDER BY` therefore decides which chunks are compared.
+#[tokio::test]
+async fn compares_the_oldest_chunks_when_there_are_too_many() {
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
+    let (mut near, mut far) = (vec![0.0_f32; DIMENSIONS], vec![0.0_f32; DIMENSIONS]);
+    (near[0], far[1]) = (1.0, 1.0);
+    add(&stage, &asset, "m", &[("first", &near)]).await;
+    let limit = max_compared_vectors(DIMENSIONS);
+    let asked = within(asset.asset_id, 2);
+    assert_eq!(
+        stage.store.vector_coverage(scope(), &asked).await.unwrap(),
+        VectorCoverage { limit, is_complete: true }
+    );
+    add(&stage, &asset, "m", &[("later", &far)]).await;
+    let copies = format!(
+        "INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
+            digest, from_revision, embedded_by, words, body, embedding)
+         SELECT tenant_id, gen_random_uuid(), asset_id, entry_id, document_id, position, starts, ends, tokens, digest,
+            from_revision, embedded_by, words, body, embedding
+         FROM knowledge_chunk, generate_series(1, {limit}) WHERE document_id = 'later';
+         WITH moved AS (DELETE FROM knowledge_chunk WHERE document_id = 'first' RETURNING *)
+         INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
+            digest, from_revision, embedded_by, words, body, embedding)
+         SELECT tenant_id, '{MAX_UUID}', asset_id, entry_id, document_id, position, starts, ends, tokens, digest,
+            from_revision, embedded_by, words, body, embedding FROM moved;
+         DROP INDEX knowledge_chunk_by_age"
+    );
+    stage.run(&copies).await;
+    let found = stage.store.vector_search(scope(), &asked, &near).await.unwrap();
+    assert!(found.is_capped, "{found:?}");
+    assert!(found.hits[0].score > 0.999, "the chunk that was added first is compared");
+    assert_eq!(stage.store.vector_search(scope(), &asked, &near).await.unwrap(), found, "the result is deterministic");
+    assert_eq!(
+        stage.store.vector_coverage(scope(), &asked).await.unwrap(),
+        VectorCoverage { limit, is_complete: false }
+    );
+    // Chunks that do not match the filter are not counted.
+    let mut narrow = asked.clone();
+    narrow.filters.insert("language".to_owned(), "de".into());
+    assert!(stage.store.vector_coverage(scope(), &narrow).await.unwrap().is_complete);
+}
+
+#[tokio::test]
+async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
+    let id = asset.asset_id;
+    let first = add(&stage, &asset, "old", &[("a", &[1.0, 0.0]), ("b", &[0.0, 1.0])]).await;
+    let by_words = async |revision: IndexRevision| {
+        let at = within(id, revision.get());
+        stage
+            .store
+            .text_search(scope(), &at, &WordSet::from_texts(["leave"]))
+            .await
+            .unwrap()
+            .hits
+            .iter()
+            .map(|hit| hit.score)
+            .collect::<Vec<_>>()
+    };
+    let scores = by_words(first).await;
+    assert_eq!(stage.store.stale_chunks(scope(), id, &model("old"), 10).await.unwrap(), []);
+    // Re-embeds one chunk at a time, so that each creates a revision.
+    let mut revision = first;
+    for _ in 0..2 {
+        let stale = stage.store.stale_chunks(scope(), id, &model("new"), 1).await.unwrap();
+        assert_eq!((stale.len(), stale[0].text.as_str()), (1, "Thirty days of leave."));
+        let vectors = vec![NewVector { replaces: stale[0].chunk_id, chunk_id: fresh(), vector: vec![0.0, 0.0, 1.0] }];
+        let change =
+            Reembedding::decide(&asset, fresh(), SHORT_CHUNKS, model("new"), vectors, revision, &stamp()).unwrap();
+        revision = stage.store.commit_reembedding(scope(), &change, None).await.unwrap();
+        let made = stage.store.find_reembedding(scope(), id, change.next.ingest_id).await.unwrap().unwrap();
+        assert_eq!((made.index_revision, made.chunk_count, made.embedded_by), (revision, 1, model("new")));
+    }
+    assert_eq!(revision, IndexRevision::new(3));
+    assert_eq!(stage.store.stale_chunks(scope(), id, &model("new"), 10).await.unwrap(), []);
+    let of = async |revision| stage.store.index_embedding(scope(), id, IndexRevision::new(revision)).await.unwrap();
+    assert_eq!(of(0).await, IndexEmbeddingModels::Empty);
+    assert_eq!(of(1).await, IndexEmbeddingModels::Uniform(model("old")));
+    assert_eq!(of(2).await, IndexEmbeddingModels::Mixed);
+    assert_eq!(of(3).await, IndexEmbeddingModels::Uniform(model("new")));
+    let same = async |revision| {
+        stage.store.revisions_with_same_documents(scope(), id, IndexRevision::new(revision)).await.unwrap()
+    };
+    for revision in 1..=3 {
+        assert_eq!(same(revision).await, RevisionRange { first, last: IndexRevision::new(3) });
+    }
+    // Each revision has its own vectors. Text search and its scores do not change.
+    let old = stage.store.vector_search(scope(), &within(id, 1), &[1.0, 0.0]).await.unwrap();
+    assert!(old.hits.len() == 2 && old.hits[0].score > 0.999, "{old:?}");
+    let new = stage.store.vector_search(scope(), &within(id, 3), &[0.0, 0.0, 1.0]).await.unwrap();
+    assert!(new.hits.len() == 2 && new.hits[1].score > 0.999, "{new:?}");
+    assert_eq!(by_words(revision).await, scores);
+    // An ingest changes the documents, so it ends the range of revisions with the same documents.
+    let added = ingest(&asset, documents(&[("a", "Forty days of leave.")]), revision);
+    stage.store.commit_documents(scope(), &added, None).await.unwrap();
+    assert_eq!(same(1).await, RevisionRange { first, last: IndexRevision::new(3) });
+    assert_eq!(same(4).await, RevisionRange { first: IndexRevision::new(4), last: IndexRevision::new(4) });
+    assert_eq!(stage.query_number("SELECT count(*) FROM knowledge_chunk WHERE until_revision IS NULL").await, 2);
+}
+
+/// Two re-embeddings of the same chunks are based on one revision. The second finds no current chunks and is stale.
+#[tokio::test]
+async fn reembedding_of_a_replaced_chunk_is_stale() {
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
+    let id = asset.asset_id;
+    let first = add(&stage, &asset, "old", &[("a", &[1.0, 0.0]), ("b", &[0.0, 1.0])]).await;
+    let stale = stage.store.stale_chunks(scope(), id, &model("new"), 10).await.unwrap();
+    let all = reembedding(&asset, &stale, &model("new"), first);
+    let one = reembedding(&asset, &stale[..1], &model("new"), first);
+    let second = stage.store.commit_reembedding(scope(), &one, None).await.unwrap();
+    for (stale, seen) in [(&stale[..], second), (&stale[..1], second), (&[], first)] {
+        let again = reembedding(&asset, stale, &model("new"), seen);
+        let refused = stage.store.commit_reembedding(scope(), &again, None).await;
+        assert!(matches!(refused, Err(CommitError::Stale)), "{refused:?}");
+    }
+    assert!(matches!(stage.store.commit_reembedding(scope(), &all, None).await, Err(CommitError::Stale)));
+    assert_eq!(stage.store.current_revision(scope(), id).await.unwrap(), second);
+    let facts = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
+    assert_eq!(stage.query_number(facts).await, 1);
+}
+
+/// SQL that adds 30,000 chunks of one model, all of which one chunk of another model replaces.
+const REPLACED: &str = "
+    INSERT INTO knowledge_index VALUES ('<tenant>', '<asset>', 2, 30001);
+    INSERT INTO knowledge_ingest (tenant_id, asset_id, revision, ingest_id, chunk_strategy, chunk_tokens,
+        embedding_account, embedding_model, chunks, created_at, created_by)
+    SELECT '<tenant>', '<asset>', n, gen_random_uuid(), 'sentence', 512, 'local', 'm' || n, 1, now(), 'user:eve'
+    FROM generate_series(1, 2) AS n;
+    INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
+        digest, from_revision, embedded_by, words, body, embedding)
+    SELECT '<tenant>', gen_random_uuid(), '<asset>', gen_random_uuid(), 'd' || n, 0, 0, 1, 1, 'x', 1, 'local/m1', '', 'x',
+        '\\x00000000'
+    FROM generate_series(1, 30000) AS n;
+    UPDATE knowledge_chunk SET until_revision = 2 WHERE asset_id = '<asset>';
+    INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
+        digest, from_revision, embedded_by, words, body, embedding)
+    SELECT '<tenant>', gen_random_uuid(), '<asset>', gen_random_uuid(), 'd', 0, 0, 1, 1, 'x', 2, 'local/m2', '', 'x',
+        '\\x00000000';
+    VACUUM ANALYZE knowledge_chunk;
+    ANALYZE;";
+
+#[tokio::test]
+async fn finds_the_model_of_a_revision_without_reading_replaced_chunks() {
+    let asset: AssetId = fresh();
+    let fill = REPLACED.replace("<tenant>", &scope().tenant().to_string()).replace("<asset>", &asset.to_string());
+    let database = TestDatabase::create().await.unwrap();
+    let owner = database.connect_as_owner().await.unwrap();
+    owner
+        .batch_execute(
+            "ALTER TABLE knowledge_index DISABLE TRIGGER ALL; ALTER TABLE knowledge_ingest DISABLE TRIGGER ALL",
+        )
+        .await
+        .unwrap();
+    for statement in fill.split(';') {
+        owner.batch_execute(statement).await.unwrap();
+    }
+    drop(owner);
+    let (_database, counts) = measure(database, async |_, store| {
+        let of = async |revision| store.index_embedding(scope(), asset, IndexRevision::new(revision)).await.unwrap();
+        assert_eq!(of(2).await, IndexEmbeddingModels::Uniform(model("m2")));
+        assert_eq!(of(1).await, IndexEmbeddingModels::Uniform(model("m1")));
+        assert_eq!(store.stale_chunks(scope(), asset, &model("m2"), 10).await.unwrap(), []);
+    })
+    .await;
+    let blocks = counts["knowledge_chunk"].blocks / i64::try_from(TURNS).unwrap();
+    assert!(blocks <= MAX_BLOCKS_PER_ROW, "{blocks} blocks were read of chunks and their indexes");
+}

@@ -1,0 +1,71 @@
+//! Both provider adapters with a third-party model gateway.
+
+use crate::support::{Protocol, complete_streaming, keys, minimal_call, route, tool_call};
+use fairway_domain::execution::provider::{EmbeddingCall, Provider, ProviderCall, ProviderError, RouteTarget};
+use fairway_testkit::{LITELLM_API_KEY, LiteLlmGateway};
+use std::{sync::Arc, time::Duration};
+
+/// A timeout that suffices for a gateway on a loaded machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The same call, but for another model.
+fn to(model: &str, call: &ProviderCall) -> ProviderCall {
+    ProviderCall {
+        route: RouteTarget { model: model.to_owned(), ..route() },
+        conversation: Arc::clone(&call.conversation),
+    }
+}
+
+/// A single test covers everything, because the gateway takes long to start.
+#[tokio::test]
+async fn supports_a_third_party_gateway() {
+    let gateway = tokio::task::spawn_blocking(|| LiteLlmGateway::start().unwrap()).await.unwrap();
+    let openai = Protocol::OpenAi.at(&gateway.url("/v1"), TIMEOUT, Some(keys(LITELLM_API_KEY)));
+    let anthropic = Protocol::Anthropic.at(&gateway.url(""), TIMEOUT, Some(keys(LITELLM_API_KEY)));
+
+    let completion = openai.complete(&to("small", &minimal_call()), None).await.unwrap();
+    assert_eq!((completion.text.as_str(), completion.metadata["model"].as_str()), ("Good day to you.", Some("small")));
+    assert_eq!(completion.metadata["finish_reason"], "stop");
+    assert!(completion.tokens_in > 0 && completion.tokens_out > 0, "{completion:?}");
+    let called = openai.complete(&to("tools", &tool_call()), None).await.unwrap().tool_calls;
+    assert_eq!((called[0].name.as_str(), called[0].arguments.as_str()), ("weather", "{\"city\": \"Ulm\"}"));
+
+    let completion = anthropic.complete(&to("small", &minimal_call()), None).await.unwrap();
+    assert_eq!(
+        (completion.text.as_str(), &completion.metadata["finish_reason"]),
+        ("Good day to you.", &"end_turn".into())
+    );
+    assert!(completion.tokens_in > 0 && completion.tokens_out > 0, "{completion:?}");
+
+    for (provider, model) in [(&openai, "small"), (&openai, "relayed"), (&anthropic, "relayed")] {
+        let (completion, parts) = complete_streaming(&**provider, &to(model, &minimal_call())).await;
+        let completion = completion.unwrap();
+        assert_eq!(
+            (completion.text.as_str(), parts.concat()),
+            ("Good day to you.", completion.text.clone()),
+            "{model}"
+        );
+        assert!(parts.len() > 1, "{model}: {parts:?}");
+        assert!(completion.tokens_in > 0 && completion.tokens_out > 0, "{completion:?}");
+    }
+
+    let call = EmbeddingCall { route: to("vectors", &minimal_call()).route, texts: vec!["one".to_owned()] };
+    let embeddings = openai.embed(&call).await.unwrap();
+    assert_eq!(embeddings.vectors, [[0.25, -0.5]]);
+    assert_failures(&*openai, &*anthropic).await;
+    let stranger = Protocol::OpenAi.at(&gateway.url("/v1"), TIMEOUT, Some(keys("sk-nobody")));
+    let failed = stranger.complete(&to("small", &minimal_call()), None).await.unwrap_err();
+    assert!(matches!(failed.error, ProviderError::KeyRefused | ProviderError::Refused), "{failed:?}");
+}
+
+/// Failures of the gateway's own providers are classified like direct failures.
+async fn assert_failures(openai: &dyn Provider, anthropic: &dyn Provider) {
+    for provider in [openai, anthropic] {
+        for (model, error) in
+            [("busy", ProviderError::Busy), ("broken", ProviderError::Unavailable), ("nobody", ProviderError::Refused)]
+        {
+            let failed = provider.complete(&to(model, &minimal_call()), None).await.unwrap_err();
+            assert_eq!(failed.error, error, "{model}");
+        }
+    }
+}

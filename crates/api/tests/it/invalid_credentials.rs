@@ -1,0 +1,92 @@
+//! Every operation without credentials, with invalid credentials, and with the credentials of a person without roles.
+
+use crate::{
+    access_tokens::WithToken as _,
+    authorization_table::{CALLERS, EXPECTED_ACCESS},
+    fixture::WorkspaceFixture,
+};
+use fairway_testkit::{AUDIENCE, TestApp, TestIssuer};
+use serde_json::json;
+
+/// Operations that ignore credentials: probes, and documents without data of a tenant.
+const IGNORE_CREDENTIALS: [&str; 5] = ["read_document", "read_reference", "healthz", "readyz", "metrics"];
+/// Operations that need no identity, but refuse invalid credentials.
+const OPEN_TO_EVERYONE: [&str; 2] = ["read_sign_in_settings", "end_session"];
+/// The operation that returns a page. Without credentials, the page offers a sign-in.
+const PAGE: &str = "read_page";
+
+/// Invalid tokens. Their claims name an administrator, so that accepting one of them would permit every operation.
+async fn invalid_tokens(issuer: &TestIssuer) -> Vec<(&'static str, String)> {
+    let root = |change: serde_json::Value| {
+        let mut claims = json!({"sub": "root", "preferred_username": "root"});
+        claims.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        issuer.token(claims)
+    };
+    let forger = TestIssuer::start().await.unwrap();
+    let claims = json!({
+        "iss": issuer.url(), "aud": AUDIENCE, "sub": "root", "preferred_username": "root",
+        "exp": TestIssuer::now() + 600,
+    });
+    vec![
+        ("garbage", "garbage".to_owned()),
+        ("expired", root(json!({"exp": TestIssuer::now() - 600}))),
+        ("other audience", root(json!({"aud": "https://other.example"}))),
+        ("other key", forger.sign(&json!({"alg": "EdDSA", "kid": "test-key"}), &claims)),
+    ]
+}
+
+#[tokio::test]
+async fn every_operation_refuses_missing_invalid_and_powerless_credentials() {
+    let issuer = TestIssuer::start().await.unwrap();
+    let local = TestApp::start().await;
+    let stage = WorkspaceFixture::create(&local).await;
+    // Fixtures are created before the second server starts, because its background tasks do not know actors of local
+    // mode.
+    let mut requests = Vec::new();
+    for (operation, expected) in EXPECTED_ACCESS {
+        requests.push((operation, expected, stage.successful_request(operation).await));
+    }
+    let app = TestApp::builder().sharing_storage_of(&local).oidc(&issuer).start().await;
+    let root = issuer.token(json!({"sub": "root", "preferred_username": "root"}));
+    // A token with the same claims and with valid signature, time and audience is accepted.
+    app.get("/v1/tenants").token(&root).await.expect(200);
+    let (invalid, powerless) = (invalid_tokens(&issuer).await, issuer.person("nobody", &[]));
+    let column = CALLERS.iter().position(|caller| *caller == "user:nobody").unwrap();
+    let mut wrong = Vec::new();
+    for (operation, expected, request) in requests {
+        let request = request.sent_to(&app);
+        let (ignores, is_open) = (IGNORE_CREDENTIALS.contains(operation), OPEN_TO_EVERYONE.contains(operation));
+        let mut check = |case: &str, is_right: bool, answer: &dyn std::fmt::Display| {
+            if !is_right {
+                wrong.push(format!("{operation}, {case}: {answer}"));
+            }
+        };
+        let answer = request.clone().await;
+        let challenge = answer.header("www-authenticate").unwrap_or_default().to_owned();
+        let is_refused = || answer.status == 401 && answer.code() == "unauthenticated" && challenge.contains("Bearer ");
+        let is_right = match *operation {
+            PAGE => {
+                let link = "/sign-in?return_to=%2Fworkload-runtime%2Fticket-classifier";
+                answer.status == 401 && answer.text().contains(link)
+            }
+            _ if ignores || is_open => answer.status < 300,
+            _ => is_refused(),
+        };
+        check("no credentials", is_right, &answer);
+        for (case, token) in &invalid {
+            let answer = request.clone().token(token).await;
+            let challenge = answer.header("www-authenticate").unwrap_or_default().to_owned();
+            let is_refused = answer.status == 401 && challenge.contains("error=\"invalid_token\"");
+            check(case, if ignores { answer.status < 300 } else { is_refused }, &answer);
+        }
+        let answer = request.clone().token(&powerless).await;
+        let is_right = match expected.split(' ').nth(column) {
+            Some("+" | "e") => answer.status < 300,
+            Some("f") => answer.status == 403 && answer.code() == "forbidden",
+            Some(".") => answer.status == 404,
+            _ => false,
+        };
+        check("no role", is_right, &answer);
+    }
+    assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
+}

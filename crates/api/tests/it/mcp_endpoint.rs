@@ -1,0 +1,473 @@
+//! The Model Context Protocol: both supported revisions, with handwritten messages and with third-party clients.
+
+use crate::{
+    fixture::{TENANT, WORKSPACE, WorkspaceFixture},
+    share_link::query_number,
+};
+use fairway_testkit::{
+    TestApp,
+    app::{ActiveWorkload, Request, Response},
+};
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, env, process::Command};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+/// The environment variable with a Python interpreter that has the official client. The model gateway's environment
+/// contains this client.
+const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
+/// The environment variables with the Node executable and with the path of the MCP inspector.
+const INSPECTOR_VARIABLES: [&str; 2] = ["FAIRWAY_TEST_NODE", "FAIRWAY_TEST_INSPECTOR"];
+/// The supported protocol revisions: the last one with a handshake, and the one in which each request names its
+/// revision instead.
+const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
+
+async fn start_with_form() -> (TestApp, ActiveWorkload) {
+    let app = TestApp::start().await;
+    let workload = app.active_workload("ticket-sorter").await;
+    let path = format!("/v1/workloads/{}", workload.workload_id);
+    app.patch(path, json!({ "interface_config": interface_form() })).await.expect(200);
+    (app, workload)
+}
+
+fn interface_form() -> Value {
+    json!({ "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text", "required": true }] })
+}
+
+fn mcp_request(app: &TestApp, revision: &str, method: &str, mut params: Value) -> Request {
+    if revision == REVISIONS[1] {
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": revision,
+            "io.modelcontextprotocol/clientInfo": { "name": "test", "version": "1" },
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+    }
+    let name = params["name"].as_str().map(str::to_owned);
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let sent = app.post("/mcp?environment=dev", body).header("Accept", "application/json, text/event-stream");
+    let sent = sent.header("MCP-Protocol-Version", revision).header("Mcp-Method", method);
+    match name {
+        Some(name) => sent.header("Mcp-Name", name),
+        None => sent,
+    }
+}
+
+fn call_tool(app: &TestApp, revision: &str, tool: &str, arguments: Value) -> Request {
+    mcp_request(app, revision, "tools/call", json!({ "name": tool, "arguments": arguments }))
+}
+
+fn result_of(answer: &Response) -> Value {
+    let body = answer.expect(200);
+    assert!(body["result"].is_object(), "{body}");
+    body["result"].clone()
+}
+
+#[tokio::test]
+async fn lists_and_calls_tools_in_both_revisions() {
+    let (app, workload) = start_with_form().await;
+    for revision in REVISIONS {
+        let listed = result_of(&mcp_request(&app, revision, "tools/list", json!({})).await);
+        let tools = listed["tools"].as_array().unwrap();
+        let names: BTreeSet<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        let expected = ["execute_flow", "inspect_evidence", "query_knowledge_base", "run_ticket_sorter"];
+        assert!(names.is_superset(&BTreeSet::from(expected)), "{names:?}");
+        let tool = tools.iter().find(|tool| tool["name"] == "run_ticket_sorter").unwrap();
+        assert!(tool["title"].as_str().unwrap().contains("ticket-sorter"), "{tool}");
+        assert_eq!(tool["inputSchema"]["required"], json!(["ticket"]));
+        let answer = call_tool(&app, revision, "run_ticket_sorter", json!({ "ticket": "a refund" })).await;
+        let ran = result_of(&answer);
+        assert_eq!(ran["isError"], json!(false), "{ran}");
+        let content = &ran["structuredContent"];
+        assert_eq!((&content["status"], &content["result"]["status"]), (&json!("success"), &json!("completed")));
+        // The text content equals the structured content.
+        let text: Value = serde_json::from_str(ran["content"][0]["text"].as_str().unwrap()).unwrap();
+        assert_eq!(&text, content);
+        // The evidence names the caller as the submitter. One fact records the end of the run.
+        let execution = content["result"]["execution_id"].as_str().unwrap();
+        let evidence = app.get(format!("/v1/executions/{execution}/evidence-graph")).await.expect(200);
+        assert_eq!(evidence["workload"]["slug"], json!(workload.slug));
+        assert_eq!(evidence["execution"]["submitted_by"], "user:local");
+        let request = answer.header("x-request-id").unwrap();
+        let facts = format!(
+            "SELECT count(*) FROM fact WHERE kind = 'execution.ended'
+                AND convert_from(body, 'UTF8')::jsonb ->> 'request_id' = '{request}'"
+        );
+        assert_eq!(query_number(&app, &facts).await, 1, "{revision}");
+        let inspected =
+            result_of(&call_tool(&app, revision, "inspect_evidence", json!({ "execution_id": execution })).await);
+        assert_eq!(inspected["structuredContent"]["result"], evidence);
+    }
+    let begun = json!({
+        "protocolVersion": REVISIONS[0], "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
+    });
+    let answer = mcp_request(&app, REVISIONS[0], "initialize", begun).await;
+    assert_eq!(result_of(&answer)["protocolVersion"], REVISIONS[0]);
+    assert_eq!(answer.header("mcp-session-id"), None, "the server issues no session that could be hijacked");
+    let found = result_of(&mcp_request(&app, REVISIONS[1], "server/discover", json!({})).await);
+    assert_eq!(found["supportedVersions"], json!(REVISIONS));
+}
+
+/// A cursor is valid only for the list and the tenant that issued it.
+#[tokio::test]
+async fn rejects_cursors_that_the_list_did_not_issue() {
+    let (app, workload) = start_with_form().await;
+    let copies = format!(
+        "INSERT INTO workload SELECT (jsonb_populate_record(original, jsonb_build_object(
+             'workload_id', '0190f000-0000-7000-8000-' || lpad(to_hex(number), 12, '0'), 'slug', 'copy-' || number))).*
+         FROM workload AS original, generate_series(1, 220) AS number WHERE slug = '{}'",
+        workload.slug
+    );
+    assert_eq!(app.database().connect_as_owner().await.unwrap().execute(&copies, &[]).await.unwrap(), 220);
+    let list = |cursor: Option<&str>| {
+        let params = cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
+        mcp_request(&app, REVISIONS[0], "tools/list", params)
+    };
+    let first = result_of(&list(None).await);
+    let cursor = first["nextCursor"].as_str().unwrap().to_owned();
+    let rest = result_of(&list(Some(&cursor)).await);
+    assert!(rest["nextCursor"].is_null(), "{rest}");
+    let names = |page: &Value| -> BTreeSet<String> {
+        page["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let workloads = names(&first).union(&names(&rest)).filter(|name| name.starts_with("run_")).count();
+    assert_eq!(workloads, 221);
+    let other_last = if cursor.ends_with('0') { "1" } else { "0" };
+    let link = app.get("/v1/workloads?limit=1").await.header("link").unwrap().to_owned();
+    let of_workloads = link.split("cursor=").nth(1).unwrap().split('>').next().unwrap();
+    for forged in
+        ["5", "0", "", &cursor[..32], &format!("{}{other_last}", &cursor[..cursor.len() - 1]), of_workloads, "x"]
+    {
+        let refused = list(Some(forged)).await.expect(200);
+        assert_eq!(refused["error"]["code"], -32602, "{forged}: {refused}");
+    }
+    let abroad = WorkspaceFixture::in_other_tenant(&app).await;
+    let refused = list(Some(&cursor)).in_tenant(&abroad.tenant).await.expect(200);
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    // A caller without a role sees only the built-in tools, which fit on one page, so the cursor is invalid for it.
+    let refused = list(Some(&cursor)).as_actor("anonymous").await.expect(200);
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "cursor": cursor } });
+    let elsewhere = app.post("/mcp?environment=staging", body).header("Accept", "application/json, text/event-stream");
+    let refused = elsewhere.header("MCP-Protocol-Version", REVISIONS[0]).await.expect(200);
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+}
+
+/// The protocol's schema declares `cursor?: string`, so a cursor is either absent or a string.
+#[tokio::test]
+async fn rejects_cursors_that_are_not_strings() {
+    let app = TestApp::start().await;
+    for revision in REVISIONS {
+        for wrong in [json!(5), json!(null), json!(true), json!([]), json!({}), json!(["x"])] {
+            let refused = mcp_request(&app, revision, "tools/list", json!({ "cursor": wrong })).await.expect(200);
+            assert_eq!(refused["error"]["code"], -32602, "{wrong}: {refused}");
+            assert_eq!((&refused["id"], &refused["result"]), (&json!(1), &Value::Null), "{refused}");
+        }
+        result_of(&mcp_request(&app, revision, "tools/list", json!({})).await);
+    }
+}
+
+/// The host selects the tenant of an anonymous caller, as on every other route.
+#[tokio::test]
+async fn serves_anonymous_callers_in_the_tenant_of_their_host() {
+    let app = crate::local_mode_behind_proxy::exposed_server().start().await;
+    let here = crate::public_workloads::create_public_workload(&app, "main").await;
+    let abroad = WorkspaceFixture::in_other_tenant(&app).await;
+    let theirs = abroad.fixtures.active_workload("main").await;
+    let public = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public",
+        "input_fields": [{ "name": "ticket", "type": "text" }] } });
+    app.patch(format!("/v1/workloads/{}", theirs.workload_id), public).in_tenant(&abroad.tenant).await.expect(200);
+    let settings = format!("/v1/tenants/{}/settings", abroad.tenant);
+    let hosts = json!({ "public_hosts": ["forms.example"] });
+    app.patch(settings, hosts).in_tenant(&abroad.tenant).await.expect(200);
+    for (host, workload, tenant) in
+        [("forms.example", &theirs.workload_id, abroad.tenant.as_str()), ("localhost", &here.workload_id, TENANT)]
+    {
+        let inputs = json!({ "ticket": "a refund" });
+        let flow = json!({ "workload_slug": "main", "environment": "dev", "inputs": inputs });
+        let tool = app.post("/v1/runtime/tools/execute_flow", json!({ "arguments": flow }));
+        let by_mcp = [
+            result_of(
+                &call_tool(&app, REVISIONS[0], "run_main", inputs).as_actor("anonymous").header("Host", host).await,
+            ),
+            result_of(
+                &call_tool(&app, REVISIONS[1], "execute_flow", flow).as_actor("anonymous").header("Host", host).await,
+            ),
+        ];
+        let by_route = tool.as_actor("anonymous").header("Host", host).await.expect(200);
+        for answer in by_mcp.iter().map(|one| &one["structuredContent"]).chain([&by_route]) {
+            let id = answer["result"]["execution_id"].as_str().unwrap_or_else(|| panic!("{host}: {answer}"));
+            let read = app.get(format!("/v1/executions/{id}")).in_tenant(tenant).await.expect(200);
+            assert_eq!(&read["workload_id"], workload, "{host}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn rejects_invalid_messages_without_echoing_them() {
+    let (app, _) = start_with_form().await;
+    let raw = |body: Value| {
+        app.post("/mcp?environment=dev", body)
+            .header("Accept", "application/json, text/event-stream")
+            .header("MCP-Protocol-Version", REVISIONS[0])
+    };
+    for body in [json!([]), json!(null), json!(1), json!({ "jsonrpc": "1.0", "id": 1, "method": "ping" })] {
+        let answer = raw(body.clone()).await;
+        assert_eq!((answer.status, &answer.json()["error"]["code"]), (400, &json!(-32600)), "{body}");
+    }
+    let request =
+        |method: &str, params: Value| raw(json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }));
+    for (method, params) in [("tools/call", json!({ "name": "x", "arguments": [] })), ("tools/call", json!({}))] {
+        assert_eq!(request(method, params).await.expect(200)["error"]["code"], -32602, "{method}");
+    }
+    let answer = request("tools/SEKRET", json!({})).await;
+    assert_eq!(answer.expect(200)["error"]["code"], -32601);
+    assert!(!answer.text().contains("SEKRET"), "{answer}");
+    // A caller that sees no workloads gets only the built-in tools.
+    let listed = request("tools/list", json!({})).as_actor("anonymous").await;
+    assert_eq!(result_of(&listed)["tools"].as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn refusals_carry_their_code_and_no_input() {
+    let (app, _) = start_with_form().await;
+    let [old, new] = REVISIONS;
+    for (tool, arguments, code) in [
+        ("run_ticket_sorter", json!({}), "validation_error"),
+        ("run_nothing", json!({}), "not_found"),
+        (
+            "execute_flow",
+            json!({ "workload_slug": "ticket-sorter", "environment": "elsewhere", "inputs": { "ticket": "x" } }),
+            "no_active_release",
+        ),
+        ("query_knowledge_base", json!({ "knowledge_base_slug": "canary", "query": "canary" }), "not_found"),
+        ("inspect_evidence", json!({ "execution_id": WORKSPACE }), "not_found"),
+        ("inspect_evidence", json!({ "execution_id": "canary" }), "validation_error"),
+    ] {
+        let refused = result_of(&call_tool(&app, new, tool, arguments).await);
+        assert_eq!(
+            (&refused["isError"], &refused["structuredContent"]["error"]),
+            (&json!(true), &json!(code)),
+            "{refused}"
+        );
+        assert!(!refused.to_string().contains("canary"), "{refused}");
+    }
+    assert_eq!(call_tool(&app, old, "canary", json!({})).await.json()["error"]["code"], -32602);
+    // Permissions are those of the actor in the request. No session or handle carries permissions.
+    app.fixtures().bind_role("user:viewer", "viewer", "workspace", Some(WORKSPACE)).await;
+    let viewer = |request: Request| request.as_actor("user:viewer");
+    let listed = result_of(&viewer(mcp_request(&app, new, "tools/list", json!({}))).await);
+    assert_eq!(listed["tools"].as_array().unwrap().len(), 3, "{listed}");
+    let refused = result_of(&viewer(call_tool(&app, new, "run_ticket_sorter", json!({ "ticket": "x" }))).await);
+    assert_eq!(refused["structuredContent"]["permission"], "execution.run", "{refused}");
+    call_tool(&app, old, "execute_flow", json!({}))
+        .header("Mcp-Session-Id", "somebody-elses")
+        .await
+        .expect_refusal(404, "not_found");
+    // The server refuses cross-site requests, host names of DNS rebinding, and malformed messages.
+    let list = || mcp_request(&app, new, "tools/list", json!({}));
+    list().header("Origin", "https://evil.example").await.expect_refusal(403, "cross_site_request");
+    list().header("Host", "evil.example").await.expect_refusal(421, "misdirected_request");
+    // The server offers no permanent event stream to open, and no sessions to delete.
+    for method in ["GET", "DELETE"] {
+        let refused = app.send_raw_path(method, "/mcp").await;
+        refused.expect_refusal(405, "method_not_allowed");
+        assert_eq!(refused.header("allow"), Some("POST"));
+    }
+    let twice = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call"}"#;
+    list().with_body("application/json", twice).await.expect_refusal(400, "malformed_json");
+}
+
+/// Only listed tools can be called. A workload without a form is not listed.
+#[tokio::test]
+async fn workload_without_a_form_is_not_a_tool() {
+    let (app, workload) = start_with_form().await;
+    let path = format!("/v1/workloads/{}", workload.workload_id);
+    let sort = |revision: &'static str| call_tool(&app, revision, "run_ticket_sorter", json!({ "ticket": "a refund" }));
+    for revision in REVISIONS {
+        assert_eq!(result_of(&sort(revision).await)["isError"], json!(false));
+        app.patch(&path, json!({ "interface_config": null })).await.expect(200);
+        let listed = result_of(&mcp_request(&app, revision, "tools/list", json!({})).await);
+        assert_eq!(listed["tools"].as_array().unwrap().len(), 3, "{listed}");
+        let refused = result_of(&sort(revision).await);
+        assert_eq!(
+            (&refused["isError"], &refused["structuredContent"]["error"]),
+            (&json!(true), &json!("not_found")),
+            "{refused}"
+        );
+        // `execute_flow` still executes this workload by its slug.
+        let named = json!({ "workload_slug": "ticket-sorter", "environment": "dev", "inputs": { "ticket": "x" } });
+        assert_eq!(result_of(&call_tool(&app, revision, "execute_flow", named).await)["isError"], json!(false));
+        app.patch(&path, json!({ "interface_config": interface_form() })).await.expect(200);
+    }
+    assert_eq!(query_number(&app, "SELECT count(*) FROM execution").await, 4);
+}
+
+/// A field error names the path at which the client sent the field. The message is the same on every route.
+#[tokio::test]
+async fn reports_field_errors_at_the_paths_of_the_call() {
+    let (app, workload) = start_with_form().await;
+    let inputs = json!({ "x": 1 });
+    let by_slug = json!({ "workload_slug": "ticket-sorter", "environment": "dev", "inputs": inputs });
+    let field_errors = |fields: &Value, prefix: &str| -> BTreeSet<(String, String, String)> {
+        let text = |field: &Value, name: &str| field[name].as_str().unwrap().to_owned();
+        let of = |field: &Value| {
+            let path = text(field, "path");
+            let path = path.strip_prefix(prefix).unwrap_or_else(|| panic!("{path} is not below {prefix}"));
+            (path.to_owned(), text(field, "code"), text(field, "message"))
+        };
+        fields.as_array().unwrap().iter().map(of).collect()
+    };
+    let plain = app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": inputs })).await;
+    let plain = field_errors(&plain.expect_refusal(422, "validation_error")["fields"], "inputs.");
+    assert_eq!(plain.len(), 2, "{plain:?}");
+    let tool = app.post("/v1/runtime/tools/execute_flow", json!({ "arguments": by_slug })).await;
+    assert_eq!(field_errors(&tool.expect_refusal(422, "validation_error")["fields"], "arguments.inputs."), plain);
+    for revision in REVISIONS {
+        for (name, arguments, prefix) in [
+            ("execute_flow", by_slug.clone(), "arguments.inputs."),
+            ("run_ticket_sorter", inputs.clone(), "arguments."),
+        ] {
+            let refused = result_of(&call_tool(&app, revision, name, arguments).await);
+            assert_eq!(field_errors(&refused["structuredContent"]["fields"], prefix), plain, "{name}");
+        }
+    }
+    // Unknown arguments of a tool cause the same error as unknown fields of a form.
+    let unknown = json!({ "execution_id": WORKSPACE, "x": 1 });
+    let refused = app.post("/v1/runtime/tools/inspect_evidence", json!({ "arguments": unknown })).await;
+    let fields = refused.expect_refusal(422, "validation_error")["fields"].clone();
+    let over = result_of(&call_tool(&app, REVISIONS[0], "inspect_evidence", unknown).await);
+    assert_eq!(over["structuredContent"]["fields"], fields);
+    assert_eq!((&fields[0]["path"], &fields[0]["code"]), (&json!("arguments.x"), &json!("unknown_field")));
+}
+
+#[tokio::test]
+async fn rejects_unsupported_protocol_revisions() {
+    let (app, _) = start_with_form().await;
+    let both = "application/json, text/event-stream";
+    let list = |method: &str| json!({ "jsonrpc": "2.0", "id": "a name", "method": method });
+    for method in ["tools/list", "ping", "tools/call", "nothing"] {
+        for (named, repeated) in [
+            ("2025-06-18", json!("2025-06-18")),
+            ("2025-03-26", json!("2025-03-26")),
+            ("2024-11-05", json!("2024-11-05")),
+            ("2027-01-01", json!("2027-01-01")),
+            ("S3CRET", Value::Null),
+            ("2025-11-25, 2026-07-28", Value::Null),
+            ("", Value::Null),
+        ] {
+            let sent = app.post("/mcp", list(method)).header("Accept", both).header("MCP-Protocol-Version", named);
+            let answer = sent.await;
+            assert_eq!(answer.header("content-type"), Some("application/json"));
+            let error_body = answer.expect(400);
+            assert_eq!((&error_body["jsonrpc"], &error_body["id"]), (&json!("2.0"), &json!("a name")), "{error_body}");
+            let error = &error_body["error"];
+            assert_eq!(
+                (&error["code"], &error["data"]["supported"]),
+                (&json!(-32022), &json!(REVISIONS)),
+                "{error_body}"
+            );
+            assert_eq!(error["data"]["requested"], repeated, "{error_body}");
+            assert!(!answer.text().contains("S3CRET"), "{error_body}");
+        }
+    }
+    // Notifications with an unsupported revision are refused as well.
+    let notification = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    let notification = |named: &'static str| {
+        app.post("/mcp", notification.clone()).header("Accept", both).header("MCP-Protocol-Version", named)
+    };
+    assert_eq!(notification("2025-06-18").await.status, 400);
+    assert_eq!(notification(REVISIONS[0]).await.status, 202);
+    // A request that names no revision uses the revision that permits this omission.
+    let unnamed = app.post("/mcp", list("tools/list")).header("Accept", both).await;
+    assert!(result_of(&unnamed)["tools"].is_array());
+}
+
+/// Whatever revision a client offers, the server responds with the handshake revision that it supports.
+#[tokio::test]
+async fn handshake_negotiates_a_supported_revision() {
+    let (app, _) = start_with_form().await;
+    let begin = |offered: &str| {
+        let client = json!({ "name": "test", "version": "1" });
+        let params = json!({ "protocolVersion": offered, "capabilities": {}, "clientInfo": client });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
+        app.post("/mcp", body).header("Accept", "application/json, text/event-stream")
+    };
+    for offered in ["2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28", "2099-01-01", "anything"] {
+        assert_eq!(result_of(&begin(offered).await)["protocolVersion"], REVISIONS[0], "{offered}");
+        let named = begin(offered).header("MCP-Protocol-Version", offered).await;
+        assert_eq!(result_of(&named)["protocolVersion"], REVISIONS[0], "{offered}");
+    }
+    let conflicting = begin(REVISIONS[0]).header("MCP-Protocol-Version", "S3CRET").await;
+    assert_eq!(conflicting.expect(400)["error"]["code"], -32020);
+    assert!(!conflicting.text().contains("S3CRET"), "{conflicting}");
+}
+
+#[tokio::test]
+async fn rejects_clients_that_do_not_accept_the_response_type() {
+    let (app, _) = start_with_form().await;
+    for accepted in ["application/json", "text/html", "S3CRET", "*/*;q=0"] {
+        let list = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list" });
+        let answer =
+            app.post("/mcp", list).header("Accept", accepted).header("MCP-Protocol-Version", REVISIONS[0]).await;
+        let error_body = answer.expect(406);
+        assert_eq!(
+            (&error_body["id"], &error_body["error"]["code"]),
+            (&json!(7), &json!(-32600)),
+            "{accepted}: {error_body}"
+        );
+        let message = error_body["error"]["message"].as_str().unwrap();
+        assert!(message.contains("text/event-stream") && !answer.text().contains("S3CRET"), "{error_body}");
+    }
+}
+
+fn command_output(mut command: Command) -> String {
+    let output = command.output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    stdout.into_owned()
+}
+
+#[tokio::test]
+async fn official_client_lists_and_calls_tools() {
+    let (app, workload) = start_with_form().await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+    let execution =
+        app.post(workload.execute_path(), body).await.expect(200)["execution_id"].as_str().unwrap().to_owned();
+    let address = format!("http://{}/mcp?environment=dev", app.address());
+    for mode in ["legacy", REVISIONS[1]] {
+        let mut command = Command::new(env::var_os(PYTHON_VARIABLE).expect("run the tests by `cargo xtask test`"));
+        command.arg(format!("{ROOT}/tools/mcp/official_client.py")).args([
+            &address,
+            mode,
+            "run_ticket_sorter",
+            &execution,
+        ]);
+        let output = tokio::task::spawn_blocking(move || command_output(command)).await.unwrap();
+        for line in [
+            "tools execute_flow inspect_evidence query_knowledge_base run_ticket_sorter",
+            "run_ticket_sorter success completed",
+            "inspect_evidence success",
+            "execute_flow not_found",
+        ] {
+            assert!(output.lines().any(|output| output == line), "{mode} {line}: {output}");
+        }
+    }
+    assert_eq!(query_number(&app, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 3);
+}
+
+#[tokio::test]
+async fn inspector_lists_and_calls_tools() {
+    let (app, _) = start_with_form().await;
+    let address = format!("http://{}/mcp?environment=dev", app.address());
+    let inspect = |arguments: &'static [&'static str]| {
+        let [node, inspector] =
+            INSPECTOR_VARIABLES.map(|name| env::var_os(name).expect("run the tests by `cargo xtask test`"));
+        let mut command = Command::new(node);
+        command.arg(inspector).arg("--cli").arg(&address).args(["--transport", "http", "--method"]).args(arguments);
+        tokio::task::spawn_blocking(move || command_output(command))
+    };
+    let listed: Value = serde_json::from_str(&inspect(&["tools/list"]).await.unwrap()).unwrap();
+    assert!(listed["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "run_ticket_sorter"), "{listed}");
+    let called = inspect(&["tools/call", "--tool-name", "run_ticket_sorter", "--tool-arg", "ticket=refund"]);
+    let called: Value = serde_json::from_str(&called.await.unwrap()).unwrap();
+    assert_eq!(called["structuredContent"]["status"], "success", "{called}");
+}

@@ -1,0 +1,392 @@
+//! R18 and T46: texts that callers send do not leak into errors, logs, spans, metrics or facts. Callers can neither
+//! forge log lines nor create metric series.
+
+use crate::{
+    captured_telemetry::{CapturedServer, CapturedTelemetry},
+    fixture::{ECHO_FLOW, WorkspaceFixture},
+    openapi_route_list::{openapi_document, routes},
+};
+use fairway_domain::execution::Status;
+use fairway_testkit::app::{Client, Request, Response};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A unique value in the format of a secret. It is not a valid name or identifier.
+const CANARY: &str = "sk_live_CANARYqxzw~7781";
+/// The canary with JSON escapes.
+const ESCAPED_CANARY: &str = "sk\\u005flive_CANARY\\u0071xzw~7781";
+/// A number that no clock or counter of the server reaches.
+const SECRET_NUMBER: u64 = 8_412_973_650_417_239;
+/// Parts of the secrets. None of them may appear in the searched outputs.
+const TRACES: [&str; 4] = ["CANARY", "qxzw", "u0071xzw", "8412973650417239"];
+
+#[track_caller]
+fn assert_no_trace(what: &str, text: &str) {
+    for trace in TRACES {
+        let found = text.lines().find(|line| line.contains(trace));
+        assert!(found.is_none(), "{what}: {found:?}");
+    }
+}
+
+/// The body, or its first item if it is a list.
+fn first_item(body: &mut Value) -> &mut Value {
+    if body.is_array() { &mut body[0] } else { body }
+}
+
+/// JSON pointers of the members of a body, or of each item of a list.
+fn member_pointers(body: &Value) -> Vec<String> {
+    let members = |place: &str, item: &Value| -> Vec<String> {
+        item.as_object().unwrap().keys().map(|name| format!("{place}/{name}")).collect()
+    };
+    match body.as_array() {
+        Some(items) => items.iter().enumerate().flat_map(|(at, item)| members(&format!("/{at}"), item)).collect(),
+        None => members("", body),
+    }
+}
+
+/// Bodies in which a secret, in several forms, replaces one member.
+fn bodies_with_misplaced_secrets(body: &Value) -> Vec<Vec<u8>> {
+    let mut bodies = Vec::new();
+    let values = [
+        json!(CANARY),
+        json!(SECRET_NUMBER),
+        json!({ CANARY: { "nested": [CANARY, { "deep": SECRET_NUMBER }] } }),
+        json!([CANARY, SECRET_NUMBER]),
+        json!("placeholder"),
+    ];
+    for pointer in member_pointers(body) {
+        for value in &values {
+            let mut poisoned = body.clone();
+            *poisoned.pointer_mut(&pointer).unwrap() = value.clone();
+            bodies.push(poisoned.to_string().replace("\"placeholder\"", &format!("\"{ESCAPED_CANARY}\"")).into_bytes());
+        }
+    }
+    bodies
+}
+
+/// Valid bodies with secrets in all free-text fields.
+fn valid_bodies_with_secrets(stage: &WorkspaceFixture<'_>, operation: &str) -> Vec<Value> {
+    let body = stage.successful_body(operation);
+    let with = |members: &[(&str, Value)]| {
+        let mut body = body.clone();
+        for (name, value) in members {
+            body[*name] = value.clone();
+        }
+        body
+    };
+    let inputs = json!({
+        "ticket": CANARY, "secret": SECRET_NUMBER, CANARY: { "nested": [CANARY, SECRET_NUMBER, { CANARY: CANARY }] },
+    });
+    let flow = ECHO_FLOW.replace("Returns the ticket.", CANARY);
+    match operation {
+        "create_tenant" | "create_workspace" => vec![with(&[("name", json!(CANARY))])],
+        "create_workload" | "change_workload" => {
+            vec![with(&[("name", json!(CANARY)), ("description", json!(CANARY))])]
+        }
+        "create_asset_version" => vec![with(&[
+            (
+                "content",
+                json!({
+                    "system_prompt": format!("{CANARY} {SECRET_NUMBER}"), "description": CANARY, "labels": { "a": CANARY },
+                }),
+            ),
+            ("change_note", json!(CANARY)),
+        ])],
+        "create_flow" | "create_flow_version" => {
+            vec![with(&[("content_yaml", json!(flow))])]
+        }
+        "roll_back_release" => vec![with(&[("reason", json!(CANARY))])],
+        "review_release" => vec![with(&[("note", json!(CANARY))])],
+        "execute_workload" | "execute_workload_on_lane" => vec![
+            with(&[("inputs", inputs)]),
+            with(&[("inputs", json!({ "ticket": SECRET_NUMBER, CANARY: 1 }))]),
+            with(&[("inputs", json!({ "ticket": [CANARY] }))]),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// The error of a response, without the field names that the caller sent itself.
+fn error_text(answer: &Response) -> String {
+    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    // Errors may repeat the caller's own field names as paths, so these are removed before the search.
+    let paths = ["fields", "errors"].map(|list| body["detail"][list].clone());
+    let named: BTreeSet<&str> =
+        paths.iter().filter_map(Value::as_array).flatten().filter_map(|field| field["path"].as_str()).collect();
+    let text = if answer.status < 400 { body["error"].to_string() } else { answer.text() };
+    let shown = |path: &str| serde_json::to_string(path).unwrap();
+    named.iter().fold(text, |text, path| text.replace(&shown(path), ""))
+}
+
+/// The same request with other bytes as its JSON body.
+fn with_json_bytes(request: &Request, bytes: Vec<u8>) -> Request {
+    request.clone().with_body("application/json", bytes)
+}
+
+/// Executes runs whose policies read secrets, whose flows forward secrets, and whose steps fail on secrets.
+async fn execute_runs_with_secrets(stage: &WorkspaceFixture<'_>, responses: &mut Vec<Response>) {
+    let given = &stage.fixtures;
+    for (slug, condition, template) in [
+        ("denied", "inputs.ticket == 'never'", "{{trigger.ticket}}"),
+        ("failed", "always", "{{trigger.nothing}}"),
+        ("unclear", "inputs.ticket > 3", "{{trigger.ticket}}"),
+        ("answered", "always", "{{trigger.ticket}}"),
+    ] {
+        let condition = if condition == "always" {
+            json!(condition)
+        } else {
+            json!(format!("{condition} && '{CANARY}' != inputs.ticket"))
+        };
+        let rules = json!([{
+            "id": "r", "condition": condition, "outcome": "allow", "reason_code": "ok", "description": CANARY,
+        }]);
+        let policy = given.policy_with_rules(&format!("{slug}-policy"), rules).await;
+        let yaml = ECHO_FLOW.replace("ticket: string", "ticket: string, nothing: string");
+        let yaml = yaml.replace("Returns the ticket.", CANARY).replace("{{trigger.ticket}}", template);
+        let flow = given.flow(&format!("{slug}-flow"), &yaml).await;
+        let workload = given.active_workload_with_bindings(slug, vec![policy, flow]).await;
+        for ticket in [json!(CANARY), json!(SECRET_NUMBER), json!({ CANARY: [CANARY] })] {
+            let body = json!({ "environment": "dev", "inputs": { "ticket": ticket, CANARY: CANARY } });
+            responses.push(stage.app.post(workload.execute_path(), body).idempotency_key(CANARY).await);
+        }
+    }
+}
+
+#[tokio::test]
+#[expect(clippy::too_many_lines, reason = "one scenario, read from its start to its end")]
+async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
+    let server = CapturedServer::start("trace").await;
+    let stage = WorkspaceFixture::create(&server.client).await;
+    let mut responses = Vec::new();
+    let (mut good, mut bad) = (0, 0);
+    for route in routes().iter().filter(|route| route.method != "get") {
+        if !route.takes_body() {
+            continue;
+        }
+        for body in valid_bodies_with_secrets(&stage, route.operation_id()) {
+            let request = stage.successful_request(route.operation_id()).await.json(body);
+            let answer = request.await;
+            assert!(answer.status < 300 || answer.code().starts_with("prompt_argument"), "{answer}");
+            good += 1;
+            responses.push(answer);
+        }
+        let request = stage.successful_request(route.operation_id()).await;
+        let body = stage.successful_body(route.operation_id());
+        for bytes in bodies_with_misplaced_secrets(&body) {
+            responses.push(with_json_bytes(&request, bytes).await);
+            bad += 1;
+        }
+        let mut more = body.clone();
+        first_item(&mut more)[CANARY] = json!(CANARY);
+        with_json_bytes(&request, more.to_string().into_bytes())
+            .idempotency_key("unknown")
+            .await
+            .expect_refusal(422, "validation_error");
+        for broken in
+            [format!("{{\"{CANARY}\": {CANARY}"), format!("\"{ESCAPED_CANARY}\""), format!("[{SECRET_NUMBER}]")]
+        {
+            responses.push(with_json_bytes(&request, broken.into_bytes()).await);
+        }
+    }
+    assert!(good > 10 && bad > 200, "{good}, {bad}");
+    execute_runs_with_secrets(&stage, &mut responses).await;
+    for route in routes().iter().filter(|route| route.method == "get" && route.path.starts_with("/v1/")) {
+        for query in [format!("?{CANARY}={CANARY}"), format!("?limit={CANARY}"), format!("?environment={CANARY}")] {
+            responses.push(server.client.get(format!("{}{query}", stage.fill_path(&route.path))).await);
+        }
+    }
+    for answer in &responses {
+        assert_ne!(answer.status, 500, "{answer}");
+        assert_no_trace("an answer", &error_text(answer));
+    }
+
+    let metrics = server.client.get("/metrics").await.text();
+    assert_no_trace("metrics", &metrics);
+    let mut entries = 0;
+    loop {
+        let page = server.client.get(format!("/v1/audit/events?limit=200&offset={entries}")).await;
+        let many = page.expect(200).as_array().unwrap().len();
+        if many == 0 {
+            break;
+        }
+        entries += many;
+        assert_no_trace("the audit log", &page.text());
+    }
+    assert!(entries > 50, "{entries}");
+    let (telemetry, database) = server.shut_down().await;
+    for row in database
+        .connect_as_owner()
+        .await
+        .unwrap()
+        .query("SELECT convert_from(body, 'UTF8') FROM fact", &[])
+        .await
+        .unwrap()
+    {
+        assert_no_trace("a fact", row.get(0));
+    }
+    assert!(telemetry.log_lines().len() > responses.len(), "{}", telemetry.log_lines().len());
+    assert_no_trace("the log", &telemetry.log);
+    assert!(telemetry.spans.contains("execute") && telemetry.spans.len() > 10_000, "{}", telemetry.spans.len());
+    assert_no_trace("spans", &telemetry.spans);
+}
+
+/// A text that ends a log line, starts a forged line, and contains terminal escape sequences.
+const FORGED_LINE: &str = "a\r\n{\"level\":\"ERROR\",\"message\":\"forged\"}\u{1b}[31m\u{9b}31m\u{7f}\0b";
+/// [`FORGED_LINE`], percent-encoded for a path.
+const FORGED_PATH: &str = "a%0d%0a%7B%22level%22:%22ERROR%22,%22message%22:%22forged%22%7D%1b%5b31m%c2%9b31m%7f%00b";
+/// Number of requests with unknown names.
+const UNKNOWN_NAMES: usize = 300;
+
+/// The values of each label in the metrics, by label name.
+fn label_values(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in metrics.lines().filter(|line| !line.starts_with('#')) {
+        let (name, _) = line.rsplit_once(' ').unwrap();
+        let Some((_, pairs)) = name.split_once('{') else { continue };
+        for pair in pairs.trim_end_matches('}').split("\",") {
+            let (label, value) = pair.split_once("=\"").unwrap();
+            labels.entry(label.to_owned()).or_default().insert(value.trim_end_matches('"').to_owned());
+        }
+    }
+    labels
+}
+
+/// Asserts that every label has only values of a fixed set.
+#[track_caller]
+fn assert_closed_labels(metrics: &str) {
+    let mut known: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let of = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<BTreeSet<String>>();
+    known.insert("direction", of(&["input", "output"]));
+    known.insert("method", of(&["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"]));
+    let statuses = Status::ALL.iter().map(|status| status.as_str().to_owned());
+    let statuses = statuses.chain(of(&["1xx", "2xx", "3xx", "4xx", "5xx", "pending", "claimed"]));
+    known.insert("status", statuses.collect());
+    known.insert("channel", of(&["email", "chat_a", "chat_b", "chat_c", "paging", "webhook"]));
+    known.insert("outcome", of(&["sent", "retried", "failed"]));
+    let paths = openapi_document()["paths"].as_object().unwrap().keys().cloned().collect::<BTreeSet<String>>();
+    known.insert("route", paths.into_iter().chain(of(&["unmatched", "/docs", "/docs/{_:.*}", "/{slug}"])).collect());
+    let mut seen = label_values(metrics);
+    let buckets = seen.remove("le").unwrap();
+    assert_eq!(buckets.len(), 17, "{buckets:?}");
+    // The label `workload` contains validated slugs of workloads, up to a limit, and one value for all other workloads.
+    let workloads = seen.remove("workload").unwrap();
+    assert!(workloads.len() <= 101, "{workloads:?}");
+    let is_slug = |label: &String| fairway_domain::slug::Slug::parse(label).is_ok() || label == "(other)";
+    assert!(workloads.iter().all(is_slug), "{workloads:?}");
+    for (label, values) in seen {
+        let strange: Vec<&String> = values.difference(&known[label.as_str()]).collect();
+        assert!(strange.is_empty(), "{label}: {strange:?}");
+    }
+}
+
+/// The bytes of a request with an additional header line.
+fn raw_request(client: &Client, method: &str, path: &str, header: &[u8]) -> Vec<u8> {
+    let mut bytes = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", client.address());
+    if method != "GET" {
+        bytes += "Content-Type: application/json\r\nContent-Length: 2\r\n";
+    }
+    let mut bytes = bytes.into_bytes();
+    bytes.extend_from_slice(header);
+    bytes.extend_from_slice(b"\r\n\r\n");
+    if method != "GET" {
+        bytes.extend_from_slice(b"{}");
+    }
+    bytes
+}
+
+#[tokio::test]
+async fn requests_cannot_forge_log_lines_or_metric_labels() {
+    let server = CapturedServer::start("trace").await;
+    let client = &server.client;
+    let stage = WorkspaceFixture::create(client).await;
+    let mut answers = BTreeMap::new();
+    let mut count = |answer: &Response| {
+        assert_ne!(answer.status, 500, "{answer}");
+        assert!(!answer.text().contains("forged"), "{answer}");
+        *answers.entry(answer.status).or_insert(0) += 1;
+    };
+    for header in
+        ["X-Request-Id", "traceparent", "tracestate", "User-Agent", "Idempotency-Key", "X-Actor-Ref", "X-Tenant-Id"]
+    {
+        for value in [
+            FORGED_LINE.as_bytes(),
+            b"a\x1b[31mb",
+            b"a\0b",
+            b"a\rb",
+            b"a\nforged: b",
+            b"a\r\n b",
+            b"\xff\xfe",
+            b"\x9b31m",
+        ] {
+            for (method, path) in [("GET", "/v1/workspaces"), ("POST", "/v1/assets")] {
+                let line = [header.as_bytes(), b": ", value].concat();
+                count(&client.send_raw_bytes(raw_request(client, method, path, &line)).await);
+            }
+        }
+    }
+    let path = stage.workload.execute_path();
+    for place in ["/v1/assets", "/v1/workloads/by-slug", "/v1/executions", "/v1/tenants", "", "/docs", &path] {
+        for path in [
+            format!("{place}/{FORGED_PATH}"),
+            format!("{place}?environment={FORGED_PATH}"),
+            format!("{place}?{FORGED_PATH}=1"),
+        ] {
+            for method in ["GET", "POST", "BREW"] {
+                count(&client.send_raw_bytes(raw_request(client, method, &path, b"Accept: */*")).await);
+            }
+        }
+        count(
+            &client
+                .send_raw_bytes(raw_request(client, "GET", &format!("{place}/a\u{1b}[31m\u{9b}"), b"Accept: */*"))
+                .await,
+        );
+    }
+    for route in routes().iter().filter(|route| route.takes_body()) {
+        let request = stage.successful_request(route.operation_id()).await;
+        let body = stage.successful_body(route.operation_id());
+        for pointer in member_pointers(&body) {
+            let mut hostile = body.clone();
+            *hostile.pointer_mut(&pointer).unwrap() = json!(FORGED_LINE);
+            count(&with_json_bytes(&request, hostile.to_string().into_bytes()).await);
+        }
+        let mut hostile = body.clone();
+        first_item(&mut hostile)[FORGED_LINE] = json!(1);
+        assert!(with_json_bytes(&request, hostile.to_string().into_bytes()).await.status < 500);
+    }
+    let before = client.get("/metrics").await.text();
+    for number in 0..UNKNOWN_NAMES {
+        let slug = format!("name-nobody-has-{number}");
+        count(&client.get(format!("/v1/workloads/by-slug/{slug}?environment=dev")).await);
+        count(&client.post(format!("/v1/workloads/by-slug/{slug}/execute"), json!({ "environment": slug })).await);
+        count(&client.get(format!("/{slug}")).await);
+        count(&client.request(format!("BREW{number}").parse().unwrap(), "/v1/assets").await);
+    }
+    let metrics = client.get("/metrics").await.text();
+    assert_closed_labels(&metrics);
+    assert!(!metrics.contains("name-nobody-has") && !metrics.contains("BREW"), "{metrics}");
+    let many = |metrics: &str| metrics.lines().count();
+    assert!(many(&metrics) <= many(&before) + 100, "{} after {}", many(&metrics), many(&before));
+    assert!([400, 404, 422].iter().all(|status| answers.contains_key(status)), "{answers:?}");
+
+    let (telemetry, _) = server.shut_down().await;
+    assert_untouched_telemetry(&telemetry);
+}
+
+/// Asserts that all log lines are genuine, that spans contain no name from a request, and that the log contains no
+/// control characters.
+fn assert_untouched_telemetry(telemetry: &CapturedTelemetry) {
+    let lines = telemetry.log_lines();
+    assert!(lines.len() > UNKNOWN_NAMES, "{}", lines.len());
+    for line in &lines {
+        let known = ["timestamp", "level", "target"].iter().all(|name| line[*name].is_string());
+        assert!(known && line["message"] != "forged", "{line}");
+        assert_ne!(line["level"], "ERROR", "a client error must not be logged as ERROR: {line}");
+    }
+    let control = |letter: &char| letter.is_control() && *letter != '\n';
+    let control_line = telemetry.log.lines().find(|line| line.chars().any(|letter| control(&letter)));
+    assert!(control_line.is_none(), "{control_line:?}");
+    assert!(telemetry.spans.len() > 10_000, "{}", telemetry.spans.len());
+    for forged in ["forged", "[31m", "name-nobody-has", "BREW"] {
+        assert!(!telemetry.spans.contains(forged), "{forged}");
+    }
+}

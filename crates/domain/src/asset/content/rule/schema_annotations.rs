@@ -1,0 +1,102 @@
+//! Rules from schema annotations: unique names, and values that are JSON Schemas or patterns.
+//!
+//! `x-unique` names the member that must differ between the items of a list. `x-json-schema` and `x-pattern` mark
+//! values that are JSON Schemas or regular expressions. Their number is bounded, because their compilation is the
+//! most expensive part of validation.
+
+use super::{CompileMode, Violation, Violations};
+use crate::asset::content::{
+    embedded_schema::EmbeddedSchema,
+    schema,
+    schema_walk::{VisitFlow, VisitedValue},
+};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Maximum number of patterns in one content, without those in embedded schemas.
+const MAX_PATTERNS: usize = 50;
+/// Maximum length of a pattern, in bytes.
+const MAX_PATTERN: usize = 512;
+/// Maximum number of embedded schemas in one content.
+const MAX_SCHEMAS: usize = 10;
+
+/// The check of the annotations, with the number of patterns and schemas found so far.
+pub(super) struct SchemaAnnotationRules {
+    compile: CompileMode,
+    patterns: usize,
+    schemas: usize,
+}
+
+impl SchemaAnnotationRules {
+    /// Creates a check with zero counts.
+    pub(super) const fn new(compile: CompileMode) -> Self {
+        Self { compile, patterns: 0, schemas: 0 }
+    }
+
+    /// Checks a value against the annotations of its schema.
+    pub(super) fn check_against_annotations(
+        &mut self,
+        visited: &VisitedValue<'_, '_>,
+        findings: &mut Violations,
+    ) -> VisitFlow {
+        if let Some(member) = visited.resolved.get("x-unique").and_then(Value::as_str) {
+            check_unique(visited, member, findings);
+        }
+        if has_annotation(visited, "x-pattern")
+            && let Some(pattern) = visited.value.as_str()
+        {
+            self.check_pattern(pattern, visited.pointer, findings);
+        }
+        if has_annotation(visited, "x-json-schema") {
+            self.check_schema(visited.value, visited.pointer, findings);
+            return VisitFlow::Skip;
+        }
+        VisitFlow::Descend
+    }
+
+    /// Checks a pattern; an empty text and `*` match everything and are not compiled.
+    pub(super) fn check_pattern(&mut self, pattern: &str, pointer: &str, findings: &mut Violations) {
+        if matches!(pattern, "" | "*") {
+            return;
+        }
+        self.patterns += 1;
+        if self.patterns > MAX_PATTERNS {
+            if self.patterns == MAX_PATTERNS + 1 {
+                findings.add(pointer, Violation::TooManyEmbedded);
+            }
+        } else if self.compile == CompileMode::Yes
+            && (pattern.len() > MAX_PATTERN || !schema::is_linear_pattern(pattern))
+        {
+            findings.add(pointer, Violation::PatternNotLinear);
+        }
+    }
+
+    /// Checks a JSON Schema.
+    pub(super) fn check_schema(&mut self, carried: &Value, pointer: &str, findings: &mut Violations) {
+        self.schemas += 1;
+        if self.schemas > MAX_SCHEMAS {
+            if self.schemas == MAX_SCHEMAS + 1 {
+                findings.add(pointer, Violation::TooManyEmbedded);
+            }
+        } else if self.compile == CompileMode::Yes
+            && let Err(refusal) = EmbeddedSchema::compile(carried)
+        {
+            findings.add_problem(pointer, refusal.code(), refusal.to_string());
+        }
+    }
+}
+
+fn has_annotation(visited: &VisitedValue<'_, '_>, mark: &str) -> bool {
+    visited.resolved.get(mark).and_then(Value::as_bool).unwrap_or_default()
+}
+
+fn check_unique(visited: &VisitedValue<'_, '_>, member: &str, findings: &mut Violations) {
+    let mut seen = BTreeSet::new();
+    for (index, item) in visited.value.as_array().into_iter().flatten().enumerate() {
+        if let Some(name) = item.get(member).and_then(Value::as_str)
+            && !seen.insert(name)
+        {
+            findings.add(format!("{}/{index}/{member}", visited.pointer), Violation::DuplicateName);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The verification of release summaries.
+
+use super::{LogPart, TrustedInputs, check_checkpoint, check_facts, check_subjects, check_versions};
+use crate::{
+    asset::canonical::Checksum,
+    evidence::bundle::{
+        release_verification_summary::{
+            ReleaseHistory, ReleaseStatement, SummaryResult, VERIFIER_ID, resource_uri, subject_of,
+        },
+        report::BundleReport,
+    },
+    transparency_log::Checkpoint,
+};
+
+/// Checks that the result of a summary follows from the proven facts, and that its contents have the approved
+/// digests. Returns the checkpoint, if it is valid.
+pub(super) fn check_release_chain(
+    report: &mut BundleReport,
+    statement: &ReleaseStatement,
+    outside: TrustedInputs<'_>,
+) -> Option<Checkpoint> {
+    let predicate = &statement.predicate;
+    let chain = &predicate.chain;
+    check_subjects(report, &[subject_of(chain)], &statement.subject);
+    report.compare("verifier", "", VERIFIER_ID, predicate.verifier.id.as_str());
+    report.compare("resource", "", resource_uri(chain), predicate.resource_uri.as_str());
+    let log = LogPart { tenant_id: chain.tenant_id, facts: &chain.facts, checkpoint: &chain.checkpoint };
+    let checkpoint = check_checkpoint(report, log, outside);
+    let facts = check_facts(report, log, checkpoint.as_ref());
+    // Only facts that are proven to be in the log count for the result.
+    let proven = facts.iter().map(|fact| fact.proven.body.as_bytes());
+    let digest = Checksum::blake3_of(chain.release.digest_text.as_bytes());
+    let history = ReleaseHistory::of(proven, chain.release_id);
+    let result = history.result(&digest);
+    report.compare("time of the result", "", history.occurred_at, predicate.time_verified.as_str());
+    report.compare("result by the log", "", result.as_str(), predicate.verification_result.as_str());
+    // Pipelines deploy after a passed verification, so a release that must not be deployed fails the verification.
+    let stated = predicate.verification_result.as_str();
+    report.compare("permission to deploy", "", SummaryResult::Passed.as_str(), stated);
+    report.compare(
+        "levels of the result",
+        "",
+        result.verified_levels().join(", "),
+        predicate.verified_levels.join(", "),
+    );
+    report.require(
+        "facts about the release",
+        "",
+        "at least one",
+        facts.len().to_string(),
+        facts.iter().any(|fact| fact.text("/subject/id") == chain.release_id.to_string()),
+    );
+    let mut lines = chain.release.digest_text.lines();
+    report.compare("form of the approved text", "", "fairway.release.v1", lines.next().unwrap_or_default());
+    let created = facts.iter().rev().find(|fact| !fact.text("/detail/environment").is_empty());
+    let named = |name: &str| created.map_or("", |fact| fact.text(name));
+    report.compare("workload of the release", "", named("/detail/workload_id"), lines.next().unwrap_or_default());
+    report.compare("environment of the release", "", named("/detail/environment"), lines.next().unwrap_or_default());
+    let policy_end = format!("/environments/{}/settings", named("/detail/environment"));
+    let policy = predicate.policy.uri.as_str();
+    let is_of_place =
+        policy.starts_with(&format!("fairway:tenants/{}/", chain.tenant_id)) && policy.ends_with(&policy_end);
+    report.require("policy of the summary", "", format!("the settings that end in {policy_end}"), policy, is_of_place);
+    check_versions(report, &chain.release);
+    checkpoint
+}

@@ -1,0 +1,231 @@
+//! The records of a run. A fact of the audit log contains their digest, so that every later change of a record is
+//! detected.
+
+use super::{
+    EvidenceArtifact, RecordedDecision, StoredEvidenceDocument,
+    lineage::{LineageItem, LineageRow},
+};
+use crate::{
+    asset::canonical::Checksum,
+    audit::Fact,
+    execution::digest_text,
+    id::{ArtifactId, DecisionId, LineageId},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// The kinds of artifacts that record a person's decision on an ended run. The fact of each decision contains the
+/// digest of its artifact.
+const OWN_FACT_KINDS: [&str; 2] = ["review", "settlement"];
+
+/// The member of a fact's detail that contains the digest of records.
+pub const EVIDENCE_DIGEST_MEMBER: &str = "evidence_digest";
+
+/// The member in the detail of the fact of a run's end that is true if a review was requested before.
+pub const REVIEW_REQUESTED_MEMBER: &str = "review_asked";
+
+/// The policy decisions, evidence documents and lineage of a run, each with the members that the evidence response
+/// contains.
+///
+/// INVARIANT: members are declared in alphabetical order, and numbers are integers, so that the serialized form is
+/// canonical JSON.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunRecords {
+    /// The evidence documents, in the order of their identifiers.
+    pub artifacts: Vec<ArtifactEntry>,
+    /// The policy decisions, in the order of their identifiers.
+    pub decisions: Vec<DecisionEntry>,
+    /// The items that the steps read, in the order of their identifiers.
+    pub lineage: Vec<LineageEntry>,
+}
+
+/// An evidence document among the records of a run.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArtifactEntry {
+    /// The identifier of the document.
+    pub artifact_id: ArtifactId,
+    /// The kind of the document.
+    pub artifact_kind: String,
+    /// The checksum of the document's stored text.
+    pub digest: Checksum,
+}
+
+/// A policy decision among the records of a run.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionEntry {
+    /// The identifier of the decision.
+    pub decision_id: DecisionId,
+    /// The obligations that the decision imposed.
+    pub obligations: Vec<String>,
+    /// The outcome.
+    pub outcome: String,
+    /// The reason code.
+    pub reason_code: String,
+    /// The rules that matched.
+    pub rules: Vec<String>,
+}
+
+/// A lineage item (an input that a step read) among the records of a run.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LineageEntry {
+    /// The step's use of the item.
+    pub action_class: String,
+    /// The checksum of a version or of a retrieved text. Other items have a salted digest.
+    pub digest: String,
+    /// The role of the item in the step.
+    pub influence_role: String,
+    /// The identifier of the item.
+    pub lineage_id: LineageId,
+    /// The origin of the item.
+    pub origin: String,
+    /// The name of the item.
+    #[serde(rename = "ref")]
+    pub reference: String,
+    /// The length of the item, in bytes.
+    pub size_bytes: u64,
+}
+
+impl RunRecords {
+    /// The records of a run that a commit stores, or that earlier commits stored.
+    #[must_use]
+    pub fn for_commit<D: Into<DecisionEntry>>(
+        decisions: impl IntoIterator<Item = D>,
+        artifacts: &[EvidenceArtifact],
+        lineage: &[LineageItem],
+    ) -> Self {
+        let decisions = decisions.into_iter().map(Into::into).collect();
+        let artifacts = artifacts.iter().map(ArtifactEntry::of_artifact).collect();
+        Self::sorted(artifacts, decisions, lineage.iter().map(LineageEntry::of_item).collect())
+    }
+
+    /// The records that consist of the artifact of a person's decision on a run.
+    #[must_use]
+    pub fn of_artifact(artifact: &EvidenceArtifact) -> Self {
+        Self { artifacts: vec![ArtifactEntry::of_artifact(artifact)], ..Self::default() }
+    }
+
+    /// The stored records of a run, grouped by the fact that contains their digest. The first group has the records
+    /// of the run, if its first closing fact contains a digest (`is_run_named`). Each further group has the record of
+    /// a person's decision on the run.
+    #[must_use]
+    pub fn group_stored_by_fact(
+        is_run_named: bool,
+        decisions: &[RecordedDecision],
+        documents: &[StoredEvidenceDocument],
+        lineage: &[LineageRow],
+    ) -> Vec<Self> {
+        let has_own_fact =
+            |document: &&StoredEvidenceDocument| OWN_FACT_KINDS.contains(&document.artifact_kind.as_str());
+        let run = is_run_named.then(|| {
+            let documents = documents.iter().filter(|document| !has_own_fact(document));
+            let artifacts = documents.map(ArtifactEntry::of_document).collect();
+            let lineage = lineage.iter().map(LineageEntry::of_row).collect();
+            Self::sorted(artifacts, decisions.iter().map(Into::into).collect(), lineage)
+        });
+        let later = documents.iter().filter(has_own_fact);
+        let later =
+            later.map(|document| Self { artifacts: vec![ArtifactEntry::of_document(document)], ..Self::default() });
+        run.into_iter().chain(later).collect()
+    }
+
+    /// Sorts the records by identifier, because their order differs between the process that executes a run and the
+    /// readers of its evidence.
+    fn sorted(
+        mut artifacts: Vec<ArtifactEntry>,
+        mut decisions: Vec<DecisionEntry>,
+        mut lineage: Vec<LineageEntry>,
+    ) -> Self {
+        artifacts.sort_unstable_by_key(|entry| entry.artifact_id);
+        decisions.sort_unstable_by_key(|entry| entry.decision_id);
+        lineage.sort_unstable_by_key(|entry| entry.lineage_id);
+        Self { artifacts, decisions, lineage }
+    }
+
+    /// Whether there are no records.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.artifacts.is_empty() && self.decisions.is_empty() && self.lineage.is_empty()
+    }
+
+    /// The text that the digest covers: canonical JSON.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        // Serialization of strings, integers and lists cannot fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The digest that a fact of the run contains.
+    #[must_use]
+    pub fn digest(&self) -> Checksum {
+        Checksum::blake3_of(self.to_text().as_bytes())
+    }
+}
+
+impl Fact {
+    /// Adds the digest of the records of the fact's subject: those that its commit stores, and those that earlier
+    /// commits stored.
+    #[must_use]
+    pub fn with_records_digest(self, records: &RunRecords) -> Self {
+        if records.is_empty() { self } else { self.merge_detail(json!({ EVIDENCE_DIGEST_MEMBER: records.digest() })) }
+    }
+}
+
+impl ArtifactEntry {
+    fn of_artifact(artifact: &EvidenceArtifact) -> Self {
+        Self {
+            artifact_id: artifact.artifact_id,
+            artifact_kind: artifact.kind.to_owned(),
+            digest: Checksum::blake3_of(artifact.body_text().as_bytes()),
+        }
+    }
+
+    fn of_document(document: &StoredEvidenceDocument) -> Self {
+        Self {
+            artifact_id: document.artifact_id,
+            artifact_kind: document.artifact_kind.clone(),
+            digest: Checksum::blake3_of(document.body.as_bytes()),
+        }
+    }
+}
+
+impl From<&RecordedDecision> for DecisionEntry {
+    fn from(decision: &RecordedDecision) -> Self {
+        Self {
+            decision_id: decision.decision_id,
+            obligations: decision.obligations.clone(),
+            outcome: decision.outcome.as_str().to_owned(),
+            reason_code: decision.reason_code.clone(),
+            rules: decision.rules.clone(),
+        }
+    }
+}
+
+impl LineageEntry {
+    fn of_item(item: &LineageItem) -> Self {
+        Self {
+            action_class: item.action_class.as_str().to_owned(),
+            digest: digest_text(&item.digest),
+            influence_role: item.influence_role.as_str().to_owned(),
+            lineage_id: item.lineage_id,
+            origin: item.origin.as_str().to_owned(),
+            reference: item.reference.clone(),
+            size_bytes: item.size_bytes,
+        }
+    }
+
+    fn of_row(row: &LineageRow) -> Self {
+        Self {
+            action_class: row.action_class.as_str().to_owned(),
+            digest: row.digest.clone(),
+            influence_role: row.influence_role.as_str().to_owned(),
+            lineage_id: row.lineage_id,
+            origin: row.origin.as_str().to_owned(),
+            reference: row.reference.clone(),
+            size_bytes: row.size_bytes,
+        }
+    }
+}
