@@ -1,7 +1,7 @@
 // Runs the sign-in tests (states) of people and programs against a server in OIDC mode, for `cargo xtask sign-in`.
 import { close, open, violations } from "./harness.mjs";
-import * as people from "./people.mjs";
-import * as programs from "./programs.mjs";
+import * as people from "./people_sign_in.mjs";
+import * as programs from "./program_sign_in.mjs";
 import * as provider from "./provider.mjs";
 
 /** Names of the required tests by module. The run fails if a module does not export a listed test. */

@@ -1,7 +1,7 @@
 import { RouterProvider } from "@tanstack/react-router";
 import { useEffect, useMemo } from "react";
 import { useText } from "../i18n";
-import type { PageInfo } from "../session/page";
+import type { PageInfo } from "../session/pageAttributes";
 import { useIdentity } from "../session/useIdentity";
 import { useConsoleText } from "./i18n";
 import { makeRouter } from "./router";

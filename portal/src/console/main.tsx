@@ -2,7 +2,7 @@ import { MantineProvider } from "@mantine/core";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { createRoot } from "react-dom/client";
 import { loadCatalogue, preferredLanguage, TextContext, translator } from "../i18n";
-import { readPage } from "../session/page";
+import { readPage } from "../session/pageAttributes";
 import "./styles/mantine.css";
 import "./styles/console.css";
 import "./styles/views.css";

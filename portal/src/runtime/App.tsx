@@ -1,7 +1,7 @@
 import { lazy, Suspense, useEffect, useState } from "react";
 import { flushSync } from "react-dom";
 import { useText } from "../i18n";
-import type { PageInfo } from "../session/page";
+import type { PageInfo } from "../session/pageAttributes";
 import { useIdentity } from "../session/useIdentity";
 import type { EmbedChannel, HostMessage } from "./embed";
 import { Header } from "./Header";

@@ -2,7 +2,7 @@ import { useState } from "react";
 import type { Client } from "../api/client";
 import type { Session } from "../api/types";
 import { useText } from "../i18n";
-import { ACTOR_PATTERN, storedActor, type PageInfo } from "../session/page";
+import { ACTOR_PATTERN, storedActor, type PageInfo } from "../session/pageAttributes";
 
 interface Props {
   page: PageInfo;

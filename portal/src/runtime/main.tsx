@@ -1,7 +1,7 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { createRoot } from "react-dom/client";
 import { loadCatalogue, preferredLanguage, TextContext, translator } from "../i18n";
-import { readPage, takeShareToken } from "../session/page";
+import { readPage, takeShareToken } from "../session/pageAttributes";
 import "../styles/runtime.css";
 import "../styles/chat.css";
 import { App } from "./App";

@@ -4,7 +4,7 @@ import { Client, type Identity } from "../api/client";
 import { apiPath } from "../api/paths";
 import { Problem } from "../api/problem";
 import type { Session } from "../api/types";
-import { storeActor, storedActor, type PageInfo } from "./page";
+import { storeActor, storedActor, type PageInfo } from "./pageAttributes";
 
 export interface PageIdentity {
   /** Null until the session is known. */

@@ -10,7 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { loadLibrary } from "./library.mjs";
-import { Log } from "./log.mjs";
+import { Log } from "./test_log.mjs";
 
 const { VERIFY_MODULES, VERIFY_CHROMIUM, VERIFY_PICTURES, VERIFY_BUNDLES, VERIFY_KEY } = process.env;
 const modules = createRequire(join(VERIFY_MODULES, "x.js"));

@@ -1,5 +1,5 @@
 // Compares three verifiers on changed evidence bundles: `fairway verify`, the page, and the Python program
-// `verify.py`. All must reach the same verdict, and the page and `fairway verify` must report the same failed checks.
+// `independent_verifier.py`. All must reach the same verdict, and the page and `fairway verify` must report the same failed checks.
 //
 // Environment: VERIFY_MODULES (folder of the npm packages), VERIFY_COMMAND (path of `fairway`), VERIFY_PYTHON (an
 // interpreter with the PyPI packages), VERIFY_BUNDLES (a folder with `execution.json`, `retrieval.json` and
@@ -45,10 +45,10 @@ async function askAll(cases) {
 
 /** Runs the Python program on all files; returns the names of the failed checks for each file. */
 function askPython(cases) {
-  const program = fileURLToPath(new URL("verify.py", import.meta.url));
+  const program = fileURLToPath(new URL("independent_verifier.py", import.meta.url));
   const input = JSON.stringify(cases.map(({ path, keys }) => ({ path, keys })));
   const asked = spawnSync(VERIFY_PYTHON, [program], { input, encoding: "utf8", maxBuffer: 1 << 28 });
-  if (asked.status !== 0) throw new Error(`verify.py failed: ${asked.stderr}`);
+  if (asked.status !== 0) throw new Error(`independent_verifier.py failed: ${asked.stderr}`);
   return JSON.parse(asked.stdout);
 }
 

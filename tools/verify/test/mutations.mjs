@@ -1,6 +1,6 @@
 // Creates changed variants of a bundle. Each has a name, a file, keys, and the expected verdict: `refused`, `holds`,
 // or `either`. `either` applies to changes that the log cannot reveal; there the verifiers must only agree.
-import { Log } from "./log.mjs";
+import { Log } from "./test_log.mjs";
 
 const POSITIONS = 12;
 const clone = (value) => structuredClone(value);

@@ -2,7 +2,7 @@
 import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { Log } from "./log.mjs";
+import { Log } from "./test_log.mjs";
 
 const failedOf = ({ failed }) => failed.map(({ name }) => name).join();
 

@@ -1,4 +1,4 @@
-//! Compares the server's access decisions over HTTP with an independent model (`tools/access/decide.py`).
+//! Compares the server's access decisions over HTTP with an independent model (`tools/access/permission_model.py`).
 
 use crate::fixture::{TENANT, WorkspaceFixture};
 use decision_model::{DOCUMENT, DecisionModel};

@@ -2,7 +2,7 @@ import { useState } from "react";
 import type { Client } from "../../api/client";
 import type { Session } from "../../api/types";
 import { useText } from "../../i18n";
-import { ACTOR_PATTERN, storedActor } from "../../session/page";
+import { ACTOR_PATTERN, storedActor } from "../../session/pageAttributes";
 
 /** Shows the identity that the console acts as, and its sign-out or (in local mode) its selection. */
 export function Identity({ client, session, onActAs }: { client: Client; session: Session | null; onActAs: (actor: string) => void }) {

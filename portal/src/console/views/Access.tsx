@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { apiPath } from "../../api/paths";
 import type { Problem } from "../../api/problem";
-import { ACTOR_PATTERN } from "../../session/page";
+import { ACTOR_PATTERN } from "../../session/pageAttributes";
 import { accessPath, useConsole, useList, useRead, type Scope } from "../core/console";
 import { useWorkloads } from "../core/resources";
 import { PRINCIPAL_PATTERN, ROLES, type Schemas } from "../core/types";

@@ -1,6 +1,6 @@
 import { useMemo } from "react";
 import { apiPath } from "../../api/paths";
-import { ACTOR_PATTERN } from "../../session/page";
+import { ACTOR_PATTERN } from "../../session/pageAttributes";
 import { filtersOf, sinceOf } from "../core/address";
 import { useConsole, useList } from "../core/console";
 import { useWorkloads } from "../core/resources";

@@ -1,4 +1,4 @@
-//! The independent decision model: `tools/access/decide.py` with the tables of `docs/permissions.md`.
+//! The independent decision model: `tools/access/permission_model.py` with the tables of `docs/permissions.md`.
 //!
 //! INVARIANT: this file depends on `serde_json` only, because the tests of the API include it too.
 
@@ -28,7 +28,7 @@ impl DecisionModel {
     pub(crate) fn start(document: &Path, parents: &BTreeMap<String, String>) -> Self {
         let python = std::env::var_os(PYTHON_VARIABLE).unwrap();
         let mut command = Command::new(python);
-        command.arg(format!("{ROOT}/tools/access/decide.py")).arg(document);
+        command.arg(format!("{ROOT}/tools/access/permission_model.py")).arg(document);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
         let mut model = Self { process, input, output: BufReader::new(output) };

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ACTOR_PATTERN } from "./page";
+import { ACTOR_PATTERN } from "./pageAttributes";
 
 test("accepts the actors of the server only", () => {
   // Browsers compile the attribute `pattern` with the flag `v`.
