@@ -24,6 +24,7 @@ pub(crate) mod run_access;
 mod run_decision;
 pub(crate) mod run_slots;
 pub(crate) mod script;
+mod shutdown;
 mod start_attempt;
 mod submit;
 mod usage;
