@@ -23,6 +23,7 @@ mod run;
 pub(crate) mod run_access;
 mod run_decision;
 pub(crate) mod run_slots;
+mod schema_check;
 pub(crate) mod script;
 mod shutdown;
 mod start_attempt;
