@@ -2,6 +2,7 @@
 
 mod contract;
 mod document;
+mod index_embedding;
 mod ingest;
 mod reembedding;
 mod text_search;
@@ -131,7 +132,7 @@ impl IndexRevisionStore for Database {
         asset: AssetId,
         revision: IndexRevision,
     ) -> Result<IndexEmbeddingModels, StoreError> {
-        reembedding::model_of_revision(self, scope, asset, revision).await
+        index_embedding::model_of_revision(self, scope, asset, revision).await
     }
 
     async fn revisions_with_same_documents(
@@ -140,7 +141,7 @@ impl IndexRevisionStore for Database {
         asset: AssetId,
         revision: IndexRevision,
     ) -> Result<RevisionRange, StoreError> {
-        reembedding::revisions_with_same_documents(self, scope, asset, revision).await
+        index_embedding::revisions_with_same_documents(self, scope, asset, revision).await
     }
 
     async fn vector_coverage(&self, scope: TenantScope, within: &SearchScope) -> Result<VectorCoverage, StoreError> {

@@ -15,10 +15,10 @@ use crate::closed_loop_clients::{self, ClientScript, LoadDuration, LoadResult};
 use crate::code_mode::{self, ScriptLatency};
 use crate::cold_start::{self, ColdStart};
 use crate::cost_meter::{Cost, CostMeter, resident_memory};
-use crate::environment::{
-    DATABASE, Postgres, RunDirectory, SMALL_DATABASE, start_baseline, start_gateway, start_provider_and_server,
-    start_server, start_server_and_workers,
+use crate::environment::start_processes::{
+    start_baseline, start_gateway, start_provider_and_server, start_server, start_server_and_workers,
 };
+use crate::environment::{DATABASE, Postgres, RunDirectory, SMALL_DATABASE};
 use crate::fill_history::{self, HistorySize, StoredRuns};
 use crate::fixtures::{Fixtures, Workload};
 use crate::large_corpus::{self, RetrievalLatency};

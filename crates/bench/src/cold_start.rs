@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::environment::{DATABASE, FirstResponseTimes, Postgres, RunDirectory, start_server};
+use crate::environment::start_processes::{FirstResponseTimes, start_server};
+use crate::environment::{DATABASE, Postgres, RunDirectory};
 
 /// The number of measured starts.
 const STARTS: usize = 5;

@@ -17,7 +17,8 @@ use tokio_postgres::Client;
 
 use crate::closed_loop_clients::ClientScript;
 use crate::connection::Connection;
-use crate::environment::{DATABASE, Postgres, RunDirectory, run_migrations, start_server};
+use crate::environment::start_processes::{run_migrations, start_server};
+use crate::environment::{DATABASE, Postgres, RunDirectory};
 use crate::fixtures::Fixtures;
 use crate::scenario::{KeyMode, Scenario, WorkloadSpread};
 

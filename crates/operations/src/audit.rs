@@ -1,23 +1,19 @@
-//! The audit log: the list of events, and the sequencer, a background task that assigns each fact its index.
+//! The list of events of the audit log.
+
+mod sequencer;
 
 use crate::{
-    Failure, SequencerWakeup, Stores,
+    Failure, Stores,
     access::{Operation, ScopeResolver, authorize},
     services::CommonOperations,
 };
 use fairway_domain::{
     access::{Caller, Permission},
-    audit::{AuditEvent, AuditFilter, AuditStore, FactSequencer},
+    audit::{AuditEvent, AuditFilter, AuditStore},
     store::{Page, PageRequest},
 };
-use std::{sync::Arc, time::Duration};
-
-/// Time for which facts accumulate after a wakeup, so that one commit sequences many facts.
-const BATCH_WINDOW: Duration = Duration::from_millis(25);
-/// Poll interval without a wakeup. It bounds the delay of facts that other processes commit.
-const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Delay of the next attempt after a failure.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
+pub use sequencer::run_sequencer;
+use std::sync::Arc;
 
 /// Reads the audit log.
 #[derive(Clone)]
@@ -63,26 +59,5 @@ impl AuditLog {
             return Err(authorize::missing_permission(caller, Permission::AuditView));
         }
         Ok(self.audit_store.list(scope, filter, visible_scopes.as_ref(), page).await?)
-    }
-}
-
-/// Assigns pending facts their index in an endless loop. Several processes may run this task concurrently.
-pub async fn run_sequencer(log: Arc<dyn FactSequencer>, wake: Arc<SequencerWakeup>) {
-    loop {
-        match log.sequence().await {
-            Ok(placed) => {
-                if placed == 0 {
-                    // After the timeout, the loop polls without a wakeup.
-                    let _ = tokio::time::timeout(POLL_INTERVAL, wake.wait()).await;
-                } else {
-                    wake.notify_sequenced();
-                }
-                tokio::time::sleep(BATCH_WINDOW).await;
-            }
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "failed to sequence facts; retrying in 1 s");
-                tokio::time::sleep(RETRY_DELAY).await;
-            }
-        }
     }
 }

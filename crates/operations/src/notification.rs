@@ -1,5 +1,6 @@
 //! Notifications: inboxes, preferences, default profiles, destinations and records of suppressed notifications.
 
+mod announcement;
 mod backlog;
 pub mod delivery;
 pub mod destination;

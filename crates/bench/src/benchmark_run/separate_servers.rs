@@ -6,7 +6,7 @@ use super::{Bench, DATABASE, INTERLEAVED_DURATION, report_progress};
 use crate::background_task_cost::{self, Task, TaskCost};
 use crate::child_process::ChildProcess;
 use crate::closed_loop_clients::ClientScript;
-use crate::environment::{start_receiver, start_server, start_server_with_local_egress};
+use crate::environment::start_processes::{start_receiver, start_server, start_server_with_local_egress};
 use crate::large_corpus::{self, RetrievalLatency};
 use crate::list_pagination::{self, PageFigures};
 use crate::notifications::{self, NotificationResults};

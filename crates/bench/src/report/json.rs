@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::background_task_cost::TaskCost;
 use crate::benchmark_run::{BenchmarkResults, Measurement, ScenarioMeasurement};
-use crate::environment::FirstResponseTimes;
+use crate::environment::start_processes::FirstResponseTimes;
 use crate::large_corpus::RetrievalLatency;
 use crate::list_pagination::PageFigures;
 use crate::notifications::NotificationResults;

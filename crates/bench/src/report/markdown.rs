@@ -263,7 +263,7 @@ pub(super) mod tests {
     use crate::closed_loop_clients::tests::tally;
     use crate::cold_start::ColdStart;
     use crate::cost_meter::Cost;
-    use crate::environment::FirstResponseTimes;
+    use crate::environment::start_processes::FirstResponseTimes;
     use crate::known_misses::KNOWN_MISSES;
     use crate::outdated_permissions::OutdatedReads;
     use crate::paired_comparison::PairedComparison;

@@ -1,4 +1,4 @@
-//! Evaluation of guardrails, hooks and schema checks of runs.
+//! Evaluation of guardrails of runs.
 
 use super::run::MAX_INLINE_BYTES;
 use crate::{
@@ -6,11 +6,7 @@ use crate::{
     execution::engine::RunEngine,
 };
 use fairway_domain::{
-    asset::content::embedded_schema::SchemaRejection,
-    execution::{http_call::HttpCall, run::SchemaCheck},
     guardrail::{GuardrailCheck, GuardrailResult},
-    hook::{HookError, HookResponse},
-    id::ExecutionId,
     tenant::TenantScope,
 };
 use std::sync::Arc;
@@ -22,22 +18,6 @@ impl RunEngine {
             return None;
         }
         looking.run_briefly(&self.settings.redactor)
-    }
-
-    /// Checks a value against a schema on the blocking pool. If no processor becomes free in time, the value is
-    /// rejected.
-    pub(super) async fn check_schema(&self, scope: TenantScope, check: SchemaCheck) -> Result<(), SchemaRejection> {
-        match run_blocking(scope, ProcessorWait::Run, move || check.run()).await {
-            Ok(verdict) => verdict,
-            Err(error) => {
-                tracing::warn!(
-                    tenant_id = %scope.tenant(),
-                    ?error,
-                    "failed to check a value against its schema; rejecting the value"
-                );
-                Err(SchemaRejection::BudgetExceeded)
-            }
-        }
     }
 
     /// Evaluates guardrails on the blocking pool; returns `None` if the evaluation fails.
@@ -57,15 +37,5 @@ impl RunEngine {
                 )
             })
             .ok()
-    }
-
-    /// Calls a hook once. A resumed run repeats the call with the same call name.
-    pub(super) async fn call_hook(
-        &self,
-        scope: TenantScope,
-        execution: ExecutionId,
-        call: &HttpCall,
-    ) -> Result<HookResponse, HookError> {
-        HookResponse::parse(self.send_http_call(scope, execution, call).await.map_err(HookError::Call)?)
     }
 }

@@ -13,6 +13,7 @@ use fairway_domain::{
         run::Interruption,
         tool::{McpCall, McpError},
     },
+    hook::{HookError, HookResponse},
     id::ExecutionId,
     slug::Slug,
     tenant::TenantScope,
@@ -29,6 +30,16 @@ impl RunEngine {
         call: &HttpCall,
     ) -> Result<Value, HttpCallError> {
         self.http_caller.call(&self.secret_namespace(scope, execution).await?, call).await
+    }
+
+    /// Calls a hook once. A resumed run repeats the call with the same call name.
+    pub(super) async fn call_hook(
+        &self,
+        scope: TenantScope,
+        execution: ExecutionId,
+        call: &HttpCall,
+    ) -> Result<HookResponse, HookError> {
+        HookResponse::parse(self.send_http_call(scope, execution, call).await.map_err(HookError::Call)?)
     }
 
     /// Calls a tool of an MCP server once, if its description matches the pin.

@@ -1,5 +1,4 @@
-//! Recovery: ends runs with an expired lease that no worker resumes, so that every accepted run ends. Also releases
-//! leases at shutdown.
+//! Recovery: ends runs with an expired lease that no worker resumes, so that every accepted run ends.
 
 use super::script::LOST_SCRIPT_END;
 use crate::{
@@ -11,21 +10,16 @@ use fairway_domain::{
     audit::Stamp,
     execution::{
         ExecutionOutcome, FinishRecord, RunError, RunRef, Status,
-        dispatch::LeaseRef,
         observer::{ObservedWorkload, RunObserver},
         ports::{LapsedFilter, LapsedRun, LeaseStore, RunStore, WorkKind},
     },
     policy::Obligation,
     store::CommitError,
-    wakeup::Wakeup,
 };
 use std::{sync::Arc, time::Duration};
-use tokio::time::Instant;
 
 /// Poll interval for expired leases.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Poll interval for the remaining active runs during a shutdown.
-const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Ends runs with an expired lease that no worker resumes, in an endless loop. Several processes may run this task
 /// concurrently.
@@ -48,12 +42,12 @@ pub async fn run_recovery(recovery: Arc<RunRecovery>) {
 /// Ends runs whose process was lost, and drains the active runs of a process at shutdown.
 pub struct RunRecovery {
     context: CommitContext,
-    active_runs: Arc<ActiveRuns>,
-    settings: Arc<Settings>,
-    wakeup_sender: WakeupSender,
+    pub(super) active_runs: Arc<ActiveRuns>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) wakeup_sender: WakeupSender,
     run_observer: Arc<dyn RunObserver>,
     run_store: Arc<dyn RunStore>,
-    lease_store: Arc<dyn LeaseStore>,
+    pub(super) lease_store: Arc<dyn LeaseStore>,
 }
 
 impl RunRecovery {
@@ -101,39 +95,6 @@ impl RunRecovery {
     /// Returns the kinds of runs that no worker resumes.
     fn unresumable_runs(&self) -> LapsedFilter {
         if self.settings.dispatch.has_workers() { LapsedFilter::Scripts } else { LapsedFilter::All }
-    }
-
-    /// Drains the process: it claims no more runs, and waits at most the given time for its active runs.
-    pub async fn drain(&self, at_most: Duration) {
-        self.active_runs.close();
-        let until = Instant::now() + at_most;
-        while !self.active_runs.is_idle() && Instant::now() < until {
-            tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
-        }
-    }
-
-    /// Releases the leases of the active runs at shutdown. Workers of other processes then resume the runs. In a
-    /// deployment without workers, this method ends the runs.
-    ///
-    /// # Errors
-    /// When the store fails. The remaining leases then expire.
-    pub async fn release_leases(&self) -> Result<usize, Failure> {
-        let held = self.active_runs.take_all();
-        for (scope, id, lease) in &held {
-            self.lease_store.release_lease(*scope, LeaseRef { execution_id: *id, lease: *lease }).await?;
-        }
-        if self.settings.dispatch.has_workers() {
-            self.wakeup_sender.publish(Wakeup::RunQueued);
-        }
-        let mut ended = 0;
-        while !held.is_empty() {
-            match self.end_lapsed_runs().await? {
-                0 => break,
-                some => ended += some,
-            }
-        }
-        // Workers of other processes resume the remaining runs.
-        Ok(if self.settings.dispatch.has_workers() { held.len() } else { ended })
     }
 
     fn end_of_lapsed(&self, lapsed: &LapsedRun) -> FinishRecord {

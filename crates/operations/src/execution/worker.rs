@@ -1,6 +1,7 @@
 //! The worker claims queued runs and runs with an expired lease, and executes them to their end.
 
-mod lost_claims_and_slots;
+mod lost_claims;
+mod slots;
 
 use super::{
     early_end::{EarlyEnd, UnstartedRun},
@@ -36,8 +37,9 @@ use fairway_domain::{
     share_link::ShareLinkStore,
     workload::ports::WorkloadStore,
 };
-use lost_claims_and_slots::{LostClaims, RunCounts, WorkerSlot};
+use lost_claims::LostClaims;
 use serde_json::{Map, Value};
+use slots::{RunCounts, WorkerSlot};
 use std::{
     sync::{Arc, OnceLock, PoisonError},
     time::Duration,

@@ -1,12 +1,7 @@
-//! Claims whose response was lost, and the slots of a worker.
+//! Claims of a worker whose response was lost.
 
-use fairway_domain::id::TenantId;
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 /// Maximum number of lost claims that a worker remembers; older ones are discarded.
@@ -29,27 +24,5 @@ impl LostClaims {
         let now = Instant::now();
         self.0.retain(|(_, until)| *until > now);
         self.0.iter().map(|(lease, _)| *lease).collect()
-    }
-}
-
-/// Number of active runs of each tenant.
-pub(super) type RunCounts = Arc<Mutex<HashMap<TenantId, u16>>>;
-
-/// A slot for one run; dropping it frees the slot.
-pub(super) struct WorkerSlot {
-    pub(super) counts: RunCounts,
-    pub(super) tenant: TenantId,
-    pub(super) _permit: OwnedSemaphorePermit,
-}
-
-impl Drop for WorkerSlot {
-    fn drop(&mut self) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.tenant) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                counts.remove(&self.tenant);
-            }
-        }
     }
 }

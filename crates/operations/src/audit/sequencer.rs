@@ -1,0 +1,33 @@
+//! The sequencer, a background task that assigns each fact its index in the audit log.
+
+use crate::SequencerWakeup;
+use fairway_domain::audit::FactSequencer;
+use std::{sync::Arc, time::Duration};
+
+/// Time for which facts accumulate after a wakeup, so that one commit sequences many facts.
+const BATCH_WINDOW: Duration = Duration::from_millis(25);
+/// Poll interval without a wakeup. It bounds the delay of facts that other processes commit.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Delay of the next attempt after a failure.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Assigns pending facts their index in an endless loop. Several processes may run this task concurrently.
+pub async fn run_sequencer(log: Arc<dyn FactSequencer>, wake: Arc<SequencerWakeup>) {
+    loop {
+        match log.sequence().await {
+            Ok(placed) => {
+                if placed == 0 {
+                    // After the timeout, the loop polls without a wakeup.
+                    let _ = tokio::time::timeout(POLL_INTERVAL, wake.wait()).await;
+                } else {
+                    wake.notify_sequenced();
+                }
+                tokio::time::sleep(BATCH_WINDOW).await;
+            }
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "failed to sequence facts; retrying in 1 s");
+                tokio::time::sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+}

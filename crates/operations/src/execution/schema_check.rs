@@ -1,0 +1,27 @@
+//! Checks of values against their schemas in runs.
+
+use crate::{
+    blocking::{ProcessorWait, run_blocking},
+    execution::engine::RunEngine,
+};
+use fairway_domain::{
+    asset::content::embedded_schema::SchemaRejection, execution::run::SchemaCheck, tenant::TenantScope,
+};
+
+impl RunEngine {
+    /// Checks a value against a schema on the blocking pool. If no processor becomes free in time, the value is
+    /// rejected.
+    pub(super) async fn check_schema(&self, scope: TenantScope, check: SchemaCheck) -> Result<(), SchemaRejection> {
+        match run_blocking(scope, ProcessorWait::Run, move || check.run()).await {
+            Ok(verdict) => verdict,
+            Err(error) => {
+                tracing::warn!(
+                    tenant_id = %scope.tenant(),
+                    ?error,
+                    "failed to check a value against its schema; rejecting the value"
+                );
+                Err(SchemaRejection::BudgetExceeded)
+            }
+        }
+    }
+}

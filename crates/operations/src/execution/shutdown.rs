@@ -1,0 +1,45 @@
+//! Shutdown of a process: drains its active runs, and releases their leases.
+
+use super::recovery::RunRecovery;
+use crate::Failure;
+use fairway_domain::{execution::dispatch::LeaseRef, wakeup::Wakeup};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Poll interval for the remaining active runs during a shutdown.
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+impl RunRecovery {
+    /// Drains the process: it claims no more runs, and waits at most the given time for its active runs.
+    pub async fn drain(&self, at_most: Duration) {
+        self.active_runs.close();
+        let until = Instant::now() + at_most;
+        while !self.active_runs.is_idle() && Instant::now() < until {
+            tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
+        }
+    }
+
+    /// Releases the leases of the active runs at shutdown. Workers of other processes then resume the runs. In a
+    /// deployment without workers, this method ends the runs.
+    ///
+    /// # Errors
+    /// When the store fails. The remaining leases then expire.
+    pub async fn release_leases(&self) -> Result<usize, Failure> {
+        let held = self.active_runs.take_all();
+        for (scope, id, lease) in &held {
+            self.lease_store.release_lease(*scope, LeaseRef { execution_id: *id, lease: *lease }).await?;
+        }
+        if self.settings.dispatch.has_workers() {
+            self.wakeup_sender.publish(Wakeup::RunQueued);
+        }
+        let mut ended = 0;
+        while !held.is_empty() {
+            match self.end_lapsed_runs().await? {
+                0 => break,
+                some => ended += some,
+            }
+        }
+        // Workers of other processes resume the remaining runs.
+        Ok(if self.settings.dispatch.has_workers() { held.len() } else { ended })
+    }
+}
