@@ -5,16 +5,20 @@
 //! values.
 
 mod agent;
+mod connector;
 mod evaluation_suite;
 mod guardrail;
 mod harness;
+mod hook;
+mod http_url;
 mod knowledge_base;
+mod mcp_server;
 mod memory;
 mod model_policy;
 mod sandbox_profile;
 mod schema_annotations;
 mod skill;
-mod tool_hook_mcp_server_and_connector;
+mod tool;
 mod violation;
 
 use super::{ContentProblem, schema, schema_walk};
@@ -52,10 +56,10 @@ fn check_rules(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<Co
     match kind {
         AssetKind::ModelPolicy => model_policy::check(content, &mut findings),
         AssetKind::KnowledgeBase => knowledge_base::check(content, &mut findings),
-        AssetKind::ToolDefinition => tool_hook_mcp_server_and_connector::check_tool(content, &mut findings),
-        AssetKind::HookDefinition => tool_hook_mcp_server_and_connector::check_hook(content, &mut findings),
-        AssetKind::McpServer => tool_hook_mcp_server_and_connector::check_mcp_server(content, &mut findings),
-        AssetKind::ConnectorDefinition => tool_hook_mcp_server_and_connector::check_connector(content, &mut findings),
+        AssetKind::ToolDefinition => tool::check(content, &mut findings),
+        AssetKind::HookDefinition => hook::check(content, &mut findings),
+        AssetKind::McpServer => mcp_server::check(content, &mut findings),
+        AssetKind::ConnectorDefinition => connector::check(content, &mut findings),
         AssetKind::Skill => skill::check(content, &mut findings),
         AssetKind::Agent => agent::check(content, &mut findings),
         AssetKind::Memory => memory::check(content, &mut findings),
