@@ -21,7 +21,7 @@ mod skill;
 mod tool;
 mod violation;
 
-use super::{ContentProblem, schema, schema_walk};
+use super::{ContentProblem, problem::MAX_PROBLEMS, schema, schema_walk};
 use crate::asset::kind::AssetKind;
 use schema_annotations::SchemaAnnotationRules;
 use serde_json::Value;
@@ -41,7 +41,7 @@ enum CompileMode {
 pub(super) fn find_violations(kind: AssetKind, content: &Value, is_within_bounds: bool) -> Vec<ContentProblem> {
     let counted = check_rules(kind, content, CompileMode::No);
     let too_many = |problem: &ContentProblem| problem.code == Violation::TooManyEmbedded.code();
-    if !is_within_bounds || counted.len() >= schema::MAX_PROBLEMS || counted.iter().any(too_many) {
+    if !is_within_bounds || counted.len() >= MAX_PROBLEMS || counted.iter().any(too_many) {
         return counted;
     }
     check_rules(kind, content, CompileMode::Yes)
@@ -90,7 +90,7 @@ impl Violations {
     }
 
     fn add_problem(&mut self, pointer: impl Into<String>, code: &'static str, message: impl Into<String>) {
-        if self.problems.len() < schema::MAX_PROBLEMS {
+        if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(ContentProblem::new(pointer, code, message));
         }
     }
