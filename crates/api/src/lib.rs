@@ -49,3 +49,4 @@ mod use_case;
 mod value_rules;
 mod worker_metrics_server;
 mod workload;
+mod workspace;
