@@ -15,8 +15,8 @@ use crate::{
     flow::FlowErrorView,
     http::{
         authentication::{challenge, missing_credential_challenge},
-        client_address::{RATE_LIMIT_HEADER, RATE_LIMIT_REMAINING_HEADER, RATE_LIMIT_RESET_HEADER},
         deserialize_error::truncate_path,
+        rate_limit_headers::{RATE_LIMIT_HEADER, RATE_LIMIT_REMAINING_HEADER, RATE_LIMIT_RESET_HEADER},
     },
 };
 use actix_web::http::{
