@@ -3,6 +3,7 @@
 mod access;
 mod access_request;
 pub mod app;
+pub mod artifact_verification;
 mod asset;
 mod asset_kind;
 mod audit;
