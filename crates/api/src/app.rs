@@ -18,7 +18,7 @@ use crate::{
     knowledge, mcp, memory, notification,
     openapi::{BaseDocument, document},
     operator_endpoints, portal, release, rollout, runtime_info, share_link, sign_in, tenant, transparency_log,
-    use_case, workload,
+    use_case, workload, workspace,
 };
 use actix_web::{
     App, Error, HttpResponse,
@@ -107,9 +107,9 @@ fn operator_routes(config: &mut impl RouteConfig) {
         .service(erasure::read_erasure)
         .service(erasure::approve_erasure)
         .service(erasure::refuse_erasure)
-        .service(tenant::list_workspaces)
-        .service(tenant::create_workspace)
-        .service(tenant::read_workspace)
+        .service(workspace::list_workspaces)
+        .service(workspace::create_workspace)
+        .service(workspace::read_workspace)
         .service(access::session::read_session)
         .service(access::explanation::explain_access)
         .service(sign_in::read_sign_in_settings)
@@ -185,8 +185,8 @@ fn workload_routes(config: &mut impl RouteConfig) {
         .service(rollout::read_rollout)
         .service(release::rollback::roll_back_release)
         .service(release::rollback::read_rollback_recommendation)
-        .service(release::rollback::list_release_artifacts)
-        .service(release::rollback::read_release_artifact)
+        .service(release::evidence_artifact::list_release_artifacts)
+        .service(release::evidence_artifact::read_release_artifact)
         .service(release::bind_version)
         .service(release::transition_release)
         .service(release::review_release)

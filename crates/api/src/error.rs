@@ -3,6 +3,8 @@
 //! INVARIANT: no message contains values of the request, so no response echoes a secret, a template or another tenant's
 //! identifiers. Responses repeat only the names of fields and parameters that the caller sent.
 
+mod access_request_refusal;
+mod connection_refusal;
 mod erasure_refusal;
 mod failure;
 mod field_errors;

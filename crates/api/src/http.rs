@@ -25,6 +25,7 @@ pub mod paging;
 pub mod path;
 pub(crate) mod proxy_detection;
 pub mod query;
+pub(crate) mod rate_limit_headers;
 pub mod response_memory;
 pub(crate) mod route_origins;
 pub mod shutdown;

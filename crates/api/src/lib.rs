@@ -3,6 +3,7 @@
 mod access;
 mod access_request;
 pub mod app;
+pub mod artifact_verification;
 mod asset;
 mod asset_kind;
 mod audit;
@@ -49,3 +50,4 @@ mod use_case;
 mod value_rules;
 mod worker_metrics_server;
 mod workload;
+mod workspace;

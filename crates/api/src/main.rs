@@ -5,6 +5,7 @@
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use fairway_api::{
+    artifact_verification,
     compose::BackgroundTasks,
     config::Settings,
     issuer_check, openapi, provider_check, seed, serve,
@@ -236,7 +237,7 @@ fn check_config(line: &CommandLine) -> anyhow::Result<ExitCode> {
 /// Prints one line for each version with a defect, and a summary line with the number of compared versions.
 fn verify_artifacts(settings: &Settings) -> anyhow::Result<ExitCode> {
     let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
-    let verified = runtime()?.block_on(serve::verify_artifacts(settings));
+    let verified = runtime()?.block_on(artifact_verification::verify_artifacts(settings));
     telemetry.shutdown();
     let verified = verified?;
     for (version, wrong) in &verified.discrepancies {

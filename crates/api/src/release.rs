@@ -1,5 +1,6 @@
 //! Routes of releases.
 
+pub(crate) mod evidence_artifact;
 pub(crate) mod request;
 pub(crate) mod rollback;
 mod view;

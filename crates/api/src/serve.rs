@@ -20,10 +20,7 @@ pub use actix_server::ServerHandle;
 use actix_service::{IntoServiceFactory as _, ServiceFactoryExt as _, fn_service, map_config};
 use actix_web::{dev::AppConfig, rt::net::TcpStream, web};
 pub use error::ServeError;
-use fairway_operations::{
-    asset::VerificationReport,
-    rollout::{self, StopReason},
-};
+use fairway_operations::rollout::{self, StopReason};
 use fairway_postgres::matches_schema as agrees;
 pub use resolve_database::{DatabaseError, ResolvedDatabase};
 use std::{
@@ -216,21 +213,6 @@ async fn serve_with_database(
     }
     background_tasks.shutdown().await;
     Ok(())
-}
-
-/// Compares the row, checksum and artifact of every version, with or without a running server.
-///
-/// # Errors
-/// When the database or the artifact store is missing or unreachable.
-pub async fn verify_artifacts(settings: &Settings) -> Result<VerificationReport, ServeError> {
-    let database = ResolvedDatabase::resolve_existing(settings).await?;
-    let verified = async {
-        let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
-        Ok::<_, ServeError>(process.services().artifacts.verify_artifacts().await?)
-    };
-    let verified = verified.await;
-    database.stop_managed_server().await?;
-    verified
 }
 
 /// Advances rollouts until SIGTERM or SIGINT, next to the servers of the same database. It never starts a managed

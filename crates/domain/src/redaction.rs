@@ -10,6 +10,7 @@
 //! which no mask starts or ends.
 
 mod card;
+mod digit_group;
 mod email;
 mod iban;
 mod ip;

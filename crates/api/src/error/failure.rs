@@ -2,21 +2,20 @@
 
 use super::{
     ApiError, FieldProblem,
+    access_request_refusal::map_access_request_refusal,
+    connection_refusal::map_connection_refusal,
     erasure_refusal::map_erasure_refusal,
     identity_refusal::map_identity_refusal,
     notification_refusal::{map_delivery_not_failed, map_destination_refusal, map_setting_off},
-    use_case_refusal::{
-        map_access_request_refusal, map_bundle_refusal, map_connection_refusal, map_generate_refusal,
-        map_use_case_refusal,
-    },
+    use_case_refusal::{map_bundle_refusal, map_generate_refusal, map_use_case_refusal},
 };
 use crate::{
     builtin_tool::ARGUMENTS,
     flow::FlowErrorView,
     http::{
         authentication::{challenge, missing_credential_challenge},
-        client_address::{RATE_LIMIT_HEADER, RATE_LIMIT_REMAINING_HEADER, RATE_LIMIT_RESET_HEADER},
         deserialize_error::truncate_path,
+        rate_limit_headers::{RATE_LIMIT_HEADER, RATE_LIMIT_REMAINING_HEADER, RATE_LIMIT_RESET_HEADER},
     },
 };
 use actix_web::http::{

@@ -1,33 +1,11 @@
-//! Maps refusals of use cases, connections and access requests to error responses.
+//! Maps refusals of use cases, of their bundle plans and of generations to error responses.
 
 use super::{ApiError, FieldProblem};
 use crate::http::deserialize_error::truncate_path;
 use actix_web::http::StatusCode;
-use fairway_domain::{
-    access_request::AccessRequestRefusal,
-    connection::ConnectionRefusal,
-    use_case::{UseCaseRefusal, UseCaseStatus, bundle::BundleRefusal},
-};
+use fairway_domain::use_case::{UseCaseRefusal, UseCaseStatus, bundle::BundleRefusal};
 use fairway_operations::generator::GenerateRefusal;
 use serde_json::{Value, json};
-
-/// Maps the refusal of a connection's field.
-pub(super) fn map_connection_refusal(refusal: ConnectionRefusal) -> ApiError {
-    FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()).into()
-}
-
-/// Maps the refusal of a decision on an access request.
-pub(super) fn map_access_request_refusal(refusal: AccessRequestRefusal) -> ApiError {
-    match refusal {
-        AccessRequestRefusal::NotPending { status } => {
-            let valid: Vec<&str> = Vec::new();
-            ApiError::new(StatusCode::CONFLICT, "invalid_transition", refusal.to_string())
-                .with_detail("current_state", status.as_str())
-                .with_detail("valid_transitions", valid)
-        }
-        AccessRequestRefusal::Connection(refusal) => map_connection_refusal(refusal),
-    }
-}
 
 /// Maps the refusal of a change of a use case. The response contains the connection names of the caller's own
 /// bundle.

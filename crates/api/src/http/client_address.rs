@@ -11,12 +11,6 @@ use fairway_domain::rate_limit::ClientAddress;
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Header with the allowed requests per minute.
-pub(crate) const RATE_LIMIT_HEADER: HeaderName = HeaderName::from_static("ratelimit-limit");
-/// Header with the remaining requests: 0.
-pub(crate) const RATE_LIMIT_REMAINING_HEADER: HeaderName = HeaderName::from_static("ratelimit-remaining");
-/// Header with the seconds until the next allowed request.
-pub(crate) const RATE_LIMIT_RESET_HEADER: HeaderName = HeaderName::from_static("ratelimit-reset");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The networks of proxies whose `X-Forwarded-For` is trusted.

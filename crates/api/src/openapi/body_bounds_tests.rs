@@ -36,12 +36,13 @@ use crate::{
     rollout::AdvanceRequest,
     share_link::NewShareLink,
     sign_in::EndSessionRequest,
-    tenant::{NewTenant, NewWorkspace, SettingsChange},
+    tenant::{NewTenant, SettingsChange},
     use_case::{
         NewUseCase, UseCaseMove,
         generate::{GenerateRequest, RefineUseCase},
     },
     workload::{NewWorkload, WorkloadChange},
+    workspace::NewWorkspace,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};

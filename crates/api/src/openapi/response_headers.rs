@@ -1,10 +1,10 @@
 //! Adds response headers to the OpenAPI document by rules, because handlers describe only bodies.
 
 use crate::http::{
-    client_address::{RATE_LIMIT_HEADER, RATE_LIMIT_REMAINING_HEADER, RATE_LIMIT_RESET_HEADER},
     idempotency::IDEMPOTENCY_REPLAYED,
     outermost_middleware::REQUEST_ID,
     paging::{TOTAL_COUNT, TOTAL_COUNT_CAPPED},
+    rate_limit_headers::{RATE_LIMIT_HEADER, RATE_LIMIT_REMAINING_HEADER, RATE_LIMIT_RESET_HEADER},
 };
 use actix_web::http::header::{self, HeaderName};
 use utoipa::openapi::{

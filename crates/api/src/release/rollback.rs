@@ -1,28 +1,22 @@
-//! Routes of rollbacks and release artifacts.
+//! Routes of rollbacks.
 
 use super::parse_lane;
 use crate::{
     caller::IdentifiedCaller,
     compose::Api,
     error::{ApiError, FieldProblem},
-    http::{
-        body::Body,
-        etag::IfMatch,
-        idempotency::IdempotencyHeader,
-        paging::{ListRequest, NoFilter},
-        path::{Path, PathId},
-    },
-    openapi::{IdempotencyKeyParams, IfMatchParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
+    http::{body::Body, etag::IfMatch, idempotency::IdempotencyHeader, path::PathId},
+    openapi::{IdempotencyKeyParams, IfMatchParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     response::ResourceResponse,
     value_rules::{self, RuleResult, limit},
 };
-use actix_web::{HttpResponse, get, http::StatusCode, http::header::ContentType, post, web};
+use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
-    id::{ArtifactId, ReleaseId},
+    id::ReleaseId,
     note::MAX_NOTE_CHARS,
     release::{
         ReleaseRefusal,
-        rollback::{ReleaseEvidenceDocument, ReturnedLane, check_reason},
+        rollback::{ReturnedLane, check_reason},
     },
 };
 use fairway_operations::release::RollbackResult;
@@ -106,36 +100,6 @@ impl RollbackView {
     }
 }
 
-/// An evidence artifact of a transition of a release.
-#[derive(Serialize, ToSchema)]
-#[schema(as = ReleaseArtifact)]
-pub(crate) struct ReleaseArtifactView {
-    artifact_id: Uuid,
-    release_id: Uuid,
-    /// `rollback`.
-    artifact_kind: String,
-    storage_ref: String,
-    /// BLAKE3 digest of the bytes.
-    checksum: String,
-    #[schema(format = DateTime)]
-    created_at: String,
-    created_by: String,
-}
-
-impl ReleaseArtifactView {
-    fn of(artifact: &ReleaseEvidenceDocument) -> Self {
-        Self {
-            artifact_id: artifact.artifact_id.uuid(),
-            release_id: artifact.release_id.uuid(),
-            artifact_kind: artifact.kind.clone(),
-            storage_ref: artifact.storage_ref(),
-            checksum: artifact.checksum.as_str().to_owned(),
-            created_at: artifact.created_at.to_string(),
-            created_by: artifact.created_by.to_string(),
-        }
-    }
-}
-
 /// The recommendation whether to roll back a release.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RollbackRecommendation)]
@@ -194,43 +158,4 @@ pub(crate) async fn read_rollback_recommendation(
         threshold: advice.threshold,
     };
     Ok(ResourceResponse::ok(&view).into_response())
-}
-
-/// Lists the evidence artifacts of a release's transitions, newest first.
-#[utoipa::path(
-    operation_id = "list_release_artifacts",
-    tag = "releases",
-    params(("release_id" = Uuid, Path, description = "The release"), PageParams),
-    responses((status = 200, description = "A page of artifacts", body = Vec<ReleaseArtifactView>), ReadRefusals)
-)]
-#[get("/v1/releases/{release_id}/evidence-artifacts")]
-pub(crate) async fn list_release_artifacts(
-    api: web::Data<Api>,
-    caller: IdentifiedCaller,
-    release: PathId<ReleaseId>,
-    list: ListRequest<NoFilter>,
-) -> Result<HttpResponse, ApiError> {
-    let artifacts = api.services.releases.list_release_artifacts(&caller, *release, list.paging()).await?;
-    Ok(list.respond(&artifacts.map(|artifact| ReleaseArtifactView::of(&artifact))))
-}
-
-/// Reads the content of an evidence artifact.
-#[utoipa::path(
-    operation_id = "read_release_artifact",
-    tag = "releases",
-    params(
-        ("release_id" = Uuid, Path, description = "The release"),
-        ("artifact_id" = Uuid, Path, description = "The artifact"),
-    ),
-    responses((status = 200, description = "Canonical JSON", body = Object), ReadRefusals)
-)]
-#[get("/v1/releases/{release_id}/evidence-artifacts/{artifact_id}")]
-pub(crate) async fn read_release_artifact(
-    api: web::Data<Api>,
-    caller: IdentifiedCaller,
-    path: Path<(PathId<ReleaseId>, PathId<ArtifactId>)>,
-) -> Result<HttpResponse, ApiError> {
-    let (release, artifact) = path.into_inner();
-    let artifact = api.services.releases.read_release_artifact(&caller, *release, *artifact).await?;
-    Ok(HttpResponse::Ok().content_type(ContentType::json()).body(artifact.content))
 }

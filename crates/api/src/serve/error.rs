@@ -1,4 +1,4 @@
-//! Failures of the long-running commands and of the offline verification.
+//! Failures of the long-running commands.
 
 use super::DatabaseError;
 use crate::compose::{AdapterError, ComposeError};
@@ -7,7 +7,7 @@ use fairway_postgres::MigrationError;
 use std::{io, net::SocketAddr};
 use tokio::task::JoinError;
 
-/// Failure of a long-running command, or of the offline verification of artifacts.
+/// Failure of a long-running command.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The configured address cannot be bound.

@@ -6,8 +6,10 @@ pub mod embedded_schema;
 mod enforcement;
 mod fail_closed;
 mod legacy_kind;
+mod linear_pattern;
 pub mod mcp_server;
 pub mod model_policy;
+mod oversized_collection;
 pub(crate) mod pattern_weight;
 mod problem;
 mod published_schema;
@@ -16,6 +18,7 @@ mod schema;
 pub(super) mod schema_walk;
 mod sovereignty;
 pub mod tool;
+mod validator_problems;
 mod warning;
 
 use super::kind::AssetKind;
@@ -29,13 +32,13 @@ use std::collections::BTreeSet;
 
 pub use enforcement::{RecordedField, recorded_fields};
 pub use fail_closed::{BindingPath, unenforced_controls};
-pub use model_policy::{ModelPolicy, Route};
-pub use problem::ContentProblem;
-pub(crate) use published_schema::PublishedSchema;
-pub(crate) use schema::{
+pub(crate) use linear_pattern::{
     MAX_COMPILED_PATTERN_BYTES, MAX_GUARDRAIL_PATTERN_BYTES, MAX_PATTERN_MEMORY_BYTES, PATTERN_CACHE_BYTES,
     compile_linear_pattern,
 };
+pub use model_policy::{ModelPolicy, Route};
+pub use problem::ContentProblem;
+pub(crate) use published_schema::PublishedSchema;
 
 pub use schema::{schema_text, schema_value};
 pub use sovereignty::{SovereigntyProfile, is_jurisdiction_code};
@@ -126,7 +129,7 @@ pub fn check(kind: AssetKind, content: &Value) -> Result<CheckedContent, Content
 fn truncate_problems(checked: Result<CheckedContent, ContentRefusal>) -> Result<CheckedContent, ContentRefusal> {
     checked.map_err(|refusal| match refusal {
         ContentRefusal::Invalid(mut problems) => {
-            problems.truncate(schema::MAX_PROBLEMS);
+            problems.truncate(problem::MAX_PROBLEMS);
             ContentRefusal::Invalid(problems)
         }
         ContentRefusal::Prompt(refusal) => ContentRefusal::Prompt(refusal),
@@ -206,19 +209,19 @@ fn find_problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
         return vec![ContentProblem::new("", "invalid_content", "the schema of this kind does not compile")];
     };
     // The size check runs before the validator, which would visit and report every entry of an oversized collection.
-    let crowded = schema::oversized_collections(kind, content);
+    let crowded = oversized_collection::oversized_collections(kind, content);
     if !crowded.is_empty() {
         return crowded;
     }
     let mut problems = published.find_problems(content);
     // A full list of problems skips the rules. They could not add a problem, and the truncated list may lack the
     // report of an oversized value whose patterns the rules would then compile.
-    if problems.len() >= schema::MAX_PROBLEMS {
+    if problems.len() >= problem::MAX_PROBLEMS {
         return problems;
     }
     let refused: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
     // Overlong content is refused in any case. Its patterns are not compiled, because that could take seconds.
-    let is_within_bounds = !problems.iter().any(schema::is_too_long);
+    let is_within_bounds = !problems.iter().any(validator_problems::is_too_long);
     let mut ruled = rule::find_violations(kind, content, is_within_bounds);
     // Parsers report further problems, but refused content is never parsed later. They run here, so that the report
     // is complete.
@@ -234,7 +237,7 @@ fn find_problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
         !refused.contains(&problem.pointer) && reported.insert((problem.pointer.clone(), problem.code))
     });
     problems.extend(ruled);
-    problems.truncate(schema::MAX_PROBLEMS);
+    problems.truncate(problem::MAX_PROBLEMS);
     problems
 }
 

@@ -1,29 +1,5 @@
 //! Positions in a text, and whether a match may start or end there.
 
-use crate::text::is_hidden;
-
-/// The spaces, hyphens and dots that separate the digits of a number, including non-breaking variants.
-pub(super) const SEPARATORS: [char; 14] = [
-    ' ', '\u{a0}', '\u{202f}', '-', '\u{2010}', '\u{2011}', '\u{2013}', '.', '\u{b7}', '\u{2022}', '\u{2219}',
-    '\u{22c5}', '\u{30fb}', '\u{ff65}',
-];
-
-/// The maximum number of characters between two groups of a number. Eight characters are enough for a line break
-/// with indentation and direction marks. The limit bounds the lookahead.
-const MAX_GAP_CHARS: usize = 8;
-
-/// Whether a character may separate the groups of a card number or an IBAN, in any mix: space, line break, tab,
-/// hyphen, dot, or an invisible character. Invisible characters are those of the Unicode general category Cf, and
-/// the blank Braille pattern.
-fn is_separator(character: char) -> bool {
-    SEPARATORS.contains(&character)
-        || character.is_whitespace()
-        || matches!(character, '\u{2800}' | '\u{2012}' | '\u{2014}' | '\u{2015}' | '\u{2024}' | '\u{2212}')
-        || matches!(character, '\u{600}'..='\u{605}' | '\u{6dd}' | '\u{70f}' | '\u{890}'..='\u{891}' | '\u{8e2}')
-        || matches!(character, '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}')
-        || (!character.is_ascii() && is_hidden(character))
-}
-
 /// Whether a character belongs to a word. Ideographs, kana and Hangul do not, because these scripts use no spaces
 /// between words. Source: Unicode 16, `Scripts.txt`.
 fn is_word_char(character: char) -> bool {
@@ -52,15 +28,6 @@ pub(super) struct Position<'t> {
     text: &'t str,
     offset: usize,
     previous: Option<char>,
-}
-
-/// A run of digits in a text.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DigitGroup<'t> {
-    /// The digits of the run.
-    pub(super) digits: &'t str,
-    /// The end of the run in the text, in bytes.
-    pub(super) end: usize,
 }
 
 impl<'t> Position<'t> {
@@ -118,9 +85,14 @@ impl<'t> Position<'t> {
         !self.previous.is_some_and(is_word_char)
     }
 
+    /// The text from an offset on; `None` outside the text.
+    pub(super) fn rest_at(self, at: usize) -> Option<&'t str> {
+        self.text.get(at..)
+    }
+
     /// The character at an offset.
     pub(super) fn char_at(self, at: usize) -> Option<char> {
-        self.text.get(at..).and_then(|rest| rest.chars().next())
+        self.rest_at(at).and_then(|rest| rest.chars().next())
     }
 
     /// Whether no word character follows the offset.
@@ -133,23 +105,5 @@ impl<'t> Position<'t> {
     pub(super) fn ends_sentence(self, end: usize) -> bool {
         let may_follow = |next: char| matches!(next, '"' | '\'' | ')' | ']' | '}' | '>' | '/' | ',' | ';' | '%');
         self.char_at(end).is_none_or(|next| next.is_whitespace() || may_follow(next))
-    }
-
-    /// The end of the separators at an offset. There must be 1 to [`MAX_GAP_CHARS`] separators, in any mix.
-    pub(super) fn skip_separators(self, from: usize) -> Option<usize> {
-        let rest = self.text.get(from..)?;
-        let separators = || rest.chars().take_while(|character| is_separator(*character));
-        let bytes: usize = separators().take(MAX_GAP_CHARS).map(char::len_utf8).sum();
-        let is_short = separators().nth(MAX_GAP_CHARS).is_none();
-        (bytes > 0 && is_short).then_some(from + bytes)
-    }
-
-    /// The digits at an offset. The run is cut after `limit + 1` digits, so that callers can recognize a longer
-    /// run.
-    pub(super) fn digits(self, from: usize, limit: usize) -> Option<DigitGroup<'t>> {
-        let rest = self.text.get(from..)?;
-        let count = rest.bytes().take(limit + 1).take_while(u8::is_ascii_digit).count();
-        let digits = rest.get(..count).filter(|digits| !digits.is_empty())?;
-        Some(DigitGroup { digits, end: from + count })
     }
 }

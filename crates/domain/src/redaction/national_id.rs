@@ -1,7 +1,7 @@
 //! National identifiers of persons. The schemes have a distinctive form and, except for the first two, a check
 //! digit.
 
-use super::match_start::{Position, SEPARATORS};
+use super::{digit_group::SEPARATORS, match_start::Position};
 
 /// A scheme of national identifiers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

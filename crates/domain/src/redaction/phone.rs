@@ -1,11 +1,7 @@
 //! Phone numbers in a distinctive notation: with an international prefix, a trunk prefix, or in the format of the
 //! North American Numbering Plan.
 
-use super::{
-    card,
-    match_start::{Position, SEPARATORS},
-    normalization::normalize,
-};
+use super::{card, digit_group::SEPARATORS, match_start::Position, normalization::normalize};
 use std::ops::RangeInclusive;
 
 /// The number of digits of an international number with country code (ITU-T E.164). Shorter numbers exist, but are

@@ -8,7 +8,7 @@
 
 mod cost;
 
-use super::schema::{self, MAX_PATTERN_MEMORY_BYTES};
+use super::{MAX_PATTERN_MEMORY_BYTES, schema};
 use crate::json::{self, JsonRefusal};
 use cost::{Evaluations, Meter, ValueSize};
 use jsonschema::Validator;

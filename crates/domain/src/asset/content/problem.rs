@@ -1,6 +1,9 @@
-//! A problem in the content of a version.
+//! A problem in the content of a version, and the maximum number of problems.
 
 use serde::Serialize;
+
+/// Maximum number of problems reported at once.
+pub(super) const MAX_PROBLEMS: usize = 100;
 
 /// A problem in the content of a version.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

@@ -5,9 +5,8 @@
 //! errors of hundreds of bytes each. The traversal of the parts stops at the maximum number of problems.
 
 use super::{
-    ContentProblem,
-    schema::{MAX_PROBLEMS, compile, to_problems},
-    schema_walk::member_pointer,
+    ContentProblem, problem::MAX_PROBLEMS, schema::compile, schema_walk::member_pointer,
+    validator_problems::to_problems,
 };
 use jsonschema::{ValidationError, Validator};
 use serde_json::{Map, Value, json};

@@ -5,19 +5,23 @@
 //! values.
 
 mod agent;
+mod connector;
 mod evaluation_suite;
 mod guardrail;
 mod harness;
+mod hook;
+mod http_url;
 mod knowledge_base;
+mod mcp_server;
 mod memory;
 mod model_policy;
 mod sandbox_profile;
 mod schema_annotations;
 mod skill;
-mod tool_hook_mcp_server_and_connector;
+mod tool;
 mod violation;
 
-use super::{ContentProblem, schema, schema_walk};
+use super::{ContentProblem, problem::MAX_PROBLEMS, schema, schema_walk};
 use crate::asset::kind::AssetKind;
 use schema_annotations::SchemaAnnotationRules;
 use serde_json::Value;
@@ -37,7 +41,7 @@ enum CompileMode {
 pub(super) fn find_violations(kind: AssetKind, content: &Value, is_within_bounds: bool) -> Vec<ContentProblem> {
     let counted = check_rules(kind, content, CompileMode::No);
     let too_many = |problem: &ContentProblem| problem.code == Violation::TooManyEmbedded.code();
-    if !is_within_bounds || counted.len() >= schema::MAX_PROBLEMS || counted.iter().any(too_many) {
+    if !is_within_bounds || counted.len() >= MAX_PROBLEMS || counted.iter().any(too_many) {
         return counted;
     }
     check_rules(kind, content, CompileMode::Yes)
@@ -52,10 +56,10 @@ fn check_rules(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<Co
     match kind {
         AssetKind::ModelPolicy => model_policy::check(content, &mut findings),
         AssetKind::KnowledgeBase => knowledge_base::check(content, &mut findings),
-        AssetKind::ToolDefinition => tool_hook_mcp_server_and_connector::check_tool(content, &mut findings),
-        AssetKind::HookDefinition => tool_hook_mcp_server_and_connector::check_hook(content, &mut findings),
-        AssetKind::McpServer => tool_hook_mcp_server_and_connector::check_mcp_server(content, &mut findings),
-        AssetKind::ConnectorDefinition => tool_hook_mcp_server_and_connector::check_connector(content, &mut findings),
+        AssetKind::ToolDefinition => tool::check(content, &mut findings),
+        AssetKind::HookDefinition => hook::check(content, &mut findings),
+        AssetKind::McpServer => mcp_server::check(content, &mut findings),
+        AssetKind::ConnectorDefinition => connector::check(content, &mut findings),
         AssetKind::Skill => skill::check(content, &mut findings),
         AssetKind::Agent => agent::check(content, &mut findings),
         AssetKind::Memory => memory::check(content, &mut findings),
@@ -86,7 +90,7 @@ impl Violations {
     }
 
     fn add_problem(&mut self, pointer: impl Into<String>, code: &'static str, message: impl Into<String>) {
-        if self.problems.len() < schema::MAX_PROBLEMS {
+        if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(ContentProblem::new(pointer, code, message));
         }
     }

@@ -1,7 +1,7 @@
 //! Rules of guardrails: each detector has its required parameter, and no parameter of another detector.
 
 use super::{CompileMode, Violation, Violations, list_items, text_field};
-use crate::asset::content::schema;
+use crate::asset::content::compile_linear_pattern;
 use serde_json::Value;
 
 /// The built-in detectors and their parameters. Parameters of other detectors are not checked.
@@ -23,8 +23,7 @@ pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Violat
                 (false, _) => findings.forbid(guardrail, &pointer, parameter),
             }
         }
-        let is_refused =
-            |pattern: &str| compile == CompileMode::Yes && schema::compile_linear_pattern(pattern).is_none();
+        let is_refused = |pattern: &str| compile == CompileMode::Yes && compile_linear_pattern(pattern).is_none();
         if text_field(guardrail, "pattern").is_some_and(is_refused) {
             findings.add(format!("{pointer}/pattern"), Violation::PatternNotLinear);
         }

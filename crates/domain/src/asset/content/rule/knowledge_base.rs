@@ -1,6 +1,6 @@
 //! Rules of knowledge bases: the source and the access contract must be consistent.
 
-use super::{Violation, Violations, is_true, text_field};
+use super::{Violation, Violations, http_url::is_http_url, is_true, text_field};
 use crate::time::Timestamp;
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ pub(super) fn check(content: &Value, findings: &mut Violations) {
         Some("artifact") => findings.require(content, "", "source_ref"),
         Some("http") => match content.get("source_ref") {
             None => findings.require(content, "", "source_ref"),
-            Some(address) if !address.as_str().is_some_and(super::tool_hook_mcp_server_and_connector::is_http_url) => {
+            Some(address) if !address.as_str().is_some_and(is_http_url) => {
                 findings.add("/source_ref", Violation::AddressExpected);
             }
             Some(_) => {}

@@ -7,7 +7,7 @@
 use super::{CompileMode, Violation, Violations};
 use crate::asset::content::{
     embedded_schema::EmbeddedSchema,
-    schema,
+    linear_pattern::is_linear_pattern,
     schema_walk::{VisitFlow, VisitedValue},
 };
 use serde_json::Value;
@@ -64,9 +64,7 @@ impl SchemaAnnotationRules {
             if self.patterns == MAX_PATTERNS + 1 {
                 findings.add(pointer, Violation::TooManyEmbedded);
             }
-        } else if self.compile == CompileMode::Yes
-            && (pattern.len() > MAX_PATTERN || !schema::is_linear_pattern(pattern))
-        {
+        } else if self.compile == CompileMode::Yes && (pattern.len() > MAX_PATTERN || !is_linear_pattern(pattern)) {
             findings.add(pointer, Violation::PatternNotLinear);
         }
     }

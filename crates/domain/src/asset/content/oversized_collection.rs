@@ -1,0 +1,38 @@
+//! The check for oversized lists and maps, which runs before the validator.
+
+use super::{
+    ContentProblem,
+    problem::MAX_PROBLEMS,
+    schema::schema_value,
+    schema_walk::{self, VisitFlow},
+    validator_problems::TOO_LONG,
+};
+use crate::asset::kind::AssetKind;
+use serde_json::Value;
+
+/// Number of entries above which an oversized list or map is reported as one problem, without problems of its
+/// entries.
+const OVERSIZED_FROM: usize = 1_000;
+
+/// Problems of lists and maps that exceed both their schema's limit and [`OVERSIZED_FROM`] entries. The caller skips
+/// the validator for such content, because the validator would report each entry.
+pub(super) fn oversized_collections(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
+    let mut found = Vec::new();
+    let Some(root) = schema_value(kind) else { return found };
+    schema_walk::visit(root, content, &mut |visited| {
+        let (count, bound) = match visited.value {
+            Value::Array(items) => (items.len(), "maxItems"),
+            Value::Object(members) => (members.len(), "maxProperties"),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return VisitFlow::Descend,
+        };
+        let limit = visited.resolved.get(bound).and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok());
+        if count <= OVERSIZED_FROM || limit.is_none_or(|limit| count <= limit) {
+            return VisitFlow::Descend;
+        }
+        if found.len() < MAX_PROBLEMS {
+            found.push(ContentProblem::new(visited.pointer, "out_of_bounds", TOO_LONG));
+        }
+        VisitFlow::Skip
+    });
+    found
+}

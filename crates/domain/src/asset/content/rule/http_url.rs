@@ -1,0 +1,10 @@
+//! The rule for URLs of external endpoints.
+
+/// Whether a text is an http or https URL without credentials. Credentials are refused, because content must not
+/// contain secrets.
+pub(super) fn is_http_url(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once("://") else { return false };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let printable = text.bytes().all(|byte| byte.is_ascii_graphic());
+    matches!(scheme, "http" | "https") && printable && !authority.is_empty() && !authority.contains('@')
+}

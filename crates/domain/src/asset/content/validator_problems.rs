@@ -1,0 +1,77 @@
+//! Conversion of validator errors to problems.
+
+use super::{ContentProblem, problem::MAX_PROBLEMS, schema_walk::member_pointer};
+use jsonschema::{
+    ValidationError,
+    error::{TypeKind, ValidationErrorKind},
+};
+use serde_json::Value;
+
+/// Maximum number of permitted values that a message lists, and their maximum total length in bytes.
+const MAX_LISTED_VALUES: usize = 10;
+const MAX_LISTED_BYTES: usize = 300;
+/// The message for a list, map or text that is longer than the schema allows.
+pub(super) const TOO_LONG: &str = "the length is above the bound of the schema";
+const TOO_SHORT: &str = "the length is below the bound of the schema";
+
+/// Whether a problem is a list, map or text that is longer than the schema allows.
+pub(super) fn is_too_long(problem: &ContentProblem) -> bool {
+    problem.message == TOO_LONG
+}
+
+/// Converts a validator error about a value below the JSON pointer `above`. The problems have messages of their own,
+/// because the validator's messages contain values of the content.
+pub(super) fn to_problems(error: &ValidationError<'_>, above: &str) -> Vec<ContentProblem> {
+    let pointer = format!("{above}{}", error.instance_path());
+    let member = |name: &str| member_pointer(&pointer, name);
+    if let ValidationErrorKind::AdditionalProperties { unexpected } = error.kind() {
+        let unknown = |name: &String| ContentProblem::new(member(name), "unknown_field", "unknown field");
+        return unexpected.iter().take(MAX_PROBLEMS).map(unknown).collect();
+    }
+    if let ValidationErrorKind::Required { property } = error.kind() {
+        let name = property.as_str().unwrap_or_default();
+        return vec![ContentProblem::new(member(name), "missing_field", "this field is required")];
+    }
+    let (code, message) = match error.kind().keyword() {
+        "type" => ("wrong_type", format!("expected {}", expected_type(error.kind()))),
+        "enum" | "const" => ("not_one_of", listed_values(error.kind())),
+        "pattern" | "format" | "propertyNames" => {
+            ("wrong_form", "the text does not have the form that the schema requires".to_owned())
+        }
+        "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => {
+            ("out_of_bounds", "the number is outside the bounds of the schema".to_owned())
+        }
+        "maxLength" | "maxItems" | "maxProperties" => ("out_of_bounds", TOO_LONG.to_owned()),
+        "minLength" | "minItems" | "minProperties" => ("out_of_bounds", TOO_SHORT.to_owned()),
+        "uniqueItems" => ("duplicate_item", "the items must differ from one another".to_owned()),
+        _ => ("schema_violation", "the value does not satisfy the schema".to_owned()),
+    };
+    vec![ContentProblem::new(pointer, code, message)]
+}
+
+/// The message for a value that is not among the permitted values of a schema. The message lists the permitted values
+/// if they are few and short.
+fn listed_values(kind: &ValidationErrorKind) -> String {
+    let listed: Vec<&Value> = if let ValidationErrorKind::Enum { options } = kind {
+        options.as_array().into_iter().flatten().collect()
+    } else if let ValidationErrorKind::Constant { expected_value } = kind {
+        vec![expected_value.as_ref()]
+    } else {
+        Vec::new()
+    };
+    let texts: Vec<String> =
+        listed.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).collect();
+    let length: usize = texts.iter().map(String::len).sum();
+    if texts.is_empty() || texts.len() > MAX_LISTED_VALUES || length > MAX_LISTED_BYTES {
+        return "the value is not one of the values that the schema lists".to_owned();
+    }
+    format!("the value is not one of those that the schema lists: {}", texts.join(", "))
+}
+
+fn expected_type(kind: &ValidationErrorKind) -> String {
+    let ValidationErrorKind::Type { kind } = kind else { return "another type".to_owned() };
+    match kind {
+        TypeKind::Single(single) => single.to_string(),
+        TypeKind::Multiple(several) => several.iter().map(|one| one.to_string()).collect::<Vec<_>>().join(" or "),
+    }
+}
