@@ -96,6 +96,7 @@ mod provider_calls;
 mod provider_check;
 mod public_workloads;
 mod rejected_results;
+mod release_size_limits;
 mod releases;
 mod request_bodies;
 mod request_framing;
