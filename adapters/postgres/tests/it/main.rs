@@ -54,6 +54,8 @@ mod outbox;
 #[cfg(test)]
 mod partitions;
 #[cfg(test)]
+mod release_reads;
+#[cfg(test)]
 mod run_cost;
 #[cfg(test)]
 mod run_lists;
