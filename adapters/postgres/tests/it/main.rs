@@ -7,7 +7,11 @@ mod commit_cases;
 #[cfg(test)]
 mod commit_guards;
 #[cfg(test)]
+mod concurrent_ingests;
+#[cfg(test)]
 mod concurrent_lane_changes;
+#[cfg(test)]
+mod contract_revocations;
 #[cfg(test)]
 mod delivery_states;
 #[cfg(test)]
@@ -26,8 +30,6 @@ mod immutability;
 mod impact_limit;
 #[cfg(test)]
 mod indexes;
-#[cfg(test)]
-mod ingest_fairness;
 #[cfg(test)]
 mod key_reservations;
 #[cfg(test)]

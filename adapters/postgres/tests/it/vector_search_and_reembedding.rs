@@ -1,9 +1,12 @@
 //! Vector search over more chunks than one query compares, and over re-embedded documents.
 
 use crate::{
-    fixture::{Fixture, fresh, scope, stamp},
+    fixture::{
+        Fixture, fresh,
+        knowledge::{SHORT_CHUNKS, documents, ingest, knowledge_base, local_model, reembedding, within},
+        scope, stamp,
+    },
     indexes::{MAX_BLOCKS_PER_ROW, TURNS, measure},
-    knowledge_search::{SHORT_CHUNKS, documents, ingest, knowledge_base, local_model, reembedding, within},
 };
 use fairway_domain::{
     asset::Asset,
