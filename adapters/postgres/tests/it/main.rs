@@ -56,6 +56,8 @@ mod outbox;
 #[cfg(test)]
 mod partitions;
 #[cfg(test)]
+mod reembedding;
+#[cfg(test)]
 mod release_reads;
 #[cfg(test)]
 mod run_cost;
@@ -70,7 +72,7 @@ mod use_case_list_cost;
 #[cfg(test)]
 mod vector_extension;
 #[cfg(test)]
-mod vector_search_and_reembedding;
+mod vector_search_limit;
 #[cfg(test)]
 mod version_labels;
 #[cfg(test)]
