@@ -34,6 +34,7 @@ mod share_link;
 mod sign_in;
 mod sync;
 mod terminal_text;
+mod time_argument;
 mod undeclared_name_hints;
 mod unknown_tenant;
 mod untrusted_file;

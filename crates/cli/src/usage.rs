@@ -4,9 +4,10 @@ use crate::{
     command_context::CommandContext,
     dynamic_completion,
     failure::Failure,
-    format_units::{TimeArgument, cost, milliseconds},
+    format_units::{cost, milliseconds},
     http_client::required_string,
     output::Column,
+    time_argument::TimeArgument,
     workload,
 };
 use clap::Args;

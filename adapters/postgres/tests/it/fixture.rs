@@ -1,5 +1,7 @@
 //! Test fixture: a separate database with a store, and aggregates that are built as operations build them.
 
+pub(crate) mod knowledge;
+
 use fairway_domain::{
     access::{ActorRef, OwnerRef},
     asset::{

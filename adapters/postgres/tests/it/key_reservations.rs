@@ -1,9 +1,10 @@
 //! Reservations of idempotency keys. Only one request at a time has a key reserved, until it commits, releases the
 //! key, or its lease expires.
 
-use crate::{
-    fixture::{Fixture, actor, scope},
-    knowledge_search::{documents, ingest, knowledge_base},
+use crate::fixture::{
+    Fixture, actor,
+    knowledge::{documents, ingest, knowledge_base},
+    scope,
 };
 use fairway_domain::{
     asset::Asset,

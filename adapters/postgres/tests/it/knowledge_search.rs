@@ -1,114 +1,39 @@
 //! Search in the documents of knowledge bases: index revisions, ranking, and isolation of tenants.
 
 use crate::{
-    fixture::{Fixture, StoreFixture, fresh, scope, slug, stamp},
+    fixture::{
+        Fixture, fresh,
+        knowledge::{SHORT_CHUNKS, document, document_names, documents, ingest, knowledge_base, local_model, within},
+        scope, stamp,
+    },
     indexes::{TURNS, measure},
 };
 use fairway_domain::{
-    asset::{
-        Asset,
-        canonical::{Canonical, Checksum},
-        kind::AssetKind,
-        ports::VersionStore,
-    },
+    asset::Asset,
     id::{AssetId, TenantId},
     knowledge::{
-        ChunkStrategy, Chunking, IndexRevision,
-        contract::ContractState,
-        contract_revocation::ContractRevocation,
-        document::{DocumentId, Ingest, NewChunk, NewDocument},
-        ports::{ChunkSearch, ContractRevocationStore, DocumentStore, IndexRevisionStore, SearchScope},
-        reembedding::{NewVector, Reembedding, StaleChunk},
-        retrieval::{EmbeddingModel, IndexEmbeddingModels, MAX_CANDIDATES, SearchResults, normalize_vector},
+        IndexRevision,
+        document::{Ingest, NewDocument},
+        ports::{ChunkSearch, DocumentStore, IndexRevisionStore, SearchScope},
+        retrieval::{IndexEmbeddingModels, MAX_CANDIDATES, SearchResults, normalize_vector},
     },
-    search_words::{WordSet, count_words},
-    store::{Change, CommitError, PageRequest, PageStart},
+    search_words::WordSet,
+    store::{PageRequest, PageStart},
     tenant::TenantScope,
 };
 use fairway_testkit::TestDatabase;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use uuid::Uuid;
-
-/// A knowledge base with one version. Returns it with the name of its access contract.
-pub(crate) async fn knowledge_base(stage: &StoreFixture) -> (Asset, String) {
-    let asset = stage.asset(AssetKind::KnowledgeBase).await;
-    let contract = slug().to_string();
-    let content = Canonical::of(&content_with_contract(&contract, false)).unwrap();
-    let change = asset.add_version(fresh(), None, content.into(), &stamp()).unwrap();
-    stage.store.commit_version(scope(), change, None).await.unwrap();
-    (asset, contract)
-}
-
-fn content_with_contract(contract: &str, revoked: bool) -> Value {
-    json!({ "source_type": "inline", "access_contract": {
-        "contract_id": contract, "version": "1", "default_decision": "deny", "allowed_workspaces": [],
-        "allowed_access_modes": [], "revoked": revoked,
-    } })
-}
-
-/// Documents with one chunk each, as pairs of name and text.
-pub(crate) fn documents(texts: &[(&str, &str)]) -> Vec<NewDocument> {
-    texts.iter().map(|(name, text)| document(name, &[text])).collect()
-}
-
-/// A document with these texts as its chunks.
-fn document(name: &str, pieces: &[&str]) -> NewDocument {
-    let text = pieces.join(" ");
-    let mut start = 0;
-    let chunks = pieces
-        .iter()
-        .map(|piece| {
-            let end = start + piece.len();
-            let chunk = NewChunk {
-                chunk_id: fresh(),
-                start,
-                end,
-                tokens: 7,
-                digest: Checksum::blake3_of(piece.as_bytes()),
-                term_frequencies: count_words([*piece]),
-                vector: None,
-            };
-            start = end + 1;
-            chunk
-        })
-        .collect();
-    NewDocument {
-        entry_id: fresh(),
-        document_id: DocumentId::parse(name).unwrap(),
-        title: Some("A title".to_owned()),
-        source_ref: None,
-        metadata: Map::new(),
-        digest: Checksum::blake3_of(text.as_bytes()),
-        text,
-        chunks,
-    }
-}
-
-pub(crate) fn ingest(asset: &Asset, documents: Vec<NewDocument>, seen: IndexRevision) -> Change<Ingest> {
-    let chunking = Chunking { strategy: ChunkStrategy::Sentence, chunk_tokens: 512 };
-    Ingest::add(asset, fresh(), chunking, None, documents, seen, &stamp()).unwrap()
-}
 
 async fn add(stage: &Fixture, asset: &Asset, documents: Vec<NewDocument>) -> IndexRevision {
     let seen = stage.store.current_revision(scope(), asset.asset_id).await.unwrap();
     stage.store.commit_documents(scope(), &ingest(asset, documents, seen), None).await.unwrap()
 }
 
-pub(crate) fn within(asset: AssetId, revision: i64) -> SearchScope {
-    SearchScope { asset, revision: IndexRevision::new(revision), filters: Map::new(), limit: 10 }
-}
-
 /// The names of the documents that match a query, best match first.
 async fn found(stage: &Fixture, within: &SearchScope, query: &str) -> Vec<String> {
     let found = stage.store.text_search(scope(), within, &WordSet::from_texts([query])).await.unwrap();
     document_names(stage, within.asset, &found).await
-}
-
-pub(crate) async fn document_names(stage: &StoreFixture, asset: AssetId, found: &SearchResults) -> Vec<String> {
-    let ids: Vec<_> = found.hits.iter().map(|hit| hit.chunk_id).collect();
-    let chunks = stage.store.find_chunks(scope(), asset, &ids).await.unwrap();
-    let name = |id| chunks.iter().find(|chunk| chunk.chunk_id == id).unwrap().document_id.to_string();
-    ids.into_iter().map(name).collect()
 }
 
 #[tokio::test]
@@ -276,27 +201,6 @@ async fn caps_candidates_of_frequent_words() {
 }
 
 #[tokio::test]
-async fn second_of_two_concurrent_ingests_is_stale() {
-    let stage = Fixture::new().await;
-    let (asset, _) = knowledge_base(&stage).await;
-    let (one, other) = (
-        ingest(&asset, documents(&[("a", "one")]), IndexRevision::default()),
-        ingest(&asset, documents(&[("a", "two")]), IndexRevision::default()),
-    );
-    let both = tokio::join!(
-        stage.store.commit_documents(scope(), &one, None),
-        stage.store.commit_documents(scope(), &other, None)
-    );
-    let (won, lost) = match both {
-        (Ok(revision), Err(error)) | (Err(error), Ok(revision)) => (revision, error),
-        both => panic!("{both:?}"),
-    };
-    assert_eq!(won, IndexRevision::new(1));
-    assert!(matches!(lost, CommitError::Stale), "{lost:?}");
-    assert_eq!(stage.query_number("SELECT count(*) FROM knowledge_chunk").await, 1);
-}
-
-#[tokio::test]
 async fn compares_vectors_of_one_model_only() {
     let stage = Fixture::new().await;
     let (asset, _) = knowledge_base(&stage).await;
@@ -329,62 +233,6 @@ async fn compares_vectors_of_one_model_only() {
             .unwrap();
     stage.store.commit_documents(scope(), &change, None).await.unwrap();
     assert!(whole(3, "m").await && !whole(2, "m").await);
-}
-
-/// A re-embedding of these chunks. All new vectors are equal.
-pub(crate) fn reembedding(
-    asset: &Asset,
-    stale: &[StaleChunk],
-    model: &EmbeddingModel,
-    seen: IndexRevision,
-) -> Change<Reembedding> {
-    let new = |chunk: &StaleChunk| NewVector { replaces: chunk.chunk_id, chunk_id: fresh(), vector: vec![1.0] };
-    let chunking = SHORT_CHUNKS;
-    let vectors = stale.iter().map(new).collect();
-    Reembedding::decide(asset, fresh(), chunking, model.clone(), vectors, seen, &stamp()).unwrap()
-}
-
-pub(crate) const SHORT_CHUNKS: Chunking = Chunking { strategy: ChunkStrategy::Fixed, chunk_tokens: 16 };
-
-pub(crate) fn local_model(model: &str) -> EmbeddingModel {
-    EmbeddingModel { account: "local".to_owned(), model: model.to_owned() }
-}
-
-#[tokio::test]
-async fn versions_and_revocations_revoke_a_contract_permanently() {
-    let stage = Fixture::new().await;
-    let ((one, by_row), (two, by_version)) = (knowledge_base(&stage).await, knowledge_base(&stage).await);
-    let standings = async || {
-        let asked = [
-            (one.asset_id, by_row.clone()),
-            (two.asset_id, by_version.clone()),
-            (two.asset_id, by_row.clone()),
-            (one.asset_id, String::new()),
-        ];
-        stage.store.contract_states(scope(), &asked).await.unwrap()
-    };
-    use ContractState::{InForce, Revoked, Unknown};
-    assert_eq!(standings().await, [InForce, InForce, Unknown, Unknown]);
-    let change = ContractRevocation::create(fresh(), &one, &by_row, "It is over.", &stamp()).unwrap();
-    stage.store.commit_contract_revocation(scope(), change.clone(), None).await.unwrap();
-    assert_eq!(standings().await, [Revoked, InForce, Unknown, Unknown]);
-    let mut over = content_with_contract(&by_version, true);
-    over["access_contract"]["revoked_at"] = json!("2026-01-01T00:00:00Z");
-    let change_of = |asset: &Asset, content: &Value| {
-        asset.add_version(fresh(), None, Canonical::of(content).unwrap().into(), &stamp()).unwrap()
-    };
-    stage.store.commit_version(scope(), change_of(&two, &over), None).await.unwrap();
-    assert_eq!(standings().await, [Revoked, Revoked, Unknown, Unknown]);
-    // A revocation is final, and the stored revocation remains the first one.
-    let restored =
-        stage.store.commit_version(scope(), change_of(&one, &content_with_contract(&by_row, false)), None).await;
-    let revoked = fairway_domain::store::Conflict::ContractRevoked;
-    assert!(matches!(restored, Err(CommitError::Conflict(conflict)) if conflict == revoked), "{restored:?}");
-    let again = ContractRevocation::create(fresh(), &one, &by_row, "Again.", &stamp()).unwrap();
-    assert!(matches!(stage.store.commit_contract_revocation(scope(), again, None).await, Err(CommitError::Stale)));
-    let kept = stage.store.find_revocation(scope(), one.asset_id, &by_row).await.unwrap().unwrap();
-    assert_eq!(kept, change.next);
-    assert_eq!(stage.store.find_revocation(scope(), two.asset_id, &by_row).await.unwrap(), None);
 }
 
 /// SQL that fills a knowledge base with chunks. Each chunk has a unique word, and every tenth has the word `common`.

@@ -7,7 +7,11 @@ mod commit_cases;
 #[cfg(test)]
 mod commit_guards;
 #[cfg(test)]
+mod concurrent_ingests;
+#[cfg(test)]
 mod concurrent_lane_changes;
+#[cfg(test)]
+mod contract_revocations;
 #[cfg(test)]
 mod delivery_states;
 #[cfg(test)]
@@ -26,8 +30,6 @@ mod immutability;
 mod impact_limit;
 #[cfg(test)]
 mod indexes;
-#[cfg(test)]
-mod ingest_fairness;
 #[cfg(test)]
 mod key_reservations;
 #[cfg(test)]
@@ -54,6 +56,10 @@ mod outbox;
 #[cfg(test)]
 mod partitions;
 #[cfg(test)]
+mod reembedding;
+#[cfg(test)]
+mod release_reads;
+#[cfg(test)]
 mod run_cost;
 #[cfg(test)]
 mod run_lists;
@@ -66,7 +72,7 @@ mod use_case_list_cost;
 #[cfg(test)]
 mod vector_extension;
 #[cfg(test)]
-mod vector_search_and_reembedding;
+mod vector_search_limit;
 #[cfg(test)]
 mod version_labels;
 #[cfg(test)]

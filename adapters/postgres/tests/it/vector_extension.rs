@@ -1,8 +1,9 @@
 //! Vector search in a PostgreSQL with the extension `vector` returns the same results as without the extension.
 
-use crate::{
-    fixture::{StoreFixture, fresh, scope, stamp},
-    knowledge_search::{SHORT_CHUNKS, document_names, documents, knowledge_base, local_model, within},
+use crate::fixture::{
+    StoreFixture, fresh,
+    knowledge::{SHORT_CHUNKS, document_names, documents, knowledge_base, local_model, within},
+    scope, stamp,
 };
 use fairway_domain::{
     asset::Asset,

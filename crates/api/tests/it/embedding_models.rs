@@ -1,23 +1,14 @@
-//! Changed embedding models, capped vector searches, and concurrent ingestion of several tenants.
+//! Changed embedding models: pinned releases, kept models, and re-embedding.
 
 use crate::{
     fixture::{WORKSPACE, knowledge_content},
     guardrail::evidence_documents,
-};
-use async_trait::async_trait;
-use fairway_domain::execution::provider::{
-    Completion, DeltaListener, EmbeddingCall, Embeddings, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use fairway_testkit::{
     TestApp,
     app::{ActiveWorkload, Builder, Version},
 };
 use serde_json::{Value, json};
-use std::{
-    future::IntoFuture as _,
-    sync::{Arc, Mutex},
-};
-use tokio::sync::watch;
 
 /// A flow that searches documents with the ticket as the query, and returns the found chunks.
 pub(crate) const SEARCH_FLOW: &str = "\
@@ -63,7 +54,8 @@ pub(crate) async fn knowledge_base(app: &TestApp, name: &str, retrieval: Value) 
     app.fixtures().asset_with_version("knowledge_base", name, content).await
 }
 
-async fn search(app: &TestApp, workload: &ActiveWorkload) -> Value {
+/// Searches for `days of leave` with the workload.
+pub(crate) async fn search(app: &TestApp, workload: &ActiveWorkload) -> Value {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "days of leave" } });
     app.post(workload.execute_path(), body).await.expect(200)
 }
@@ -79,7 +71,7 @@ async fn embedding_of_search(app: &TestApp, workload: &ActiveWorkload) -> (Strin
 }
 
 /// The verdict, code and message of the release's gate with this name.
-async fn gate(app: &TestApp, workload: &ActiveWorkload, name: &str) -> (String, String, String) {
+pub(crate) async fn gate(app: &TestApp, workload: &ActiveWorkload, name: &str) -> (String, String, String) {
     let gates = app.get(format!("/v1/releases/{}/gates", workload.release_id)).await.expect(200);
     let gate = gates.as_array().unwrap().iter().find(|gate| gate["gate"] == name).unwrap();
     let field = |name: &str| gate[name].as_str().unwrap().to_owned();
@@ -207,161 +199,4 @@ async fn knowledge_base_keeps_its_model_until_reembedding() {
     app.post(documents_path(&words, ""), text_document("a", "b")).await.expect(201);
     let nothing = app.post(documents_path(&words, "/reembed"), json!({})).await.expect(200);
     assert_eq!((&nothing["chunk_count"], &nothing["index_revision"]), (&json!(0), &json!(1)));
-}
-
-/// A provider whose vectors have the maximum dimension, so that the search limit covers only few of them.
-struct LongVectorProvider;
-
-#[async_trait]
-impl Provider for LongVectorProvider {
-    async fn complete(&self, _: &ProviderCall, _: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
-        Err(ProviderError::Unsupported.into())
-    }
-
-    async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
-        let vector = |text: &String| {
-            let mut vector = vec![0.0; 8_192];
-            vector[usize::from(!text.contains("leave"))] = 1.0;
-            vector
-        };
-        Ok(Embeddings { vectors: call.texts.iter().map(vector).collect(), tokens_in: 1, cost_micros: None })
-    }
-
-    fn residency(&self, _: &str) -> Option<&str> {
-        None
-    }
-}
-
-#[tokio::test]
-async fn capped_vector_search_is_reported() {
-    let app = TestApp::builder().provider(Arc::new(LongVectorProvider)).start().await;
-    let retrieval = json!({ "strategy": "vector", "top_k": 1, "chunk_size_tokens": 16 });
-    let base = knowledge_base(&app, "handbook", retrieval).await;
-    let few = app.post(documents_path(&base, ""), text_document("leave", "Thirty days of leave.")).await.expect(201);
-    assert_eq!(warning_codes(&few), [""; 0]);
-    let given = app.fixtures();
-    let versions = vec![given.policy("policy").await, given.flow("flow", SEARCH_FLOW).await, base.clone()];
-    let workload = given.active_workload_with_bindings("desk", versions).await;
-    let answer = search(&app, &workload).await;
-    assert_eq!(answer["metadata"], json!({}), "{answer}");
-    assert_eq!(gate(&app, &workload, "vector_search").await.0, "pass");
-
-    let words = "Go by train wherever there is one, and by bus where there is none at all. ".repeat(600);
-    let many = app.post(documents_path(&base, ""), text_document("travel", &words)).await.expect(201);
-    assert!(many["documents"][0]["chunk_count"].as_u64().unwrap() > 512);
-    assert_eq!(warning_codes(&many), ["vector_search_capped"]);
-    assert!(many["warnings"][0]["message"].as_str().unwrap().contains("512"), "{many}");
-    let answer = search(&app, &workload).await;
-    assert_eq!(answer["metadata"]["find"]["candidates_capped"], true, "{answer}");
-    assert_eq!(answer["output"][0]["document_id"], "leave", "the chunks that were added first are compared: {answer}");
-    let query = json!({ "arguments": { "knowledge_base_slug": "handbook", "query": "days of leave" } });
-    let found = app.post("/v1/runtime/tools/query_knowledge_base", query).await.expect(200);
-    assert_eq!(found["result"]["capped"], true, "{found}");
-    let (verdict, code, message) = gate(&app, &workload, "vector_search").await;
-    assert_eq!((verdict.as_str(), code.as_str()), ("warn", "vector_search_capped"));
-    assert!(message.contains("`handbook`"), "{message}");
-}
-
-/// A provider that records the texts to embed, and blocks every response until the test releases it.
-struct BlockedEmbeddings {
-    texts: Mutex<Vec<String>>,
-    calls: watch::Sender<usize>,
-    is_released: watch::Sender<bool>,
-}
-
-#[async_trait]
-impl Provider for BlockedEmbeddings {
-    async fn complete(&self, _: &ProviderCall, _: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
-        Err(ProviderError::Unsupported.into())
-    }
-
-    async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
-        self.texts.lock().unwrap().extend(call.texts.clone());
-        self.calls.send_modify(|count| *count += 1);
-        let _ = self.is_released.subscribe().wait_for(|may| *may).await;
-        Ok(Embeddings { vectors: vec![vec![1.0, 0.0]; call.texts.len()], tokens_in: 1, cost_micros: None })
-    }
-
-    fn residency(&self, _: &str) -> Option<&str> {
-        None
-    }
-}
-
-/// T46: the ingestion of two tenants waits for a slow embedding model. A third tenant still gets a permit.
-#[tokio::test]
-async fn two_tenants_cannot_hold_all_ingestion_permits() {
-    let blocked = Arc::new(BlockedEmbeddings {
-        texts: Mutex::default(),
-        calls: watch::Sender::new(0),
-        is_released: watch::Sender::new(false),
-    });
-    let app = TestApp::builder().provider(blocked.clone()).start().await;
-    let given = app.fixtures();
-    let mut tenants = Vec::new();
-    for name in ["first", "second", "third"] {
-        let tenant = given.tenant(name).await;
-        let there = given.in_tenant(&tenant, "").workspace("there", "there").await;
-        let mut content = knowledge_content("handbook");
-        content["retrieval"] = json!({ "strategy": "vector" });
-        let base = given.in_tenant(&tenant, &there).asset_with_version("knowledge_base", "handbook", content).await;
-        let path = format!("/v1/assets/{}/documents?workspace_id={there}", base.asset_id);
-        tenants.push((name, tenant, path));
-    }
-    let send = |number: usize, tenant: usize| {
-        let (name, tenant, path) = &tenants[tenant];
-        let request = app.post(path.clone(), text_document(&format!("d{number}"), name)).in_tenant(tenant);
-        tokio::spawn(request.into_future())
-    };
-    let wait_for_calls = async |times: usize| {
-        blocked.calls.subscribe().wait_for(|count| *count >= times).await.unwrap();
-    };
-    let mut answers: Vec<_> = (0..6).map(|number| send(number, 0)).collect();
-    wait_for_calls(4).await;
-    answers.extend((0..6).map(|number| send(number, 1)));
-    wait_for_calls(5).await;
-    answers.push(send(0, 2));
-    wait_for_calls(6).await;
-    let texts = blocked.texts.lock().unwrap().clone();
-    assert_eq!(texts, ["first", "first", "first", "first", "second", "third"]);
-    blocked.is_released.send_replace(true);
-    for answer in answers {
-        answer.await.unwrap().expect(201);
-    }
-}
-
-/// T46: the ingestion of one tenant waits for a slow embedding model. Another tenant still gets a permit.
-#[tokio::test]
-async fn one_tenant_holds_at_most_half_of_the_ingestion_permits() {
-    let blocked = Arc::new(BlockedEmbeddings {
-        texts: Mutex::default(),
-        calls: watch::Sender::new(0),
-        is_released: watch::Sender::new(false),
-    });
-    let app = TestApp::builder().provider(blocked.clone()).start().await;
-    let wait_for_calls = async |times: usize| {
-        blocked.calls.subscribe().wait_for(|count| *count >= times).await.unwrap();
-    };
-    let base = knowledge_base(&app, "handbook", json!({ "strategy": "vector" })).await;
-    let given = app.fixtures();
-    let other_tenant = given.tenant("abroad").await;
-    let workspace = given.in_tenant(&other_tenant, "").workspace("there", "there").await;
-    let mut content = knowledge_content("handbook");
-    content["retrieval"] = json!({ "strategy": "vector" });
-    let foreign =
-        given.in_tenant(&other_tenant, &workspace).asset_with_version("knowledge_base", "handbook", content).await;
-    let mut answers = Vec::new();
-    for number in 0..6 {
-        let request = app.post(documents_path(&base, ""), text_document(&format!("d{number}"), "mine"));
-        answers.push(tokio::spawn(request.into_future()));
-    }
-    wait_for_calls(4).await;
-    let theirs = format!("/v1/assets/{}/documents?workspace_id={workspace}", foreign.asset_id);
-    let theirs = app.post(theirs, text_document("a", "theirs")).in_tenant(&other_tenant);
-    answers.push(tokio::spawn(theirs.into_future()));
-    wait_for_calls(5).await;
-    assert_eq!(*blocked.texts.lock().unwrap(), ["mine", "mine", "mine", "mine", "theirs"]);
-    blocked.is_released.send_replace(true);
-    for answer in answers {
-        answer.await.unwrap().expect(201);
-    }
 }

@@ -54,7 +54,7 @@ async fn every_operation_refuses_missing_invalid_and_powerless_credentials() {
     let column = CALLERS.iter().position(|caller| *caller == "user:nobody").unwrap();
     let mut wrong = Vec::new();
     for (operation, expected, request) in requests {
-        let request = request.sent_to(&app);
+        let request = request.to_server(&app);
         let (ignores, is_open) = (IGNORE_CREDENTIALS.contains(operation), OPEN_TO_EVERYONE.contains(operation));
         let mut check = |case: &str, is_right: bool, answer: &dyn std::fmt::Display| {
             if !is_right {

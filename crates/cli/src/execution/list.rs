@@ -3,9 +3,10 @@
 use crate::{
     dynamic_completion,
     failure::Failure,
-    format_units::{TimeArgument, cost, milliseconds, tokens},
+    format_units::{cost, milliseconds, tokens},
     http_client::{Page, ServerClient, required_string},
     output::{Column, Output, eprint},
+    time_argument::TimeArgument,
     workload,
 };
 use clap::{Args, builder::PossibleValuesParser};

@@ -3,7 +3,7 @@
 
 use crate::{
     CommandOutput, Terminal,
-    commands::{create_contents, create_workload},
+    fixture::{create_contents, create_workload},
     make_directory, path_text,
 };
 use fairway_testkit::{SmtpServer, TestApp};

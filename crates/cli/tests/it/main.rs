@@ -9,15 +9,19 @@
 
 mod all_commands;
 mod check;
-mod commands;
 mod demo;
 mod documented_error_codes;
 mod dynamic_completion;
+mod exit_codes;
+mod fixture;
 mod guide;
+mod help_and_manpages;
 mod hostile_server;
 mod init;
 mod names_and_references;
 mod policy;
+mod profiles;
+mod resource_commands;
 mod run_submission_retries;
 mod server_parity;
 mod sign_in;

@@ -2,7 +2,7 @@
 
 use crate::{
     Terminal,
-    commands::{create_contents, create_workload},
+    fixture::{create_contents, create_workload},
 };
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};

@@ -51,12 +51,6 @@ pub struct Response {
 }
 
 impl Request {
-    /// Returns the same request, addressed to another server.
-    pub fn sent_to(mut self, server: &Client) -> Self {
-        self.client = server.clone();
-        self
-    }
-
     /// The HTTP method of the request.
     #[must_use]
     pub fn method(&self) -> &str {

@@ -1,9 +1,10 @@
 //! Commits of documents, re-embeddings and contract revocations.
 
 use super::{Decision, store};
-use crate::{
-    fixture::{Fixture, fresh, scope, stamp},
-    knowledge_search::{documents, ingest, knowledge_base, reembedding as again},
+use crate::fixture::{
+    Fixture, fresh,
+    knowledge::{documents, ingest, knowledge_base, reembedding as again},
+    scope, stamp,
 };
 use fairway_domain::{
     knowledge::{

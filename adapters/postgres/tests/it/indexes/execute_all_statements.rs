@@ -1,8 +1,9 @@
 //! Executes the statements of all stores: reads by key, and lists.
 
-use crate::{
-    fixture::{Fixture, acceptance, actor, denied, ending, environment, fresh, scope, stamp},
-    knowledge_search::{documents, ingest, knowledge_base, reembedding, within},
+use crate::fixture::{
+    Fixture, acceptance, actor, denied, ending, environment, fresh,
+    knowledge::{documents, ingest, knowledge_base, reembedding, within},
+    scope, stamp,
 };
 use fairway_domain::{
     access::{

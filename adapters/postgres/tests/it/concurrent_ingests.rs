@@ -1,8 +1,10 @@
-//! Slow concurrent ingests of several tenants, which share few database connections.
+//! Concurrent ingests: two into one knowledge base, and slow ones of several tenants, which share few database
+//! connections.
 
-use crate::{
-    fixture::{Fixture, scope},
-    knowledge_search::{documents, ingest, knowledge_base},
+use crate::fixture::{
+    Fixture,
+    knowledge::{documents, ingest, knowledge_base},
+    scope,
 };
 use fairway_domain::{
     asset::kind::AssetKind,
@@ -12,6 +14,27 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 use uuid::Uuid;
+
+#[tokio::test]
+async fn second_of_two_concurrent_ingests_is_stale() {
+    let stage = Fixture::new().await;
+    let (asset, _) = knowledge_base(&stage).await;
+    let (one, other) = (
+        ingest(&asset, documents(&[("a", "one")]), IndexRevision::default()),
+        ingest(&asset, documents(&[("a", "two")]), IndexRevision::default()),
+    );
+    let both = tokio::join!(
+        stage.store.commit_documents(scope(), &one, None),
+        stage.store.commit_documents(scope(), &other, None)
+    );
+    let (won, lost) = match both {
+        (Ok(revision), Err(error)) | (Err(error), Ok(revision)) => (revision, error),
+        both => panic!("{both:?}"),
+    };
+    assert_eq!(won, IndexRevision::new(1));
+    assert!(matches!(lost, CommitError::Stale), "{lost:?}");
+    assert_eq!(stage.query_number("SELECT count(*) FROM knowledge_chunk").await, 1);
+}
 
 /// SQL for a trigger that blocks ingests until the table `go` has a row.
 const HOLD: &str = "

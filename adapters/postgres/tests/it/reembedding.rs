@@ -1,96 +1,32 @@
-//! Vector search over more chunks than one query compares, and over re-embedded documents.
+//! Re-embedding: revisions with vectors of another model, stale changes, and the embedding model of a revision.
 
 use crate::{
-    fixture::{Fixture, fresh, scope, stamp},
+    fixture::{
+        Fixture, fresh,
+        knowledge::{SHORT_CHUNKS, add_vectors, documents, ingest, knowledge_base, local_model, reembedding, within},
+        scope, stamp,
+    },
     indexes::{MAX_BLOCKS_PER_ROW, TURNS, measure},
-    knowledge_search::{SHORT_CHUNKS, documents, ingest, knowledge_base, local_model, reembedding, within},
 };
 use fairway_domain::{
-    asset::Asset,
     id::AssetId,
     knowledge::{
         IndexRevision,
-        document::Ingest,
         ports::{ChunkSearch, DocumentStore, IndexRevisionStore, RevisionRange},
         reembedding::{NewVector, Reembedding},
-        retrieval::{EmbeddingModel, IndexEmbeddingModels, VectorCoverage, max_compared_vectors, normalize_vector},
+        retrieval::IndexEmbeddingModels,
     },
     search_words::WordSet,
     store::CommitError,
 };
 use fairway_testkit::TestDatabase;
 
-/// The largest possible UUID.
-const MAX_UUID: &str = "ffffffff-ffff-ffff-ffff-ffffffffffff";
-/// The maximum number of dimensions. With it, the search limit covers only few vectors.
-const DIMENSIONS: usize = 8_192;
-
-fn model(name: &str) -> EmbeddingModel {
-    EmbeddingModel { account: "local".to_owned(), model: name.to_owned() }
-}
-
-/// Adds documents with one chunk each, whose vectors are of this model.
-async fn add(stage: &Fixture, asset: &Asset, name: &str, vectors: &[(&str, &[f32])]) -> IndexRevision {
-    let texts: Vec<(&str, &str)> = vectors.iter().map(|(name, _)| (*name, "Thirty days of leave.")).collect();
-    let mut all = documents(&texts);
-    for (document, (_, vector)) in all.iter_mut().zip(vectors) {
-        document.chunks[0].vector = normalize_vector(vector);
-    }
-    let seen = stage.store.current_revision(scope(), asset.asset_id).await.unwrap();
-    let change = Ingest::add(asset, fresh(), SHORT_CHUNKS, Some(local_model(name)), all, seen, &stamp()).unwrap();
-    stage.store.commit_documents(scope(), &change, None).await.unwrap()
-}
-
-/// The table and its primary key contain the chunks in the reverse of their insertion order, and no other index
-/// exists. Only the statement's `ORDER BY` therefore decides which chunks are compared.
-#[tokio::test]
-async fn compares_the_oldest_chunks_when_there_are_too_many() {
-    let stage = Fixture::new().await;
-    let (asset, _) = knowledge_base(&stage).await;
-    let (mut near, mut far) = (vec![0.0_f32; DIMENSIONS], vec![0.0_f32; DIMENSIONS]);
-    (near[0], far[1]) = (1.0, 1.0);
-    add(&stage, &asset, "m", &[("first", &near)]).await;
-    let limit = max_compared_vectors(DIMENSIONS);
-    let asked = within(asset.asset_id, 2);
-    assert_eq!(
-        stage.store.vector_coverage(scope(), &asked).await.unwrap(),
-        VectorCoverage { limit, is_complete: true }
-    );
-    add(&stage, &asset, "m", &[("later", &far)]).await;
-    let copies = format!(
-        "INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
-            digest, from_revision, embedded_by, words, body, embedding)
-         SELECT tenant_id, gen_random_uuid(), asset_id, entry_id, document_id, position, starts, ends, tokens, digest,
-            from_revision, embedded_by, words, body, embedding
-         FROM knowledge_chunk, generate_series(1, {limit}) WHERE document_id = 'later';
-         WITH moved AS (DELETE FROM knowledge_chunk WHERE document_id = 'first' RETURNING *)
-         INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
-            digest, from_revision, embedded_by, words, body, embedding)
-         SELECT tenant_id, '{MAX_UUID}', asset_id, entry_id, document_id, position, starts, ends, tokens, digest,
-            from_revision, embedded_by, words, body, embedding FROM moved;
-         DROP INDEX knowledge_chunk_by_age"
-    );
-    stage.run(&copies).await;
-    let found = stage.store.vector_search(scope(), &asked, &near).await.unwrap();
-    assert!(found.is_capped, "{found:?}");
-    assert!(found.hits[0].score > 0.999, "the chunk that was added first is compared");
-    assert_eq!(stage.store.vector_search(scope(), &asked, &near).await.unwrap(), found, "the result is deterministic");
-    assert_eq!(
-        stage.store.vector_coverage(scope(), &asked).await.unwrap(),
-        VectorCoverage { limit, is_complete: false }
-    );
-    // Chunks that do not match the filter are not counted.
-    let mut narrow = asked.clone();
-    narrow.filters.insert("language".to_owned(), "de".into());
-    assert!(stage.store.vector_coverage(scope(), &narrow).await.unwrap().is_complete);
-}
-
 #[tokio::test]
 async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
     let stage = Fixture::new().await;
     let (asset, _) = knowledge_base(&stage).await;
     let id = asset.asset_id;
-    let first = add(&stage, &asset, "old", &[("a", &[1.0, 0.0]), ("b", &[0.0, 1.0])]).await;
+    let first = add_vectors(&stage, &asset, "old", &[("a", &[1.0, 0.0]), ("b", &[0.0, 1.0])]).await;
     let by_words = async |revision: IndexRevision| {
         let at = within(id, revision.get());
         stage
@@ -104,26 +40,27 @@ async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
             .collect::<Vec<_>>()
     };
     let scores = by_words(first).await;
-    assert_eq!(stage.store.stale_chunks(scope(), id, &model("old"), 10).await.unwrap(), []);
+    assert_eq!(stage.store.stale_chunks(scope(), id, &local_model("old"), 10).await.unwrap(), []);
     // Re-embeds one chunk at a time, so that each creates a revision.
     let mut revision = first;
     for _ in 0..2 {
-        let stale = stage.store.stale_chunks(scope(), id, &model("new"), 1).await.unwrap();
+        let stale = stage.store.stale_chunks(scope(), id, &local_model("new"), 1).await.unwrap();
         assert_eq!((stale.len(), stale[0].text.as_str()), (1, "Thirty days of leave."));
         let vectors = vec![NewVector { replaces: stale[0].chunk_id, chunk_id: fresh(), vector: vec![0.0, 0.0, 1.0] }];
         let change =
-            Reembedding::decide(&asset, fresh(), SHORT_CHUNKS, model("new"), vectors, revision, &stamp()).unwrap();
+            Reembedding::decide(&asset, fresh(), SHORT_CHUNKS, local_model("new"), vectors, revision, &stamp())
+                .unwrap();
         revision = stage.store.commit_reembedding(scope(), &change, None).await.unwrap();
         let made = stage.store.find_reembedding(scope(), id, change.next.ingest_id).await.unwrap().unwrap();
-        assert_eq!((made.index_revision, made.chunk_count, made.embedded_by), (revision, 1, model("new")));
+        assert_eq!((made.index_revision, made.chunk_count, made.embedded_by), (revision, 1, local_model("new")));
     }
     assert_eq!(revision, IndexRevision::new(3));
-    assert_eq!(stage.store.stale_chunks(scope(), id, &model("new"), 10).await.unwrap(), []);
+    assert_eq!(stage.store.stale_chunks(scope(), id, &local_model("new"), 10).await.unwrap(), []);
     let of = async |revision| stage.store.index_embedding(scope(), id, IndexRevision::new(revision)).await.unwrap();
     assert_eq!(of(0).await, IndexEmbeddingModels::Empty);
-    assert_eq!(of(1).await, IndexEmbeddingModels::Uniform(model("old")));
+    assert_eq!(of(1).await, IndexEmbeddingModels::Uniform(local_model("old")));
     assert_eq!(of(2).await, IndexEmbeddingModels::Mixed);
-    assert_eq!(of(3).await, IndexEmbeddingModels::Uniform(model("new")));
+    assert_eq!(of(3).await, IndexEmbeddingModels::Uniform(local_model("new")));
     let same = async |revision| {
         stage.store.revisions_with_same_documents(scope(), id, IndexRevision::new(revision)).await.unwrap()
     };
@@ -150,13 +87,13 @@ async fn reembedding_of_a_replaced_chunk_is_stale() {
     let stage = Fixture::new().await;
     let (asset, _) = knowledge_base(&stage).await;
     let id = asset.asset_id;
-    let first = add(&stage, &asset, "old", &[("a", &[1.0, 0.0]), ("b", &[0.0, 1.0])]).await;
-    let stale = stage.store.stale_chunks(scope(), id, &model("new"), 10).await.unwrap();
-    let all = reembedding(&asset, &stale, &model("new"), first);
-    let one = reembedding(&asset, &stale[..1], &model("new"), first);
+    let first = add_vectors(&stage, &asset, "old", &[("a", &[1.0, 0.0]), ("b", &[0.0, 1.0])]).await;
+    let stale = stage.store.stale_chunks(scope(), id, &local_model("new"), 10).await.unwrap();
+    let all = reembedding(&asset, &stale, &local_model("new"), first);
+    let one = reembedding(&asset, &stale[..1], &local_model("new"), first);
     let second = stage.store.commit_reembedding(scope(), &one, None).await.unwrap();
     for (stale, seen) in [(&stale[..], second), (&stale[..1], second), (&[], first)] {
-        let again = reembedding(&asset, stale, &model("new"), seen);
+        let again = reembedding(&asset, stale, &local_model("new"), seen);
         let refused = stage.store.commit_reembedding(scope(), &again, None).await;
         assert!(matches!(refused, Err(CommitError::Stale)), "{refused:?}");
     }
@@ -204,9 +141,9 @@ async fn finds_the_model_of_a_revision_without_reading_replaced_chunks() {
     drop(owner);
     let (_database, counts) = measure(database, async |_, store| {
         let of = async |revision| store.index_embedding(scope(), asset, IndexRevision::new(revision)).await.unwrap();
-        assert_eq!(of(2).await, IndexEmbeddingModels::Uniform(model("m2")));
-        assert_eq!(of(1).await, IndexEmbeddingModels::Uniform(model("m1")));
-        assert_eq!(store.stale_chunks(scope(), asset, &model("m2"), 10).await.unwrap(), []);
+        assert_eq!(of(2).await, IndexEmbeddingModels::Uniform(local_model("m2")));
+        assert_eq!(of(1).await, IndexEmbeddingModels::Uniform(local_model("m1")));
+        assert_eq!(store.stale_chunks(scope(), asset, &local_model("m2"), 10).await.unwrap(), []);
     })
     .await;
     let blocks = counts["knowledge_chunk"].blocks / i64::try_from(TURNS).unwrap();

@@ -1,0 +1,39 @@
+//! Reads of releases: notes of approvals, and the digest and references of a retired release.
+
+use crate::fixture::{Fixture, scope, stamp};
+use fairway_domain::{
+    release::ports::{DeploymentStore, ReleaseStore},
+    store::PageRequest,
+};
+use uuid::Uuid;
+
+#[tokio::test]
+async fn approval_notes_are_read_only_by_approval_reads() {
+    let stage = Fixture::new().await;
+    let version = stage.bindable().await;
+    let placed = stage.approved(&stage.workload().await, &version).await;
+    let read = stage.store.find(scope(), placed.release.release_id).await.unwrap().unwrap().release;
+    let [verdict] = &*read.approvals else { panic!("expected one verdict") };
+    assert_eq!(verdict.note, None, "decisions do not depend on notes");
+    let noted = stage.store.approval(scope(), read.release_id, verdict.approval_id).await.unwrap().unwrap();
+    assert_eq!(noted.note.as_deref(), Some("read it"));
+    assert_eq!((noted.by, noted.at, noted.verdict), (verdict.by.clone(), verdict.at, verdict.verdict));
+    let elsewhere = stage.store.approval(scope(), Uuid::nil().into(), verdict.approval_id).await.unwrap();
+    assert_eq!(elsewhere, None);
+    let page = stage.store.approvals(scope(), read.release_id, PageRequest::first(5)).await.unwrap();
+    assert_eq!((page.rows.len(), page.total, page.rows[0].note.as_deref()), (1, 1, Some("read it")));
+}
+
+/// A retired release still has the digest and the references that were reviewed.
+#[tokio::test]
+async fn retired_release_is_read_as_it_was_committed() {
+    let stage = Fixture::new().await;
+    let placed = stage.submitted(&stage.workload().await, &stage.bindable().await).await;
+    let change = placed.release.retire(&placed.deployment, &stamp()).unwrap();
+    let committed = change.release.clone();
+    assert_eq!(committed.references.len(), 1);
+    stage.store.commit_lane_change(scope(), change, None).await.unwrap();
+    let read = stage.current_release(&committed).await.release;
+    assert_eq!((&read.state, &read.references), (&committed.state, &committed.references));
+    assert_eq!(read.state.digest(), placed.release.state.digest());
+}
