@@ -433,6 +433,15 @@ fn administration(ada: &CommandRecorder<'_>) {
     let misspelt = ada.terminal.run(&["environments", "show", "stagin"]);
     assert!(misspelt.code == 0 && misspelt.err.contains("did you mean `staging`?"), "{}", misspelt.err);
     ada.run_refused(&["environments", "show", "staging", "--env", "dev"], 2);
+    let set = ["environments", "set", "stagin", "--min-approvals", "2"];
+    let first = ada.terminal.run(&set);
+    assert!(first.err.contains("and this command makes it one; did you mean `staging`?"), "{}", first.err);
+    for words in [&set[..], &["environments", "show", "stagin"][..]] {
+        let output = ada.terminal.run(words);
+        let notice = "`stagin` has settings but no release, so `fairway environments list` omits it; did you mean \
+                      `staging`?";
+        assert!(output.code == 0 && output.err.contains(notice), "{words:?}: {}", output.err);
+    }
 }
 
 /// Documents are uploaded once, and again only after their text has changed.
