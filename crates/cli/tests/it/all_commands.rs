@@ -402,6 +402,8 @@ fn administration(ada: &CommandRecorder<'_>) {
     assert_eq!(ada.run_json(&["share-links", "revoke", "sorter", "For Tina"])["revoked"], true);
     let again = ada.terminal.run(&["share-links", "revoke", "sorter", "For Tina"]);
     assert!(again.code == 0 && again.err.contains("the link is revoked already"), "{}", again.err);
+    let listed = ada.run_ok(&["share-links", "list", "sorter"]);
+    assert!(["STATE", "revoked", "active"].iter().all(|text| listed.contains(text)), "{listed}");
     let unknown = ada.run_refused(&["share-links", "revoke", "sorter", "For Bea"], 1);
     assert!(unknown.err.contains("has no share link `For Bea`"), "{}", unknown.err);
 
