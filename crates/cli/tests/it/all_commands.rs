@@ -99,6 +99,7 @@ async fn runs_every_command_against_a_server() {
     assert_eq!(held_lanes(&ada, &first).len(), 3);
     assert_eq!(grace.run_json(&["releases", "retire", &second])["state"], "retired");
     directories(&ada);
+    local_identity(&ada);
     administration(&ada);
     knowledge(&ada);
     reviews(&ada, &grace);
@@ -366,6 +367,16 @@ fn directories(ada: &CommandRecorder<'_>) {
     let pulled = tempfile::tempdir().unwrap();
     ada.run_ok(&["sync", "pull", path_text(pulled.path())]);
     assert!(fs::read_dir(pulled.path()).unwrap().count() > 0);
+}
+
+/// A server in local mode reports that it checks no names and tokens.
+fn local_identity(ada: &CommandRecorder<'_>) {
+    let plain = ada.terminal.run(&["whoami"]);
+    assert!(plain.out.contains("local mode: names and tokens are not checked"), "{}", plain.out);
+    assert!(!plain.err.contains("warning:"), "{}", plain.err);
+    let with_token = ada.terminal.run(&["whoami", "--token", "nonsense"]);
+    assert!(with_token.err.contains("warning: the token has no effect, because a server in local mode"));
+    assert_eq!(ada.run_json(&["whoami"])["sign_in_mode"], "local");
 }
 
 /// Commands for workloads, share links, roles, environments, and the caller's own identity.
