@@ -346,10 +346,11 @@ fn change_state(server: &ServerClient, output: Output, command: &Command) -> Res
             let plan = (!rollout.is_empty()).then(
                 || json!({ "lane_sequence": rollout, "soak_duration_minutes": soak, "auto_advance": auto_advance }),
             );
-            let next = if plan.is_some() { "watch" } else { "show" };
+            let has_rollout = plan.is_some();
             let active = write_commands::activate(server, &id, lane.as_deref(), plan);
             let active = active.map_err(|failure| next_step::explain(server, &id, failure))?;
-            done(active, format!("fairway releases {next} {id}"))
+            let next = next_step::after_activation(server, output, &active, has_rollout);
+            done(active, next)
         }
         Command::Advance(release) => {
             let id = release.find_serving(server, None)?;

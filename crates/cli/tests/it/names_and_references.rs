@@ -83,7 +83,9 @@ async fn finds_releases_by_short_references() {
         submitted.err
     );
     grace.run_ok(&["releases", "approve", "sorter@staging"]);
-    grace.run_ok(&["releases", "activate", "latest"]);
+    let activated = grace.run(&["releases", "activate", "latest"]);
+    let run = "next: fairway run sorter --env staging --input text=VALUE\n";
+    assert!(activated.code == 0 && activated.err.ends_with(run), "{}", activated.err);
     let active = ada.run(&["releases", "show", "sorter@staging"]);
     assert!(active.out.contains("advice: no rollback (0.0 % of the last 0 runs failed"), "{}", active.out);
     let advice = ada.run_json(&["releases", "show", "sorter@staging"]);
