@@ -164,9 +164,15 @@ pub async fn serve(settings: &Settings, tasks: BackgroundTasks) -> Result<(), Se
         TcpListener::bind(settings.bind).map_err(|source| ServeError::Listen { address: settings.bind, source })?;
     let database = ResolvedDatabase::resolve_or_start(settings).await?;
     let served = serve_with_database(settings, &database, listener, tasks).await;
+    if !database.is_joined() {
+        tracing::info!("shutting down: stopping the managed PostgreSQL");
+    }
     let closed = database.stop_managed_server().await;
     served?;
-    Ok(closed?)
+    closed?;
+    // The last message of a shutdown: from here on, another server can start on the data directory.
+    tracing::info!("server stopped");
+    Ok(())
 }
 
 async fn serve_with_database(
@@ -203,7 +209,7 @@ async fn serve_with_database(
     let sender = &process.services().notification_sender;
     tokio::join!(process.services().run_recovery.drain(RUN_DRAIN_TIMEOUT), sender.drain(DELIVERY_DRAIN_TIMEOUT));
     match process.services().run_recovery.release_leases().await {
-        Ok(runs) => tracing::info!(runs, "server stopped; released the leases of active runs"),
+        Ok(runs) => tracing::info!(runs, "shutting down: released the leases of active runs"),
         Err(error) => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,

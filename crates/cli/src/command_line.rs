@@ -32,29 +32,33 @@ pub(crate) struct CommandLine {
 /// The environment variable with the server's address.
 pub(crate) const SERVER_VARIABLE: &str = "FAIRWAY_CLI_SERVER";
 
+/// The heading of the options of every command, in help texts and manual pages.
+const COMMON_HEADING: &str = "Common options";
+
 /// Options of every command.
 #[derive(Args, Clone, Default)]
 pub(crate) struct GlobalOptions {
     /// The server's address; else the profile's, else http://127.0.0.1:8080
-    #[arg(long, global = true, value_name = "URL", env = SERVER_VARIABLE)]
+    #[arg(long, global = true, help_heading = COMMON_HEADING, value_name = "URL", env = SERVER_VARIABLE)]
     pub(crate) server: Option<String>,
     /// An access token; prefer FAIRWAY_CLI_TOKEN or `fairway login`, because other users can see command lines
-    #[arg(long, global = true, value_name = "TOKEN", env = "FAIRWAY_CLI_TOKEN", hide_env_values = true)]
+    #[arg(long, global = true, help_heading = COMMON_HEADING, value_name = "TOKEN", env = "FAIRWAY_CLI_TOKEN",
+        hide_env_values = true)]
     pub(crate) token: Option<String>,
     /// The profile from the configuration file
-    #[arg(long, global = true, value_name = "NAME", env = "FAIRWAY_CLI_PROFILE")]
+    #[arg(long, global = true, help_heading = COMMON_HEADING, value_name = "NAME", env = "FAIRWAY_CLI_PROFILE")]
     pub(crate) profile: Option<String>,
     /// The actor, such as user:ada, when the server trusts the header (local mode)
-    #[arg(long, global = true, value_name = "ACTOR", env = "FAIRWAY_CLI_ACTOR")]
+    #[arg(long, global = true, help_heading = COMMON_HEADING, value_name = "ACTOR", env = "FAIRWAY_CLI_ACTOR")]
     pub(crate) actor: Option<String>,
     /// The tenant, for callers that belong to several
-    #[arg(long, global = true, value_name = "TENANT", env = "FAIRWAY_CLI_TENANT")]
+    #[arg(long, global = true, help_heading = COMMON_HEADING, value_name = "TENANT", env = "FAIRWAY_CLI_TENANT")]
     pub(crate) tenant: Option<String>,
     /// The workspace, by slug or id; else the only one, else `default`
-    #[arg(long, global = true, value_name = "WORKSPACE", env = "FAIRWAY_CLI_WORKSPACE")]
+    #[arg(long, global = true, help_heading = COMMON_HEADING, value_name = "WORKSPACE", env = "FAIRWAY_CLI_WORKSPACE")]
     pub(crate) workspace: Option<String>,
     /// The output format
-    #[arg(long, short, global = true, value_enum)]
+    #[arg(long, short, global = true, help_heading = COMMON_HEADING, value_enum)]
     pub(crate) output: Option<Format>,
 }
 

@@ -76,14 +76,18 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             let environment = context.environment(environment.as_deref().or(env.as_deref()))?;
             let (output, server) = context.open()?;
             let (tag, settings) = server.get_with_etag(&path(&server, &environment)?)?;
-            if tag.is_none() {
-                report_new(&server, output, &environment, "these are the settings that it would start with");
-            }
+            let notice = match tag {
+                None => Notice::New("these are the settings that it would start with"),
+                Some(_) => Notice::WithoutRelease,
+            };
+            report(&server, output, &environment, notice);
             output.record(&settings)
         }
         Command::Set(settings) => {
             let (output, server) = context.open()?;
-            report_if_new(&server, output, &settings.environment);
+            let is_configured = is_configured(&server, &settings.environment);
+            let notice = if is_configured { Notice::WithoutRelease } else { NEW_BY_COMMAND };
+            report(&server, output, &settings.environment, notice);
             let changed = settings.apply(&server)?;
             output.change_result(&changed, &format!("fairway environments show {}", settings.environment))
         }
@@ -124,43 +128,63 @@ fn list(server: &ServerClient) -> Result<Vec<Value>, Failure> {
 /// Prints a notice if no release or settings name this environment, because a misspelt name would create an
 /// environment. Never fails the command: without permission to read releases or settings, it prints nothing.
 pub(crate) fn report_if_new(server: &ServerClient, output: Output, environment: &str) {
-    let is_configured = || {
-        let found = path(server, environment).and_then(|path| server.get_with_etag(&path));
-        found.is_ok_and(|(tag, _)| tag.is_some())
-    };
-    if output.is_for_people() && !is_configured() {
-        report_new(server, output, environment, "this command makes it one");
+    if output.is_for_people() && !is_configured(server, environment) {
+        report(server, output, environment, NEW_BY_COMMAND);
     }
 }
 
-fn report_new(server: &ServerClient, output: Output, environment: &str, consequence: &str) {
+/// Whether settings name the environment.
+fn is_configured(server: &ServerClient, environment: &str) -> bool {
+    let found = path(server, environment).and_then(|path| server.get_with_etag(&path));
+    found.is_ok_and(|(tag, _)| tag.is_some())
+}
+
+/// A notice about an environment that no release names.
+#[derive(Clone, Copy)]
+enum Notice {
+    /// No settings name it either. The text is the consequence.
+    New(&'static str),
+    /// Only settings name it, so a list of environments does not contain it.
+    WithoutRelease,
+}
+
+/// The notice of a command that creates an environment.
+const NEW_BY_COMMAND: Notice = Notice::New("this command makes it one");
+
+/// Prints a notice if no release names this environment.
+fn report(server: &ServerClient, output: Output, environment: &str, notice: Notice) {
     if !output.is_for_people() {
         return;
     }
     let Ok(known) = with_releases(server) else { return };
-    if let Some(notice) = new_environment(environment, known.keys().map(String::as_str), consequence) {
+    if let Some(notice) = notice.describe(environment, known.keys().map(String::as_str)) {
         eprint(&notice);
     }
 }
 
-/// The notice for an environment that is not one of the known environments.
-fn new_environment<'n>(
-    environment: &str,
-    known: impl Iterator<Item = &'n str> + Clone,
-    consequence: &str,
-) -> Option<String> {
-    if known.clone().any(|known| known == environment) {
-        return None;
+impl Notice {
+    /// The notice for an environment that is not one of the environments with releases.
+    fn describe<'n>(self, environment: &str, known: impl Iterator<Item = &'n str> + Clone) -> Option<String> {
+        if known.clone().any(|known| known == environment) {
+            return None;
+        }
+        let similar = similar_names(environment, known.clone());
+        let hint = if similar.is_empty() {
+            let names: Vec<String> = known.take(MAX_SHOWN).map(sanitize).collect();
+            if names.is_empty() { String::new() } else { format!("; environments with releases: {}", names.join(", ")) }
+        } else {
+            candidate_hint(&similar.into_iter().map(Candidate::named).collect::<Vec<_>>())
+        };
+        let name = shorten(&sanitize(environment)).into_owned();
+        Some(match self {
+            Self::New(consequence) => {
+                format!("note: `{name}` is no environment of this workspace yet, and {consequence}{hint}")
+            }
+            Self::WithoutRelease => {
+                format!("note: `{name}` has settings but no release, so `fairway environments list` omits it{hint}")
+            }
+        })
     }
-    let similar = similar_names(environment, known.clone());
-    let hint = if similar.is_empty() {
-        let names: Vec<String> = known.take(MAX_SHOWN).map(sanitize).collect();
-        if names.is_empty() { String::new() } else { format!("; environments with releases: {}", names.join(", ")) }
-    } else {
-        candidate_hint(&similar.into_iter().map(Candidate::named).collect::<Vec<_>>())
-    };
-    let name = shorten(&sanitize(environment)).into_owned();
-    Some(format!("note: `{name}` is no environment of this workspace yet, and {consequence}{hint}"))
 }
 
 impl Settings {
@@ -189,8 +213,7 @@ mod tests {
 
     #[test]
     fn names_similar_environments_for_a_new_one() {
-        let notice =
-            |name: &str, known: &[&str]| new_environment(name, known.iter().copied(), "this command makes it one");
+        let notice = |name: &str, known: &[&str]| NEW_BY_COMMAND.describe(name, known.iter().copied());
         let known = ["dev", "production", "staging"];
         assert_eq!(notice("staging", &known), None);
         let misspelt = notice("stagin", &known).unwrap();
@@ -198,5 +221,9 @@ mod tests {
         let other = notice("load-test", &known).unwrap();
         assert!(other.ends_with("; environments with releases: dev, production, staging"), "{other}");
         assert!(notice("dev", &[]).unwrap().ends_with("makes it one"));
+        let configured = Notice::WithoutRelease.describe("stagin", known.iter().copied()).unwrap();
+        assert!(configured.starts_with("note: `stagin` has settings but no release, so "), "{configured}");
+        assert!(configured.ends_with("; did you mean `staging`?"), "{configured}");
+        assert_eq!(Notice::WithoutRelease.describe("dev", known.iter().copied()), None);
     }
 }

@@ -7,8 +7,7 @@ mod version_labels;
 
 use crate::{
     command_context::CommandContext,
-    dynamic_completion,
-    execution::explain,
+    execution::{ExecutionArgument, explain},
     failure::Failure,
     http_client::string_or_empty,
     output::{Output, print},
@@ -22,37 +21,24 @@ use version_labels::VersionLabels;
 pub(crate) enum Command {
     /// Show the governance chain of an execution
     #[command(
-        after_help = "Examples:\n  fairway evidence graph 019a...\n  fairway evidence graph 019a... --format html > evidence.html"
+        after_help = "Examples:\n  fairway evidence graph latest\n  fairway evidence graph 019a... --format html > evidence.html"
     )]
     Graph {
-        /// The id of the execution
-        #[arg(add = dynamic_completion::executions())]
-        id: String,
+        #[command(flatten)]
+        execution: ExecutionArgument,
         /// The format: sections, nodes and edges, a Mermaid diagram, or an HTML page
         #[arg(long, value_enum, default_value_t = GraphFormat::Flat)]
         format: GraphFormat,
     },
     /// Write the signed evidence of an ended execution, which `fairway verify` checks
     #[command(after_help = "Example:\n  fairway evidence bundle 019a... > evidence.json")]
-    Bundle {
-        /// The id of the execution
-        #[arg(add = dynamic_completion::executions())]
-        id: String,
-    },
+    Bundle(ExecutionArgument),
     /// List the documents that a run retrieved from knowledge bases
     #[command(after_help = "Example:\n  fairway evidence documents 019a...")]
-    Documents {
-        /// The id of the execution
-        #[arg(add = dynamic_completion::executions())]
-        id: String,
-    },
+    Documents(ExecutionArgument),
     /// Show the sources of each part of an answer
     #[command(after_help = "Example:\n  fairway evidence lineage 019a... --output json")]
-    Lineage {
-        /// The id of the execution
-        #[arg(add = dynamic_completion::executions())]
-        id: String,
-    },
+    Lineage(ExecutionArgument),
 }
 
 /// The format of an evidence graph.
@@ -72,14 +58,19 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
     let (output, server) = context.open()?;
     match command {
         // A bundle must be canonical JSON. The server sends canonical JSON, and this serialization reproduces it.
-        Command::Bundle { id } => {
-            print(&server.get_when_covered_by_checkpoint(&["executions", id, "evidence-bundle"])?.to_string())
+        Command::Bundle(execution) => {
+            let id = execution.find(&server)?;
+            print(&server.get_when_covered_by_checkpoint(&["executions", &id, "evidence-bundle"])?.to_string())
         }
-        Command::Documents { id } => documents::show(&server, output, id),
-        Command::Lineage { id } => output
-            .record(&server.get(&["executions", id, "context-lineage"], &[("workspace_id", server.workspace_id()?)])?),
-        Command::Graph { id, format } => {
-            let path = ["executions", id, "evidence-graph"];
+        Command::Documents(execution) => documents::show(&server, output, &execution.find(&server)?),
+        Command::Lineage(execution) => {
+            let id = execution.find(&server)?;
+            let query = [("workspace_id", server.workspace_id()?)];
+            output.record(&server.get(&["executions", &id, "context-lineage"], &query)?)
+        }
+        Command::Graph { execution, format } => {
+            let id = execution.find(&server)?;
+            let path = ["executions", id.as_str(), "evidence-graph"];
             let graph = || server.get(&path, &[("format", "graph")]).map(|graph| Graph::parse(&graph));
             let labelled = |flat: &Value| {
                 let mut graph = graph()?;
@@ -92,8 +83,8 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
                 GraphFormat::Mermaid => print(mermaid::render(&labelled(&server.get(&path, &[])?)?).trim_end()),
                 GraphFormat::Html => {
                     let flat = server.get(&path, &[])?;
-                    let summary = explain::summarize(id, &flat, &server)?;
-                    print(&html_page::page(id, &summary, &labelled(&flat)?))
+                    let summary = explain::summarize(&id, &flat, &server)?;
+                    print(&html_page::page(&id, &summary, &labelled(&flat)?))
                 }
             }
         }

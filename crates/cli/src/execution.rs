@@ -52,7 +52,7 @@ pub(crate) struct ExecutionArgument {
 
 impl ExecutionArgument {
     /// The execution's id.
-    fn find(&self, server: &ServerClient) -> Result<String, Failure> {
+    pub(crate) fn find(&self, server: &ServerClient) -> Result<String, Failure> {
         find_execution(server, &self.reference)
     }
 }

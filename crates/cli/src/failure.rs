@@ -161,6 +161,12 @@ impl Failure {
         change(refusal)
     }
 
+    /// Whether a retry can succeed: the server did not respond, or it is overloaded or starting.
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
+            || matches!(self, Self::Refused(refusal) if is_transient_status(refusal.status))
+    }
+
     /// Converts a transient failure to [`Failure::Unreachable`]. Transient failures are a missing response, an
     /// overloaded or starting server, and a proxy whose server does not respond.
     ///

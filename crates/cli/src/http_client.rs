@@ -116,6 +116,11 @@ impl ServerClient {
         self.base.as_str().trim_end_matches('/')
     }
 
+    /// Whether requests contain a token.
+    pub(crate) const fn has_token(&self) -> bool {
+        self.identity.token.is_some()
+    }
+
     /// The selected tenant, by name.
     pub(crate) fn tenant(&self) -> Option<&str> {
         self.identity.tenant.as_deref()

@@ -70,10 +70,19 @@ pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
     let directory = sanitize(&root.display().to_string());
     if !output.is_for_people() {
         let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
-        return output.record(&json!({ "directory": directory, "workload": project.name, "files": names }));
+        let account = &project.account;
+        return output
+            .record(&json!({ "directory": directory, "workload": project.name, "account": account, "files": names }));
     }
     for (name, _) in &files {
         print(&format!("wrote {directory}/{name}"))?;
+    }
+    if project.provider != LOCAL_MODEL {
+        print(&format!(
+            "the model policy names the account `{}` of the server; `fairway-server providers test` lists the server's \
+             accounts, and `--account ACCOUNT` names another one",
+            sanitize(&project.account)
+        ))?;
     }
     output
         .hint(&format!("fairway policy test {directory} && fairway release {directory} --env {}", project.environment));

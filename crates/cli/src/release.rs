@@ -6,6 +6,7 @@ mod diff;
 mod lane_table;
 mod next_step;
 mod rollback_advice;
+mod serving_release;
 mod watch;
 mod write_commands;
 
@@ -60,8 +61,9 @@ const GATE_COLUMNS: [Column; 6] = [
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 #[command(
-    after_help = "A RELEASE is WORKLOAD@ENVIRONMENT (the newest release that is neither superseded nor retired), an \
-    id, the unique beginning of an id, or `latest` (the newest of the workspace).\n\n`fairway release DIRECTORY` shows \
+    after_help = "A RELEASE is WORKLOAD@ENVIRONMENT (the newest release that is neither superseded nor retired; for \
+    `rollback` and `advance` the one that serves), an id, the unique beginning of an id, or `latest` (the newest of \
+    the workspace).\n\n`fairway release DIRECTORY` shows \
     what `sync apply` changes, applies it, submits the drafts of the environment for review, and says who can \
     approve them.\n\nExample:\n  fairway release demo --env dev"
 )]
@@ -180,10 +182,15 @@ pub(crate) enum Command {
         auto_advance: bool,
     },
     /// Advance a rollout to the next lane
-    #[command(after_help = "Example:\n  fairway releases advance 019a...")]
+    #[command(after_help = "WORKLOAD@ENVIRONMENT is the release whose rollout is in progress.\n\nExample:\n  fairway \
+        releases advance ticket-classifier@production")]
     Advance(ReleaseArgument),
     /// Return lanes to their previous releases
-    #[command(after_help = "Example:\n  fairway releases rollback 019a... --reason 'Too curt'")]
+    #[command(
+        after_help = "WORKLOAD@ENVIRONMENT is the release that serves, also if a newer one awaits review; during \
+        a rollout, the release of the rollout.\n\nExample:\n  fairway releases rollback \
+        ticket-classifier@production --reason 'Too curt'"
+    )]
     Rollback {
         #[command(flatten)]
         release: ReleaseArgument,
@@ -232,6 +239,11 @@ impl ReleaseArgument {
     /// The release's id.
     fn find(&self, server: &ServerClient) -> Result<String, Failure> {
         find_release(server, &self.reference)
+    }
+
+    /// The id of the release that serves, or that holds the lane.
+    fn find_serving(&self, server: &ServerClient, lane: Option<&str>) -> Result<String, Failure> {
+        serving_release::find(server, &self.reference, lane)
     }
 }
 
@@ -334,21 +346,23 @@ fn change_state(server: &ServerClient, output: Output, command: &Command) -> Res
             let plan = (!rollout.is_empty()).then(
                 || json!({ "lane_sequence": rollout, "soak_duration_minutes": soak, "auto_advance": auto_advance }),
             );
-            let next = if plan.is_some() { "watch" } else { "show" };
+            let has_rollout = plan.is_some();
             let active = write_commands::activate(server, &id, lane.as_deref(), plan);
             let active = active.map_err(|failure| next_step::explain(server, &id, failure))?;
-            done(active, format!("fairway releases {next} {id}"))
+            let next = next_step::after_activation(server, output, &active, has_rollout);
+            done(active, next)
         }
         Command::Advance(release) => {
-            let id = release.find(server)?;
+            let id = release.find_serving(server, None)?;
             let advanced = server.post(&["releases", &id, "rollout", "advance"], &json!({}));
             let advanced = advanced.map_err(|failure| next_step::explain(server, &id, failure))?;
             done(advanced, format!("fairway releases watch {id}"))
         }
         Command::Rollback { release, reason, lane } => {
-            let id = release.find(server)?;
+            let id = release.find_serving(server, lane.as_deref())?;
             let body = json!({ "reason": reason, "lane": lane });
             let returned = server.post(&["releases", &id, "rollback"], &body);
+            let returned = returned.map_err(|failure| serving_release::explain_rollback(server, &id, failure));
             let returned = returned.map_err(|failure| next_step::explain(server, &id, failure))?;
             done(returned, format!("fairway releases retire {id}"))
         }

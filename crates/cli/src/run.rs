@@ -69,10 +69,14 @@ pub(crate) struct WaitOptions {
 
 pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(), Failure> {
     let environment = context.environment(arguments.env.as_deref())?;
-    let (output, server) = context.open()?;
+    let wait = RunWait::new(&arguments.wait_options);
+    // With `--wait`, the requests before the submission are retried like the submission.
+    let retries = arguments.wait_options.wait.map(|_| &wait);
+    let (output, server) = submit::retry_preparation(retries, || context.open())?;
     let given = RawInputs::parse(&arguments.input, arguments.inputs.as_deref())?;
     let explain = |failure| refusal::explain(&server, &arguments.slug, &environment, failure);
-    let inputs = given.resolve_types(|| server.workload_form(&arguments.slug)).map_err(explain)?;
+    let form = || submit::retry_preparation(retries, || server.workload_form(&arguments.slug));
+    let inputs = given.resolve_types(form).map_err(explain)?;
     let mut body = json!({ "environment": environment, "inputs": inputs });
     if let (Some(lane), Some(members)) = (&arguments.lane, body.as_object_mut()) {
         members.insert("lane".to_owned(), json!(lane));
@@ -88,7 +92,7 @@ pub(crate) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
             output.record(&queued)
         };
     }
-    let wait = RunWait::new(&arguments.wait_options).with_interrupts()?;
+    let wait = wait.with_interrupts()?;
     let asking =
         Submission::with_key(&key, || SubmittedRun::from_response(server.post_for_events(&path, &key, &body)?));
     let begun = match arguments.wait_options.wait {

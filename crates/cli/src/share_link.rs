@@ -15,6 +15,7 @@ use fairway_domain::{
     share_link::{DEFAULT_MAX_USES, DEFAULT_TTL_HOURS, TTL_HOURS, USE_LIMITS},
 };
 use serde_json::{Value, json};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 const COLUMNS: [Column; 6] = [
     ("LINK", "/share_link_id"),
@@ -22,7 +23,7 @@ const COLUMNS: [Column; 6] = [
     ("USED", "/use_count"),
     ("OF", "/max_uses"),
     ("EXPIRES", "/expires_at"),
-    ("REVOKED", "/revoked"),
+    ("STATE", "/state"),
 ];
 
 /// Share link commands.
@@ -94,7 +95,11 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
         }
         Command::List { workload } => {
             let workload = find_workload(&server, workload)?;
-            output.list(&server.list(&path(&workload)?, &[])?, &COLUMNS)
+            let mut links = server.list(&path(&workload)?, &[])?;
+            if output.is_for_people() {
+                add_states(&mut links, OffsetDateTime::now_utc());
+            }
+            output.list(&links, &COLUMNS)
         }
         Command::Revoke { workload, link } => {
             let workload = find_workload(&server, workload)?;
@@ -116,6 +121,30 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
 
 fn path(workload: &Value) -> Result<[&str; 3], Failure> {
     Ok(["workloads", required_string(workload, "workload_id")?, "share-links"])
+}
+
+/// Adds the state of each link for the table. The server's response has no state.
+fn add_states(links: &mut [Value], now: OffsetDateTime) {
+    for link in links {
+        let state = link_state(link, now);
+        if let Some(members) = link.as_object_mut() {
+            members.insert("state".to_owned(), json!(state));
+        }
+    }
+}
+
+/// Why a link starts no run, in the server's order of precedence; `active` if it starts runs.
+fn link_state(link: &Value, now: OffsetDateTime) -> &'static str {
+    let number = |name: &str| link.get(name).and_then(Value::as_u64);
+    let expires_at = OffsetDateTime::parse(string_or_empty(link, "expires_at"), &Rfc3339);
+    if is_revoked(link) {
+        return "revoked";
+    }
+    if expires_at.is_ok_and(|expiry| expiry <= now) {
+        return "expired";
+    }
+    let is_used_up = number("use_count").zip(number("max_uses")).is_some_and(|(used, most)| used >= most);
+    if is_used_up { "used up" } else { "active" }
 }
 
 fn is_revoked(link: &Value) -> bool {
@@ -156,6 +185,22 @@ fn choose_link(links: &[Value], reference: &str) -> Result<Value, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn states_why_a_link_starts_no_run() {
+        let now = OffsetDateTime::parse("2026-03-31T12:00:00Z", &Rfc3339).unwrap();
+        for (used, expires_at, revoked, expected) in [
+            (0, "2026-04-01T12:00:00Z", false, "active"),
+            (1, "2026-04-01T12:00:00Z", false, "used up"),
+            (1, "2026-03-31T12:00:00Z", false, "expired"),
+            (1, "2026-03-31T11:00:00Z", true, "revoked"),
+        ] {
+            let link = json!({ "use_count": used, "max_uses": 1, "expires_at": expires_at, "revoked": revoked });
+            let mut links = [link];
+            add_states(&mut links, now);
+            assert_eq!(links[0]["state"], expected, "{links:?}");
+        }
+    }
 
     #[test]
     fn finds_a_revoked_link_by_its_label_unless_another_has_the_label() {

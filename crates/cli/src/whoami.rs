@@ -1,8 +1,17 @@
 //! `fairway whoami`: prints the identity of the caller at the server, with its roles and permissions.
 
-use crate::{command_context::CommandContext, failure::Failure, output::print, terminal_text::sanitize};
+use crate::{
+    command_context::CommandContext,
+    failure::Failure,
+    http_client::{ServerClient, string_or_empty},
+    output::{eprint, print},
+    terminal_text::sanitize,
+};
 use clap::Args;
 use serde_json::{Value, json};
+
+/// The mode of a server that trusts the claimed name of its callers.
+const LOCAL_MODE: &str = "local";
 
 /// Arguments of `whoami`.
 #[derive(Args)]
@@ -12,12 +21,20 @@ pub(crate) struct Arguments {}
 pub(crate) fn run(context: &CommandContext) -> Result<(), Failure> {
     let (output, server) = context.open()?;
     let mut caller = server.get(&["session"], &[])?;
+    let mode = sign_in_mode(&server);
+    let is_local = mode.as_deref() == Some(LOCAL_MODE);
+    if is_local && server.has_token() {
+        eprint("warning: the token has no effect, because a server in local mode does not check tokens");
+    }
     if output.is_for_people() {
         print(&format!(
             "{} at {}",
             sanitize(crate::http_client::required_string(&caller, "actor")?),
             server.address()
         ))?;
+        if is_local {
+            print("local mode: names and tokens are not checked")?;
+        }
         if let Some(members) = caller.as_object_mut() {
             members.remove("display_name");
             // Removes the members about a browser session, which are null for a caller with a token.
@@ -38,6 +55,14 @@ pub(crate) fn run(context: &CommandContext) -> Result<(), Failure> {
     }
     if let Some(members) = caller.as_object_mut() {
         members.insert("server".to_owned(), json!(server.address()));
+        members.extend(mode.map(|mode| ("sign_in_mode".to_owned(), json!(mode))));
     }
     output.record(&caller)
+}
+
+/// `local` or `oidc`; `None` if the server does not report its mode.
+fn sign_in_mode(server: &ServerClient) -> Option<String> {
+    let settings = server.get(&["sign-in"], &[]).ok()?;
+    let mode = string_or_empty(&settings, "mode");
+    (!mode.is_empty()).then(|| mode.to_owned())
 }

@@ -1,6 +1,6 @@
 //! Routes and output of the service itself: health, readiness, metrics, logs and request identifiers.
 
-use crate::{fixture::WorkspaceFixture, openapi_route_list::routes};
+use crate::{captured_telemetry::CapturedServer, fixture::WorkspaceFixture, openapi_route_list::routes};
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 use std::{
@@ -265,4 +265,15 @@ async fn not_found_is_an_html_page_for_browsers() {
     let known = app.get("/v1/workloads/0190f000-0000-7000-8000-00000000abcd").header("accept", browser).await;
     known.expect_refusal(404, "not_found");
     app.send_raw_path("DELETE", "/healthz").await.expect_refusal(405, "method_not_allowed");
+}
+
+/// An operator starts another server after this message, so it must follow everything that the server stops.
+#[tokio::test]
+async fn the_log_reports_the_stop_after_everything_has_stopped() {
+    let (telemetry, _database) = CapturedServer::start("info").await.shut_down().await;
+    let lines = telemetry.log_lines();
+    let position = |message: &str| lines.iter().position(|line| line["message"] == message);
+    let released = position("shutting down: released the leases of active runs");
+    let stopped = position("server stopped");
+    assert!(released.is_some() && stopped > released, "{}", telemetry.log);
 }

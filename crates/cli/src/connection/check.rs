@@ -5,8 +5,8 @@ use crate::{
     http_client::{ServerClient, string_or_empty},
     output::{Output, eprint},
 };
-use fairway_domain::connection::HealthState;
-use serde_json::json;
+use fairway_domain::connection::{ConnectorKind, HealthState, probe::TOKEN_BINDING};
+use serde_json::{Value, json};
 
 /// Checks the endpoint of a connection, and prints the connection.
 ///
@@ -15,7 +15,7 @@ use serde_json::json;
 pub(super) fn check(server: &ServerClient, output: Output, id: &str) -> Result<(), Failure> {
     let checked = server.post(&["connections", id, "check"], &json!({}))?;
     output.record(&checked)?;
-    let Explanation { cause, next } = explain(string_or_empty(&checked, "health_code"), id);
+    let Explanation { cause, next } = explain(string_or_empty(&checked, "health_code"), id, TokenUse::of(&checked));
     match HealthState::parse(string_or_empty(&checked, "health")) {
         Some(HealthState::Unhealthy) => {
             Err(Failure::Failed(format!("the connection is unhealthy: {cause}")).with_next(next))
@@ -37,7 +37,52 @@ struct Explanation {
     next: String,
 }
 
-fn explain(code: &str, id: &str) -> Explanation {
+/// Whether the check sent the secret `token` of the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum TokenUse {
+    /// The check sent the token.
+    Sent,
+    /// The check would send a token, but the connection has none.
+    Missing,
+    /// Checks of this kind of connection send no token.
+    Unused,
+}
+
+impl TokenUse {
+    fn of(connection: &Value) -> Self {
+        let kind = ConnectorKind::parse(string_or_empty(connection, "connector_kind"));
+        let has_token = connection.get("secret_bindings").is_some_and(|bindings| bindings.get(TOKEN_BINDING).is_some());
+        match kind {
+            Some(ConnectorKind::Http) if has_token => Self::Sent,
+            Some(ConnectorKind::Http) => Self::Missing,
+            Some(ConnectorKind::Postgres | ConnectorKind::S3 | ConnectorKind::Smtp | ConnectorKind::Other) | None => {
+                Self::Unused
+            }
+        }
+    }
+}
+
+/// The cause and the next step of an endpoint that answered with an error.
+fn explain_refusal(id: &str, token: TokenUse) -> (&'static str, String) {
+    let set = format!("fairway connections set {id}");
+    match token {
+        TokenUse::Sent => (
+            "the endpoint answered with an error, so its path or the secret `token` is wrong",
+            format!("{set} --endpoint URL --secret token=REFERENCE"),
+        ),
+        TokenUse::Missing => (
+            "the endpoint answered with an error, so its path is wrong, or it requires a token and the connection has \
+             no secret `token`",
+            format!("`{set} --endpoint URL`, or `{set} --secret token=REFERENCE`"),
+        ),
+        TokenUse::Unused => (
+            "the endpoint answered with an error, so its address is wrong or the system is not working",
+            format!("{set} --endpoint URL"),
+        ),
+    }
+}
+
+fn explain(code: &str, id: &str, token: TokenUse) -> Explanation {
     let set = |options: &str| format!("fairway connections set {id} {options}");
     let (cause, next) = match code {
         "endpoint_forbidden" => (
@@ -51,10 +96,7 @@ fn explain(code: &str, id: &str) -> Explanation {
         "endpoint_timeout" => {
             ("the endpoint did not answer within 10 s", format!("`fairway connections check {id}` asks again"))
         }
-        "endpoint_refused" => (
-            "the endpoint answered with an error, so its path or the secret `token` is wrong",
-            set("--endpoint URL --secret token=REFERENCE"),
-        ),
+        "endpoint_refused" => explain_refusal(id, token),
         "endpoint_malformed_answer" => {
             ("the answer does not follow the protocol of the connection's kind", set("--kind KIND"))
         }
@@ -82,7 +124,27 @@ mod tests {
             table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(code, _)| code)).collect();
         assert!(codes.len() >= 7, "{codes:?}");
         for code in codes {
-            assert_ne!(explain(code, "0").cause, explain("a code of another version", "0").cause, "{code}");
+            let cause = |code: &str| explain(code, "0", TokenUse::Sent).cause;
+            assert_ne!(cause(code), cause("a code of another version"), "{code}");
         }
+    }
+
+    #[test]
+    fn blames_the_token_only_if_the_connection_has_one() {
+        let of = |kind: &str, bindings: Value| {
+            let connection = json!({ "connector_kind": kind, "secret_bindings": bindings });
+            explain("endpoint_refused", "019a", TokenUse::of(&connection))
+        };
+        let with = of("http", json!({ "token": "env:CRM_TOKEN" }));
+        assert!(with.cause.ends_with("so its path or the secret `token` is wrong"), "{}", with.cause);
+        let without = of("http", json!({ "password": "env:CRM_PASSWORD" }));
+        assert!(without.cause.ends_with("and the connection has no secret `token`"), "{}", without.cause);
+        assert!(
+            without.next.contains("--endpoint URL`, or `fairway connections set 019a --secret"),
+            "{}",
+            without.next
+        );
+        let store = of("s3", json!({ "token": "env:CRM_TOKEN" }));
+        assert!(!store.cause.contains("token") && !store.next.contains("token"), "{} {}", store.cause, store.next);
     }
 }

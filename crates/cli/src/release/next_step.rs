@@ -27,6 +27,31 @@ pub(super) fn report_after_verdict(server: &ServerClient, output: Output, releas
     }
 }
 
+/// The command that follows an activation: it watches the rollout, or runs the workload. A failure to read the workload
+/// is not reported, because the release is active.
+pub(super) fn after_activation(server: &ServerClient, output: Output, release: &Value, has_rollout: bool) -> String {
+    let id = sanitize(string_or_empty(release, "release_id"));
+    if has_rollout {
+        return format!("fairway releases watch {id}");
+    }
+    let path = ["workloads", string_or_empty(release, "workload_id")];
+    let workload = if output.is_for_people() { server.get(&path, &[]).ok() } else { None };
+    let run = workload.and_then(|workload| run_command(&workload, string_or_empty(release, "environment")));
+    run.unwrap_or_else(|| format!("fairway releases show {id}"))
+}
+
+/// The command that runs a workload, with the required inputs of its form.
+fn run_command(workload: &Value, environment: &str) -> Option<String> {
+    let slug = workload.get("slug").and_then(Value::as_str)?;
+    let mut command = format!("fairway run {} --env {}", sanitize(slug), sanitize(environment));
+    let fields = workload.pointer("/interface_config/input_fields").and_then(Value::as_array);
+    let is_required = |field: &&Value| field.get("required") == Some(&Value::Bool(true));
+    for field in fields.into_iter().flatten().filter(is_required) {
+        command.push_str(&format!(" --input {}=VALUE", sanitize(string_or_empty(field, "name"))));
+    }
+    Some(command)
+}
+
 /// Sentences about the state of the release, and the next command.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct NextStep {
@@ -204,6 +229,17 @@ mod tests {
             let enough = after(state, &[gate("pass", "enough people approved the bindings")]);
             assert_eq!((enough.notices.len(), enough.next.as_deref()), (0, Some("fairway releases activate 019a")));
         }
+    }
+
+    #[test]
+    fn the_run_of_an_activated_release_names_required_inputs() {
+        let fields = json!([{ "name": "text", "required": true }, { "name": "urgent", "required": false }]);
+        let workload = json!({ "slug": "sorter", "interface_config": { "input_fields": fields } });
+        let command = run_command(&workload, "dev").unwrap();
+        assert_eq!(command, "fairway run sorter --env dev --input text=VALUE");
+        let plain = run_command(&json!({ "slug": "sorter", "interface_config": null }), "dev").unwrap();
+        assert_eq!(plain, "fairway run sorter --env dev");
+        assert_eq!(run_command(&Value::Null, "dev"), None);
     }
 
     #[test]

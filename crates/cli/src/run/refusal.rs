@@ -23,11 +23,23 @@ pub(super) fn explain(server: &ServerClient, slug: &str, environment: &str, fail
     if failure.is_refusal("workload_suspended") {
         return failure.with_next(format!("fairway workloads resume {}", shown(slug)));
     }
+    if failure.is_refusal("share_token_required") {
+        return failure.with_next(share_link_hint(slug));
+    }
     if failure.is_refusal("queue_full") {
         let next = "try again when queued runs have ended; an operator adds workers or raises FAIRWAY_QUEUE_CAP";
         return failure.with_next(next.to_owned());
     }
     ended_run(failure)
+}
+
+/// How to run a workload with share links, which this command cannot do: in a browser, or by HTTP.
+fn share_link_hint(slug: &str) -> String {
+    let slug = shown(slug);
+    format!(
+        "`fairway share-links create {slug}` prints an address: open it in a browser, or send its token as \
+         `X-Share-Token` to `POST /v1/workloads/by-slug/{slug}/execute`"
+    )
 }
 
 /// Adds the next command to a refusal with the id of a stored run: the command that explains the run. If the server
@@ -102,7 +114,7 @@ fn shown(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::Refusal;
+    use crate::{failure::Refusal, http_client::Identity};
     use serde_json::json;
 
     fn refusal(detail: &Value) -> Failure {
@@ -124,6 +136,15 @@ mod tests {
         }
         assert!(of("unavailable", json!("019a")).ends_with("\nnext: fairway executions wait 019a"));
         assert!(!of("queue_full", Value::Null).contains("next:"), "a refusal without a run");
+    }
+
+    #[test]
+    fn a_required_share_link_names_the_command_that_creates_one() {
+        let server = ServerClient::new("http://127.0.0.1:9", Identity::default(), None).unwrap();
+        let required = refusal(&json!({ "error": "share_token_required", "message": "m" }));
+        let text = explain(&server, "letterbox", "dev", required).to_string();
+        assert!(text.contains("\nnext: `fairway share-links create letterbox` prints an address"), "{text}");
+        assert!(text.ends_with("`X-Share-Token` to `POST /v1/workloads/by-slug/letterbox/execute`"), "{text}");
     }
 
     #[test]

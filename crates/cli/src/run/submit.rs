@@ -10,6 +10,31 @@ const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum pause between attempts.
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(4);
 
+/// Sends a request that precedes the submission and starts no run. During a wait, retries transient failures until the
+/// server responds or the wait is over. Prints the first failure.
+///
+/// # Errors
+/// The failure of the last attempt.
+pub(super) fn retry_preparation<T>(
+    wait: Option<&RunWait>,
+    send: impl Fn() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let Some(wait) = wait else { return send() };
+    let mut pause = FIRST_RETRY_PAUSE;
+    let mut is_told = false;
+    loop {
+        let failure = match send() {
+            Err(failure) if failure.is_transient() && !wait.is_over() => failure,
+            settled => return settled,
+        };
+        if !std::mem::replace(&mut is_told, true) {
+            eprint(&format!("{failure}; retrying until the wait is over"));
+        }
+        thread::sleep(pause.min(wait.remaining()));
+        pause = pause.saturating_mul(2).min(MAX_RETRY_PAUSE);
+    }
+}
+
 /// A submission under an idempotency key. After a lost response, a run may exist whose id is unknown to this process.
 pub(super) struct Submission<'a, F> {
     key: &'a str,

@@ -8,6 +8,7 @@ use super::{
     manifest::WorkloadManifest,
     plan::{Plan, UnmanagedAction, UnmanagedAsset, WorkloadAction, WorkloadStep, differing_fields, stale_plan},
     remote_state::RemoteState,
+    render_plan::SETTINGS_EFFECT,
 };
 use crate::{
     failure::Failure,
@@ -112,10 +113,11 @@ fn apply_workload(
     step: &WorkloadStep,
 ) -> Result<(), Failure> {
     match step.action {
-        WorkloadAction::Keep => return Ok(()),
+        WorkloadAction::Keep => {}
         WorkloadAction::Change => {
             let live = remote_state.workloads.get(&step.slug).unwrap_or(&Value::Null);
             change_workload(server, desired, step, required_string(live, "workload_id")?, &step.fields)?;
+            eprint(&format!("changed workload {}; {SETTINGS_EFFECT}", step.slug));
         }
         WorkloadAction::Create => {
             let mut fields = step.fields.clone();
@@ -143,9 +145,9 @@ fn apply_workload(
                 required_string(&made, "workload_id")?,
                 &Map::from_iter([interface]),
             )?;
+            eprint(&format!("changed workload {}", step.slug));
         }
     }
-    eprint(&format!("changed workload {}", step.slug));
     Ok(())
 }
 

@@ -8,6 +8,11 @@ use crate::{
 };
 use serde_json::json;
 
+/// When changed settings of a workload take effect. A reader would expect the approval of the release, because the same
+/// command drafts one.
+pub(super) const SETTINGS_EFFECT: &str =
+    "workload settings take effect at once in all environments, without an approval";
+
 /// Maximum number of assets outside the directory that the text of a plan lists. There may be many, because a
 /// workspace usually contains the assets of several directories.
 const MAX_LEFT_SHOWN: usize = 5;
@@ -44,7 +49,8 @@ pub(super) fn print_plan(output: Output, plan: &Plan) -> Result<(), Failure> {
         match step.action {
             WorkloadAction::Create => print(&format!("+ workload {} is created", sanitize(&step.slug)))?,
             WorkloadAction::Change => {
-                print(&format!("~ workload {} changes: {}", sanitize(&step.slug), fields.join(", ")))?
+                print(&format!("~ workload {} changes: {}", sanitize(&step.slug), fields.join(", ")))?;
+                print(&format!("    {SETTINGS_EFFECT}"))?;
             }
             WorkloadAction::Keep => kept += 1,
         }

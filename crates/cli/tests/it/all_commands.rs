@@ -99,6 +99,7 @@ async fn runs_every_command_against_a_server() {
     assert_eq!(held_lanes(&ada, &first).len(), 3);
     assert_eq!(grace.run_json(&["releases", "retire", &second])["state"], "retired");
     directories(&ada);
+    local_identity(&ada);
     administration(&ada);
     knowledge(&ada);
     reviews(&ada, &grace);
@@ -368,6 +369,16 @@ fn directories(ada: &CommandRecorder<'_>) {
     assert!(fs::read_dir(pulled.path()).unwrap().count() > 0);
 }
 
+/// A server in local mode reports that it checks no names and tokens.
+fn local_identity(ada: &CommandRecorder<'_>) {
+    let plain = ada.terminal.run(&["whoami"]);
+    assert!(plain.out.contains("local mode: names and tokens are not checked"), "{}", plain.out);
+    assert!(!plain.err.contains("warning:"), "{}", plain.err);
+    let with_token = ada.terminal.run(&["whoami", "--token", "nonsense"]);
+    assert!(with_token.err.contains("warning: the token has no effect, because a server in local mode"));
+    assert_eq!(ada.run_json(&["whoami"])["sign_in_mode"], "local");
+}
+
 /// Commands for workloads, share links, roles, environments, and the caller's own identity.
 fn administration(ada: &CommandRecorder<'_>) {
     assert!(ada.run_ok(&["logout"]).contains("has no token"));
@@ -402,6 +413,8 @@ fn administration(ada: &CommandRecorder<'_>) {
     assert_eq!(ada.run_json(&["share-links", "revoke", "sorter", "For Tina"])["revoked"], true);
     let again = ada.terminal.run(&["share-links", "revoke", "sorter", "For Tina"]);
     assert!(again.code == 0 && again.err.contains("the link is revoked already"), "{}", again.err);
+    let listed = ada.run_ok(&["share-links", "list", "sorter"]);
+    assert!(["STATE", "revoked", "active"].iter().all(|text| listed.contains(text)), "{listed}");
     let unknown = ada.run_refused(&["share-links", "revoke", "sorter", "For Bea"], 1);
     assert!(unknown.err.contains("has no share link `For Bea`"), "{}", unknown.err);
 
@@ -433,6 +446,15 @@ fn administration(ada: &CommandRecorder<'_>) {
     let misspelt = ada.terminal.run(&["environments", "show", "stagin"]);
     assert!(misspelt.code == 0 && misspelt.err.contains("did you mean `staging`?"), "{}", misspelt.err);
     ada.run_refused(&["environments", "show", "staging", "--env", "dev"], 2);
+    let set = ["environments", "set", "stagin", "--min-approvals", "2"];
+    let first = ada.terminal.run(&set);
+    assert!(first.err.contains("and this command makes it one; did you mean `staging`?"), "{}", first.err);
+    for words in [&set[..], &["environments", "show", "stagin"][..]] {
+        let output = ada.terminal.run(words);
+        let notice = "`stagin` has settings but no release, so `fairway environments list` omits it; did you mean \
+                      `staging`?";
+        assert!(output.code == 0 && output.err.contains(notice), "{words:?}: {}", output.err);
+    }
 }
 
 /// Documents are uploaded once, and again only after their text has changed.

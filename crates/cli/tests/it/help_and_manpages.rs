@@ -15,12 +15,22 @@ fn generates_help_completions_and_manual_pages() {
     terminal.run_ok(&["man", path_text(&folder)]);
     let page = std::fs::read_to_string(folder.join("fairway-run.1")).unwrap();
     assert!(page.contains("Ctrl") && folder.join("fairway-sync-plan.1").exists(), "{page}");
+    assert_common_options_are_separate(&terminal.run_ok(&["run", "--help"]), "\nOptions:\n", "\nCommon options:\n");
+    assert_common_options_are_separate(&page.replace("\\-", "-"), ".SH OPTIONS\n", "COMMON OPTIONS");
     // A shell can load the completion script without errors.
     let script = terminal.home.path().join("fairway.bash");
     std::fs::write(&script, terminal.run_ok(&["completions", "bash"])).unwrap();
     let read = "source \"$0\" && complete -p fairway";
     let read = std::process::Command::new("bash").args(["-ec", read]).arg(&script).output().unwrap();
     assert!(read.status.success() && read.stderr.is_empty(), "{}", String::from_utf8_lossy(&read.stderr));
+}
+
+/// The options of every command follow those of the command, under a heading of their own.
+fn assert_common_options_are_separate(text: &str, own_heading: &str, common_heading: &str) {
+    let (_, options) = text.split_once(own_heading).unwrap();
+    let (own, common) = options.split_once(common_heading).unwrap();
+    assert!(own.contains("--idempotency-key") && !own.contains("--workspace"), "{text}");
+    assert!(common.contains("--workspace") && !common.contains("--idempotency-key"), "{text}");
 }
 
 /// The time bound is the same for all builds. Using the best of several runs reduces the influence of other load.

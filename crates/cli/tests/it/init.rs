@@ -69,6 +69,11 @@ fn init_writes_answers_and_overwrites_nothing() {
     let model = fs::read_to_string(root.path().join("assets/desk-model.yaml")).unwrap();
     assert!(model.contains("provider: \"openai\"") && model.contains("account_slot: \"openai\""), "{model}");
     assert!(root.path().join("releases/desk.qa.yaml").exists());
+    assert_eq!(made["account"], "openai");
+    let other = tempfile::tempdir().unwrap();
+    let written = terminal.run_ok(&["init", path_text(other.path()), "--name", "x", "--model", "openai/gpt-4o-mini"]);
+    assert!(written.contains("the model policy names the account `openai` of the server; "), "{written}");
+    assert!(written.contains("`fairway-server providers test` lists the server's accounts"), "{written}");
     terminal.run_ok(&["policy", "test", directory, "--require-coverage"]);
     fs::write(root.path().join("workloads/desk.yaml"), "changed").unwrap();
     let again = terminal.run(&words);

@@ -83,11 +83,28 @@ async fn finds_releases_by_short_references() {
         submitted.err
     );
     grace.run_ok(&["releases", "approve", "sorter@staging"]);
-    grace.run_ok(&["releases", "activate", "latest"]);
+    let activated = grace.run(&["releases", "activate", "latest"]);
+    let run = "next: fairway run sorter --env staging --input text=VALUE\n";
+    assert!(activated.code == 0 && activated.err.ends_with(run), "{}", activated.err);
     let active = ada.run(&["releases", "show", "sorter@staging"]);
     assert!(active.out.contains("advice: no rollback (0.0 % of the last 0 runs failed"), "{}", active.out);
     let advice = ada.run_json(&["releases", "show", "sorter@staging"]);
     assert_eq!(advice["rollback_recommendation"]["recommended"], false);
+    // Commands for the serving release find it although a newer draft exists.
+    let pending = draft(&ada, "staging");
+    assert_eq!(shown("sorter@staging"), pending);
+    let rollback = |words: &[&str]| grace.run(&[&["releases", "rollback", "--reason", "Too curt."], words].concat());
+    for words in [&["sorter@staging"][..], &["sorter@staging", "--lane", "guided"][..]] {
+        let rolled = rollback(words);
+        assert!(rolled.code == 1 && rolled.err.contains("no_previous_release"), "{words:?}: {}", rolled.err);
+    }
+    let advanced = grace.run(&["releases", "advance", "sorter@staging"]);
+    assert!(advanced.err.contains("rollout_not_in_progress"), "{}", advanced.err);
+    let refused = rollback(&[&pending]);
+    assert!(refused.err.contains(&format!("release {pending} is draft, and only the release that serves")));
+    assert!(refused.err.contains("next: fairway releases rollback sorter@staging --reason WHY"), "{}", refused.err);
+    let none = rollback(&["sorter@dev"]);
+    assert!(none.code == 1 && none.err.contains("no release of `sorter` serves environment `dev`"), "{}", none.err);
 }
 
 #[tokio::test]

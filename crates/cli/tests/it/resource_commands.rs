@@ -87,6 +87,23 @@ async fn releases_runs_and_explains_a_workload_by_commands() {
     grace.run_ok(&["workloads", "resume", "sorter"]);
 }
 
+/// Commands for evidence accept the same references to runs as `executions`.
+fn evidence_by_short_references(ada: &Terminal, run: &str) {
+    let runs = ada.run_json(&["executions", "list"]);
+    for verb in ["graph", "lineage", "documents"] {
+        let by_id = ada.run_json(&["evidence", verb, run]);
+        assert_eq!(ada.run_json(&["evidence", verb, &run[..35]]), by_id, "{verb}: a unique beginning");
+    }
+    let newest = ada.run_json(&["evidence", "graph", "latest"]);
+    assert_eq!(newest["execution"]["execution_id"], runs[0]["execution_id"], "{newest}");
+    let unknown = ada.run(&["evidence", "bundle", "ffffffff"]);
+    assert!(
+        unknown.code == 1 && unknown.err.contains("the unique beginning of its id, or `latest`"),
+        "{}",
+        unknown.err
+    );
+}
+
 /// Erases the texts of a run's submitter. Every form of the evidence must report the erasure, and the bundle must
 /// verify.
 async fn erased_run(app: &TestApp, ada: &Terminal, grace: &Terminal, run: &str) {
@@ -119,6 +136,7 @@ async fn carry_out_erasures(app: &TestApp) {
 
 /// Lists, explains and totals the scenario's runs: two completed runs and one denied run.
 fn runs_for_people(ada: &Terminal, completed: &str) {
+    evidence_by_short_references(ada, completed);
     let list = |words: &[&str]| ada.run_ok(&[&["executions", "list"], words].concat());
     let all = list(&["--workload", "sorter", "--env", "dev", "--since", "2h", "--by", "user:ada"]);
     let lines: Vec<&str> = all.lines().collect();

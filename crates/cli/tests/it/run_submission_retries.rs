@@ -4,7 +4,10 @@
 use crate::Terminal;
 use fairway_testkit::{ScriptedEndpoint, ScriptedResponse};
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 const RUN: &str = "019a0000-0000-7000-8000-000000000001";
 
@@ -81,4 +84,33 @@ async fn reports_idempotency_key_after_a_lost_response() {
     let (_front, terminal) = scripted_server(vec![ScriptedResponse::status(403, "<html>")]).await;
     let output = terminal.run(&["run", "w", "--env", "dev", "--wait", "60s"]);
     assert!(output.code == 1 && !output.err.contains("--idempotency-key"), "{}", output.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_retries_the_requests_before_the_submission() {
+    let form = json!({ "slug": "w", "interface_config": { "input_fields": [{ "name": "count", "type": "number" }] } });
+    let begun = ScriptedResponse::events([""; 0]).header("Content-Location", &format!("/v1/executions/{RUN}/events"));
+    let ended = ScriptedResponse::json(
+        &json!({ "execution_id": RUN, "status": "completed", "queued_result": { "result": "done" } }),
+    );
+    let scripts = vec![ScriptedResponse::reset(), unavailable(), ScriptedResponse::json(&form), begun, ended];
+    let (endpoint, terminal) = scripted_server(scripts).await;
+    let output = terminal.run(&["run", "w", "--env", "dev", "--input", "count=3", "--wait", "60s"]);
+    assert_eq!((output.code, output.out.as_str()), (0, "done\n"), "{}", output.err);
+    assert_eq!(output.err.matches("retrying until the wait is over").count(), 1, "{}", output.err);
+    let posted = endpoint.requests().into_iter().find(|asked| asked.method == "POST").unwrap();
+    assert_eq!(posted.json()["inputs"], json!({ "count": 3 }));
+
+    // A refused connection is retried until the wait is over; without `--wait` the command ends at once.
+    let nowhere = Terminal { server: Some("http://127.0.0.1:9".to_owned()), ..Terminal::offline() };
+    let run = ["run", "w", "--env", "dev", "--input", "count=3"];
+    for key in [vec![], vec!["--idempotency-key", "once"]] {
+        let since = Instant::now();
+        let output = nowhere.run(&[&run[..], &["--wait", "1s"], key.as_slice()].concat());
+        assert!(output.code == 3 && since.elapsed() >= Duration::from_secs(1), "{key:?}: {}", output.err);
+        assert!(output.err.contains("retrying until the wait is over"), "{key:?}: {}", output.err);
+        assert!(!output.err.contains("the run may have started"), "{key:?}: {}", output.err);
+    }
+    let output = nowhere.run(&run);
+    assert!(output.code == 3 && !output.err.contains("retrying"), "{}", output.err);
 }

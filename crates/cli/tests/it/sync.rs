@@ -94,8 +94,12 @@ async fn plan_apply_and_status_follow_changes() {
     let workload = files.path().join("workloads/letters.yaml");
     let text = fs::read_to_string(&workload).unwrap();
     fs::write(&workload, text.replace("name: Letters", "name: Letters and cards")).unwrap();
-    assert!(terminal.run_ok(&["sync", "plan", folder]).contains("~ workload letters changes: name"));
-    terminal.run_ok(&["sync", "apply", folder]);
+    let effect = "workload settings take effect at once in all environments, without an approval";
+    let plan = terminal.run_ok(&["sync", "plan", folder]);
+    assert!(plan.contains(&format!("~ workload letters changes: name\n    {effect}\n")), "{plan}");
+    let applied = terminal.run(&["sync", "apply", folder]);
+    assert_eq!(applied.code, 0, "{}", applied.err);
+    assert!(applied.err.contains(&format!("changed workload letters; {effect}\n")), "{}", applied.err);
     assert_eq!(terminal.run_json(&["workloads", "show", "letters"])["name"], "Letters and cards");
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
 }
