@@ -215,6 +215,8 @@ pub(crate) async fn read_release(
 }
 
 /// Evaluates the gates of each next state of a release, as the transition itself does.
+///
+/// Before the approval, everything that would refuse the activation is a gate of the next state with `warn`.
 #[utoipa::path(
     operation_id = "read_release_gates",
     tag = "releases",

@@ -76,15 +76,23 @@ async fn gates_agree_with_the_transition() {
     let release = given.draft(&workload, &[prompt]).await;
     assert_eq!(
         gate_summaries(&read_gates(&app, &release).await),
-        ["review_ready * bindings pass bindings", "review_ready * references pass references"]
+        [
+            "review_ready * bindings pass bindings",
+            "review_ready * references pass references",
+            "review_ready * policy_bundle warn policy_bundle_missing",
+        ]
     );
 
     transition_to(&app, &release, "review_ready").await.expect(200);
-    assert_eq!(gate_summaries(&read_gates(&app, &release).await), ["approved * approvals blocked approval_required"]);
+    let later = "approved * policy_bundle warn policy_bundle_missing";
+    let in_review = read_gates(&app, &release).await;
+    assert_eq!(gate_summaries(&in_review), ["approved * approvals blocked approval_required", later]);
+    let message = "an activation would be refused: bind a version with the role `policy_bundle`";
+    assert_eq!(in_review[1]["message"], message, "the warning names the later refusal");
     transition_to(&app, &release, "approved").await.expect_refusal(422, "approval_required");
     let approval = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), approval).await.expect(201);
-    assert_eq!(gate_summaries(&read_gates(&app, &release).await), ["approved * approvals pass approvals"]);
+    assert_eq!(gate_summaries(&read_gates(&app, &release).await), ["approved * approvals pass approvals", later]);
     transition_to(&app, &release, "approved").await.expect(200);
 
     let now = read_gates(&app, &release).await;

@@ -119,7 +119,7 @@ impl ActivationReport {
 
 impl ActivationReport {
     /// The requirement that the use case of the workload is active, if the use case is not active.
-    pub(super) fn unmet_use_case_requirement(&self) -> Option<UnmetRequirement> {
+    fn unmet_use_case_requirement(&self) -> Option<UnmetRequirement> {
         let message = "the use case of the workload is not active: it waits for access to its connections, was reopened, or \
             is archived";
         self.is_use_case_inactive.then(|| unmet("use_case", "use_case_not_active", message))

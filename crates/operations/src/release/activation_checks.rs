@@ -112,7 +112,7 @@ impl Releases {
     }
 
     /// Returns the state of the flow of a binding.
-    pub(super) async fn flow_status(&self, scope: TenantScope, binding: &Binding) -> Result<FlowStatus, Failure> {
+    async fn flow_status(&self, scope: TenantScope, binding: &Binding) -> Result<FlowStatus, Failure> {
         let summary = self.content_summary(scope, binding).await?;
         let ContentSummary::Flow(flow) = &*summary else { return Err(ROLE_MISMATCH) };
         Ok(flow.clone())
@@ -186,7 +186,7 @@ impl Releases {
 
     /// Returns the inputs that rules of the bound policy require and that are not declared. Inputs are declared by
     /// the interface of the workload or the trigger of the flow.
-    pub(super) async fn undeclared_inputs(
+    async fn undeclared_inputs(
         &self,
         scope: TenantScope,
         release: &Release,
