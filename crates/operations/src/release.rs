@@ -4,6 +4,7 @@ mod activation_checks;
 mod active_release;
 mod bound_versions;
 mod content_summary;
+mod declared_inputs;
 mod gates;
 mod lanes;
 mod plan_size;

@@ -281,3 +281,46 @@ async fn gates_warn_about_policy_inputs_that_nothing_declares() {
     // A gate with a warning does not prevent the activation.
     transition_to(&app, &release, "active").await.expect(200);
 }
+
+#[tokio::test]
+async fn gates_warn_about_prompt_variables_that_no_step_passes() {
+    let app = TestApp::start().await;
+    let given = app.fixtures();
+    let workload = given.workload("main").await;
+    let flow = |inputs: &str| {
+        format!(
+            "trigger: {{type: api_request, inputs_schema: {{question: string}}}}\nentry_step: ask\nsteps:\n  \
+             - {{id: ask, type: llm_call, inputs: {{prompt: \"{{{{release.prompt_template}}}}\"{inputs}}}}}\n  \
+             - {{id: end, type: return, output: \"{{{{steps.ask.output}}}}\"}}\n"
+        )
+    };
+    let mut versions = vec![
+        given.policy("policy").await,
+        given.prompt("sort").await,
+        given.model_policy("model").await,
+        given.flow("passing", &flow(", ticket: \"{{trigger.question}}\"")).await,
+    ];
+    let warnings = async |release: &str| {
+        let gates = read_gates(&app, release).await;
+        gates.into_iter().filter(|gate| gate["code"] == "prompt_variable_not_passed").collect::<Vec<Value>>()
+    };
+    let passing = given.draft(&workload, &versions).await;
+    assert_eq!(warnings(&passing).await, Vec::<Value>::new());
+    versions[3] = given.flow("forgetful", &flow("")).await;
+    let draft = given.draft(&workload, &versions).await;
+    let release = given.approved_release(&workload, &versions).await;
+    for (release, to_state) in [(&draft, "review_ready"), (&release, "active")] {
+        let found = warnings(release).await;
+        let [warning] = found.as_slice() else { panic!("{found:?}") };
+        let members = ["to_state", "gate", "verdict"].map(|name| warning[name].as_str().unwrap());
+        assert_eq!(members, [to_state, "flow", "warn"]);
+        let message = warning["message"].as_str().unwrap();
+        assert!(["`ask`", "`ticket`", "`sort`"].iter().all(|name| message.contains(name)), "{message}");
+    }
+    given.transition(&release, "active").await;
+    let body = json!({ "environment": "dev", "inputs": { "question": "a refund" } });
+    let run = app.post("/v1/workloads/by-slug/main/execute", body).await;
+    let message = run.expect_refusal(422, "prompt_argument_missing")["message"].clone();
+    let cause = "the step `ask` of the flow does not pass it, and the run has no input of this name";
+    assert_eq!(message, format!("the argument `ticket` is missing: {cause}"));
+}

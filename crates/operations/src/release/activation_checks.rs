@@ -9,10 +9,10 @@ use fairway_domain::{
     },
     execution::routing::Routing,
     field_path,
+    id::AssetVersionId,
     release::{
         Binding, Release,
         activate::{ActivationReport, FlowStatus, RouteStatus, UnenforcedControl},
-        missing_policy_input::{UndeclaredInput, undeclared_inputs},
         provider_account_gate::RouteAccount,
         review::ApprovalRule,
         tool_requirements::ToolStatus,
@@ -20,13 +20,13 @@ use fairway_domain::{
     },
     slug::Slug,
     tenant::TenantScope,
-    workload::interface::{InputField, InterfaceConfig},
 };
 use std::{collections::BTreeSet, sync::Arc};
 
 /// The role of a binding must equal the kind of its asset. A mismatch is an error, because a control could be
 /// skipped.
-const ROLE_MISMATCH: Failure = Failure::Inconsistent("the role of a binding differs from the kind of its asset");
+pub(super) const ROLE_MISMATCH: Failure =
+    Failure::Inconsistent("the role of a binding differs from the kind of its asset");
 
 /// The extent of the checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +56,7 @@ impl Releases {
             tools: Vec::new(),
             unsupported_obligations: Vec::new(),
             undeclared_inputs: Vec::new(),
+            unpassed_variables: Vec::new(),
             unsupported_memory: Vec::new(),
             unsupported_controls: Vec::new(),
             unenforced_controls,
@@ -75,7 +76,9 @@ impl Releases {
             report.primary_route = Some(self.route_status(scope, binding).await?);
         }
         if depth != CheckScope::Decisive {
-            report.undeclared_inputs = self.undeclared_inputs(scope, release, &report.flow).await?;
+            let declared = self.declared_inputs(scope, release, &report.flow).await?;
+            report.undeclared_inputs = self.undeclared_inputs(scope, release, &declared).await?;
+            report.unpassed_variables = self.unpassed_variables(scope, release, &declared).await?;
         }
         if release.bindings.iter().filter(|binding| binding.role == AssetKind::Memory).count() > 1 {
             report.unsupported_memory.push("more than one `memory` is bound".to_owned());
@@ -86,8 +89,8 @@ impl Releases {
     /// Returns the state of the flow of a binding.
     async fn flow_status(&self, scope: TenantScope, binding: &Binding) -> Result<FlowStatus, Failure> {
         let summary = self.content_summary(scope, binding).await?;
-        let ContentSummary::Flow(flow) = &*summary else { return Err(ROLE_MISMATCH) };
-        Ok(flow.clone())
+        let ContentSummary::Flow { status, .. } = &*summary else { return Err(ROLE_MISMATCH) };
+        Ok(status.clone())
     }
 
     /// Adds the facts about the content of a binding to the report.
@@ -154,31 +157,6 @@ impl Releases {
             | AssetKind::WorkloadHarness => {}
         }
         Ok(())
-    }
-
-    /// Returns the inputs that rules of the bound policy require and that are not declared. Inputs are declared by
-    /// the interface of the workload or the trigger of the flow.
-    async fn undeclared_inputs(
-        &self,
-        scope: TenantScope,
-        release: &Release,
-        flow: &FlowStatus,
-    ) -> Result<Vec<UndeclaredInput>, Failure> {
-        let bound = release.bindings.iter().find(|binding| binding.role == AssetKind::PolicyBundle);
-        let Some(binding) = bound else { return Ok(Vec::new()) };
-        let summary = self.content_summary(scope, binding).await?;
-        let ContentSummary::Policy { required_inputs, .. } = &*summary else { return Err(ROLE_MISMATCH) };
-        if required_inputs.is_empty() {
-            return Ok(Vec::new());
-        }
-        let workload = self.workloads.workload_of(scope, release.workload_id).await?;
-        let fields = workload.interface_config.as_ref().map(InterfaceConfig::input_fields).unwrap_or_default();
-        let interface: Vec<&str> = fields.iter().map(InputField::name).collect();
-        let trigger = match flow {
-            FlowStatus::Valid { declared_inputs, .. } => declared_inputs.as_slice(),
-            FlowStatus::Absent | FlowStatus::Invalid => &[],
-        };
-        Ok(undeclared_inputs(required_inputs, &interface, trigger))
     }
 
     /// Returns the controls that are marked as fail-closed but are not enforced, in the bound versions and in the
@@ -295,14 +273,27 @@ impl Releases {
         Ok(*rule)
     }
 
-    /// Returns the content summary of a bound version. It is cached, because a version never changes.
-    async fn content_summary(&self, scope: TenantScope, binding: &Binding) -> Result<Arc<ContentSummary>, Failure> {
-        let key = (scope.tenant(), binding.asset_version_id);
+    /// Returns the content summary of a bound version.
+    pub(super) async fn content_summary(
+        &self,
+        scope: TenantScope,
+        binding: &Binding,
+    ) -> Result<Arc<ContentSummary>, Failure> {
+        self.version_summary(scope, binding.asset_version_id).await
+    }
+
+    /// Returns the content summary of a version. It is cached, because a version never changes.
+    pub(super) async fn version_summary(
+        &self,
+        scope: TenantScope,
+        version_id: AssetVersionId,
+    ) -> Result<Arc<ContentSummary>, Failure> {
+        let key = (scope.tenant(), version_id);
         if let Some(summary) = self.summaries.get(&key) {
             return Ok(summary);
         }
-        let stored = self.version_store.find_version(scope, binding.asset_version_id).await?;
-        let (asset, version) = stored.ok_or(Failure::Inconsistent("the version of a binding is missing"))?;
+        let stored = self.version_store.find_version(scope, version_id).await?;
+        let (asset, version) = stored.ok_or(Failure::Inconsistent("a version that a release refers to is missing"))?;
         let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
         let summary = Arc::new(ContentSummary::summarize(asset.kind, &content)?);
         self.summaries.insert(key, Arc::clone(&summary));

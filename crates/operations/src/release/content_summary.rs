@@ -10,7 +10,8 @@ use fairway_domain::{
     flow::{Flow, StepKind, ToolChoice},
     guardrail, hook,
     memory::MemoryConfig,
-    release::{activate::FlowStatus, review::ApprovalRule},
+    prompt::PromptTemplate,
+    release::{activate::FlowStatus, review::ApprovalRule, unpassed_prompt_variable::PromptStep},
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -40,8 +41,18 @@ fn unavailable_steps(flow: &Flow) -> Vec<String> {
 /// The part of a version's content that the release rules evaluate.
 #[derive(Clone, Debug)]
 pub(crate) enum ContentSummary {
-    /// The state of a flow.
-    Flow(FlowStatus),
+    /// A flow.
+    Flow {
+        /// The state of the flow.
+        status: FlowStatus,
+        /// The steps that render the bound prompt.
+        prompt_steps: Vec<PromptStep>,
+    },
+    /// A prompt template.
+    Prompt {
+        /// The names of the arguments that its own text needs.
+        arguments: Vec<String>,
+    },
     /// The routes of a model policy.
     Routes {
         /// The primary route, if the version approves it.
@@ -85,21 +96,12 @@ const TEXT_OVERHEAD: usize = size_of::<String>() + 16;
 impl ContentSummary {
     /// Estimated memory of the summary, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let texts = |texts: &[String]| -> usize { texts.iter().map(|text| text.len() + TEXT_OVERHEAD).sum() };
         let inside = match self {
-            Self::Flow(FlowStatus::Valid {
-                unsupported_steps: unavailable,
-                agent_tools: agents,
-                referenced_roles: refers_to,
-                declared_inputs,
-                ..
-            }) => {
-                let agents = agents.iter().map(|tools| match tools {
-                    ToolChoice::All => size_of::<ToolChoice>(),
-                    ToolChoice::Named(names) => size_of::<ToolChoice>() + texts(names),
-                });
-                texts(unavailable) + texts(declared_inputs) + agents.sum::<usize>() + refers_to.len()
+            Self::Flow { status, prompt_steps } => {
+                let step = |step: &PromptStep| step.step_id.len() + TEXT_OVERHEAD + texts(&step.arguments);
+                flow_bytes(status) + prompt_steps.iter().map(step).sum::<usize>()
             }
+            Self::Prompt { arguments } => texts(arguments),
             Self::Routes { approved_primary, approved } => {
                 let accounts = approved.iter().map(|(route, account)| route.len() + account.len() + 2 * TEXT_OVERHEAD);
                 approved_primary.as_ref().map_or(0, String::len) + accounts.sum::<usize>()
@@ -111,14 +113,15 @@ impl ContentSummary {
             Self::Controls(pointers) => texts(pointers),
             Self::Tool { name, .. } => name.len(),
             Self::Memory(pointers) => size_of_val(pointers.as_slice()),
-            Self::Flow(FlowStatus::Absent | FlowStatus::Invalid) | Self::Profile(_) | Self::Irrelevant => 0,
+            Self::Profile(_) | Self::Irrelevant => 0,
         };
         size_of::<Self>().saturating_add(inside)
     }
 
     pub(super) fn summarize(kind: AssetKind, content: &Value) -> Result<Self, Failure> {
         Ok(match kind {
-            AssetKind::OrchestrationFlow => Self::Flow(flow_status(content)),
+            AssetKind::OrchestrationFlow => summarize_flow(content),
+            AssetKind::PromptTemplate => summarize_prompt(content),
             AssetKind::ModelPolicy | AssetKind::ModelConfig => approved_routes(kind, content),
             AssetKind::PolicyBundle => summarize_policy(content)?,
             AssetKind::GuardrailConfig => {
@@ -128,8 +131,7 @@ impl ContentSummary {
             AssetKind::WorkloadProfile => Self::Profile(ApprovalRule::from_profile(content)),
             AssetKind::Memory => Self::Memory(MemoryConfig::parse(content).err().unwrap_or_default()),
             AssetKind::ToolDefinition => summarize_tool(content)?,
-            AssetKind::PromptTemplate
-            | AssetKind::KnowledgeBase
+            AssetKind::KnowledgeBase
             | AssetKind::McpServer
             | AssetKind::Skill
             | AssetKind::Agent
@@ -142,15 +144,44 @@ impl ContentSummary {
     }
 }
 
-fn flow_status(content: &Value) -> FlowStatus {
-    let Ok(flow) = Flow::from_content(content) else { return FlowStatus::Invalid };
-    FlowStatus::Valid {
+/// Estimated memory of texts, in bytes.
+fn texts(texts: &[String]) -> usize {
+    texts.iter().map(|text| text.len() + TEXT_OVERHEAD).sum()
+}
+
+/// Estimated memory of a flow's state, in bytes.
+fn flow_bytes(status: &FlowStatus) -> usize {
+    match status {
+        FlowStatus::Valid { provider_routed: _, referenced_roles, unsupported_steps, agent_tools, declared_inputs } => {
+            let agents = agent_tools.iter().map(|tools| match tools {
+                ToolChoice::All => size_of::<ToolChoice>(),
+                ToolChoice::Named(names) => size_of::<ToolChoice>() + texts(names),
+            });
+            texts(unsupported_steps) + texts(declared_inputs) + agents.sum::<usize>() + referenced_roles.len()
+        }
+        FlowStatus::Absent | FlowStatus::Invalid => 0,
+    }
+}
+
+/// Summarizes a prompt. A prompt that cannot be parsed needs no arguments, because its runs fail with another error.
+fn summarize_prompt(content: &Value) -> ContentSummary {
+    let prompt = PromptTemplate::parse(content);
+    let arguments = prompt.map(|prompt| prompt.required_arguments().into_iter().map(str::to_owned).collect());
+    ContentSummary::Prompt { arguments: arguments.unwrap_or_default() }
+}
+
+fn summarize_flow(content: &Value) -> ContentSummary {
+    let Ok(flow) = Flow::from_content(content) else {
+        return ContentSummary::Flow { status: FlowStatus::Invalid, prompt_steps: Vec::new() };
+    };
+    let status = FlowStatus::Valid {
         provider_routed: flow.uses_provider_routes(),
         referenced_roles: flow.release_roles().into_iter().collect(),
         unsupported_steps: unavailable_steps(&flow),
         agent_tools: flow.agent_tool_choices().cloned().collect(),
         declared_inputs: flow.trigger().inputs.keys().cloned().collect(),
-    }
+    };
+    ContentSummary::Flow { status, prompt_steps: PromptStep::of_flow(&flow) }
 }
 
 fn summarize_tool(content: &Value) -> Result<ContentSummary, Failure> {
