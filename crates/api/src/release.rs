@@ -75,7 +75,7 @@ pub(crate) struct LanesQuery {
 
 pub(crate) fn parse_environment(text: &str) -> Result<Slug, FieldProblem> {
     let refused = |refusal: fairway_domain::slug::SlugRefusal| {
-        FieldProblem::new("environment", refusal.code(), "an environment must be a slug")
+        FieldProblem::new("environment", refusal.code(), format!("an environment must be a slug: {refusal}"))
     };
     Slug::parse(text).map_err(refused)
 }
