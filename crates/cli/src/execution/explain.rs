@@ -2,6 +2,7 @@
 //! next steps.
 
 mod next_step;
+mod unmatched_rules;
 
 use crate::{
     failure::Failure,
@@ -11,6 +12,7 @@ use crate::{
     terminal_text::sanitize,
 };
 use serde_json::{Value, json};
+use unmatched_rules::UnmatchedRules;
 
 /// Kinds of artifacts that the page shows.
 const SHOWN_KINDS: [&str; 4] = ["provider_call", "retrieval_event", "guardrail", "hook"];
@@ -27,9 +29,12 @@ pub(super) fn run(id: &str, server: &ServerClient, output: Output) -> Result<(),
         evidence => evidence?,
     };
     let (artifacts, omitted) = read_artifacts(id, &evidence, server)?;
-    let next_steps = next_step::next_steps(&execution);
+    let unmatched = UnmatchedRules::read(&evidence, server);
+    let mut next_steps = next_step::next_steps(&execution);
+    next_steps.extend(unmatched.as_ref().map(|rules| rules.next_step(&execution)));
     if output.is_for_people() {
-        let page = Page { execution: &execution, evidence: &evidence, artifacts: &artifacts, omitted };
+        let unmatched = unmatched.as_ref();
+        let page = Page { execution: &execution, evidence: &evidence, artifacts: &artifacts, omitted, unmatched };
         return print(&page.render(&next_steps));
     }
     output.value(&json!({
@@ -52,7 +57,9 @@ pub(crate) fn summarize(
 ) -> Result<Vec<(&'static str, Vec<String>)>, Failure> {
     let execution = server.get(&["executions", id], &[])?;
     let (artifacts, omitted) = read_artifacts(id, evidence, server)?;
-    let page = Page { execution: &execution, evidence, artifacts: &artifacts, omitted };
+    let unmatched = UnmatchedRules::read(evidence, server);
+    let unmatched = unmatched.as_ref();
+    let page = Page { execution: &execution, evidence, artifacts: &artifacts, omitted, unmatched };
     let mut sections = vec![("Workload", vec![page.place()])];
     sections.extend(page.sections());
     Ok(sections)
@@ -76,6 +83,8 @@ struct Page<'v> {
     evidence: &'v Value,
     artifacts: &'v [Value],
     omitted: usize,
+    /// The rules of the policy, if none matched.
+    unmatched: Option<&'v UnmatchedRules>,
 }
 
 impl Page<'_> {
@@ -188,6 +197,7 @@ impl Page<'_> {
                 field => format!("rule {rule} reads the input {field}, which the run does not have"),
             }
         }));
+        texts.extend(self.unmatched.into_iter().flat_map(UnmatchedRules::lines));
         let obligations = self.evidence.get("obligations").and_then(Value::as_array).into_iter().flatten();
         texts.extend(obligations.map(|owed| {
             let is_fulfilled = owed.get("fulfilled_at").is_some_and(|at| !at.is_null());
