@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
             self.transcript.push(Value::Object(said));
             room?;
         }
-        answer.map_err(|error| StepFailure::failed(error.code(), &error.to_string()))
+        answer.map_err(|error| StepFailure::failed(error.code(), &call_failure_message(error, &attempts)))
     }
 
     /// The bound prompt, if the step uses it. A step with its own prompt is not subject to the bound prompt's
@@ -398,6 +398,15 @@ impl<'a> Run<'a> {
             created_at: self.moment.now(),
         });
     }
+}
+
+/// The message of a failed call. It says if this server could not read the key of the account, and names no secret.
+fn call_failure_message(error: ProviderError, attempts: &[Attempt]) -> String {
+    let cause = attempts.last().and_then(|attempt| attempt.cause.as_deref());
+    if cause.is_some_and(|cause| cause.starts_with("secret_")) {
+        return "the provider was not called, because this server cannot read the key of the account".to_owned();
+    }
+    error.to_string()
 }
 
 fn attempt_summary(attempt: &Attempt, routes: &[RouteTarget]) -> Value {
