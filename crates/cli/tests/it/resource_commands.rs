@@ -260,3 +260,17 @@ async fn explains_that_no_rule_of_the_policy_matched() {
         assert!(page.contains(text), "{text}: {page}");
     }
 }
+
+#[tokio::test]
+async fn submissions_and_approvals_warn_of_a_refused_activation() {
+    let app = TestApp::start().await;
+    create_workload(&app).await;
+    let (ada, grace) = create_contents(&app);
+    let release = ada.run_json(&["releases", "create", "sorter", "--env", "dev", "--bind", "sort-prompt"]);
+    let id = release["release_id"].as_str().unwrap();
+    let warning = "warning: an activation would be refused: bind a version with the role `policy_bundle`";
+    for (person, verb) in [(&ada, "submit"), (&grace, "approve")] {
+        let output = person.run(&["releases", verb, id]);
+        assert!(output.code == 0 && output.err.contains(warning), "{verb}: {}", output.err);
+    }
+}
