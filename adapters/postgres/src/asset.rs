@@ -262,7 +262,9 @@ impl AssetStore for Database {
         limit: u32,
     ) -> Result<Vec<BlockingRelease>, StoreError> {
         static READ: Query = Query::new(
-            "SELECT DISTINCT release_id, state, workload_id, workspace_id, namespace_id, environment
+            "SELECT DISTINCT release_id, state, workload_id, workspace_id, namespace_id, environment,
+                (SELECT workload.slug FROM workload WHERE workload.tenant_id = release.tenant_id
+                    AND workload.workload_id = release.workload_id) AS workload_slug
             FROM input JOIN asset_version USING (tenant_id, asset_id)
             JOIN release_binding USING (tenant_id, asset_version_id)
             JOIN release USING (tenant_id, release_id) JOIN workspace USING (tenant_id, workspace_id)
@@ -276,6 +278,7 @@ impl AssetStore for Database {
                 release_id: row.id("release_id")?,
                 state: row.parse_column("state", StateName::parse)?,
                 workload_id: row.id("workload_id")?,
+                workload_slug: row.slug("workload_slug")?,
                 workspace_id: row.id("workspace_id")?,
                 namespace_id: row.id("namespace_id")?,
                 environment: row.slug("environment")?,

@@ -12,8 +12,9 @@ pub(crate) use revision::REVISIONS;
 use crate::{
     caller::UnverifiedClaims,
     compose::Api,
-    error::{ApiError, FieldProblem},
+    error::ApiError,
     http::{authentication::challenge, body::Body, client_address::client_of, outermost_middleware::request_id, query},
+    release::parse_environment,
 };
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -23,7 +24,7 @@ use actix_web::{
     },
     web,
 };
-use fairway_domain::{access::ActorKind, slug::Slug};
+use fairway_domain::access::ActorKind;
 use http_body_util::{BodyExt as _, Full};
 use rmcp::{
     model::{ErrorCode, ProtocolVersion},
@@ -97,8 +98,7 @@ async fn handle_message(
         Err(unsupported) => return Ok(unsupported.to_response(body.document())),
     };
     let ConnectionQuery { environment } = query::parse_query(request.query_string())?;
-    let environment = Slug::parse(environment.as_deref().unwrap_or(DEFAULT_ENVIRONMENT))
-        .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment must be a slug"))?;
+    let environment = parse_environment(environment.as_deref().unwrap_or(DEFAULT_ENVIRONMENT))?;
     if has_invalid_cursor(body.document()) {
         let rule = "a cursor must be a string from this server";
         return Ok(rpc_error(StatusCode::OK, body.document(), ErrorCode::INVALID_PARAMS, rule, Value::Null));

@@ -75,7 +75,7 @@ pub(crate) struct LanesQuery {
 
 pub(crate) fn parse_environment(text: &str) -> Result<Slug, FieldProblem> {
     let refused = |refusal: fairway_domain::slug::SlugRefusal| {
-        FieldProblem::new("environment", refusal.code(), "an environment must be a slug")
+        FieldProblem::new("environment", refusal.code(), format!("an environment must be a slug: {refusal}"))
     };
     Slug::parse(text).map_err(refused)
 }
@@ -215,6 +215,8 @@ pub(crate) async fn read_release(
 }
 
 /// Evaluates the gates of each next state of a release, as the transition itself does.
+///
+/// Before the approval, everything that would refuse the activation is a gate of the next state with `warn`.
 #[utoipa::path(
     operation_id = "read_release_gates",
     tag = "releases",

@@ -8,7 +8,7 @@ pub(crate) use check::content_problems;
 use crate::{
     command_context::CommandContext,
     dynamic_completion,
-    failure::{Candidate, Failure, Finding},
+    failure::{Candidate, Failure, Finding, Refusal},
     http_client::{ServerClient, required_string, string_or_empty},
     output::{Column, Output, print},
     resolve_names::{similar_names, unknown_name},
@@ -16,7 +16,10 @@ use crate::{
     untrusted_file::{LocatedValue, Source},
 };
 use clap::{Args, Subcommand, builder::PossibleValuesParser};
-use fairway_domain::asset::{Lifecycle, kind::AssetKind};
+use fairway_domain::{
+    asset::{Lifecycle, kind::AssetKind},
+    release::StateName,
+};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -251,8 +254,24 @@ fn add_version(
 fn change_lifecycle(server: &ServerClient, output: Output, slug: &str, verb: &str) -> Result<(), Failure> {
     let asset = find_asset(server, slug)?;
     let body = json!({ "workspace_id": server.workspace_id()? });
-    let changed = server.post(&["assets", required_string(&asset, "asset_id")?, verb], &body)?;
+    let changed = server.post(&["assets", required_string(&asset, "asset_id")?, verb], &body);
+    let changed = changed.map_err(|failure| failure.map_refusal("asset_in_use", |refusal| in_use(slug, refusal)))?;
     output.change_result(&changed, &format!("fairway assets impact {slug}"))
+}
+
+/// Adds how to end the use by the newest release that the caller may see.
+fn in_use(slug: &str, refusal: Box<Refusal>) -> Failure {
+    let release = refusal.detail.pointer("/blocking_releases/0").cloned().unwrap_or_default();
+    let id = sanitize(string_or_empty(&release, "release_id"));
+    let next = match StateName::parse(string_or_empty(&release, "state")) {
+        Some(StateName::Draft) => format!("fairway releases unbind {id} {slug}"),
+        Some(StateName::ReviewReady | StateName::Approved) => format!("fairway releases retire {id}"),
+        Some(StateName::Active) => {
+            format!("activate a release without `{slug}`, which replaces this one, or `fairway releases retire {id}`")
+        }
+        Some(StateName::Superseded | StateName::Retired) | None => format!("fairway assets impact {slug}"),
+    };
+    Failure::Refused(refusal).with_next(next)
 }
 
 /// Finds the asset with a slug in the workspace.

@@ -242,6 +242,16 @@ impl PromptTemplate {
         &self.variables
     }
 
+    /// The distinct names of the arguments that the text of the template needs, without its included bodies.
+    #[must_use]
+    pub fn required_arguments(&self) -> BTreeSet<&str> {
+        let names = self.segments.iter().filter_map(|segment| match segment {
+            TemplateSegment::Argument { name, .. } | TemplateSegment::Placeholder { name, .. } => Some(name.as_str()),
+            TemplateSegment::Literal(_) | TemplateSegment::Command { .. } | TemplateSegment::Asset { .. } => None,
+        });
+        names.collect()
+    }
+
     /// The distinct references to assets, each with the offset of its first token, in text order.
     #[must_use]
     pub fn distinct_references(&self) -> Vec<(&IncludedAsset, usize)> {

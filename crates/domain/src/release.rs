@@ -15,6 +15,7 @@ mod refusal;
 pub mod review;
 pub mod rollback;
 pub mod tool_requirements;
+pub mod unpassed_prompt_variable;
 pub mod vector_gate;
 
 use crate::{

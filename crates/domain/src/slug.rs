@@ -31,7 +31,9 @@ pub struct Slug(String);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SlugRefusal {
     /// The text does not match the pattern.
-    #[error("a slug has 1 to 63 of a-z, 0-9 and hyphens, and neither starts nor ends with a hyphen")]
+    #[error(
+        "a slug has 1 to 63 lower-case letters (a-z), digits and hyphens, and neither starts nor ends with a hyphen"
+    )]
     Shape,
     /// The word is reserved, because a route uses it.
     #[error("this slug is reserved")]

@@ -100,8 +100,8 @@ pub enum Failure {
     /// Refusal of a change to an asset.
     #[error(transparent)]
     Asset(#[from] AssetRefusal),
-    /// Unfinished releases prevent archiving of the asset.
-    #[error("unfinished releases bind versions of the asset")]
+    /// Releases that are neither superseded nor retired prevent archiving of the asset.
+    #[error("releases that are neither superseded nor retired bind versions of the asset")]
     AssetInUse {
         /// The blocking releases that the caller may see, newest first.
         shown: Vec<BlockingRelease>,

@@ -3,6 +3,8 @@
 mod activation_checks;
 mod active_release;
 mod bound_versions;
+mod content_summary;
+mod declared_inputs;
 mod gates;
 mod lanes;
 mod plan_size;
@@ -13,8 +15,9 @@ mod transition;
 mod use_case_origin;
 mod vector_checks;
 
-pub(crate) use activation_checks::{CheckScope, ContentSummary};
+pub(crate) use activation_checks::CheckScope;
 pub use active_release::{ActiveRelease, ActiveReleaseQuery, ActiveReleaseResponseCache};
+pub(crate) use content_summary::ContentSummary;
 pub use lanes::LaneHistory;
 pub use rollback::RollbackResult;
 pub use rollback_advisor::run_rollback_advisor;

@@ -347,6 +347,7 @@ pub(crate) const fn passing_checks() -> ActivationReport {
         tools: Vec::new(),
         unsupported_obligations: Vec::new(),
         undeclared_inputs: Vec::new(),
+        unpassed_variables: Vec::new(),
         unsupported_controls: Vec::new(),
         unsupported_memory: Vec::new(),
         unenforced_controls: Vec::new(),

@@ -75,7 +75,7 @@ pub(crate) async fn retire_asset(
     change_lifecycle(&api, &caller, LifecycleCommand::Retire, request).await
 }
 
-/// Archives an asset; its versions stay. 409 `asset_in_use` while an unfinished release binds one of them.
+/// Archives an asset; its versions stay. 409 `asset_in_use` while a draft, reviewed or active release binds one.
 #[utoipa::path(
     operation_id = "archive_asset",
     tag = "assets",

@@ -221,7 +221,7 @@ fn map_grant_refusal(refusal: GrantRefusal) -> ApiError {
 }
 
 /// The reason why an asset cannot be archived.
-const ASSET_IN_USE_MESSAGE: &str = "unfinished releases bind versions of this asset";
+const ASSET_IN_USE_MESSAGE: &str = "releases that are neither superseded nor retired bind versions of this asset";
 
 fn map_asset_refusal(refusal: AssetRefusal) -> ApiError {
     match refusal {
@@ -240,10 +240,13 @@ fn map_asset_in_use(shown: &[BlockingRelease], hidden: usize) -> ApiError {
     let releases: Vec<Value> = shown
         .iter()
         .map(|release| {
+            let message = format!("of the workload `{}` in `{}`", release.workload_slug, release.environment);
             json!({
                 "release_id": release.release_id,
                 "state": release.state.as_str(),
+                "message": message,
                 "workload_id": release.workload_id,
+                "workload_slug": release.workload_slug.as_str(),
                 "environment": release.environment.as_str(),
             })
         })

@@ -92,7 +92,9 @@ pub(crate) async fn list_executions(
 
 /// Parses the slug of an environment.
 pub(crate) fn parse_environment(text: Option<&str>) -> Result<Option<Slug>, FieldProblem> {
-    let refused = |refusal: SlugRefusal| FieldProblem::new("environment", refusal.code(), "must be a slug");
+    let refused = |refusal: SlugRefusal| {
+        FieldProblem::new("environment", refusal.code(), format!("an environment must be a slug: {refusal}"))
+    };
     text.map(Slug::parse).transpose().map_err(refused)
 }
 

@@ -53,7 +53,7 @@ pub(crate) struct RunCode {
 }
 
 fn parse_slug(path: &'static str, text: &str) -> Result<Slug, FieldProblem> {
-    Slug::parse(text).map_err(|refusal| FieldProblem::new(path, refusal.code(), "must be a slug"))
+    Slug::parse(text).map_err(|refusal| FieldProblem::new(path, refusal.code(), format!("must be a slug: {refusal}")))
 }
 
 fn parse_language(text: &str) -> Result<Language, FieldProblem> {

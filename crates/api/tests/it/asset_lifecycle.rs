@@ -116,7 +116,8 @@ async fn unfinished_releases_block_archiving() {
     let in_the_way = async |state: &str| {
         let refused = post_action(&app, &policy.asset_id, "archive").await.expect_refusal(409, "asset_in_use");
         let expected = json!([{
-            "release_id": draft, "state": state, "workload_id": workload, "environment": "dev",
+            "release_id": draft, "state": state, "workload_id": workload, "workload_slug": "main", "environment": "dev",
+            "message": "of the workload `main` in `dev`",
         }]);
         assert_eq!((&refused["blocking_releases"], &refused["hidden_releases"]), (&expected, &json!(0)));
     };

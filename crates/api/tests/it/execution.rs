@@ -344,6 +344,8 @@ async fn missing_prompt_arguments_return_422() {
         let read = wait_until_ended(&app, &refused["execution_id"]).await;
         assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("failure")));
         assert_eq!(read["error"]["code"], code);
+        let message = "the argument `ticket` is missing: the run has no value for an input of this name";
+        assert_eq!(read["error"]["message"] == message, code == "prompt_argument_missing", "{read}");
     }
     assert_eq!(provider.call_count(), 0);
     // Input values are plain text: tokens in them are never expanded.

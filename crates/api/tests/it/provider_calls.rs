@@ -157,6 +157,8 @@ async fn evidence_names_the_cause_of_a_call_that_no_provider_answered() {
     let workload = active_workload(&app.fixtures(), "main").await;
     let answer = run(&app, &workload).await.expect(200);
     assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("provider_unavailable")));
+    let message = "the provider was not called, because this server cannot read the key of the account";
+    assert_eq!(answer["error"]["message"], message);
     assert!(!answer.to_string().contains("secret"), "the caller learns nothing about secrets: {answer}");
     let call = call_evidence(&app, &answer["execution_id"]).await;
     let causes: Vec<&Value> = call["attempts"].as_array().unwrap().iter().map(|attempt| &attempt["cause"]).collect();

@@ -189,7 +189,13 @@ async fn activation_needs_an_account_of_this_server() {
         ("none", "second", Some("third"), &["blocked", "blocked"], 422),
     ] {
         let model = given.asset_with_version("model_policy", name, model_policy(primary, fallback)).await;
-        let release = given.approved_release(&workload, &[policy.clone(), model]).await;
+        let versions = [policy.clone(), model];
+        let release = given.draft(&workload, &versions).await;
+        let early = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
+        let is_early = |gate: &&Value| gate["code"] == "provider_account_missing" && gate["verdict"] == "warn";
+        let warned = verdicts.iter().filter(|verdict| **verdict != "pass").count();
+        assert_eq!(early.as_array().unwrap().iter().filter(is_early).count(), warned, "{name}: {early}");
+        let release = given.approved_release(&workload, &versions).await;
         let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
         let found: Vec<&Value> =
             gates.as_array().unwrap().iter().filter(|gate| gate["gate"] == "provider_account").collect();

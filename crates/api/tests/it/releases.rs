@@ -76,15 +76,23 @@ async fn gates_agree_with_the_transition() {
     let release = given.draft(&workload, &[prompt]).await;
     assert_eq!(
         gate_summaries(&read_gates(&app, &release).await),
-        ["review_ready * bindings pass bindings", "review_ready * references pass references"]
+        [
+            "review_ready * bindings pass bindings",
+            "review_ready * references pass references",
+            "review_ready * policy_bundle warn policy_bundle_missing",
+        ]
     );
 
     transition_to(&app, &release, "review_ready").await.expect(200);
-    assert_eq!(gate_summaries(&read_gates(&app, &release).await), ["approved * approvals blocked approval_required"]);
+    let later = "approved * policy_bundle warn policy_bundle_missing";
+    let in_review = read_gates(&app, &release).await;
+    assert_eq!(gate_summaries(&in_review), ["approved * approvals blocked approval_required", later]);
+    let message = "an activation would be refused: bind a version with the role `policy_bundle`";
+    assert_eq!(in_review[1]["message"], message, "the warning names the later refusal");
     transition_to(&app, &release, "approved").await.expect_refusal(422, "approval_required");
     let approval = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), approval).await.expect(201);
-    assert_eq!(gate_summaries(&read_gates(&app, &release).await), ["approved * approvals pass approvals"]);
+    assert_eq!(gate_summaries(&read_gates(&app, &release).await), ["approved * approvals pass approvals", later]);
     transition_to(&app, &release, "approved").await.expect(200);
 
     let now = read_gates(&app, &release).await;
@@ -272,4 +280,47 @@ async fn gates_warn_about_policy_inputs_that_nothing_declares() {
     );
     // A gate with a warning does not prevent the activation.
     transition_to(&app, &release, "active").await.expect(200);
+}
+
+#[tokio::test]
+async fn gates_warn_about_prompt_variables_that_no_step_passes() {
+    let app = TestApp::start().await;
+    let given = app.fixtures();
+    let workload = given.workload("main").await;
+    let flow = |inputs: &str| {
+        format!(
+            "trigger: {{type: api_request, inputs_schema: {{question: string}}}}\nentry_step: ask\nsteps:\n  \
+             - {{id: ask, type: llm_call, inputs: {{prompt: \"{{{{release.prompt_template}}}}\"{inputs}}}}}\n  \
+             - {{id: end, type: return, output: \"{{{{steps.ask.output}}}}\"}}\n"
+        )
+    };
+    let mut versions = vec![
+        given.policy("policy").await,
+        given.prompt("sort").await,
+        given.model_policy("model").await,
+        given.flow("passing", &flow(", ticket: \"{{trigger.question}}\"")).await,
+    ];
+    let warnings = async |release: &str| {
+        let gates = read_gates(&app, release).await;
+        gates.into_iter().filter(|gate| gate["code"] == "prompt_variable_not_passed").collect::<Vec<Value>>()
+    };
+    let passing = given.draft(&workload, &versions).await;
+    assert_eq!(warnings(&passing).await, Vec::<Value>::new());
+    versions[3] = given.flow("forgetful", &flow("")).await;
+    let draft = given.draft(&workload, &versions).await;
+    let release = given.approved_release(&workload, &versions).await;
+    for (release, to_state) in [(&draft, "review_ready"), (&release, "active")] {
+        let found = warnings(release).await;
+        let [warning] = found.as_slice() else { panic!("{found:?}") };
+        let members = ["to_state", "gate", "verdict"].map(|name| warning[name].as_str().unwrap());
+        assert_eq!(members, [to_state, "flow", "warn"]);
+        let message = warning["message"].as_str().unwrap();
+        assert!(["`ask`", "`ticket`", "`sort`"].iter().all(|name| message.contains(name)), "{message}");
+    }
+    given.transition(&release, "active").await;
+    let body = json!({ "environment": "dev", "inputs": { "question": "a refund" } });
+    let run = app.post("/v1/workloads/by-slug/main/execute", body).await;
+    let message = run.expect_refusal(422, "prompt_argument_missing")["message"].clone();
+    let cause = "the step `ask` of the flow does not pass it, and the run has no input of this name";
+    assert_eq!(message, format!("the argument `ticket` is missing: {cause}"));
 }

@@ -156,3 +156,26 @@ async fn rejects_invalid_environments_owners_labels_and_names() {
         assert_eq!(answer.expect_refusal(422, "validation_error")["fields"][0]["path"], "note");
     }
 }
+
+#[tokio::test]
+async fn refused_environments_say_what_a_slug_is() {
+    let app = TestApp::start().await;
+    let workload = app.active_workload("main").await;
+    let draft = json!({ "workload_id": workload.workload_id, "environment": "Production" });
+    let run = json!({ "environment": "Production", "inputs": {} });
+    for refused in [
+        app.post("/v1/releases", draft).await,
+        app.post(workload.execute_path(), run).await,
+        app.get("/v1/executions?environment=Production").await,
+    ] {
+        let detail = refused.expect_refusal(422, "validation_error");
+        let problem = &detail["fields"][0];
+        let message = problem["message"].as_str().unwrap();
+        assert_eq!(problem["code"], "invalid_slug");
+        assert!(
+            message.starts_with("an environment must be a slug: a slug has 1 to 63 lower-case letters"),
+            "{message}"
+        );
+        assert!(!message.contains("Production"), "{message}");
+    }
+}

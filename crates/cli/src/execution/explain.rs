@@ -2,6 +2,7 @@
 //! next steps.
 
 mod next_step;
+mod unmatched_rules;
 
 use crate::{
     failure::Failure,
@@ -11,6 +12,7 @@ use crate::{
     terminal_text::sanitize,
 };
 use serde_json::{Value, json};
+use unmatched_rules::UnmatchedRules;
 
 /// Kinds of artifacts that the page shows.
 const SHOWN_KINDS: [&str; 4] = ["provider_call", "retrieval_event", "guardrail", "hook"];
@@ -27,9 +29,12 @@ pub(super) fn run(id: &str, server: &ServerClient, output: Output) -> Result<(),
         evidence => evidence?,
     };
     let (artifacts, omitted) = read_artifacts(id, &evidence, server)?;
-    let next_steps = next_step::next_steps(&execution);
+    let unmatched = UnmatchedRules::read(&evidence, server);
+    let mut next_steps = next_step::next_steps(&execution);
+    next_steps.extend(unmatched.as_ref().map(|rules| rules.next_step(&execution)));
     if output.is_for_people() {
-        let page = Page { execution: &execution, evidence: &evidence, artifacts: &artifacts, omitted };
+        let unmatched = unmatched.as_ref();
+        let page = Page { execution: &execution, evidence: &evidence, artifacts: &artifacts, omitted, unmatched };
         return print(&page.render(&next_steps));
     }
     output.value(&json!({
@@ -52,7 +57,9 @@ pub(crate) fn summarize(
 ) -> Result<Vec<(&'static str, Vec<String>)>, Failure> {
     let execution = server.get(&["executions", id], &[])?;
     let (artifacts, omitted) = read_artifacts(id, evidence, server)?;
-    let page = Page { execution: &execution, evidence, artifacts: &artifacts, omitted };
+    let unmatched = UnmatchedRules::read(evidence, server);
+    let unmatched = unmatched.as_ref();
+    let page = Page { execution: &execution, evidence, artifacts: &artifacts, omitted, unmatched };
     let mut sections = vec![("Workload", vec![page.place()])];
     sections.extend(page.sections());
     Ok(sections)
@@ -76,6 +83,8 @@ struct Page<'v> {
     evidence: &'v Value,
     artifacts: &'v [Value],
     omitted: usize,
+    /// The rules of the policy, if none matched.
+    unmatched: Option<&'v UnmatchedRules>,
 }
 
 impl Page<'_> {
@@ -188,6 +197,7 @@ impl Page<'_> {
                 field => format!("rule {rule} reads the input {field}, which the run does not have"),
             }
         }));
+        texts.extend(self.unmatched.into_iter().flat_map(UnmatchedRules::lines));
         let obligations = self.evidence.get("obligations").and_then(Value::as_array).into_iter().flatten();
         texts.extend(obligations.map(|owed| {
             let is_fulfilled = owed.get("fulfilled_at").is_some_and(|at| !at.is_null());
@@ -303,8 +313,36 @@ fn failed_attempt(attempt: &Value) -> String {
     match (attempt.get("http_status").and_then(Value::as_u64), text("cause")) {
         (Some(status), _) => format!("{failure} (HTTP {status})"),
         (None, "") => failure,
-        (None, "secret_missing") => format!("{failure} (the key of the account does not exist where the server runs)"),
-        (None, cause) => format!("{failure} ({cause})"),
+        (None, cause) => format!("{failure} ({})", describe_cause(cause)),
+    }
+}
+
+/// The cause in words; the code itself if this version does not know it.
+fn describe_cause(cause: &str) -> &str {
+    match cause {
+        "secret_missing" => "the key of the account does not exist where the server runs",
+        "secret_malformed" => "the key of the account is empty, too long, or not text",
+        "secret_backend_not_configured" => {
+            "the key of the account is in a vault or folder that the server does not have"
+        }
+        "secret_backend_unavailable" => "the source of the account's key is unreachable or denies access",
+        "secret_foreign" => "the key of the account is outside the namespace of the tenant",
+        "egress_unreachable" => "nothing accepts connections at the base_url of the account",
+        "egress_unresolved" => "the host name in the base_url of the account cannot be resolved",
+        "egress_tls" => "TLS to the base_url of the account failed: its certificate is not trusted, or it has no TLS",
+        "egress_broken" => "the server at the base_url of the account closed the connection without a response",
+        "egress_redirected" => "the base_url of the account redirects, and redirections are not followed",
+        "egress_timeout" => "no response came within the timeout of the account",
+        "egress_too_long" => "the response is too long",
+        "egress_encoded" => "the response has a content encoding that was not requested",
+        "egress_network"
+        | "egress_port"
+        | "egress_scheme"
+        | "egress_too_many_addresses"
+        | "egress_no_address"
+        | "egress_credentials"
+        | "egress_elsewhere" => "the server may not connect to the base_url of the account; its log has the code",
+        code => code,
     }
 }
 
@@ -323,6 +361,19 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn every_documented_cause_of_a_call_has_words() {
+        let errors = include_str!("../../../../docs/errors.md");
+        let (_, rest) = errors.split_once("<!-- codes:egress -->").unwrap();
+        let (table, _) = rest.split_once("<!-- /codes:egress -->").unwrap();
+        let codes = table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(code, _)| code));
+        // The server refuses these when it reads its settings.
+        let of_settings = ["egress_allowance", "egress_authorities", "invalid_secret_ref"];
+        for code in codes.filter(|code| !of_settings.contains(code)) {
+            assert_ne!(describe_cause(code), code);
+        }
+    }
+
+    #[test]
     fn failed_attempts_show_the_status_or_the_cause() {
         let limited = json!({ "route_id": "main", "result": "provider_busy", "http_status": 429 });
         assert_eq!(failed_attempt(&limited), "route main failed: provider_busy (HTTP 429)");
@@ -332,6 +383,7 @@ mod tests {
             failed_attempt(&json!({ "route_id": "main", "result": "provider_unavailable", "cause": cause }))
         };
         assert!(caused("secret_missing").ends_with("(the key of the account does not exist where the server runs)"));
-        assert!(caused("egress_tls").ends_with("provider_unavailable (egress_tls)"));
+        assert!(caused("egress_unreachable").ends_with("(nothing accepts connections at the base_url of the account)"));
+        assert!(caused("a_later_code").ends_with("provider_unavailable (a_later_code)"));
     }
 }

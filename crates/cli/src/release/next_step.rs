@@ -22,6 +22,9 @@ pub(super) fn report_after_verdict(server: &ServerClient, output: Output, releas
     for notice in notices {
         eprint(&notice);
     }
+    if verdict == Verdict::Approved {
+        print_warnings(&gates);
+    }
     if let Some(next) = next {
         output.hint(&next);
     }
@@ -92,6 +95,10 @@ impl NextStep {
 /// failure to read them is not reported.
 pub(super) fn report_gate_warnings(server: &ServerClient, release: &str) {
     let Ok(Value::Array(gates)) = server.get(&["releases", release, "gates"], &[]) else { return };
+    print_warnings(&gates);
+}
+
+fn print_warnings(gates: &[Value]) {
     for gate in gates.iter().filter(|gate| string_or_empty(gate, "verdict") == GateVerdict::Warn.as_str()) {
         eprint(&format!("warning: {}", string_or_empty(gate, "message")));
     }

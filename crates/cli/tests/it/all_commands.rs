@@ -201,6 +201,9 @@ fn assets(ada: &CommandRecorder<'_>) {
         let replaced = ada.run_json(&["releases", "bind", draft, "style@v2", "--replace"]);
         assert_eq!(replaced["bindings"].as_array().unwrap().len(), 1, "{attempt}: {replaced}");
     }
+    let used = ada.run_refused(&["assets", "archive", "style"], 1).err;
+    assert!(used.contains(&format!("{draft}: draft: of the workload `sorter` in `dev`")), "{used}");
+    assert!(used.contains(&format!("next: fairway releases unbind {draft} style")), "{used}");
     ada.run_ok(&["releases", "retire", draft]);
     assert!(ada.run_ok(&["assets", "diff", "style", "v1", "v2"]).contains("Be kind."));
     assert!(ada.run_json(&["assets", "impact", "style"]).is_object());

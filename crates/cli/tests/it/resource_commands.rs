@@ -253,3 +253,42 @@ async fn create_continues_after_a_refused_version() {
         assert_eq!(ada.run(&["assets", "show", "rules"]).code, 1, "{}", output.err);
     }
 }
+
+#[tokio::test]
+async fn explains_that_no_rule_of_the_policy_matched() {
+    let app = TestApp::start().await;
+    create_workload(&app).await;
+    let (ada, grace) = create_contents(&app);
+    let bound = ["--bind", "sort-prompt", "--bind", "sort-model", "--bind", "sort-policy"];
+    let create: Vec<&str> = ["releases", "create", "sorter", "--env", "staging"].into_iter().chain(bound).collect();
+    let release = ada.run_json(&create);
+    let id = release["release_id"].as_str().unwrap();
+    ada.run_ok(&["releases", "submit", id]);
+    grace.run_ok(&["releases", "approve", id]);
+    grace.run_ok(&["releases", "activate", id]);
+    let denied = ada.run(&["run", "sorter", "--env", "staging", "--input", "text=x", "--input", "urgent=true"]);
+    assert!(denied.code == 1 && denied.err.contains("no_matching_rule"), "{}", denied.err);
+    let page = ada.run_ok(&["executions", "explain", "latest"]);
+    for text in [
+        "rule in-dev: its condition was false",
+        "rule loud: its condition was false",
+        "fairway assets content sort-policy@v1",
+        "fairway policy try policy.json --env staging",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn submissions_and_approvals_warn_of_a_refused_activation() {
+    let app = TestApp::start().await;
+    create_workload(&app).await;
+    let (ada, grace) = create_contents(&app);
+    let release = ada.run_json(&["releases", "create", "sorter", "--env", "dev", "--bind", "sort-prompt"]);
+    let id = release["release_id"].as_str().unwrap();
+    let warning = "warning: an activation would be refused: bind a version with the role `policy_bundle`";
+    for (person, verb) in [(&ada, "submit"), (&grace, "approve")] {
+        let output = person.run(&["releases", verb, id]);
+        assert!(output.code == 0 && output.err.contains(warning), "{verb}: {}", output.err);
+    }
+}

@@ -56,6 +56,8 @@ pub struct BlockingRelease {
     pub state: StateName,
     /// Workload.
     pub workload_id: WorkloadId,
+    /// Slug of the workload.
+    pub workload_slug: Slug,
     /// Workspace of the workload.
     pub workspace_id: WorkspaceId,
     /// Namespace of that workspace.

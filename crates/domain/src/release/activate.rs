@@ -7,6 +7,7 @@ use super::{
     provider_account_gate::{self, RouteAccount},
     review::ApprovalRule,
     tool_requirements::{self, ToolStatus},
+    unpassed_prompt_variable::{UnpassedVariable, unpassed_warnings},
 };
 use crate::{
     asset::kind::AssetKind,
@@ -79,6 +80,8 @@ pub struct ActivationReport {
     pub unsupported_obligations: Vec<String>,
     /// The inputs that rules of the bound policy require and that no declaration lists. They only cause warnings.
     pub undeclared_inputs: Vec<UndeclaredInput>,
+    /// The variables of the bound prompt that every run lacks. They only cause warnings.
+    pub unpassed_variables: Vec<UnpassedVariable>,
     /// The features of the bound memory that this server does not support, as text for people.
     pub unsupported_memory: Vec<String>,
     /// The features of bound guardrails and hooks that this server does not support. They block activation in
@@ -107,6 +110,7 @@ impl ActivationReport {
             tools: Vec::new(),
             unsupported_obligations: Vec::new(),
             undeclared_inputs: Vec::new(),
+            unpassed_variables: Vec::new(),
             unsupported_memory: Vec::new(),
             unsupported_controls: Vec::new(),
             unenforced_controls: Vec::new(),
@@ -119,7 +123,7 @@ impl ActivationReport {
 
 impl ActivationReport {
     /// The requirement that the use case of the workload is active, if the use case is not active.
-    pub(super) fn unmet_use_case_requirement(&self) -> Option<UnmetRequirement> {
+    fn unmet_use_case_requirement(&self) -> Option<UnmetRequirement> {
         let message = "the use case of the workload is not active: it waits for access to its connections, was reopened, or \
             is archived";
         self.is_use_case_inactive.then(|| unmet("use_case", "use_case_not_active", message))
@@ -324,6 +328,7 @@ impl Release {
         }
         warnings.extend(provider_account_gate::account_warnings(&report.route_accounts));
         warnings.extend(missing_policy_input::undeclared_warnings(&report.undeclared_inputs));
+        warnings.extend(unpassed_warnings(&report.unpassed_variables));
         // In production these controls block activation, so they are not also warnings.
         if !self.is_for_production() {
             let named = report.unenforced_controls.iter().take(MAX_LISTED_CONTROLS);

@@ -2,10 +2,9 @@
 
 use super::{
     Release, ReleaseRefusal, StateName,
-    activate::{ActivationReport, UnmetRequirement},
+    activate::{ActivationReport, UnmetRequirement, unmet},
     frozen_reference::UnresolvedReference,
     lane::{Deployment, Lane, TargetLane},
-    missing_policy_input::undeclared_warnings,
     review::ApprovalRule,
 };
 use crate::{field_path, knowledge::ports::IndexPin};
@@ -86,10 +85,11 @@ impl Release {
                 StateName::ReviewReady => {
                     gates.push(self.bindings_gate(to));
                     gates.extend(reference_gates(to, around.unresolved_references));
+                    gates.extend(self.early_activation_warnings(to, around.activation_report));
                 }
                 StateName::Approved => {
                     gates.push(self.approvals_gate(to, around.approval_rule));
-                    gates.extend(review_warnings(to, around.activation_report));
+                    gates.extend(self.early_activation_warnings(to, around.activation_report));
                 }
                 StateName::Active => {
                     gates.push(self.approvals_gate(to, around.approval_rule));
@@ -141,6 +141,30 @@ impl Release {
         Gate { lane: Some(lane), ..gate }
     }
 
+    /// Before the approval, warnings of everything that would refuse a later activation, and the warnings of an
+    /// activation. They do not prevent the transition to `to`, because an operator can still meet most requirements
+    /// of a frozen release.
+    fn early_activation_warnings(&self, to: StateName, report: &ActivationReport) -> Vec<Gate> {
+        let retired = report.is_workload_retired.then(|| {
+            let refusal = ReleaseRefusal::WorkloadRetired;
+            unmet("workload", refusal.code(), refusal.to_string())
+        });
+        let refused = retired.into_iter().chain(self.unmet_requirements(report));
+        let refused = refused.map(|requirement| {
+            let message = format!("an activation would be refused: {}", requirement.message);
+            UnmetRequirement { message, ..requirement }
+        });
+        let warning = |UnmetRequirement { gate, code, message }: UnmetRequirement| Gate {
+            to,
+            lane: None,
+            name: gate,
+            verdict: GateVerdict::Warn,
+            code,
+            message,
+        };
+        refused.chain(self.activation_warnings(report)).map(warning).collect()
+    }
+
     fn activation_gates(&self, report: &ActivationReport) -> Vec<Gate> {
         let (missing, warnings) = (self.unmet_requirements(report), self.activation_warnings(report));
         let mut gates = Vec::new();
@@ -187,20 +211,6 @@ fn workload_gate(report: &ActivationReport) -> Gate {
         return blocked(StateName::Active, "workload", refusal.code(), refusal.to_string());
     }
     passed(StateName::Active, "workload", "the workload accepts releases")
-}
-
-/// The warnings to reviewers: the use case is not active, or the policy requires an input that no declaration
-/// lists.
-fn review_warnings(to: StateName, report: &ActivationReport) -> impl Iterator<Item = Gate> {
-    let unmet = report.unmet_use_case_requirement().into_iter().chain(undeclared_warnings(&report.undeclared_inputs));
-    unmet.map(move |UnmetRequirement { gate, code, message }| Gate {
-        to,
-        lane: None,
-        name: gate,
-        verdict: GateVerdict::Warn,
-        code,
-        message,
-    })
 }
 
 fn reference_gates(to: StateName, unresolved: &[UnresolvedReference]) -> Vec<Gate> {

@@ -17,22 +17,26 @@ pub struct UndeclaredInput {
     pub input: String,
 }
 
-/// The inputs that rules require and that are not declared. The result is empty if nothing declares inputs,
-/// because a run may then have any input.
+/// The declared inputs; `None` if nothing declares inputs, because a run may then have any input.
 ///
 /// If the interface has fields, it decides, because runs then have no other inputs. Otherwise the trigger of the
 /// flow decides.
+pub(super) fn declared_inputs<'n>(interface: &[&'n str], trigger: &'n [String]) -> Option<BTreeSet<&'n str>> {
+    match (interface, trigger) {
+        ([], []) => None,
+        ([], trigger) => Some(trigger.iter().map(String::as_str).collect()),
+        (interface, _) => Some(interface.iter().copied().collect()),
+    }
+}
+
+/// The inputs that rules require and that are not declared. The result is empty if nothing declares inputs.
 #[must_use]
 pub fn undeclared_inputs(
     required: &[(String, Vec<String>)],
     interface: &[&str],
     trigger: &[String],
 ) -> Vec<UndeclaredInput> {
-    let declared: BTreeSet<&str> = match (interface, trigger) {
-        ([], []) => return Vec::new(),
-        ([], trigger) => trigger.iter().map(String::as_str).collect(),
-        (interface, _) => interface.iter().copied().collect(),
-    };
+    let Some(declared) = declared_inputs(interface, trigger) else { return Vec::new() };
     let of_rule = |(rule, inputs): &(String, Vec<String>)| {
         let missing = inputs.iter().filter(|input| !declared.contains(input.as_str()));
         missing.map(|input| UndeclaredInput { rule: rule.clone(), input: input.clone() }).collect::<Vec<_>>()

@@ -90,6 +90,7 @@ fn met_requirements() -> ActivationReport {
         tools: Vec::new(),
         unsupported_obligations: Vec::new(),
         undeclared_inputs: Vec::new(),
+        unpassed_variables: Vec::new(),
         unsupported_memory: Vec::new(),
         unsupported_controls: Vec::new(),
         unenforced_controls: Vec::new(),
@@ -421,6 +422,7 @@ fn reports_all_unmet_requirements_at_once() {
         tools: Vec::new(),
         unsupported_obligations: vec!["human_review".to_owned()],
         undeclared_inputs: vec![UndeclaredInput { rule: "r".to_owned(), input: "i".to_owned() }],
+        unpassed_variables: Vec::new(),
         unsupported_memory: vec!["`/type` of the `memory` `notes`".to_owned()],
         unsupported_controls: vec![UnenforcedControl {
             kind: AssetKind::GuardrailConfig,

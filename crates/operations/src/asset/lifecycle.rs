@@ -52,8 +52,8 @@ impl Assets {
     ///
     /// # Errors
     /// When the caller does not see the asset from that workspace or may not edit it, its state does not allow the
-    /// transition, or its revision changed. An archival also fails while an unfinished release binds a version of the
-    /// asset.
+    /// transition, or its revision changed. An archival also fails while a draft, reviewed or active release binds a
+    /// version of the asset.
     pub async fn change_lifecycle(
         &self,
         caller: &Caller,

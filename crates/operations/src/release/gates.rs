@@ -4,15 +4,13 @@ use super::activation_checks::CheckScope;
 use crate::{Failure, access::Operation, release::Releases};
 use fairway_domain::{
     access::Caller,
-    asset::kind::AssetKind,
     id::ReleaseId,
     release::{
-        Release, StateName,
-        activate::{ActivationReport, FlowStatus},
+        StateName,
+        activate::ActivationReport,
         gate::{Gate, GateContext, documents_gate},
         vector_gate::vector_gates,
     },
-    tenant::TenantScope,
 };
 
 impl Releases {
@@ -33,10 +31,11 @@ impl Releases {
         // was approved, and operators must see their state.
         let is_served = next.contains(&StateName::Active) || release.state.name() == StateName::Active;
         let searches = if is_served { self.vector_reports(scope, release).await? } else { Vec::new() };
-        let report = if next.contains(&StateName::Active) {
+        // The checks of the activation run from the draft on. Until the approval, the gates show them as warnings.
+        let precedes_activation =
+            |to: &StateName| matches!(to, StateName::ReviewReady | StateName::Approved | StateName::Active);
+        let report = if next.iter().any(precedes_activation) {
             self.activation_report(scope, release, CheckScope::All(&searches)).await?
-        } else if next.contains(&StateName::Approved) {
-            self.review_report(scope, release).await?
         } else {
             ActivationReport::unchecked()
         };
@@ -53,19 +52,5 @@ impl Releases {
             gates.extend(vector_gates(&searches));
         }
         Ok(gates)
-    }
-
-    /// Evaluates the facts that reviewers are warned about before an approval.
-    async fn review_report(&self, scope: TenantScope, release: &Release) -> Result<ActivationReport, Failure> {
-        let flow = release.bindings.iter().find(|binding| binding.role == AssetKind::OrchestrationFlow);
-        let flow = match flow {
-            Some(binding) => self.flow_status(scope, binding).await?,
-            None => FlowStatus::Absent,
-        };
-        Ok(ActivationReport {
-            undeclared_inputs: self.undeclared_inputs(scope, release, &flow).await?,
-            is_use_case_inactive: self.is_use_case_inactive(scope, release).await?,
-            ..ActivationReport::unchecked()
-        })
     }
 }

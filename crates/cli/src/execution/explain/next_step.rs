@@ -24,8 +24,23 @@ pub(super) fn next_steps(execution: &Value) -> Vec<String> {
             "Find out whether the effect happened, then record it: POST /v1/executions/{id}/settle with outcome success \
              or failure."
         )],
-        _ => vec![for_code(code).to_owned()],
+        _ => vec![for_step(code, execution).unwrap_or_else(|| for_code(code).to_owned())],
     }
+}
+
+/// The next step for an error that a step of the flow may cause; `None` for other errors and without a failed step.
+fn for_step(code: &str, execution: &Value) -> Option<String> {
+    if code != "prompt_argument_missing" {
+        return None;
+    }
+    let mut steps = execution.get("steps").and_then(Value::as_array)?.iter();
+    let step = steps.find(|step| string_or_empty(step, "error_code") == code)?;
+    Some(format!(
+        "If the step {} of the flow does not pass the argument, add it to the `inputs` of this step, and release the \
+         flow; `fairway releases gates` warns of such variables. Otherwise send the input: `fairway workloads show` \
+         with the workload's slug lists the fields of its form.",
+        string_or_empty(step, "step_id")
+    ))
 }
 
 /// The next step for an error code of a run.
@@ -117,6 +132,16 @@ mod tests {
         for code in codes.iter().filter(|code| !without.contains(code)) {
             assert_ne!(for_code(code), for_code("a code of another version"), "{code}");
         }
+    }
+
+    #[test]
+    fn missing_arguments_name_the_step_of_the_flow() {
+        let step = json!({ "step_id": "ask", "step_type": "llm_call", "error_code": "prompt_argument_missing" });
+        let mut run = json!({ "status": "failed", "error": { "code": "prompt_argument_missing" }, "steps": [step] });
+        let advice = next_steps(&run).join(" ");
+        assert!(advice.contains("step ask of the flow") && advice.contains("`inputs` of this step"), "{advice}");
+        run["steps"] = json!([]);
+        assert_eq!(next_steps(&run), [for_code("prompt_argument_missing")]);
     }
 
     #[test]

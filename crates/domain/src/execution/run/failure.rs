@@ -2,7 +2,7 @@
 
 use crate::{
     execution::RunError,
-    flow::{reference::ResolveError, value_budget::BudgetExhausted},
+    flow::{Step, reference::ResolveError, value_budget::BudgetExhausted},
     knowledge::contract::ContractDecision,
     prompt::PromptRefusal,
 };
@@ -51,9 +51,22 @@ impl StepFailure {
         Self::Failed(RunError::new(code, message))
     }
 
-    pub(super) fn from_prompt(refusal: PromptRefusal) -> Self {
+    /// The failure of a step whose prompt cannot be rendered. `flow_step` is the step if the release binds a flow: the
+    /// flow may be the cause of a missing argument.
+    pub(super) fn from_prompt(refusal: &PromptRefusal, flow_step: Option<&Step>) -> Self {
         let offset = refusal.offset().and_then(|offset| u32::try_from(offset).ok());
-        Self::Failed(RunError { offset, ..RunError::new(refusal.code(), &refusal.to_string()) })
+        let message = match refusal {
+            PromptRefusal::ArgumentMissing { name, .. } => format!("{refusal}: {}", missing_cause(name, flow_step)),
+            PromptRefusal::MalformedToken { .. }
+            | PromptRefusal::UnknownAsset { .. }
+            | PromptRefusal::CrossWorkspace { .. }
+            | PromptRefusal::NestedReference { .. }
+            | PromptRefusal::CommandNotAllowed { .. }
+            | PromptRefusal::ArgumentType { .. }
+            | PromptRefusal::TooLarge { .. }
+            | PromptRefusal::NotATemplate => refusal.to_string(),
+        };
+        Self::Failed(RunError { offset, ..RunError::new(refusal.code(), &message) })
     }
 
     pub(super) fn code(&self) -> String {
@@ -62,6 +75,19 @@ impl StepFailure {
             Self::Denied => "policy_denied".to_owned(),
             Self::RefusedByContract => ContractDecision::REFUSED_CODE.to_owned(),
             Self::ValueTooLarge => "value_too_large".to_owned(),
+        }
+    }
+}
+
+/// The reason why a prompt argument has no value.
+fn missing_cause(name: &str, flow_step: Option<&Step>) -> String {
+    match flow_step {
+        None => "the run has no value for an input of this name".to_owned(),
+        Some(step) if step.prompt_arguments().any(|passed| passed == name) => {
+            format!("the step `{}` of the flow passes null for it", step.id)
+        }
+        Some(step) => {
+            format!("the step `{}` of the flow does not pass it, and the run has no input of this name", step.id)
         }
     }
 }

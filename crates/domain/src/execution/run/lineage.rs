@@ -1,12 +1,13 @@
 //! Records the lineage of a run's steps as they read their inputs.
 
-use super::{Run, model_call::uses_bound_prompt};
+use super::Run;
 use crate::{
     asset::kind::AssetKind,
     evidence::lineage::{ActionClass, InfluenceRole, LineageItem, MAX_LINEAGE_ITEMS, Origin, UntrustedReason},
     execution::{Payload, plan::SourceVersion},
     flow::{
         Action, Step, StepKind, StepOutput,
+        bound_prompt::uses_bound_prompt,
         reference::{Reference, Template},
     },
     knowledge::retrieval::RetrievedChunk,

@@ -14,16 +14,13 @@ use crate::{
     },
     flow::{
         Step, StepKind,
-        reference::{Reference, Template},
+        bound_prompt::{CONVERSATION_INPUTS, uses_bound_prompt},
     },
     prompt::composition::ComposedPrompt,
     time::Timestamp,
 };
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
-
-/// The step inputs that form the conversation; all other inputs are prompt arguments.
-const CONVERSATION_INPUTS: [&str; 3] = ["prompt", "message", "messages"];
 
 /// A model request that awaits its response, with the data to record with the response.
 pub(super) struct PendingRequest {
@@ -211,7 +208,7 @@ impl<'a> Run<'a> {
             self.transcript.push(Value::Object(said));
             room?;
         }
-        answer.map_err(|error| StepFailure::failed(error.code(), &error.to_string()))
+        answer.map_err(|error| StepFailure::failed(error.code(), &call_failure_message(error, &attempts)))
     }
 
     /// The bound prompt, if the step uses it. A step with its own prompt is not subject to the bound prompt's
@@ -265,7 +262,8 @@ impl<'a> Run<'a> {
                 let mut arguments = run_inputs.clone();
                 let step_inputs = inputs.iter().filter(|(name, _)| !CONVERSATION_INPUTS.contains(&name.as_str()));
                 arguments.extend(step_inputs.map(|(name, value)| (name.clone(), value.clone())));
-                prompt.render(&arguments).map_err(StepFailure::from_prompt)?
+                let flow_step = plan.bound_asset(AssetKind::OrchestrationFlow).map(|_| step);
+                prompt.render(&arguments).map_err(|refusal| StepFailure::from_prompt(&refusal, flow_step))?
             }
             None if bound => return Err(StepFailure::failed("prompt_missing", "the release binds no prompt")),
             Some(_) | None => String::new(),
@@ -402,6 +400,15 @@ impl<'a> Run<'a> {
     }
 }
 
+/// The message of a failed call. It says if this server could not read the key of the account, and names no secret.
+fn call_failure_message(error: ProviderError, attempts: &[Attempt]) -> String {
+    let cause = attempts.last().and_then(|attempt| attempt.cause.as_deref());
+    if cause.is_some_and(|cause| cause.starts_with("secret_")) {
+        return "the provider was not called, because this server cannot read the key of the account".to_owned();
+    }
+    error.to_string()
+}
+
 fn attempt_summary(attempt: &Attempt, routes: &[RouteTarget]) -> Value {
     let route_id = routes.get(attempt.route).map(|route| &route.route_id);
     let result = attempt.result.map_or_else(|error| error.code(), |()| "answered");
@@ -415,12 +422,6 @@ fn attempt_summary(attempt: &Attempt, routes: &[RouteTarget]) -> Value {
 
 pub(super) fn as_micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Whether a step uses the bound prompt: it has no prompt template, or one that refers to the bound prompt.
-pub(super) fn uses_bound_prompt(template: Option<&Template>) -> bool {
-    let is_bound = |reference: &Reference| matches!(reference, Reference::Release { role: AssetKind::PromptTemplate });
-    template.is_none_or(|template| template.references().into_iter().any(is_bound))
 }
 
 pub(super) fn parse_message(entry: &Value) -> Option<Message> {

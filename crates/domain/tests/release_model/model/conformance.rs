@@ -64,6 +64,7 @@ pub(crate) fn decide(
         tools: Vec::new(),
         unsupported_obligations: Vec::new(),
         undeclared_inputs: Vec::new(),
+        unpassed_variables: Vec::new(),
         unsupported_memory: Vec::new(),
         unsupported_controls: Vec::new(),
         unenforced_controls: Vec::new(),

@@ -1,0 +1,95 @@
+//! The rules of a policy of which none matched. A failed condition would have another reason code, so each condition
+//! was false.
+
+use crate::{
+    asset::find_asset,
+    http_client::{ServerClient, string_or_empty},
+};
+use fairway_domain::{asset::kind::AssetKind, policy::NO_MATCHING_RULE};
+use serde_json::Value;
+
+/// Maximum number of rules that the page shows.
+const MAX_RULES: usize = 20;
+
+/// The policy bundle of a run that no rule matched, as far as the caller may read it.
+#[derive(Debug)]
+pub(super) struct UnmatchedRules {
+    bundle: String,
+    /// The label of the version and its rules; `None` if the caller may not read the version.
+    version: Option<(String, Vec<String>)>,
+}
+
+impl UnmatchedRules {
+    /// Reads the rules; `None` if a rule matched, or the evidence names no policy bundle.
+    pub(super) fn read(evidence: &Value, server: &ServerClient) -> Option<Self> {
+        let reason = evidence.pointer("/policy_decision/reason_code").and_then(Value::as_str)?;
+        if reason != NO_MATCHING_RULE {
+            return None;
+        }
+        let mut bindings = evidence.get("bindings").and_then(Value::as_array)?.iter();
+        let bound = bindings.find(|binding| string_or_empty(binding, "role") == AssetKind::PolicyBundle.as_str())?;
+        let bundle = string_or_empty(bound, "asset_slug").to_owned();
+        let version = read_version(&bundle, string_or_empty(bound, "asset_version_id"), server);
+        Some(Self { bundle, version: version.as_ref().map(label_and_rules) })
+    }
+
+    /// The lines of the page about the rules.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let Some((_, rules)) = &self.version else {
+            return vec![format!("no condition of the policy {} was true; you may not read its rules", self.bundle)];
+        };
+        let mut lines: Vec<String> =
+            rules.iter().take(MAX_RULES).map(|rule| format!("rule {rule}: its condition was false")).collect();
+        let further = rules.len().saturating_sub(MAX_RULES);
+        if further > 0 {
+            lines.push(format!("{further} further rules: their conditions were false"));
+        }
+        lines
+    }
+
+    /// The commands that show which part of a condition was false.
+    pub(super) fn next_step(&self, execution: &Value) -> String {
+        let (bundle, environment) = (&self.bundle, string_or_empty(execution, "environment"));
+        let Some((label, _)) = &self.version else {
+            return format!("Ask the owner of the policy {bundle} which inputs and callers its rules allow.");
+        };
+        format!(
+            "`fairway assets content {bundle}@{label} > policy.json` and `fairway policy try policy.json --env \
+             {environment} --set NAME=VALUE` with the inputs of the run show which part of each condition was false; \
+             `--input FILE` also gives the `actor` and the `lane`."
+        )
+    }
+}
+
+fn read_version(bundle: &str, version: &str, server: &ServerClient) -> Option<Value> {
+    let asset = find_asset(server, bundle).ok()?;
+    let path = ["assets", string_or_empty(&asset, "asset_id"), "versions", version];
+    server.get(&path, &[("workspace_id", server.workspace_id().ok()?)]).ok()
+}
+
+fn label_and_rules(version: &Value) -> (String, Vec<String>) {
+    let rules = version.pointer("/content/rules").and_then(Value::as_array).into_iter().flatten();
+    let ids = rules.map(|rule| string_or_empty(rule, "id").to_owned()).collect();
+    (string_or_empty(version, "version_label").to_owned(), ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn names_each_rule_or_the_missing_right() {
+        let rules: Vec<Value> = (0..22).map(|number| json!({ "id": format!("r{number}") })).collect();
+        let version = json!({ "version_label": "v2", "content": { "rules": rules } });
+        let read = UnmatchedRules { bundle: "gate".to_owned(), version: Some(label_and_rules(&version)) };
+        let lines = read.lines();
+        assert_eq!((lines.len(), lines[0].as_str()), (21, "rule r0: its condition was false"));
+        assert_eq!(lines[20], "2 further rules: their conditions were false");
+        let next = read.next_step(&json!({ "environment": "dev" }));
+        assert!(next.contains("assets content gate@v2") && next.contains("--env dev --set NAME=VALUE"), "{next}");
+        let hidden = UnmatchedRules { version: None, ..read };
+        assert!(hidden.lines().concat().contains("you may not read its rules"));
+        assert!(hidden.next_step(&json!({})).contains("owner of the policy gate"));
+    }
+}
