@@ -1,4 +1,4 @@
-//! Hints about undeclared names in flows and prompts. The server's messages never repeat content, but
+//! Hints about unknown names in files. The server's messages never repeat content, but
 //! the command line may, because the file belongs to the caller.
 
 use crate::{
@@ -10,6 +10,9 @@ use serde_json::Value;
 
 /// Maximum number of known names that a message lists.
 const MAX_LISTED: usize = 10;
+/// Maximum length of an unknown name for which similar names are searched, in bytes. The time of the search grows with
+/// the length, which the file determines.
+const MAX_COMPARED_BYTES: usize = 100;
 
 /// For an error in a flow: the unknown step or input, and the similar known names, or all known names.
 pub(crate) fn flow_hint(flow: &Value, pointer: &str, code: &str) -> Option<String> {
@@ -30,6 +33,33 @@ pub(crate) fn flow_hint(flow: &Value, pointer: &str, code: &str) -> Option<Strin
     Some(describe(noun, name, &known))
 }
 
+/// For an unknown key in a flow: the key, and the similar valid keys.
+pub(crate) fn key_hint(pointer: &str, valid: &[&str]) -> Option<String> {
+    let name = member_name(pointer)?;
+    let shown = shorten(&sanitize(&name)).into_owned();
+    let similar = similar_hint(&name, valid.iter().copied());
+    (!valid.is_empty()).then(|| format!("; there is no key `{shown}`{similar}"))
+}
+
+/// For an unknown member of a content, whose path the finding shows: the similar valid names; empty if there are none.
+pub(crate) fn member_hint<'n>(pointer: &str, valid: impl Iterator<Item = &'n str>) -> String {
+    member_name(pointer).map(|name| similar_hint(&name, valid)).unwrap_or_default()
+}
+
+/// The last member of a JSON pointer.
+fn member_name(pointer: &str) -> Option<String> {
+    let (_, name) = pointer.rsplit_once('/')?;
+    Some(name.replace("~1", "/").replace("~0", "~"))
+}
+
+/// The names that are similar to an unknown name, as the end of a message; empty if there are none.
+pub(crate) fn similar_hint<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
+    if name.len() > MAX_COMPARED_BYTES {
+        return String::new();
+    }
+    candidate_hint(&similar_names(name, known).into_iter().map(Candidate::named).collect::<Vec<_>>())
+}
+
 /// For a refused token of a prompt: the undeclared variable, and the similar declared variables, or all of them.
 pub(crate) fn prompt_hint(content: &Value, offset: usize) -> Option<String> {
     let token = content.get("system_prompt")?.as_str()?.get(offset..)?;
@@ -47,10 +77,9 @@ fn leading_name(text: &str) -> &str {
 
 fn describe(noun: &str, name: &str, known: &[&str]) -> String {
     let shown = shorten(&sanitize(name)).into_owned();
-    let similar = similar_names(name, known.iter().copied());
+    let similar = similar_hint(name, known.iter().copied());
     if !similar.is_empty() {
-        let hint = candidate_hint(&similar.into_iter().map(Candidate::named).collect::<Vec<_>>());
-        return format!("; there is no {noun} `{shown}`{hint}");
+        return format!("; there is no {noun} `{shown}`{similar}");
     }
     let names: Vec<String> = known.iter().take(MAX_LISTED).map(|name| sanitize(name)).collect();
     let end = if known.len() > MAX_LISTED { ", …" } else { "" };
@@ -89,6 +118,19 @@ mod tests {
         assert!(hint("/steps/1/output", "unknown_step").unwrap().starts_with("; there is no step `ask`; declared: "));
         assert_eq!(hint("/entry_step", "unreachable_step"), None);
         assert_eq!(hint("/missing", "unknown_step"), None);
+    }
+
+    #[test]
+    fn names_unknown_keys_with_similar_ones() {
+        let keys = ["id", "type", "inputs"];
+        assert_eq!(
+            key_hint("/steps/0/inpust", &keys).as_deref(),
+            Some("; there is no key `inpust`; did you mean `inputs`?")
+        );
+        assert_eq!(key_hint("/steps/0/a~1b", &keys).as_deref(), Some("; there is no key `a/b`"));
+        assert_eq!(key_hint("/steps/0/id", &[]), None);
+        assert_eq!(member_hint("/max_token", ["max_tokens"].into_iter()), "; did you mean `max_tokens`?");
+        assert_eq!(member_hint(&format!("/{}", "max_tokens".repeat(100)), ["max_tokens"].into_iter()), "");
     }
 
     #[test]
