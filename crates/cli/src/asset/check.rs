@@ -141,7 +141,10 @@ pub(crate) fn content_problems(kind: AssetKind, located: &LocatedValue, pointer:
         Err(ContentRefusal::Invalid(problems)) => {
             let stated = |problem: ContentProblem| {
                 let valid = problem.valid_names.iter().map(String::as_str);
-                let hint = undeclared_name_hints::member_hint(&problem.pointer, valid);
+                let of_flow = (kind == AssetKind::OrchestrationFlow)
+                    .then(|| undeclared_name_hints::flow_hint(content, &problem.pointer, problem.code));
+                let hint = of_flow.flatten();
+                let hint = hint.unwrap_or_else(|| undeclared_name_hints::member_hint(&problem.pointer, valid));
                 at(&problem.pointer, problem.code, format!("{}{hint}", problem.message))
             };
             problems.into_iter().map(stated).collect()

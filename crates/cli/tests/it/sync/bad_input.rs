@@ -240,7 +240,10 @@ fn suggests_names_for_unknown_keys_fields_and_values() {
     let owned = "owner_ref: team:x\n";
     let step = "entry_step: x\nsteps:\n  - id: x\n    type: return\n    ouput: {a: 1}\n    output: {a: 1}\n";
     let form = |interface: &str| format!("slug: w\n{owned}invocation_mode: form\ninterface_config: {interface}\n");
-    let routes = GOOD.replace("body: b}", "body: b, descripton: d}");
+    let release = |role: &str, slug: &str| {
+        format!("workload: w\nenvironment: dev\nbindings: [{{role: {role}, asset: {slug}}}]\n")
+    };
+    let misspelt = GOOD.replace("body: b}", "body: b, descripton: d}");
     for (files, place, parts) in [
         (
             vec![("flows/f.yaml", step.to_owned()), ("flows/f.meta.yaml", owned.to_owned())],
@@ -258,9 +261,27 @@ fn suggests_names_for_unknown_keys_fields_and_values() {
             vec!["text, number, select, textarea, boolean, date (interface_config.input_fields[0].type)"],
         ),
         (
-            vec![("assets/good.yaml", routes)],
+            vec![("assets/good.yaml", misspelt)],
             "unknown_field: unknown field; the fields are ",
             vec!["; did you mean `description`? (content.descripton)"],
+        ),
+        (
+            vec![
+                ("flows/f.yaml", step.replace("    ouput: {a: 1}\n", "").replace("{a: 1}", "'{{release.prompt}}'")),
+                ("flows/f.meta.yaml", owned.to_owned()),
+            ],
+            "5:13: unknown_role: ",
+            vec!["; there is no role `prompt`; did you mean `prompt_template`?"],
+        ),
+        (
+            vec![("assets/good.yaml", GOOD.to_owned()), ("releases/w.dev.yaml", release("skill", "goood"))],
+            "unknown_asset: the directory has no skill `goood`",
+            vec!["; did you mean `good`?"],
+        ),
+        (
+            vec![("assets/good.yaml", GOOD.to_owned()), ("releases/w.dev.yaml", release("memory", "good"))],
+            "unknown_asset: `good` of the directory is a skill, not a memory",
+            vec![],
         ),
     ] {
         let texts: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
