@@ -379,6 +379,20 @@ fn refusals_name_what_is_unknown_and_what_exists() {
         ),
         ("actor.name == 'x'", "unknown field `name` at line 1, column 7; the fields are ref, type, groups, roles"),
         ("environment.name == 'x'", "unknown field `name` at line 1, column 13: this value has no fields"),
+        (
+            "(lane == 'a' || lane == 'b'",
+            "the condition is not valid CEL at line 1, column 28: the `(` at line 1, column 1 has no `)`",
+        ),
+        ("lane == 'a')", "the condition is not valid CEL at line 1, column 12: a `)` has no `(`"),
+        ("lane = 'a'", "the condition is not valid CEL at line 1, column 6: a comparison is written `==`"),
+        ("size(lane = 'a')", "the condition is not valid CEL at line 1, column 11: a comparison is written `==`"),
+        (
+            "lane == 'a' and lane == 'b'",
+            "the condition is not valid CEL at line 1, column 13: an operator such as `&&` or `==` is expected here",
+        ),
+        ("lane == 'a' & true", "the condition is not valid CEL at line 1, column 13: the operator is written `&&`"),
+        ("lane == 'a", "the condition is not valid CEL at line 1, column 9: a text has no closing quote"),
+        ("lane ==", "the condition is not valid CEL at line 1, column 8: an expression is expected here"),
     ] {
         let bundle =
             json!({ "rules": [{ "id": "r", "condition": condition, "outcome": "allow", "reason_code": "x" }] });
