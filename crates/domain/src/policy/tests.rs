@@ -305,6 +305,18 @@ fn runs_embedded_bundle_tests() {
 }
 
 #[test]
+fn failed_bundle_tests_name_rules_that_cannot_be_evaluated() {
+    let content = json!({
+        "rules": [rule("vip", "inputs.custmer == 'x'", "allow"), rule("big", "inputs.n > 5", "allow")],
+        "tests": [{"name": "t", "input": {"inputs": {"n": "many"}}, "expect": {"outcome": "allow"}}],
+    });
+    let message = compile_and_test(&content).unwrap_err().remove(0).message;
+    let expected = "reason `policy_evaluation_error`: rule `vip` cannot be evaluated, because the input has no \
+                    `custmer`; rule `big` cannot be evaluated with this input";
+    assert!(message.ends_with(expected), "{message}");
+}
+
+#[test]
 fn limits_total_steps_of_bundle_tests() {
     let numbers: Vec<usize> = (0..50).collect();
     let test = |index: usize| json!({"name": format!("t{index}"), "input": {"inputs": {"list": numbers}}, "expect": {"outcome": "deny"}});
