@@ -137,12 +137,13 @@ pub(crate) struct FlowErrorView {
     /// A stable code, such as `unknown_step`.
     code: &'static str,
     /// Human-readable message, without the text of the flow.
-    message: &'static str,
+    message: String,
 }
 
 impl FlowErrorView {
     pub(crate) fn of(problem: &FlowProblem) -> Self {
-        Self { line: problem.line, column: problem.column, code: problem.code, message: problem.message }
+        let message = problem.message.clone().into_owned();
+        Self { line: problem.line, column: problem.column, code: problem.code, message }
     }
 }
 

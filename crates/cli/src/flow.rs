@@ -137,10 +137,13 @@ fn check(file: &std::path::Path, context: &CommandContext) -> Result<(), Failure
 /// The server's findings for a flow.
 pub(crate) fn problems(source: &Source) -> Vec<Finding> {
     let Err(problems) = flow::parse_yaml(&source.text) else { return Vec::new() };
-    let names_any = problems.iter().any(|problem| matches!(problem.code, "unknown_step" | "unknown_input"));
+    let is_named = |problem: &FlowProblem| matches!(problem.code, "unknown_step" | "unknown_input" | "unknown_role");
+    let names_any = problems.iter().any(is_named);
     let flow: Value = if names_any { serde_yaml::from_str(&source.text).unwrap_or_default() } else { Value::Null };
     let stated = |problem: FlowProblem| {
-        let hint = undeclared_name_hints::flow_hint(&flow, &problem.pointer, problem.code).unwrap_or_default();
+        let hint = undeclared_name_hints::flow_hint(&flow, &problem.pointer, problem.code)
+            .or_else(|| undeclared_name_hints::key_hint(&problem.pointer, problem.valid_names))
+            .unwrap_or_default();
         Finding::whole(&source.name, problem.code, format!("{}{hint}", problem.message))
             .at(problem.line.zip(problem.column).map(|(line, column)| Position { line, column }))
     };

@@ -1,4 +1,4 @@
-//! Hints about undeclared names in flows and prompts. The server's messages never repeat content, but
+//! Hints about unknown names in files. The server's messages never repeat content, but
 //! the command line may, because the file belongs to the caller.
 
 use crate::{
@@ -6,28 +6,64 @@ use crate::{
     resolve_names::similar_names,
     terminal_text::{sanitize, shorten},
 };
+use fairway_domain::asset::kind::AssetKind;
 use serde_json::Value;
 
 /// Maximum number of known names that a message lists.
 const MAX_LISTED: usize = 10;
+/// The words before the list of names that a file declares.
+const DECLARED: &str = "declared:";
+/// Maximum length of an unknown name for which similar names are searched, in bytes. The time of the search grows with
+/// the length, which the file determines.
+const MAX_COMPARED_BYTES: usize = 100;
 
-/// For an error in a flow: the unknown step or input, and the similar known names, or all known names.
+/// For an error in a flow: the unknown step, input or role, and the similar known names, or all known names.
 pub(crate) fn flow_hint(flow: &Value, pointer: &str, code: &str) -> Option<String> {
     let text = flow.pointer(pointer)?.as_str()?;
-    let (noun, prefix, known): (_, _, Vec<&str>) = match code {
+    let (noun, prefix, listed, known): (_, _, _, Vec<&str>) = match code {
         "unknown_step" => {
             let steps = flow.get("steps").and_then(Value::as_array).into_iter().flatten();
-            ("step", "steps.", steps.filter_map(|step| step.get("id")?.as_str()).collect())
+            ("step", "steps.", DECLARED, steps.filter_map(|step| step.get("id")?.as_str()).collect())
         }
         "unknown_input" => {
             let inputs = flow.pointer("/trigger/inputs_schema").and_then(Value::as_object).into_iter().flatten();
-            ("input", "trigger.", inputs.map(|(name, _)| name.as_str()).collect())
+            ("input", "trigger.", DECLARED, inputs.map(|(name, _)| name.as_str()).collect())
+        }
+        "unknown_role" => {
+            ("role", "release.", "the roles are", AssetKind::ALL.into_iter().map(AssetKind::as_str).collect())
         }
         _ => return None,
     };
     let referenced = text.split(prefix).skip(1).map(leading_name).find(|name| !known.contains(name));
     let name = if text.contains("{{") { referenced? } else { text };
-    Some(describe(noun, name, &known))
+    Some(describe(noun, name, listed, &known))
+}
+
+/// For an unknown key in a flow: the key, and the similar valid keys.
+pub(crate) fn key_hint(pointer: &str, valid: &[&str]) -> Option<String> {
+    let name = member_name(pointer)?;
+    let shown = shorten(&sanitize(&name)).into_owned();
+    let similar = similar_hint(&name, valid.iter().copied());
+    (!valid.is_empty()).then(|| format!("; there is no key `{shown}`{similar}"))
+}
+
+/// For an unknown member of a content, whose path the finding shows: the similar valid names; empty if there are none.
+pub(crate) fn member_hint<'n>(pointer: &str, valid: impl Iterator<Item = &'n str>) -> String {
+    member_name(pointer).map(|name| similar_hint(&name, valid)).unwrap_or_default()
+}
+
+/// The last member of a JSON pointer.
+fn member_name(pointer: &str) -> Option<String> {
+    let (_, name) = pointer.rsplit_once('/')?;
+    Some(name.replace("~1", "/").replace("~0", "~"))
+}
+
+/// The names that are similar to an unknown name, as the end of a message; empty if there are none.
+pub(crate) fn similar_hint<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
+    if name.len() > MAX_COMPARED_BYTES {
+        return String::new();
+    }
+    candidate_hint(&similar_names(name, known).into_iter().map(Candidate::named).collect::<Vec<_>>())
 }
 
 /// For a refused token of a prompt: the undeclared variable, and the similar declared variables, or all of them.
@@ -36,7 +72,7 @@ pub(crate) fn prompt_hint(content: &Value, offset: usize) -> Option<String> {
     let name = leading_name(token.strip_prefix("$arg:")?);
     let variables = content.get("variables").and_then(Value::as_array).into_iter().flatten();
     let declared: Vec<&str> = variables.filter_map(|variable| variable.get("name")?.as_str()).collect();
-    (!name.is_empty() && !declared.contains(&name)).then(|| describe("variable", name, &declared))
+    (!name.is_empty() && !declared.contains(&name)).then(|| describe("variable", name, DECLARED, &declared))
 }
 
 /// The name at the beginning of a text.
@@ -45,17 +81,16 @@ fn leading_name(text: &str) -> &str {
     text.split(|letter| !is_part(letter)).next().unwrap_or_default()
 }
 
-fn describe(noun: &str, name: &str, known: &[&str]) -> String {
+fn describe(noun: &str, name: &str, listed: &str, known: &[&str]) -> String {
     let shown = shorten(&sanitize(name)).into_owned();
-    let similar = similar_names(name, known.iter().copied());
+    let similar = similar_hint(name, known.iter().copied());
     if !similar.is_empty() {
-        let hint = candidate_hint(&similar.into_iter().map(Candidate::named).collect::<Vec<_>>());
-        return format!("; there is no {noun} `{shown}`{hint}");
+        return format!("; there is no {noun} `{shown}`{similar}");
     }
     let names: Vec<String> = known.iter().take(MAX_LISTED).map(|name| sanitize(name)).collect();
     let end = if known.len() > MAX_LISTED { ", …" } else { "" };
     let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    format!("; there is no {noun} `{shown}`; declared: {names}{end}")
+    format!("; there is no {noun} `{shown}`; {listed} {names}{end}")
 }
 
 #[cfg(test)]
@@ -87,8 +122,28 @@ mod tests {
             Some("; there is no input `tiket`; did you mean `ticket`?")
         );
         assert!(hint("/steps/1/output", "unknown_step").unwrap().starts_with("; there is no step `ask`; declared: "));
+        let flow = json!({ "a": "{{release.model_policy}} {{release.prompt}}", "b": "{{release.zzz}}" });
+        assert_eq!(
+            flow_hint(&flow, "/a", "unknown_role").as_deref(),
+            Some("; there is no role `prompt`; did you mean `prompt_template`?")
+        );
+        let all = flow_hint(&flow, "/b", "unknown_role").unwrap();
+        assert!(all.starts_with("; there is no role `zzz`; the roles are prompt_template, knowledge_base, "), "{all}");
         assert_eq!(hint("/entry_step", "unreachable_step"), None);
         assert_eq!(hint("/missing", "unknown_step"), None);
+    }
+
+    #[test]
+    fn names_unknown_keys_with_similar_ones() {
+        let keys = ["id", "type", "inputs"];
+        assert_eq!(
+            key_hint("/steps/0/inpust", &keys).as_deref(),
+            Some("; there is no key `inpust`; did you mean `inputs`?")
+        );
+        assert_eq!(key_hint("/steps/0/a~1b", &keys).as_deref(), Some("; there is no key `a/b`"));
+        assert_eq!(key_hint("/steps/0/id", &[]), None);
+        assert_eq!(member_hint("/max_token", ["max_tokens"].into_iter()), "; did you mean `max_tokens`?");
+        assert_eq!(member_hint(&format!("/{}", "max_tokens".repeat(100)), ["max_tokens"].into_iter()), "");
     }
 
     #[test]

@@ -102,8 +102,8 @@ impl Source {
             return Err(Finding::whole(name, "file_too_large", "a YAML file has at most 1 MiB"));
         }
         // Limits the expansion of aliases before the YAML library expands them.
-        let places = SourceSpans::parse(&self.text).map_err(|fault| fault.in_file(&name))?;
-        let value = strict::yaml(&self.text).map_err(|fault| fault.in_file(&name))?;
+        let places = SourceSpans::parse(&self.text).map_err(|fault| fault.diagnosed(&self.text).in_file(&name))?;
+        let value = strict::yaml(&self.text).map_err(|fault| fault.diagnosed(&self.text).in_file(&name))?;
         Ok(LocatedValue { name, value, spans: places })
     }
 }

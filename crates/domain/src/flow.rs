@@ -15,7 +15,10 @@ use crate::asset::kind::AssetKind;
 use problems::LocatedProblem;
 use reference::{Reference, Template, TextTemplate};
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 use yaml::MemberPart;
 
 /// The maximum number of steps of a flow.
@@ -226,18 +229,23 @@ pub struct FlowProblem {
     /// The stable code of the problem.
     pub code: &'static str,
     /// The message for people, which contains no part of the content.
-    pub message: &'static str,
+    pub message: Cow<'static, str>,
+    /// The keys that are valid at the place of an unknown key; empty for other problems.
+    pub valid_names: &'static [&'static str],
 }
 
 impl FlowProblem {
     const fn new(code: &'static str, message: &'static str) -> Self {
-        Self { line: None, column: None, pointer: String::new(), code, message }
+        let message = Cow::Borrowed(message);
+        Self { line: None, column: None, pointer: String::new(), code, message, valid_names: &[] }
     }
 }
 
 impl From<LocatedProblem> for FlowProblem {
     fn from(finding: LocatedProblem) -> Self {
-        Self { pointer: finding.pointer(), ..Self::new(finding.code, finding.message) }
+        let pointer = finding.pointer();
+        let LocatedProblem { code, message, valid_names, .. } = finding;
+        Self { line: None, column: None, pointer, code, message, valid_names }
     }
 }
 

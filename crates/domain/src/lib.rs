@@ -46,3 +46,4 @@ pub mod transparency_log;
 pub mod use_case;
 pub mod wakeup;
 pub mod workload;
+pub mod yaml_syntax;

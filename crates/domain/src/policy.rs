@@ -21,7 +21,7 @@ use fast_path::FastPath;
 use pattern::Patterns;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 use variables::{Evaluation, EvaluationError};
 
 pub use explanation::{ClauseExplanation, ConditionResult, DecisionExplanation, ExplanationRefusal, RuleExplanation};
@@ -172,6 +172,17 @@ pub struct FailedRule {
     pub missing_field: Option<String>,
 }
 
+impl fmt::Display for FailedRule {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.missing_field {
+            Some(name) => {
+                write!(out, "rule `{}` cannot be evaluated, because the input has no `{name}`", self.rule)
+            }
+            None => write!(out, "rule `{}` cannot be evaluated with this input", self.rule),
+        }
+    }
+}
+
 /// The maximum number of failed rules that a decision reports.
 pub const MAX_FAILED_RULES: usize = 20;
 
@@ -189,6 +200,21 @@ pub struct PolicyDecision {
     /// The first rules that could not be evaluated; empty unless the reason code is [`EVALUATION_ERROR`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_rules: Vec<FailedRule>,
+}
+
+/// The maximum number of failed rules that a message names.
+const MAX_NAMED_FAILED_RULES: usize = 3;
+
+impl PolicyDecision {
+    /// The reasons why rules could not be evaluated, for messages; empty unless the reason code is
+    /// [`EVALUATION_ERROR`].
+    #[must_use]
+    pub fn failure_reasons(&self) -> String {
+        let named: Vec<String> =
+            self.failed_rules.iter().take(MAX_NAMED_FAILED_RULES).map(FailedRule::to_string).collect();
+        let end = if self.failed_rules.len() > MAX_NAMED_FAILED_RULES { "; …" } else { "" };
+        format!("{}{end}", named.join("; "))
+    }
 }
 
 /// A compiled policy bundle.

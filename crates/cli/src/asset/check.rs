@@ -12,7 +12,7 @@ use clap::{Args, builder::PossibleValuesParser};
 use fairway_domain::{
     asset::{
         canonical::Canonical,
-        content::{self, ContentRefusal},
+        content::{self, ContentProblem, ContentRefusal},
         kind::AssetKind,
     },
     field_path,
@@ -139,7 +139,15 @@ pub(crate) fn content_problems(kind: AssetKind, located: &LocatedValue, pointer:
     match content::check(kind, content) {
         Ok(_) => Vec::new(),
         Err(ContentRefusal::Invalid(problems)) => {
-            problems.into_iter().map(|problem| at(&problem.pointer, problem.code, problem.message)).collect()
+            let stated = |problem: ContentProblem| {
+                let valid = problem.valid_names.iter().map(String::as_str);
+                let of_flow = (kind == AssetKind::OrchestrationFlow)
+                    .then(|| undeclared_name_hints::flow_hint(content, &problem.pointer, problem.code));
+                let hint = of_flow.flatten();
+                let hint = hint.unwrap_or_else(|| undeclared_name_hints::member_hint(&problem.pointer, valid));
+                at(&problem.pointer, problem.code, format!("{}{hint}", problem.message))
+            };
+            problems.into_iter().map(stated).collect()
         }
         Err(ContentRefusal::Prompt(refusal)) => {
             let hint = refusal

@@ -256,7 +256,11 @@ impl CompiledBundle {
             for rule in &decision.matched_rules {
                 *self.match_counts.entry(rule.clone()).or_default() += 1;
             }
-            let differences: Vec<String> = scenario.differences(&decision).iter().map(describe_difference).collect();
+            let mut differences: Vec<String> =
+                scenario.differences(&decision).iter().map(describe_difference).collect();
+            if !differences.is_empty() && !decision.failed_rules.is_empty() {
+                differences.push(decision.failure_reasons());
+            }
             report.tests.push(TestResult {
                 bundle: self.slug.clone(),
                 file: located.name.clone(),

@@ -72,6 +72,13 @@ impl RemoteState {
             .filter(|found| !self.by_slug.contains(slug) || is_newest(found))
     }
 
+    /// The slug of the asset to which a version belongs, among the assets whose versions were read.
+    pub(super) fn slug_of_version(&self, version_id: &str) -> Option<&str> {
+        let is_searched = |version: &Value| string_or_empty(version, "asset_version_id") == version_id;
+        let found = self.versions.iter().find(|(_, versions)| versions.iter().any(is_searched));
+        found.map(|(slug, _)| slug.as_str())
+    }
+
     /// The version of an asset with this label; without a label, the newest version.
     pub(super) fn version_labelled(&self, slug: &str, label: Option<&str>) -> Option<&Value> {
         let fits = |version: &&Value| label.is_none_or(|label| string_or_empty(version, "version_label") == label);

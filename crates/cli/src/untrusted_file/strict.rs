@@ -2,6 +2,7 @@
 //! libraries accept both.
 
 use crate::failure::{Finding, Position};
+use fairway_domain::yaml_syntax;
 use serde::{
     Deserialize, Deserializer,
     de::{Error, MapAccess, SeqAccess, Visitor},
@@ -58,6 +59,13 @@ impl Fault {
 
     pub(super) const fn duplicate_key(position: Position) -> Self {
         Self::new(position, "yaml_duplicate_key", DUPLICATE_KEY)
+    }
+
+    /// Replaces the message and the position of a syntax error by those of its likely cause, if the text shows one.
+    pub(super) fn diagnosed(self, text: &str) -> Self {
+        let line = self.position.filter(|_| self.message == NOT_YAML).map(|position| position.line);
+        let Some(cause) = line.and_then(|line| yaml_syntax::likely_cause(text, line)) else { return self };
+        Self::new(Position { line: cause.line, column: cause.column }, self.code, cause.message)
     }
 
     pub(super) fn in_file(self, file: &str) -> Finding {

@@ -57,6 +57,24 @@ fn rejects_unsafe_documents_with_their_position() {
 }
 
 #[test]
+fn syntax_errors_name_likely_cause() {
+    for (text, place, part) in [
+        ("kind: skill\ncontent:\n\tname: x\n", (3, 1), "a tab indents the line"),
+        ("description: Answers: a question\n", (1, 21), "must be in quotes"),
+        ("content:\n  name: x\n description: y\n", (3, 2), "fits no line above"),
+        ("kind: skill\nslug: [b\n", (3, 1), "an unclosed quote or bracket may begin above"),
+    ] {
+        let finding = parsed("a.yaml", text).unwrap_err();
+        assert_eq!(
+            (finding.code.as_str(), finding.line.zip(finding.column)),
+            ("yaml_syntax", Some(place)),
+            "{finding}"
+        );
+        assert!(finding.message.contains(part), "{finding}");
+    }
+}
+
+#[test]
 fn rejects_files_that_are_not_bounded_utf8_text() {
     let folder = tempfile::tempdir().unwrap();
     let written = |name: &str, bytes: &[u8]| {

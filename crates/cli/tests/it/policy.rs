@@ -45,6 +45,15 @@ fn reports_failures_and_unreachable_rules_with_position() {
 }
 
 #[test]
+fn failed_tests_name_rules_that_cannot_be_evaluated() {
+    let scenarios = "bundle: b\nscenarios: [{name: no n, input: {environment: dev}, expect: {outcome: allow}}]\n";
+    let files = make_directory(&[("b.yaml", BUNDLE), ("scenarios.yaml", scenarios)]);
+    let output = Terminal::offline().run(&["policy", "test", path_text(files.path())]);
+    let reason = "decided deny; rule `big` cannot be evaluated, because the input has no `n`";
+    assert!(output.code == 1 && output.out.contains(reason), "{}", output.out);
+}
+
+#[test]
 fn require_coverage_fails_for_unmatched_rules() {
     let text = "rules:\n  - {id: a, condition: always, outcome: allow, reason_code: a}\n  - {id: b, condition: 'lane == \"x\"', outcome: deny, reason_code: b}\ntests:\n  - {name: t, input: {}, expect: {outcome: allow}}\n";
     let files = make_directory(&[("plain.yaml", text)]);

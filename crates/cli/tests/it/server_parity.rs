@@ -102,13 +102,14 @@ async fn content_findings_equal_the_server_s() {
         let remote = answer.json();
         // Only the server can resolve references to other assets, so its other refusals are not compared.
         if answer.code() == "invalid_content" {
+            let (local, remote) = (&local["errors"], &remote["detail"]["fields"]);
+            let names = ["path", "code"];
+            assert_eq!(problem_fields(local, &names), problem_fields(remote, &names), "{}", file.display());
+            // To the server's message, the command line may append the nearest valid name.
             let names = ["path", "code", "message"];
-            assert_eq!(
-                problem_fields(&local["errors"], &names),
-                problem_fields(&remote["detail"]["fields"], &names),
-                "{}",
-                file.display()
-            );
+            for (local, remote) in problem_fields(local, &names).iter().zip(problem_fields(remote, &names)) {
+                assert!(local.starts_with(remote.trim_end_matches('"')), "{}: {local}, {remote}", file.display());
+            }
         } else {
             assert_eq!(local["errors"][0]["code"], remote["detail"]["error"], "{}", file.display());
             assert_eq!(local["errors"][0]["offset"], remote["detail"]["offset"], "{}", file.display());
@@ -337,7 +338,7 @@ async fn policy_decisions_equal_the_server_s() {
             let expected = if difference.starts_with("outcome") { *outcome } else { "" };
             assert!(difference.contains(&format!("decided {expected}")), "{remote}: {difference}");
             assert!(
-                difference.ends_with(&format!("reason_code: expected unheard-of, decided {reason}")),
+                difference.contains(&format!("reason_code: expected unheard-of, decided {reason}")),
                 "{remote}: {difference}"
             );
             compared += 1;

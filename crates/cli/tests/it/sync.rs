@@ -233,6 +233,11 @@ async fn invalid_directory_changes_nothing() {
         assert!(is_reported && line.starts_with(path_text(&files.path().join(name))), "{code}: {}", output.err);
         assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{code}: nothing was created");
     }
+    // An unknown reference is named with its position and the nearest slug.
+    let files = make_directory(&[("assets/good.yaml", good), ("assets/b.yaml", &prompt("b", "goood"))]);
+    let output = terminal.run(&["sync", "plan", path_text(files.path())]);
+    let named = "the referenced asset `goood` exists neither in the directory nor on the server; did you mean `good`?";
+    assert!(output.code == 1 && output.err.contains(&format!("{named}, at byte 0 of the prompt")), "{}", output.err);
     let files = make_directory(&[("assets/good.yaml", good)]);
     std::os::unix::fs::symlink("/etc", files.path().join("flows")).unwrap();
     let output = terminal.run(&["sync", "plan", path_text(files.path())]);

@@ -196,7 +196,10 @@ pub fn parse_existing(kind: AssetKind, content: &Value) -> Result<CheckedContent
 }
 
 fn parse_flow(content: &Value) -> Result<Flow, Vec<ContentProblem>> {
-    let to_problem = |problem: FlowProblem| ContentProblem::new(problem.pointer, problem.code, problem.message);
+    let to_problem = |problem: FlowProblem| {
+        ContentProblem::new(problem.pointer, problem.code, problem.message)
+            .with_valid_names(problem.valid_names.iter().copied())
+    };
     Flow::from_content(content).map_err(|problems| problems.into_iter().map(to_problem).collect())
 }
 

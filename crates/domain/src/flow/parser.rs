@@ -394,7 +394,9 @@ fn parse_text(text: &str, path: &Path, findings: &mut ProblemList) -> Option<Tex
         let refused: BTreeSet<ReferenceRefusal> = TextTemplate::scan(text).filter_map(Result::err).collect();
         for refusal in refused {
             let message = match refusal {
-                ReferenceRefusal::UnknownRole => "a reference names an unknown role",
+                ReferenceRefusal::UnknownRole => {
+                    "a reference names an unknown role; the roles are asset kinds, such as `model_policy`"
+                }
                 ReferenceRefusal::Malformed => {
                     "double braces must hold `trigger.<input>`, `release.<role>` or `steps.<step>.output`"
                 }

@@ -1,7 +1,7 @@
 //! Problems of a flow, with the paths to their causes.
 
 use serde_json::{Map, Value};
-use std::{fmt::Write as _, rc::Rc};
+use std::{borrow::Cow, fmt::Write as _, rc::Rc};
 
 /// The maximum number of reported problems.
 pub(super) const MAX_PROBLEMS: usize = 1_000;
@@ -22,7 +22,9 @@ pub(super) enum Segment {
 pub(super) struct LocatedProblem {
     pub(super) path: Vec<Segment>,
     pub(super) code: &'static str,
-    pub(super) message: &'static str,
+    pub(super) message: Cow<'static, str>,
+    /// The keys that the object may have; empty unless the problem is an unknown key.
+    pub(super) valid_names: &'static [&'static str],
 }
 
 impl LocatedProblem {
@@ -77,7 +79,17 @@ pub(super) struct ProblemList(pub(super) Vec<LocatedProblem>);
 impl ProblemList {
     pub(super) fn report(&mut self, path: &Path, code: &'static str, message: &'static str) {
         if self.0.len() < MAX_PROBLEMS {
-            self.0.push(LocatedProblem { path: path.segments(), code, message });
+            let (path, message) = (path.segments(), Cow::Borrowed(message));
+            self.0.push(LocatedProblem { path, code, message, valid_names: &[] });
+        }
+    }
+
+    /// Reports an unknown key, and names the keys that the object may have.
+    fn unknown_key(&mut self, path: &Path, allowed: &'static [&'static str]) {
+        if self.0.len() < MAX_PROBLEMS {
+            let message = Cow::Owned(format!("this key is unknown here; the keys are {}", allowed.join(", ")));
+            let path = path.segments();
+            self.0.push(LocatedProblem { path, code: UNKNOWN_KEY, message, valid_names: allowed });
         }
     }
 
@@ -102,14 +114,14 @@ impl ProblemList {
         &mut self,
         value: &'v Value,
         path: &Path,
-        allowed: &[&str],
+        allowed: &'static [&'static str],
     ) -> Option<&'v Map<String, Value>> {
         let Some(map) = value.as_object() else {
             self.wrong_type(path);
             return None;
         };
         for key in map.keys().filter(|key| !allowed.contains(&key.as_str())) {
-            self.report(&path.key(key), UNKNOWN_KEY, "this key is unknown here");
+            self.unknown_key(&path.key(key), allowed);
         }
         Some(map)
     }

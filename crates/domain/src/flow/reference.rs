@@ -58,7 +58,7 @@ pub enum ReferenceRefusal {
     #[error("double braces must hold `trigger.<input>`, `release.<role>` or `steps.<step>.output`")]
     Malformed,
     /// The reference names an unknown role.
-    #[error("a reference names an unknown role")]
+    #[error("a reference names an unknown role; the roles are asset kinds, such as `model_policy`")]
     UnknownRole,
 }
 

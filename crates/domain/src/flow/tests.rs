@@ -328,6 +328,8 @@ fn locates_unknown_key_at_the_key() {
     let problems = parse_yaml(text).unwrap_err();
     let places: Vec<_> = problems.iter().map(|problem| (problem.code, problem.line, problem.column)).collect();
     assert_eq!(places, [("unknown_key", Some(5), Some(5))]);
+    assert_eq!(problems[0].message, "this key is unknown here; the keys are id, type, output");
+    assert_eq!(problems[0].valid_names, ["id", "type", "output"]);
 }
 
 /// The number of steps on the longest path; panics if the path is longer than `budget`.

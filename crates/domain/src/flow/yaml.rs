@@ -10,6 +10,7 @@ use super::{
     parser::MAX_VALUES,
     problems::{MAX_PROBLEMS, Segment},
 };
+use crate::yaml_syntax;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
 use serde_json::Value;
 use std::{
@@ -100,6 +101,14 @@ impl YamlFault {
             ..FlowProblem::new(self.code(), self.message())
         }
     }
+
+    /// Like [`Self::at`], but a syntax error has the message and the position of its likely cause, if a line shows one.
+    fn in_text(self, text: &str, place: TextPosition) -> FlowProblem {
+        let likely = if self == Self::Syntax { yaml_syntax::likely_cause(text, place.line) } else { None };
+        let Some(cause) = likely else { return self.at(place) };
+        let problem = FlowProblem::new(self.code(), cause.message);
+        FlowProblem { line: Some(cause.line), column: Some(cause.column), ..problem }
+    }
 }
 
 /// A YAML document, as far as the text is readable.
@@ -163,7 +172,7 @@ pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
         Ok(root) => Ok(Document { root, problems: composer.problems }),
         Err((fault, place)) => {
             composer.problems.truncate(MAX_PROBLEMS - 1);
-            composer.problems.push(fault.at(place));
+            composer.problems.push(fault.in_text(text, place));
             Err(composer.problems)
         }
     }

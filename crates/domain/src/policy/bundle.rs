@@ -223,11 +223,14 @@ fn test_failure(decision: &PolicyDecision, index: usize, test: &Scenario) -> Opt
     if test.differences(decision).is_empty() {
         return None;
     }
-    let message = format!(
+    let mut message = format!(
         "the test `{}` expected a different decision; the policy decided `{}` with reason `{}`",
         test.name(),
         decision.outcome.as_str(),
         decision.reason_code
     );
+    if !decision.failed_rules.is_empty() {
+        message.push_str(&format!(": {}", decision.failure_reasons()));
+    }
     Some(ContentProblem::new(format!("/tests/{index}"), "policy_test_failed", message))
 }

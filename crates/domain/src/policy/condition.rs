@@ -4,6 +4,7 @@
 //! sources, deep or wide expressions, nested loops, and unknown names.
 
 mod refusal;
+mod syntax_error;
 
 use super::{
     cost::{self, DataSize},
@@ -117,7 +118,7 @@ impl Condition {
         within_parser_bounds(source)?;
         let depth = u16::try_from(MAX_DEPTH).unwrap_or(u16::MAX);
         let parsed = PrattParser::new().max_recursion_depth(depth).parse(source);
-        let expression = parsed.map_err(|errors| syntax(&errors))?;
+        let expression = parsed.map_err(|errors| syntax(source, &errors))?;
         let mut walk = ExpressionWalk { source, patterns, nodes: 0, macro_variables: Vec::new() };
         walk.visit(&expression, 1, 0)?;
         // The estimate assumes one step per byte for patterns, because existing versions use slow patterns on
@@ -173,13 +174,16 @@ fn is_never_boolean(node: &IdedExpr) -> bool {
     }
 }
 
-fn syntax(errors: &cel::ParseErrors) -> ConditionRefusal {
+fn syntax(source: &str, errors: &cel::ParseErrors) -> ConditionRefusal {
     if errors.errors.iter().any(|error| error.msg.contains("recursion limit")) {
         return ConditionRefusal::TooDeep;
     }
     let (line, column) = errors.errors.first().map_or((1, 1), |error| error.pos);
     let positive = |number: isize| usize::try_from(number).unwrap_or(1).max(1);
-    ConditionRefusal::Syntax { line: positive(line), column: positive(column) }
+    let (line, column) = (positive(line), positive(column));
+    let message = errors.errors.first().map_or("", |error| error.msg.as_str());
+    let explanation = syntax_error::explain(source, (line, column), message);
+    ConditionRefusal::Syntax { line, column, explanation }
 }
 
 /// Limits the number of conditionals and tokens before parsing. The parser does not count its recursion into

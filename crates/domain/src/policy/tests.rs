@@ -305,6 +305,18 @@ fn runs_embedded_bundle_tests() {
 }
 
 #[test]
+fn failed_bundle_tests_name_rules_that_cannot_be_evaluated() {
+    let content = json!({
+        "rules": [rule("vip", "inputs.custmer == 'x'", "allow"), rule("big", "inputs.n > 5", "allow")],
+        "tests": [{"name": "t", "input": {"inputs": {"n": "many"}}, "expect": {"outcome": "allow"}}],
+    });
+    let message = compile_and_test(&content).unwrap_err().remove(0).message;
+    let expected = "reason `policy_evaluation_error`: rule `vip` cannot be evaluated, because the input has no \
+                    `custmer`; rule `big` cannot be evaluated with this input";
+    assert!(message.ends_with(expected), "{message}");
+}
+
+#[test]
 fn limits_total_steps_of_bundle_tests() {
     let numbers: Vec<usize> = (0..50).collect();
     let test = |index: usize| json!({"name": format!("t{index}"), "input": {"inputs": {"list": numbers}}, "expect": {"outcome": "deny"}});
@@ -379,6 +391,20 @@ fn refusals_name_what_is_unknown_and_what_exists() {
         ),
         ("actor.name == 'x'", "unknown field `name` at line 1, column 7; the fields are ref, type, groups, roles"),
         ("environment.name == 'x'", "unknown field `name` at line 1, column 13: this value has no fields"),
+        (
+            "(lane == 'a' || lane == 'b'",
+            "the condition is not valid CEL at line 1, column 28: the `(` at line 1, column 1 has no `)`",
+        ),
+        ("lane == 'a')", "the condition is not valid CEL at line 1, column 12: a `)` has no `(`"),
+        ("lane = 'a'", "the condition is not valid CEL at line 1, column 6: a comparison is written `==`"),
+        ("size(lane = 'a')", "the condition is not valid CEL at line 1, column 11: a comparison is written `==`"),
+        (
+            "lane == 'a' and lane == 'b'",
+            "the condition is not valid CEL at line 1, column 13: an operator such as `&&` or `==` is expected here",
+        ),
+        ("lane == 'a' & true", "the condition is not valid CEL at line 1, column 13: the operator is written `&&`"),
+        ("lane == 'a", "the condition is not valid CEL at line 1, column 9: a text has no closing quote"),
+        ("lane ==", "the condition is not valid CEL at line 1, column 8: an expression is expected here"),
     ] {
         let bundle =
             json!({ "rules": [{ "id": "r", "condition": condition, "outcome": "allow", "reason_code": "x" }] });

@@ -242,8 +242,9 @@ fn parse_config(document: &Value, findings: &mut Problems) -> Option<InterfaceCo
     ];
     let members = findings.read_object(document, "", KNOWN)?;
     let presentation_mode = findings.read_required(members, "", "presentation_mode");
-    let presentation_mode =
-        presentation_mode.and_then(|value| findings.parse_wire("presentation_mode", value, PresentationMode::parse));
+    let presentation_mode = presentation_mode.and_then(|value| {
+        findings.parse_wire("presentation_mode", value, PresentationMode::SPELLINGS, PresentationMode::parse)
+    });
     let description = findings.read_optional(members, "description").and_then(|value| {
         let text = findings.read_text("description", value)?;
         let fits = is_prose(text, MAX_DESCRIPTION_CHARS);
@@ -254,14 +255,14 @@ fn parse_config(document: &Value, findings: &mut Problems) -> Option<InterfaceCo
         .and_then(|value| field::parse_all(value, "input_fields", findings));
     let output_display = findings
         .read_optional(members, "output_display")
-        .and_then(|value| findings.parse_wire("output_display", value, OutputDisplay::parse));
+        .and_then(|value| findings.parse_wire("output_display", value, OutputDisplay::SPELLINGS, OutputDisplay::parse));
     let theme = findings.read_optional(members, "theme").and_then(|value| theme::parse(value, "theme", findings));
     let rollout_config = findings
         .read_optional(members, "rollout_config")
         .and_then(|value| parse_rollout_config(value, "rollout_config", findings));
     let access_mode = findings
         .read_optional(members, "access_mode")
-        .and_then(|value| findings.parse_wire("access_mode", value, AccessMode::parse));
+        .and_then(|value| findings.parse_wire("access_mode", value, AccessMode::SPELLINGS, AccessMode::parse));
     Some(InterfaceConfig {
         presentation_mode: presentation_mode?,
         description,

@@ -4,7 +4,7 @@ use super::{
     super::manifest::{BindingManifest, ReleaseManifest},
     DesiredAsset, DirectoryReader, deserialize_manifest, stem,
 };
-use crate::untrusted_file::LocatedValue;
+use crate::{undeclared_name_hints::similar_hint, untrusted_file::LocatedValue};
 use fairway_domain::{
     asset::VersionLabel,
     release::{ReleaseRefusal, lane::TargetLane},
@@ -55,10 +55,18 @@ impl DirectoryReader<'_> {
         let found = assets.iter().find(|asset| asset.slug == binding.asset);
         let Some(label) = &binding.version else {
             let is_missing = found.is_none() && !self.invalid_slugs.contains(&binding.asset);
-            if is_missing || found.is_some_and(|asset| asset.kind != binding.role) {
-                let message = format!("the directory has no {} with this slug", binding.role);
-                self.findings.push(located.finding(&format!("{pointer}/asset"), "unknown_asset", message));
-            }
+            let (role, slug) = (binding.role, &binding.asset);
+            let message = match found {
+                Some(asset) if asset.kind != role => {
+                    format!("`{slug}` of the directory is a {}, not a {role}", asset.kind)
+                }
+                None if is_missing => {
+                    let known = assets.iter().filter(|asset| asset.kind == role).map(|asset| asset.slug.as_str());
+                    format!("the directory has no {role} `{slug}`{}", similar_hint(slug, known))
+                }
+                Some(_) | None => return,
+            };
+            self.findings.push(located.finding(&format!("{pointer}/asset"), "unknown_asset", message));
             return;
         };
         if VersionLabel::parse(label).is_none() {

@@ -1,8 +1,12 @@
 //! Reads the workload manifests of a directory.
 
 use super::{super::manifest::WorkloadManifest, DirectoryReader, deserialize_manifest};
-use crate::untrusted_file::LocatedValue;
-use fairway_domain::workload::{InvocationMode, interface::InterfaceConfig, text_refusals};
+use crate::{undeclared_name_hints, untrusted_file::LocatedValue};
+use fairway_domain::workload::{
+    InvocationMode,
+    interface::{InterfaceConfig, ProblemKind},
+    text_refusals,
+};
 use std::{collections::BTreeSet, path::Path};
 
 impl DirectoryReader<'_> {
@@ -24,7 +28,12 @@ impl DirectoryReader<'_> {
             for fault in faults {
                 // Converts a path such as `input_fields[0].type` to a JSON pointer.
                 let pointer = format!("/interface_config/{}", fault.path.replace(['.', '['], "/").replace(']', ""));
-                let finding = located.finding(&pointer, "invalid_interface", fault.kind.to_string());
+                let hint = if let ProblemKind::Unknown(known) = fault.kind {
+                    undeclared_name_hints::member_hint(&pointer, known.iter().copied())
+                } else {
+                    String::new()
+                };
+                let finding = located.finding(&pointer, "invalid_interface", format!("{}{hint}", fault.kind));
                 self.findings.push(finding.with_path(format!("interface_config.{}", fault.path)));
             }
         }

@@ -117,8 +117,9 @@ impl<'p> ReleaseRequirements<'p> {
         let unbound = self.bindings.iter().filter(|(_, fitting)| !is_bound(fitting));
         let mut lines: Vec<String> =
             unbound.map(|(slug, _)| format!("does not bind the directory's content of {slug}")).collect();
-        if lines.is_empty() && !self.has_no_extra_bindings(&bound) {
-            lines.push("binds assets outside the directory".to_owned());
+        if lines.is_empty() {
+            let extra = bound.iter().filter(|version| !self.is_desired(version));
+            lines.extend(extra.map(|version| self.describe_extra_binding(version)));
         }
         let references = found.get("references").and_then(Value::as_array).into_iter().flatten();
         for reference in references.filter(|reference| reference.get("pinned") == Some(&Value::Bool(false))) {
@@ -139,7 +140,26 @@ impl<'p> ReleaseRequirements<'p> {
 
     /// Whether the release binds no version beyond the desired versions.
     fn has_no_extra_bindings(&self, bound: &BTreeSet<String>) -> bool {
-        bound.iter().all(|version| self.bindings.iter().any(|(_, fitting)| fitting.contains(version.as_str())))
+        bound.iter().all(|version| self.is_desired(version))
+    }
+
+    fn is_desired(&self, version: &str) -> bool {
+        self.bindings.iter().any(|(_, fitting)| fitting.contains(version))
+    }
+
+    /// Why a bound version is not a desired one. The versions of every asset of the directory were read, so a version
+    /// of an unknown asset is outside it.
+    fn describe_extra_binding(&self, version: &str) -> String {
+        let Some(slug) = self.remote_state.slug_of_version(version) else {
+            return "binds assets outside the directory".to_owned();
+        };
+        if self.bindings.iter().any(|(bound, _)| *bound == slug) {
+            format!("also binds another version of {slug}")
+        } else if self.assets.iter().any(|step| step.slug == slug) {
+            format!("binds {slug}, which the release file does not bind")
+        } else {
+            format!("binds {slug}, which is outside the directory")
+        }
     }
 }
 

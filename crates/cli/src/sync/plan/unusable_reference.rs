@@ -9,7 +9,7 @@ use super::{
     },
     AssetAction, AssetStep,
 };
-use crate::{failure::Finding, untrusted_file::LocatedValue};
+use crate::{failure::Finding, undeclared_name_hints::similar_hint, untrusted_file::LocatedValue};
 use fairway_domain::{
     asset::{
         Lifecycle,
@@ -134,8 +134,10 @@ pub(super) fn find_permanent_error(
     };
     let live = || remote_state.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
     let Some(kind) = local_asset(desired, slug).map(|other| other.kind).or_else(live) else {
-        let message = "the referenced asset exists neither in the directory nor on the server";
-        return Some(found("", "unknown_asset", message));
+        let known = permitted_slugs(reference, desired, remote_state).into_iter().filter(|known| *known != asset.slug);
+        let hint = similar_hint(slug, known);
+        let message = format!("the referenced asset `{slug}` exists neither in the directory nor on the server{hint}");
+        return Some(found("/slug", "unknown_asset", &message).with_offset(token_offset(asset, slug)));
     };
     if asset.kind == AssetKind::PromptTemplate {
         return None;
@@ -153,6 +155,32 @@ pub(super) fn find_permanent_error(
         return None;
     }
     Some(found("/version", "unknown_version", "the server has no such version of the referenced asset"))
+}
+
+/// The slugs of the assets in the directory and on the server that a reference may name.
+fn permitted_slugs<'p>(
+    reference: &AssetReference,
+    desired: &'p Directory,
+    remote_state: &'p RemoteState,
+) -> BTreeSet<&'p str> {
+    let local = desired.assets.iter().map(|asset| (asset.slug.as_str(), Some(asset.kind)));
+    let kind = |live| AssetKind::parse(string_or_empty(live, "asset_kind"));
+    let remote = remote_state.assets.iter().map(|(slug, live)| (slug.as_str(), kind(live)));
+    let permitted = local.chain(remote).filter(|(_, kind)| kind.is_some_and(|kind| reference.permits(kind)));
+    permitted.map(|(slug, _)| slug).collect()
+}
+
+/// The byte offset of the token in a prompt that includes an asset; `None` in other kinds of content, where the file
+/// has the position of the reference.
+fn token_offset(asset: &DesiredAsset, slug: &str) -> Option<usize> {
+    if asset.kind != AssetKind::PromptTemplate {
+        return None;
+    }
+    let text = asset.content.get("system_prompt")?.as_str()?;
+    let token = format!("@asset-ref:{slug}");
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+    let is_whole = |offset: &usize| text.get(offset + token.len()..).is_some_and(|after| !after.starts_with(is_part));
+    text.match_indices(&token).map(|(offset, _)| offset).find(is_whole)
 }
 
 fn local_asset<'p>(desired: &'p Directory, slug: &str) -> Option<&'p DesiredAsset> {

@@ -234,6 +234,62 @@ fn detects_server_refusals_before_any_request() {
     assert_eq!(output.err.lines().count(), 4, "{}", output.err);
 }
 
+/// Messages about unknown names contain the valid names or the nearest one.
+#[test]
+fn suggests_names_for_unknown_keys_fields_and_values() {
+    let owned = "owner_ref: team:x\n";
+    let step = "entry_step: x\nsteps:\n  - id: x\n    type: return\n    ouput: {a: 1}\n    output: {a: 1}\n";
+    let form = |interface: &str| format!("slug: w\n{owned}invocation_mode: form\ninterface_config: {interface}\n");
+    let release = |role: &str, slug: &str| {
+        format!("workload: w\nenvironment: dev\nbindings: [{{role: {role}, asset: {slug}}}]\n")
+    };
+    let misspelt = GOOD.replace("body: b}", "body: b, descripton: d}");
+    for (files, place, parts) in [
+        (
+            vec![("flows/f.yaml", step.to_owned()), ("flows/f.meta.yaml", owned.to_owned())],
+            "5:5: unknown_key: ",
+            vec!["the keys are id, type, output;", "there is no key `ouput`; did you mean `output`?"],
+        ),
+        (
+            vec![("workloads/w.yaml", form("{presentation_mode: form, input_feilds: []}"))],
+            "invalid_interface: there is no such field; the fields are presentation_mode, ",
+            vec!["; did you mean `input_fields`? (interface_config.input_feilds)"],
+        ),
+        (
+            vec![("workloads/w.yaml", form("{presentation_mode: form, input_fields: [{name: a, type: dropdown}]}"))],
+            "invalid_interface: the value is not one of the known values: ",
+            vec!["text, number, select, textarea, boolean, date (interface_config.input_fields[0].type)"],
+        ),
+        (
+            vec![("assets/good.yaml", misspelt)],
+            "unknown_field: unknown field; the fields are ",
+            vec!["; did you mean `description`? (content.descripton)"],
+        ),
+        (
+            vec![
+                ("flows/f.yaml", step.replace("    ouput: {a: 1}\n", "").replace("{a: 1}", "'{{release.prompt}}'")),
+                ("flows/f.meta.yaml", owned.to_owned()),
+            ],
+            "5:13: unknown_role: ",
+            vec!["; there is no role `prompt`; did you mean `prompt_template`?"],
+        ),
+        (
+            vec![("assets/good.yaml", GOOD.to_owned()), ("releases/w.dev.yaml", release("skill", "goood"))],
+            "unknown_asset: the directory has no skill `goood`",
+            vec!["; did you mean `good`?"],
+        ),
+        (
+            vec![("assets/good.yaml", GOOD.to_owned()), ("releases/w.dev.yaml", release("memory", "good"))],
+            "unknown_asset: `good` of the directory is a skill, not a memory",
+            vec![],
+        ),
+    ] {
+        let texts: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        let line = single_finding(&make_directory(&texts));
+        assert!(line.contains(place) && parts.iter().all(|part| line.contains(part)), "{line}");
+    }
+}
+
 /// An invalid file is reported once. References to it cause no further findings.
 #[test]
 fn reports_an_invalid_file_once_despite_references() {

@@ -58,6 +58,22 @@ async fn one_lane_release_does_not_satisfy_all_lanes() {
 }
 
 #[tokio::test]
+async fn plan_names_the_binding_that_the_release_file_lost() {
+    let app = TestApp::start().await;
+    let terminal = Terminal::connected(&app).acting_as("user:ada");
+    let files = copy_directory("examples/sync");
+    let (folder, path) = (path_text(files.path()), files.path().join("releases/letters.dev.yaml"));
+    let first = terminal.run_json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
+    approve(&app, &first).run_ok(&["releases", "activate", &first]);
+    let text = fs::read_to_string(&path).unwrap();
+    let rest: Vec<&str> = text.lines().filter(|line| !line.contains("letters-policy")).collect();
+    fs::write(&path, rest.join("\n")).unwrap();
+    let plan = terminal.run_ok(&["sync", "plan", folder]);
+    let because = format!("the active release {first} binds letters-policy, which the release file does not bind\n");
+    assert!(plan.contains(&because) && !plan.contains("outside the directory"), "{plan}");
+}
+
+#[tokio::test]
 async fn reports_server_conflicts_before_any_change() {
     let app = TestApp::start().await;
     let terminal = Terminal::connected(&app).acting_as("user:ada");

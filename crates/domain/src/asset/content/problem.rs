@@ -14,12 +14,22 @@ pub struct ContentProblem {
     pub code: &'static str,
     /// Message for people. It never contains values of the content.
     pub message: String,
+    /// The names that are valid at the place of an unknown name; empty for other problems.
+    #[serde(skip)]
+    pub valid_names: Vec<String>,
 }
 
 impl ContentProblem {
     /// Builds a problem.
     #[must_use]
     pub fn new(pointer: impl Into<String>, code: &'static str, message: impl Into<String>) -> Self {
-        Self { pointer: pointer.into(), code, message: message.into() }
+        Self { pointer: pointer.into(), code, message: message.into(), valid_names: Vec::new() }
+    }
+
+    /// Adds the names that are valid instead of an unknown name.
+    #[must_use]
+    pub(crate) fn with_valid_names(mut self, names: impl Iterator<Item = impl Into<String>>) -> Self {
+        self.valid_names = names.map(Into::into).collect();
+        self
     }
 }

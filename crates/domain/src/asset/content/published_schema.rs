@@ -99,7 +99,11 @@ impl SchemaParts {
 
     fn collect_problems(&self, part: usize, value: &Value, pointer: &str, found: &mut Vec<ContentProblem>) {
         let Some(part) = self.parts.get(part).filter(|_| found.len() < MAX_PROBLEMS) else { return };
-        found.extend(part.validator.iter_errors(value).flat_map(|error| to_problems(&error, pointer)));
+        let mut errors = part.validator.iter_errors(value).peekable();
+        if errors.peek().is_some() {
+            let fields: Vec<&str> = part.members.keys().map(String::as_str).collect();
+            found.extend(errors.flat_map(|error| to_problems(&error, pointer, &fields)));
+        }
         match value {
             Value::Object(members) => {
                 for (name, member) in members {

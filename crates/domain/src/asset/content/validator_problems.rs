@@ -10,6 +10,8 @@ use serde_json::Value;
 /// Maximum number of permitted values that a message lists, and their maximum total length in bytes.
 const MAX_LISTED_VALUES: usize = 10;
 const MAX_LISTED_BYTES: usize = 300;
+/// Maximum total length of the field names that a message lists, in bytes.
+const MAX_LISTED_FIELD_BYTES: usize = 600;
 /// The message for a list, map or text that is longer than the schema allows.
 pub(super) const TOO_LONG: &str = "the length is above the bound of the schema";
 const TOO_SHORT: &str = "the length is below the bound of the schema";
@@ -19,13 +21,17 @@ pub(super) fn is_too_long(problem: &ContentProblem) -> bool {
     problem.message == TOO_LONG
 }
 
-/// Converts a validator error about a value below the JSON pointer `above`. The problems have messages of their own,
-/// because the validator's messages contain values of the content.
-pub(super) fn to_problems(error: &ValidationError<'_>, above: &str) -> Vec<ContentProblem> {
+/// Converts a validator error about a value below the JSON pointer `above`, whose schema declares `fields`. The
+/// problems have messages of their own, because the validator's messages contain values of the content.
+pub(super) fn to_problems(error: &ValidationError<'_>, above: &str, fields: &[&str]) -> Vec<ContentProblem> {
     let pointer = format!("{above}{}", error.instance_path());
     let member = |name: &str| member_pointer(&pointer, name);
     if let ValidationErrorKind::AdditionalProperties { unexpected } = error.kind() {
-        let unknown = |name: &String| ContentProblem::new(member(name), "unknown_field", "unknown field");
+        let message = unknown_field_message(fields);
+        let unknown = |name: &String| {
+            ContentProblem::new(member(name), "unknown_field", message.as_str())
+                .with_valid_names(fields.iter().copied())
+        };
         return unexpected.iter().take(MAX_PROBLEMS).map(unknown).collect();
     }
     if let ValidationErrorKind::Required { property } = error.kind() {
@@ -47,6 +53,15 @@ pub(super) fn to_problems(error: &ValidationError<'_>, above: &str) -> Vec<Conte
         _ => ("schema_violation", "the value does not satisfy the schema".to_owned()),
     };
     vec![ContentProblem::new(pointer, code, message)]
+}
+
+/// The message for an unknown field. It lists the fields of the schema if there are any and they are short.
+fn unknown_field_message(fields: &[&str]) -> String {
+    let listed = fields.join(", ");
+    if listed.is_empty() || listed.len() > MAX_LISTED_FIELD_BYTES {
+        return "unknown field".to_owned();
+    }
+    format!("unknown field; the fields are {listed}")
 }
 
 /// The message for a value that is not among the permitted values of a schema. The message lists the permitted values

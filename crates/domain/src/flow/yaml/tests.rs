@@ -66,6 +66,22 @@ fn refuses_with_code_and_position() {
 }
 
 #[test]
+fn syntax_errors_name_likely_cause() {
+    for (text, place, part) in [
+        ("a: 1\nb:\n\tc: 2\n", (3, 1), "a tab indents the line"),
+        ("a: 1\n\tb: 2\n", (2, 1), "a tab indents the line"),
+        ("about: Answers: a question\n", (1, 15), "must be in quotes"),
+        ("a:\n  b: 1\n c: 2\n", (3, 2), "fits no line above"),
+        ("a:\n  b: 1\n    c: 2\n", (3, 5), "fits no line above"),
+        ("a: [1\n", (2, 1), "the text is not one YAML document"),
+    ] {
+        let problem = read(text).unwrap_err();
+        assert_eq!((problem.code, problem.line.zip(problem.column)), ("yaml_syntax", Some(place)), "{text:?}");
+        assert!(problem.message.contains(part), "{text:?}: {}", problem.message);
+    }
+}
+
+#[test]
 fn recoverable_problems_hide_no_others() {
     let all = |text: &str| -> Vec<(&'static str, Option<u32>)> {
         let problems = parse(text).map_or_else(|problems| problems, |document| document.problems);

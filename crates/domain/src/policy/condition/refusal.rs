@@ -14,6 +14,8 @@ pub(in crate::policy) enum ConditionRefusal {
     Syntax {
         line: usize,
         column: usize,
+        /// What is wrong there, if it is known.
+        explanation: Option<String>,
     },
     TooDeep,
     TooManyNodes,
@@ -79,7 +81,10 @@ impl ConditionRefusal {
     pub(in crate::policy) fn message(&self) -> String {
         match self {
             Self::SourceTooLong => format!("a condition has at most {MAX_SOURCE_BYTES} bytes"),
-            Self::Syntax { line, column } => format!("the condition is not valid CEL at line {line}, column {column}"),
+            Self::Syntax { line, column, explanation } => {
+                let explanation = explanation.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+                format!("the condition is not valid CEL at line {line}, column {column}{explanation}")
+            }
             Self::TooDeep => format!("a condition is at most {MAX_DEPTH} levels deep"),
             Self::TooManyNodes => format!("a condition has at most {MAX_NODES} nodes"),
             Self::NestedMacros => "a macro can be nested inside one other macro at most".to_owned(),

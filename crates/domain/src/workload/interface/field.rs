@@ -169,7 +169,7 @@ fn parse(value: &Value, path: &str, findings: &mut Problems) -> Option<InputFiel
     });
     let field_type = findings
         .read_required(members, path, "type")
-        .and_then(|value| findings.parse_wire(&place("type"), value, FieldType::parse));
+        .and_then(|value| findings.parse_wire(&place("type"), value, FieldType::SPELLINGS, FieldType::parse));
     let label = findings.read_optional(members, "label").and_then(|value| {
         let label = findings.read_text(&place("label"), value)?;
         findings.check(&place("label"), is_name(label, MAX_LABEL_CHARS), ProblemKind::Text).then(|| label.to_owned())

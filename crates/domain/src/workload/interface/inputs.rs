@@ -36,7 +36,7 @@ impl InterfaceConfig {
             }
         }
         for name in sent.keys().filter(|name| self.input_fields().iter().all(|field| field.name != **name)) {
-            findings.push(&member_path(PATH, name), ProblemKind::Unknown);
+            findings.push(&member_path(PATH, name), ProblemKind::Unknown(&[]));
         }
         findings.into_result(Some(inputs))
     }

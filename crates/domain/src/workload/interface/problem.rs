@@ -47,15 +47,15 @@ pub enum ProblemKind {
     /// A required member is missing.
     #[error("this field is required")]
     Missing,
-    /// The member is unknown.
-    #[error("there is no such field")]
-    Unknown,
+    /// The member is unknown. The list contains the members that exist; it is empty for the inputs of a run.
+    #[error("there is no such field{}", names_after("; the fields are ", .0))]
+    Unknown(&'static [&'static str]),
     /// The value has the wrong type.
     #[error("expected {0}")]
     Type(ExpectedType),
-    /// The value is not one of the permitted values.
-    #[error("the value is not one of the known values")]
-    NotOneOf,
+    /// The value is not one of the permitted values, which the list contains.
+    #[error("the value is not one of the known values{}", names_after(": ", .0))]
+    NotOneOf(&'static [&'static str]),
     /// The number is out of range.
     #[error("the number is outside its bounds")]
     OutOfBounds,
@@ -106,9 +106,9 @@ impl ProblemKind {
     pub const fn code(self) -> &'static str {
         match self {
             Self::Missing => "missing",
-            Self::Unknown => "unknown_field",
+            Self::Unknown(_) => "unknown_field",
             Self::Type(_) => "invalid",
-            Self::NotOneOf => "not_one_of",
+            Self::NotOneOf(_) => "not_one_of",
             Self::OutOfBounds => "out_of_bounds",
             Self::TooLong => "too_long",
             Self::Text => "invalid_text",
@@ -125,6 +125,11 @@ impl ProblemKind {
             Self::Length => "invalid_length",
         }
     }
+}
+
+/// The end of a message that lists names; empty if there are none.
+fn names_after(lead: &str, names: &[&str]) -> String {
+    if names.is_empty() { String::new() } else { format!("{lead}{}", names.join(", ")) }
 }
 
 /// The path of a member of an object.
@@ -183,14 +188,14 @@ impl Problems {
         &mut self,
         value: &'v Value,
         path: &str,
-        known: &[&str],
+        known: &'static [&'static str],
     ) -> Option<&'v Map<String, Value>> {
         let Some(members) = value.as_object() else {
             self.push(path, ProblemKind::Type(ExpectedType::Object));
             return None;
         };
         for name in members.keys().filter(|name| !known.contains(&name.as_str())) {
-            self.push(&member_path(path, name), ProblemKind::Unknown);
+            self.push(&member_path(path, name), ProblemKind::Unknown(known));
         }
         Some(members)
     }
@@ -263,16 +268,17 @@ impl Problems {
         inside
     }
 
-    /// Reads a value by its wire form.
+    /// Reads a value by its wire form, which must be one of `known`.
     pub(super) fn parse_wire<T>(
         &mut self,
         path: &str,
         value: &Value,
+        known: &'static [&'static str],
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
         let case = parse(self.read_text(path, value)?);
         if case.is_none() {
-            self.push(path, ProblemKind::NotOneOf);
+            self.push(path, ProblemKind::NotOneOf(known));
         }
         case
     }

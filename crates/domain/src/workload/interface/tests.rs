@@ -116,6 +116,22 @@ fn reports_all_problems_at_once() {
 }
 
 #[test]
+fn names_known_fields_and_values() {
+    let document = json!({ "presentation_mode": "dance", "theme": { "shadow": 1 } });
+    let problems = InterfaceConfig::parse(&document).unwrap_err();
+    let messages: Vec<_> = problems.iter().map(|problem| problem.kind.to_string()).collect();
+    assert_eq!(
+        messages,
+        [
+            "the value is not one of the known values: form, chat, block",
+            "there is no such field; the fields are accent_color, background_color, font_family, border_radius",
+        ]
+    );
+    // The inputs of a run have no fixed names.
+    assert_eq!(ProblemKind::Unknown(&[]).to_string(), "there is no such field");
+}
+
+#[test]
 fn enforces_configuration_bounds() {
     for document in [json!(null), json!([]), json!("form"), json!(1)] {
         assert_eq!(problem_codes(&document), single_problem("", "invalid"));

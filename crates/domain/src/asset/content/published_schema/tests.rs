@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 /// The validator's own errors, converted to problems.
 fn validator_problems(schema: &PublishedSchema, value: &Value) -> BTreeSet<(String, &'static str)> {
-    let errors = schema.validator.iter_errors(value).flat_map(|error| to_problems(&error, ""));
+    let errors = schema.validator.iter_errors(value).flat_map(|error| to_problems(&error, "", &[]));
     errors.map(|problem| (problem.pointer, problem.code)).collect()
 }
 

@@ -13,3 +13,14 @@ fn names_the_listed_values_and_never_the_given_one() {
     assert!(message.contains("schema lists: ") && message.contains("approved"), "{message}");
     assert!(!message.contains("canary"), "{message}");
 }
+
+#[test]
+fn names_the_fields_of_the_schema_and_never_the_unknown_one() {
+    let mut content = model_policy();
+    content["max_canary"] = json!(1);
+    let Err(ContentRefusal::Invalid(problems)) = check(AssetKind::ModelPolicy, &content) else { panic!("accepted") };
+    let ContentProblem { message, valid_names, .. } = &problems[0];
+    assert!(message.starts_with("unknown field; the fields are ") && message.contains("max_tokens, "), "{message}");
+    assert!(valid_names.iter().any(|name| name == "max_tokens"), "{valid_names:?}");
+    assert!(!message.contains("canary"), "{message}");
+}

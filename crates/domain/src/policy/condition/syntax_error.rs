@@ -1,0 +1,79 @@
+//! Explains why the CEL parser refuses a source. The parser's messages contain parts of the source, so only their fixed
+//! parts are recognized.
+
+use super::{MAX_TOKENS, is_end_token};
+use cel::parser::pratt_parser::{Lexer, Token, TokenKind};
+
+/// Each kind of bracket: the opening and closing tokens.
+const BRACKETS: [(TokenKind, TokenKind); 3] = [
+    (TokenKind::TokLeftParen, TokenKind::TokRightParen),
+    (TokenKind::TokLeftBracket, TokenKind::TokRightBracket),
+    (TokenKind::TokLeftBrace, TokenKind::TokRightBrace),
+];
+
+/// Messages of the parser, by their ends, and the explanations.
+const EXPLANATIONS: [(&str, &str); 8] = [
+    ("unterminated string literal", "a text has no closing quote"),
+    ("unexpected single '&', expected '&&'", "the operator is written `&&`"),
+    ("unexpected single '|', expected '||'", "the operator is written `||`"),
+    ("unexpected character", "CEL does not use this character"),
+    ("expected identifier after '.'", "a name is expected after `.`"),
+    ("expected ':' in conditional expression", "a conditional has `:` after `?`"),
+    ("expecting <EOF>", "an operator such as `&&` or `==` is expected here"),
+    ("expecting expression", "an expression is expected here"),
+];
+
+/// The explanation of a parser's error at a line and a column in bytes, both from 1; `None` if neither the message nor
+/// the source shows the cause.
+pub(super) fn explain(source: &str, (line, column): (usize, usize), message: &str) -> Option<String> {
+    let tokens = tokens(source);
+    let above: usize = source.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+    let offset = above.saturating_add(column.saturating_sub(1));
+    if tokens.iter().any(|token| token.kind == TokenKind::TokEqual && token.start == offset) {
+        return Some("a comparison is written `==`".to_owned());
+    }
+    // Behind a lexical error there are no tokens, so brackets would seem unclosed.
+    let is_complete = tokens.last().is_some_and(|token| token.kind == TokenKind::TokEnd);
+    let unbalanced = if is_complete { unbalanced_bracket(source, &tokens) } else { None };
+    let known = || EXPLANATIONS.iter().find(|(end, _)| message.ends_with(*end));
+    unbalanced.or_else(|| known().map(|(_, explanation)| (*explanation).to_owned()))
+}
+
+/// The tokens of a source, up to its end or the first lexical error.
+fn tokens(source: &str) -> Vec<Token> {
+    let mut lexer = Lexer::new(source);
+    let mut found = Vec::new();
+    for _ in 0..MAX_TOKENS {
+        let token = lexer.lex();
+        found.push(token);
+        if is_end_token(token.kind) {
+            break;
+        }
+    }
+    found
+}
+
+/// The bracket that is not closed, or that closes none.
+fn unbalanced_bracket(source: &str, tokens: &[Token]) -> Option<String> {
+    let mut open: Vec<(&Token, TokenKind)> = Vec::new();
+    for token in tokens {
+        if let Some((_, closing)) = BRACKETS.iter().find(|(opening, _)| *opening == token.kind) {
+            open.push((token, *closing));
+        } else if let Some((opening, closing)) = BRACKETS.iter().find(|(_, closing)| *closing == token.kind) {
+            match open.pop() {
+                Some((_, expected)) if expected == *closing => {}
+                Some((unclosed, expected)) => return Some(unclosed_bracket(source, unclosed, expected)),
+                None => return Some(format!("a `{}` has no `{}`", closing.as_str(), opening.as_str())),
+            }
+        }
+    }
+    open.last().map(|(unclosed, expected)| unclosed_bracket(source, unclosed, *expected))
+}
+
+fn unclosed_bracket(source: &str, unclosed: &Token, expected: TokenKind) -> String {
+    let before = source.get(..unclosed.start).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().map_or(0, |rest| rest.chars().count()) + 1;
+    let (opening, closing) = (unclosed.kind.as_str(), expected.as_str());
+    format!("the `{opening}` at line {line}, column {column} has no `{closing}`")
+}
