@@ -6,8 +6,8 @@ mod files;
 mod joined_markdown_list_items;
 pub(crate) mod long_forms;
 mod outgoing_connections;
+mod repository_files;
 mod restricted_calls;
-mod source_files;
 mod sql_statements;
 mod wording;
 
@@ -26,13 +26,13 @@ pub(crate) fn run(place: &Paths) -> Result<()> {
         found.extend(violations(&rule, &dependency_tree(place, &rule)?));
     }
     found.extend(files::violations(&place.root)?);
-    let sources = source_files::sources(&place.root)?;
+    let sources = repository_files::sources(&place.root)?;
     found.extend(outgoing_connections::violations(&place.root, &sources)?);
     found.extend(restricted_calls::violations(&place.root, &sources)?);
     found.extend(sql_statements::violations(&place.root, &sources)?);
     found.extend(database_driver::violations(&place.root, &sources)?);
     found.extend(long_forms::violations(&place.root, &sources)?);
-    let documents = source_files::documents(&place.root)?;
+    let documents = repository_files::documents(&place.root)?;
     found.extend(joined_markdown_list_items::violations(&place.root, &documents)?);
     found.extend(wording::violations(&place.root, &sources, &documents)?);
     if !found.is_empty() {

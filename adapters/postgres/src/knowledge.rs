@@ -2,9 +2,9 @@
 
 mod contract;
 mod document;
-mod index_embedding;
 mod ingest;
 mod reembedding;
+mod revision_models;
 mod text_search;
 mod vector_search;
 
@@ -132,7 +132,7 @@ impl IndexRevisionStore for Database {
         asset: AssetId,
         revision: IndexRevision,
     ) -> Result<IndexEmbeddingModels, StoreError> {
-        index_embedding::model_of_revision(self, scope, asset, revision).await
+        revision_models::model_of_revision(self, scope, asset, revision).await
     }
 
     async fn revisions_with_same_documents(
@@ -141,7 +141,7 @@ impl IndexRevisionStore for Database {
         asset: AssetId,
         revision: IndexRevision,
     ) -> Result<RevisionRange, StoreError> {
-        index_embedding::revisions_with_same_documents(self, scope, asset, revision).await
+        revision_models::revisions_with_same_documents(self, scope, asset, revision).await
     }
 
     async fn vector_coverage(&self, scope: TenantScope, within: &SearchScope) -> Result<VectorCoverage, StoreError> {

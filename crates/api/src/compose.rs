@@ -8,7 +8,7 @@ use crate::{
     config::Settings,
     http::{
         HttpState, authentication::Authentication, deprecation::DEPRECATIONS, load_shedding::LoadShedder,
-        memory_budget::MemoryBudgets, paging::CursorKey, shutdown::ShutdownSignal, stream_limit::StreamLimiter,
+        memory_budget::MemoryBudgets, paging::CursorKey, shutdown_signal::ShutdownSignal, stream_limit::StreamLimiter,
     },
     metrics::Metrics,
     portal::Portal,

@@ -401,7 +401,7 @@ impl Settings {
                 Err(ConfigError::IssuerInLocalMode { key: setting::BOOTSTRAP_ADMINS.key })
             }
             // Local mode trusts every caller, so only this machine may reach it.
-            AuthMode::Local if !self.bind.ip().is_loopback() => Err(ConfigError::LocalModeExposed),
+            AuthMode::Local if !self.bind.ip().is_loopback() => Err(ConfigError::LocalModeBindAddress),
             AuthMode::Local if self.worker_metrics_bind.is_some_and(|bind| !bind.ip().is_loopback()) => {
                 Err(ConfigError::WorkerMetricsExposed)
             }

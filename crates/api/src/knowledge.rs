@@ -22,7 +22,7 @@ use fairway_domain::{
     knowledge::{
         contract_revocation::{ContractRevocation, check_reason},
         document::{
-            Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, IngestResult, MAX_CHUNKS,
+            Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, IngestResult, MAX_CHUNKS_PER_INGEST,
             MAX_DOCUMENTS, MAX_SOURCE_REF_BYTES, MAX_TEXT_BYTES, MAX_TITLE_CHARS, validate_text,
         },
         reembedding::ChunkLimit,
@@ -364,7 +364,7 @@ pub(crate) async fn reembed_documents(
 
 fn chunk_limit(requested: Option<u32>) -> Result<ChunkLimit, FieldProblem> {
     let limit = requested.map_or_else(|| Some(ChunkLimit::max()), ChunkLimit::new);
-    let bounds = || format!("must be 1 to {MAX_CHUNKS}");
+    let bounds = || format!("must be 1 to {MAX_CHUNKS_PER_INGEST}");
     limit.ok_or_else(|| FieldProblem::new("max_chunks", "out_of_bounds", bounds()))
 }
 

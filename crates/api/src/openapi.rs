@@ -1,9 +1,9 @@
 //! The OpenAPI document, collected from the handlers.
 
-#[cfg(test)]
-mod body_bounds_tests;
 mod constraints;
 mod document_and_html_routes;
+#[cfg(test)]
+mod documented_bounds_tests;
 mod response_headers;
 
 use crate::app;

@@ -3,7 +3,7 @@
 use crate::{
     compose::Api,
     error::ApiError,
-    http::{HttpState, proxy_detection::is_forwarded, shutdown::ReportedShutdown},
+    http::{HttpState, proxy_detection::is_forwarded, shutdown_signal::ReportedShutdown},
     openapi::{ErrorBody, RefusalsWithoutIdentity},
 };
 use actix_web::{HttpRequest, HttpResponse, get, http::StatusCode, web};

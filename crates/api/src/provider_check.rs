@@ -6,7 +6,7 @@ use crate::{
 };
 use fairway_domain::execution::{
     provider::{ProviderError, ProviderFailure},
-    provider_check::{CheckResult, CheckedAccount},
+    provider_check::{AccountToCheck, CheckResult},
 };
 use fairway_operations::provider_check::{check_account, read_key};
 
@@ -89,14 +89,14 @@ fn select_accounts(settings: &Settings, name: Option<&str>) -> Result<Vec<Provid
     Err(ProviderCheckError::UnknownAccount { account: name.to_owned(), hint })
 }
 
-fn checked_account(account: &ProviderAccount, model: Option<&str>) -> CheckedAccount {
+fn checked_account(account: &ProviderAccount, model: Option<&str>) -> AccountToCheck {
     let (kind, secret_ref, default_model) = match &account.kind {
         ProviderKind::Local => ("local", None, Some(LOCAL_MODEL)),
         ProviderKind::OpenAi(endpoint) => ("openai", endpoint.secret_ref.clone(), None),
         ProviderKind::Anthropic(endpoint) => ("anthropic", endpoint.secret_ref.clone(), None),
     };
     let model = model.or(account.test_model.as_deref()).or(default_model);
-    CheckedAccount { account_slot: account.account_slot.clone(), kind, secret_ref, model: model.map(str::to_owned) }
+    AccountToCheck { account_slot: account.account_slot.clone(), kind, secret_ref, model: model.map(str::to_owned) }
 }
 
 /// Logs each account whose key cannot be read. The server starts nevertheless, because it reads keys for each call.

@@ -7,7 +7,7 @@ use crate::{
     app,
     compose::{Adapters, Api, BackgroundTasks, ComposeError, Process},
     config::{LocalModeExposure, Settings},
-    http::{connection_guard::GuardedConnection, shutdown::ShutdownSignal},
+    http::{connection_guard::GuardedConnection, shutdown_signal::ShutdownSignal},
     local_mode_warning::warn_of_exposure_forever,
     open_file_limit,
     portal::page::NOT_BUILT,

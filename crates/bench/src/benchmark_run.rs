@@ -139,8 +139,8 @@ pub(crate) async fn run_benchmark(plan: &Plan, home: &RunDirectory, postgres: &P
         bail!("no scenario has such a name");
     }
     let meter = CostMeter::open(&postgres.url(), postgres.process_id()).await?;
-    let accounting = StatementCounter::open(meter.client()).await?;
-    postgres.create_databases(meter.client()).await?;
+    let accounting = StatementCounter::open(meter.admin_client()).await?;
+    postgres.create_databases(meter.admin_client()).await?;
     report_progress("cold starts");
     let cold_start = cold_start::measure(home, postgres, &plan.server).await?;
     let floor = start_baseline(home, postgres).await?;
@@ -296,7 +296,7 @@ impl Bench<'_> {
             report_progress("reads with verified tokens");
             findings.verified_tokens = Some(self.measure_verified_tokens().await?);
         }
-        findings.task_costs = self.measure_tasks().await?;
+        findings.task_costs = self.measure_background_tasks().await?;
         // Skipped by default, because storing the rows for these benchmarks takes minutes.
         if self.plan.only.is_some() || self.plan.fill.is_some() {
             self.measure_many_rows(&mut findings).await?;
@@ -466,7 +466,7 @@ impl Bench<'_> {
         scripts: Vec<ClientScript>,
         time: Duration,
     ) -> Result<Measurement> {
-        self.meter.client().batch_execute("CHECKPOINT").await?;
+        self.meter.admin_client().batch_execute("CHECKPOINT").await?;
         let span = LoadDuration { warm_up: WARM_UP, measured: time };
         let tally = closed_loop_clients::run(target.address, scripts, span, &self.meter, target.id()).await?;
         let (before, after) = tally.readings;
@@ -475,7 +475,7 @@ impl Bench<'_> {
     }
 
     async fn count_statements(&self, row: Scenario) -> Result<Option<StatementCounts>> {
-        let admin = self.meter.client();
+        let admin = self.meter.admin_client();
         if !self.accounting.start(admin).await? {
             return Ok(None);
         }

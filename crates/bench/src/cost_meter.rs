@@ -79,7 +79,7 @@ impl CostMeter {
     }
 
     /// The administrative connection, for use between measurements.
-    pub(crate) fn client(&self) -> &Client {
+    pub(crate) fn admin_client(&self) -> &Client {
         &self.client
     }
 

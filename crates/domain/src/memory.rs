@@ -28,7 +28,7 @@ pub const MAX_REPLAY_BYTES: usize = 64 << 10;
 /// The upper bound of stored turns per session, or per user with user scope. An asset can set only a lower number.
 pub const MAX_TURNS: u32 = 200;
 /// The default of the maximum number of stored turns.
-pub const DEFAULT_TURNS: u32 = 50;
+pub const DEFAULT_MAX_TURNS: u32 = 50;
 /// The default retention of a turn in days, equal to the retention of responses.
 pub const DEFAULT_RETENTION_DAYS: u32 = 30;
 
@@ -220,7 +220,7 @@ impl MemoryConfig {
         }
         Ok(Self {
             scope,
-            max_turns: number("max_items").unwrap_or(DEFAULT_TURNS).min(MAX_TURNS),
+            max_turns: number("max_items").unwrap_or(DEFAULT_MAX_TURNS).min(MAX_TURNS),
             retention_days: number("ttl_days").unwrap_or(DEFAULT_RETENTION_DAYS),
             write_policy,
             // The default masks personal data, as the cautious choice.

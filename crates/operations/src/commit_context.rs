@@ -5,8 +5,8 @@ use fairway_domain::{
     access::Caller,
     audit::Stamp,
     id::IdSource,
+    moment::Moment,
     time::{Clock, Timestamp},
-    time_and_ids::Moment,
 };
 use std::sync::Arc;
 

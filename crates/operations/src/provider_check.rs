@@ -3,7 +3,7 @@
 use fairway_domain::{
     execution::{
         provider::{Provider, ProviderError, ProviderFailure},
-        provider_check::{CheckResult, CheckedAccount},
+        provider_check::{AccountToCheck, CheckResult},
     },
     secret::{SecretError, SecretReader},
 };
@@ -13,7 +13,7 @@ use std::time::Instant;
 ///
 /// # Errors
 /// When the key cannot be read.
-pub async fn read_key(secrets: &dyn SecretReader, account: &CheckedAccount) -> Result<(), SecretError> {
+pub async fn read_key(secrets: &dyn SecretReader, account: &AccountToCheck) -> Result<(), SecretError> {
     match &account.secret_ref {
         Some(reference) => secrets.read_server_secret(reference).await.map(drop),
         None => Ok(()),
@@ -25,7 +25,7 @@ pub async fn read_key(secrets: &dyn SecretReader, account: &CheckedAccount) -> R
 pub async fn check_account(
     secrets: &dyn SecretReader,
     provider: &dyn Provider,
-    account: &CheckedAccount,
+    account: &AccountToCheck,
 ) -> CheckResult {
     if let Err(error) = read_key(secrets, account).await {
         return CheckResult::Failed(ProviderFailure::caused_by(ProviderError::Unavailable, error.code()));

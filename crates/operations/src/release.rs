@@ -3,8 +3,8 @@
 mod activation_checks;
 mod active_release;
 mod bound_versions;
-mod content_summary;
 mod declared_inputs;
+mod evaluated_content;
 mod gates;
 mod lanes;
 mod plan_size;
@@ -17,7 +17,7 @@ mod vector_checks;
 
 pub(crate) use activation_checks::CheckScope;
 pub use active_release::{ActiveRelease, ActiveReleaseQuery, ActiveReleaseResponseCache};
-pub(crate) use content_summary::ContentSummary;
+pub(crate) use evaluated_content::EvaluatedContent;
 pub use lanes::LaneHistory;
 pub use rollback::RollbackResult;
 pub use rollback_advisor::run_rollback_advisor;
@@ -98,7 +98,7 @@ pub struct Releases {
     active_releases: Arc<ActiveReleaseResponseCache>,
     settings: Arc<Settings>,
     provider: Arc<dyn Provider>,
-    summaries: Cache<(TenantId, AssetVersionId), Arc<ContentSummary>>,
+    summaries: Cache<(TenantId, AssetVersionId), Arc<EvaluatedContent>>,
     builtin_workloads: Cache<WorkloadId, bool>,
     asset_store: Arc<dyn AssetStore>,
     version_store: Arc<dyn VersionStore>,

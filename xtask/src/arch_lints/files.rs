@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::source_files::sources;
+use super::repository_files::sources;
 
 /// Maximum number of lines of a source file.
 const MAX_LINES: usize = 500;

@@ -64,7 +64,7 @@ pub enum ConfigError {
     WorkerMetricsExposed,
     /// The bind address exposes local mode to other machines.
     #[error("`auth.mode` is `local`, which trusts every caller: bind to a loopback address such as 127.0.0.1:8080")]
-    LocalModeExposed,
+    LocalModeBindAddress,
     /// A setting puts local mode behind a proxy, whose forwarded requests it would trust.
     #[error(
         "`{key}` (`{variable}`) puts local mode behind a proxy, and local mode trusts every caller: set \
@@ -122,7 +122,7 @@ impl ConfigError {
             Self::UnknownKey { .. } => "config_unknown_key",
             Self::UnknownVariable { .. } => "config_unknown_variable",
             Self::Invalid { .. } => "config_invalid",
-            Self::LocalModeExposed => "config_local_mode_exposed",
+            Self::LocalModeBindAddress => "config_local_mode_exposed",
             Self::WorkerMetricsExposed => "config_worker_metrics_exposed",
             Self::LocalModeBehindProxy { .. } => "config_local_mode_behind_proxy",
             Self::NoIssuer => "config_no_issuer",

@@ -410,7 +410,7 @@ fn local_mode_behind_proxy_requires_acknowledgement() {
         assert_eq!(settings.local_mode_exposure, LocalModeExposure::Accepted);
         // The acknowledgement does not permit other bind addresses.
         let elsewhere = load("", &[(variable, value), exposed, ("FAIRWAY_BIND", "0.0.0.0:80")]);
-        assert_eq!(elsewhere.unwrap_err(), ConfigError::LocalModeExposed);
+        assert_eq!(elsewhere.unwrap_err(), ConfigError::LocalModeBindAddress);
     }
     for value in ["yes", "true", "I-UNDERSTAND", "i-understand "] {
         let refused = refusal("", &[("FAIRWAY_LOCAL_MODE_EXPOSED", value)]);

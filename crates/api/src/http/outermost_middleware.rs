@@ -8,7 +8,9 @@
 use crate::{
     caller::is_guest,
     error::ApiError,
-    http::{HttpState, connection_guard::ConnectionActivity, deprecation::Deprecation, shutdown::ReportedShutdown},
+    http::{
+        HttpState, connection_guard::ConnectionActivity, deprecation::Deprecation, shutdown_signal::ReportedShutdown,
+    },
     metrics::{CompletedRequest, Method},
     telemetry,
 };

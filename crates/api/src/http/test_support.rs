@@ -4,7 +4,7 @@ use super::{
     HttpState,
     client_address::TrustedProxies,
     fallback::KnownMethods,
-    shutdown::ShutdownSignal,
+    shutdown_signal::ShutdownSignal,
     site_guard::{HostRules, Scheme},
     strict_query::KnownQueries,
 };

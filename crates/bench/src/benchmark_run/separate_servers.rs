@@ -33,7 +33,7 @@ impl Bench<'_> {
         verified_tokens::measure(self.home, self.postgres, &self.plan.server, &self.fixtures, measure).await
     }
 
-    pub(super) async fn measure_tasks(&self) -> Result<Vec<TaskCost>> {
+    pub(super) async fn measure_background_tasks(&self) -> Result<Vec<TaskCost>> {
         let mut costs = Vec::new();
         for task in Task::ALL.into_iter().filter(|task| self.plan.selects(task.name())) {
             report_progress(task.name());

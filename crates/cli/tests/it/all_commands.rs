@@ -2,9 +2,8 @@
 //! scenario.
 
 use crate::{
-    CommandOutput, Terminal,
-    fixture::{create_contents, create_workload},
-    make_directory, path_text,
+    CommandOutput, Terminal, make_directory, path_text,
+    sample_resources::{create_contents, create_workload},
 };
 use fairway_testkit::{SmtpServer, TestApp};
 use serde_json::{Value, json};

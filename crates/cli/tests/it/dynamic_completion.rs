@@ -1,6 +1,6 @@
 //! Completion of names and identifiers from the server.
 
-use crate::{CommandOutput, Terminal, fixture::create_contents};
+use crate::{CommandOutput, Terminal, sample_resources::create_contents};
 use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
 use std::time::{Duration, Instant};
 

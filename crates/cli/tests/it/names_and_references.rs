@@ -1,13 +1,11 @@
-//! Everyday use of names: aliases, references, suggestions, defaults, and machine-readable failures.
+//! Names in commands: aliases of nouns, short references to releases, and suggestions for unknown names.
 
 use crate::{
     Terminal,
-    fixture::{create_contents, create_workload},
+    sample_resources::{BOUND, create_contents, create_workload},
 };
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
-
-const BOUND: [&str; 6] = ["--bind", "sort-prompt", "--bind", "sort-model", "--bind", "sort-policy"];
 
 fn draft(ada: &Terminal, environment: &str) -> String {
     let release = ada.run_json(&[&["releases", "create", "sorter", "--env", environment], &BOUND[..]].concat());
@@ -133,58 +131,6 @@ async fn suggests_names_and_values() {
     let long = format!("sorter\u{1b}[31m{}", "x".repeat(10_000));
     let output = ada.run(&["workloads", "show", &long]);
     assert!(output.code == 1 && output.err.len() < 2_000 && !output.err.contains('\u{1b}'), "{}", output.err);
-}
-
-#[tokio::test]
-async fn failures_are_json_for_programs() {
-    let app = TestApp::start().await;
-    create_workload(&app).await;
-    let ada = Terminal::connected(&app).acting_as("user:ada");
-    let failure = |words: &[&str]| {
-        let output = ada.run(words);
-        let error: Value = serde_json::from_str(&output.err).unwrap_or_else(|_| panic!("{words:?}: {}", output.err));
-        assert_eq!(error["exit_code"], output.code, "{error}");
-        assert_eq!(output.out, "", "{words:?}");
-        error
-    };
-    let refused = failure(&["executions", "show", "01890000-0000-7000-8000-000000000000", "-o", "json"]);
-    assert_eq!(
-        (&refused["detail"]["error"], refused["request_id"].is_string()),
-        (&json!("not_found"), true),
-        "{refused}"
-    );
-    let unknown = failure(&["workloads", "show", "sortr", "--output", "json"]);
-    assert_eq!(unknown["detail"]["candidates"][0]["name"], "sorter", "{unknown}");
-    let misuse = failure(&["releases", "list", "--state", "x", "--output=json"]);
-    assert_eq!(misuse["detail"]["error"], "usage", "{misuse}");
-    let nowhere = failure(&["workloads", "list", "-ojson", "--server", "http://127.0.0.1:9"]);
-    assert_eq!((&nowhere["detail"]["error"], &nowhere["exit_code"]), (&json!("unreachable"), &json!(3)), "{nowhere}");
-    let message = nowhere["detail"]["message"].as_str().unwrap();
-    assert!(message.contains("the address is from `--server`"), "{message}");
-    // The output format of the profile also applies to failures, and progress is JSON too.
-    ada.run_ok(&["login", "-o", "json"]);
-    assert_eq!(failure(&["workloads", "show", "sortr"])["detail"]["error"], "not_found");
-    let run = ada.run(&["run", "sorter", "--env", "dev", "--input", "text=x"]);
-    assert!(run.code == 1 && run.err.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{}", run.err);
-}
-
-#[tokio::test]
-async fn profile_selects_environment_and_workspace() {
-    let app = TestApp::start().await;
-    create_workload(&app).await;
-    let (ada, _) = create_contents(&app);
-    let missing = ada.run(&["releases", "lanes", "sorter"]);
-    assert!(missing.code == 2 && missing.err.contains("fairway login --env"), "{}", missing.err);
-    ada.run_ok(&["login", "--env", "dev", "--workspace", "default"]);
-    let stored = std::fs::read_to_string(ada.config()).unwrap();
-    assert!(stored.contains("environment = \"dev\"") && stored.contains("workspace = \"default\""), "{stored}");
-    let release = ada.run_json(&[&["releases", "create", "sorter"], &BOUND[..]].concat());
-    assert_eq!(release["environment"], "dev");
-    let release = ada.run_json(&[&["releases", "create", "sorter", "--env", "staging"], &BOUND[..]].concat());
-    assert_eq!(release["environment"], "staging", "an option takes precedence");
-    assert_eq!(ada.run_json(&["environments", "show"])["environment"], "dev");
-    let refused = ada.run(&["run", "sorter", "--input", "text=x"]);
-    assert!(refused.code == 1 && refused.err.contains("no_active_release"), "{}", refused.err);
 }
 
 #[tokio::test]

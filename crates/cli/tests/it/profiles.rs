@@ -1,6 +1,10 @@
-//! Profiles that `fairway login` stores: permissions of their file, the default profile, and the stored identity.
+//! Profiles that `fairway login` stores: permissions of their file, the default profile, the stored identity, and
+//! the environment and workspace of a profile.
 
-use crate::{CommandOutput, Terminal, make_directory, path_text};
+use crate::{
+    CommandOutput, Terminal, make_directory, path_text,
+    sample_resources::{BOUND, create_contents, create_workload},
+};
 use fairway_testkit::TestApp;
 use serde_json::Value;
 use std::{io::Write as _, os::unix::fs::PermissionsExt as _, process::Stdio};
@@ -100,4 +104,23 @@ fn login_to_another_server_drops_the_identity() {
     let kept = login(&["--server", "https://two.example.org"]);
     assert!(["user:ada", "acme", "main", "a-token"].iter().all(|printed| !kept.contains(printed)), "{kept}");
     assert!(kept.contains("https://two.example.org") && kept.contains("yaml"), "the output format stays: {kept}");
+}
+
+#[tokio::test]
+async fn profile_selects_environment_and_workspace() {
+    let app = TestApp::start().await;
+    create_workload(&app).await;
+    let (ada, _) = create_contents(&app);
+    let missing = ada.run(&["releases", "lanes", "sorter"]);
+    assert!(missing.code == 2 && missing.err.contains("fairway login --env"), "{}", missing.err);
+    ada.run_ok(&["login", "--env", "dev", "--workspace", "default"]);
+    let stored = std::fs::read_to_string(ada.config()).unwrap();
+    assert!(stored.contains("environment = \"dev\"") && stored.contains("workspace = \"default\""), "{stored}");
+    let release = ada.run_json(&[&["releases", "create", "sorter"], &BOUND[..]].concat());
+    assert_eq!(release["environment"], "dev");
+    let release = ada.run_json(&[&["releases", "create", "sorter", "--env", "staging"], &BOUND[..]].concat());
+    assert_eq!(release["environment"], "staging", "an option takes precedence");
+    assert_eq!(ada.run_json(&["environments", "show"])["environment"], "dev");
+    let refused = ada.run(&["run", "sorter", "--input", "text=x"]);
+    assert!(refused.code == 1 && refused.err.contains("no_active_release"), "{}", refused.err);
 }

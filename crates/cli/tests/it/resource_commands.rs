@@ -1,9 +1,8 @@
 //! Commands of each resource with a server: releases, runs, evidence, erasures, usage, assets and flows.
 
 use crate::{
-    Terminal,
-    fixture::{create_contents, create_workload},
-    make_directory, path_text,
+    Terminal, make_directory, path_text,
+    sample_resources::{create_contents, create_workload},
 };
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use crate::{
     Terminal,
-    fixture::{create_contents, create_workload},
+    sample_resources::{create_contents, create_workload},
 };
 use fairway_testkit::TestApp;
 use rustix::{

@@ -2,6 +2,7 @@
 //!
 //! Validation also parses the content into types, so that later code does not interpret JSON again.
 
+pub(super) mod content_walk;
 pub mod embedded_schema;
 mod enforcement;
 mod fail_closed;
@@ -15,7 +16,6 @@ mod problem;
 mod published_schema;
 mod rule;
 mod schema;
-pub(super) mod schema_walk;
 mod sovereignty;
 pub mod tool;
 mod validator_problems;

@@ -6,8 +6,8 @@
 use super::{
     VersionLabel,
     content::{
+        content_walk::{self, VisitFlow},
         schema_value,
-        schema_walk::{self, VisitFlow},
     },
     kind::AssetKind,
 };
@@ -61,7 +61,7 @@ pub fn find_references(kind: AssetKind, content: &Value) -> Vec<AssetReference> 
 }
 
 fn collect_references(root: &Value, content: &Value, found: &mut Vec<AssetReference>) {
-    schema_walk::visit(root, content, &mut |visited| {
+    content_walk::visit(root, content, &mut |visited| {
         if visited.schema.get("$ref").and_then(Value::as_str) != Some(REFERENCE_SCHEMA) {
             return VisitFlow::Descend;
         }

@@ -11,7 +11,7 @@ const MAX_TOKENS: u32 = 1_024;
 
 /// A provider account, with the properties that the check reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CheckedAccount {
+pub struct AccountToCheck {
     /// The name by which model routes refer to the account.
     pub account_slot: String,
     /// The protocol of the provider, as the settings spell it.
@@ -33,7 +33,7 @@ pub enum CheckResult {
     Failed(ProviderFailure),
 }
 
-impl CheckedAccount {
+impl AccountToCheck {
     /// The provider call that sends the check's request to a model of this account.
     #[must_use]
     pub fn call(&self, model: &str) -> ProviderCall {
@@ -142,8 +142,8 @@ mod tests {
     use super::*;
     use crate::secret::SecretError;
 
-    fn account(secret_ref: Option<&str>) -> CheckedAccount {
-        CheckedAccount {
+    fn account(secret_ref: Option<&str>) -> AccountToCheck {
+        AccountToCheck {
             account_slot: "openai".to_owned(),
             kind: "openai",
             secret_ref: secret_ref.map(|text| ServerSecretRef::parse(text).unwrap()),
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn names_the_setting_to_change() {
-        let sentence = |account: &CheckedAccount, failure| account.sentence(&CheckResult::Failed(failure));
+        let sentence = |account: &AccountToCheck, failure| account.sentence(&CheckResult::Failed(failure));
         let refused = ProviderFailure { status: Some(401), ..ProviderError::KeyRefused.into() };
         assert_eq!(
             sentence(&account(Some("env:KEY")), refused),

@@ -8,10 +8,10 @@ use crate::{
     fact_category::FactCategory,
     id::ExecutionId,
     idempotency::KeyedOutcome,
+    moment::Moment,
     note::Note,
     store::CommitError,
     tenant::TenantScope,
-    time_and_ids::Moment,
 };
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};

@@ -16,12 +16,12 @@ use crate::{
     fact_category::FactCategory,
     id::ExecutionId,
     idempotency::KeyedOutcome,
+    moment::Moment,
     note::Note,
     policy::Obligation,
     store::{CommitError, StoreError},
     tenant::TenantScope,
     time::Timestamp,
-    time_and_ids::Moment,
     workload,
 };
 use async_trait::async_trait;

@@ -8,7 +8,6 @@ mod agent;
 mod documents;
 mod effects;
 mod ending;
-mod failure;
 mod interceptors;
 mod interruption;
 mod lineage;
@@ -19,6 +18,7 @@ mod obligation;
 mod reference_values;
 mod reservation;
 mod schema_check;
+mod step_failure;
 mod tool_calls;
 
 #[cfg(test)]
@@ -35,14 +35,13 @@ use crate::{
     flow::{Action, NextStep, Step, StepKind, StepOutput, reference::Template, value_budget::ValueBudget},
     guardrail::MAX_INSPECTED_BYTES,
     id::{AssetId, DecisionId},
+    moment::Moment,
     policy::{self, Obligation, PolicyDecision},
     time::Timestamp,
-    time_and_ids::Moment,
 };
 use agent::Agent;
 use effects::{AwaitedResponse, PendingStep, StepProgress};
 pub use effects::{FinishedRun, RunEffect, RunInput, RunOutcome};
-use failure::StepFailure;
 use interceptors::{ActiveStep, Continuation, Interception};
 pub use interruption::Interruption;
 use memory::ConversationState;
@@ -57,6 +56,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
 };
+use step_failure::StepFailure;
 
 /// The maximum number of steps that a run executes. A valid flow is acyclic and has at most 200 steps. This limit
 /// also stops a cycle that validation failed to detect.

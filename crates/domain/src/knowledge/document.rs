@@ -35,7 +35,7 @@ pub const MAX_METADATA_MEMBERS: usize = 50;
 /// The maximum length of a document's metadata, in bytes of their canonical form.
 pub const MAX_METADATA_BYTES: usize = 8 << 10;
 /// The maximum number of chunks of one ingest or one re-embedding.
-pub const MAX_CHUNKS: usize = 2_000;
+pub const MAX_CHUNKS_PER_INGEST: usize = 2_000;
 
 /// The identifier that a client chooses for a document. Citations contain this identifier.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -192,7 +192,10 @@ pub enum KnowledgeRefusal {
     #[error("the sources of a request must be readable within 30 seconds; add fewer documents")]
     SourcesTooSlow,
     /// The documents have too many chunks.
-    #[error("the documents of a request have at most {} chunks; add fewer documents, or use longer chunks", MAX_CHUNKS)]
+    #[error(
+        "the documents of a request have at most {} chunks; add fewer documents, or use longer chunks",
+        MAX_CHUNKS_PER_INGEST
+    )]
     TooManyChunks,
     /// A document of the ingest is refused.
     #[error("a document is invalid")]
@@ -452,7 +455,7 @@ impl Ingest {
     ) -> Result<Change<Self>, KnowledgeRefusal> {
         check_accepts_documents(asset)?;
         let chunks: usize = documents.iter().map(|document| document.chunks.len()).sum();
-        if chunks > MAX_CHUNKS {
+        if chunks > MAX_CHUNKS_PER_INGEST {
             return Err(KnowledgeRefusal::TooManyChunks);
         }
         let digests: Vec<&str> = documents.iter().map(|document| document.digest.as_str()).collect();

@@ -3,7 +3,7 @@
 
 use super::{
     Chunking, IndexRevision,
-    document::{KnowledgeRefusal, MAX_CHUNKS, check_accepts_documents},
+    document::{KnowledgeRefusal, MAX_CHUNKS_PER_INGEST, check_accepts_documents},
     retrieval::EmbeddingModel,
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 };
 use serde_json::json;
 
-/// The maximum number of chunks to re-embed in one commit, from 1 to [`MAX_CHUNKS`].
+/// The maximum number of chunks to re-embed in one commit, from 1 to [`MAX_CHUNKS_PER_INGEST`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkLimit(u32);
 
@@ -24,7 +24,7 @@ impl ChunkLimit {
     /// The largest limit, which is the capacity of one commit.
     #[must_use]
     pub fn max() -> Self {
-        Self(u32::try_from(MAX_CHUNKS).unwrap_or(u32::MAX))
+        Self(u32::try_from(MAX_CHUNKS_PER_INGEST).unwrap_or(u32::MAX))
     }
 
     /// Validates a requested limit; `None` if the limit is out of range.
@@ -113,7 +113,7 @@ impl Reembedding {
         stamp: &Stamp,
     ) -> Result<Change<Self>, KnowledgeRefusal> {
         check_accepts_documents(asset)?;
-        if vectors.len() > MAX_CHUNKS {
+        if vectors.len() > MAX_CHUNKS_PER_INGEST {
             return Err(KnowledgeRefusal::TooManyChunks);
         }
         let detail = json!({ "ingest_id": ingest_id, "chunks": vectors.len() });

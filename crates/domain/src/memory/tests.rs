@@ -38,7 +38,7 @@ fn applies_cautious_defaults_and_bounds() {
     let read = MemoryConfig::parse(&json!({ "scope": "session", "type": "buffer" })).unwrap();
     let expected = MemoryConfig {
         scope: MemoryScope::Session,
-        max_turns: DEFAULT_TURNS,
+        max_turns: DEFAULT_MAX_TURNS,
         retention_days: DEFAULT_RETENTION_DAYS,
         write_policy: WritePolicy::Auto,
         personal_data: PersonalDataPolicy::Mask,

@@ -14,14 +14,14 @@ pub struct VectorIndexStatus {
     /// The slug of the knowledge base.
     pub slug: String,
     /// Whether queries can be embedded with the model of the index.
-    pub embedding: EmbeddingStatus,
+    pub embedding: QueryEmbeddingStatus,
     /// The maximum number of chunks that a search compares; `None` if a search compares all chunks.
     pub capped_at: Option<u32>,
 }
 
 /// Whether queries can be embedded with the model of the index.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum EmbeddingStatus {
+pub enum QueryEmbeddingStatus {
     /// Queries can be embedded.
     Searchable,
     /// The chunks have vectors of several models, or some have none.
@@ -63,8 +63,8 @@ pub fn vector_gates(standings: &[VectorIndexStatus]) -> Vec<Gate> {
 fn embedding_gate(index_status: &VectorIndexStatus) -> Option<Gate> {
     let slug = &index_status.slug;
     let (code, message) = match &index_status.embedding {
-        EmbeddingStatus::Searchable | EmbeddingStatus::RouteRefused => return None,
-        EmbeddingStatus::Partial => (
+        QueryEmbeddingStatus::Searchable | QueryEmbeddingStatus::RouteRefused => return None,
+        QueryEmbeddingStatus::Partial => (
             "embedding_mismatch",
             format!(
                 "`{slug}`: some chunks that the release serves have vectors of another embedding model, or none, so \
@@ -72,7 +72,7 @@ fn embedding_gate(index_status: &VectorIndexStatus) -> Option<Gate> {
                  since this one was approved"
             ),
         ),
-        EmbeddingStatus::AccountMissing(EmbeddingModel { account, model }) => (
+        QueryEmbeddingStatus::AccountMissing(EmbeddingModel { account, model }) => (
             "embedding_account_missing",
             format!(
                 "`{slug}`: the chunks that the release serves have vectors of `{model}`, and its account `{account}` is not \
@@ -101,11 +101,11 @@ mod tests {
         let index_status =
             |embedding, capped_at| VectorIndexStatus { slug: "handbook".to_owned(), embedding, capped_at };
         assert_eq!(codes(&[]), []);
-        let sound = index_status(EmbeddingStatus::Searchable, None);
+        let sound = index_status(QueryEmbeddingStatus::Searchable, None);
         assert_eq!(codes(std::slice::from_ref(&sound)), [("pass", "embedding"), ("pass", "vector_search")]);
         let model = EmbeddingModel { account: "old".to_owned(), model: "m".to_owned() };
-        let gone = index_status(EmbeddingStatus::AccountMissing(model), Some(20_000));
-        let mixed = index_status(EmbeddingStatus::Partial, None);
+        let gone = index_status(QueryEmbeddingStatus::AccountMissing(model), Some(20_000));
+        let mixed = index_status(QueryEmbeddingStatus::Partial, None);
         assert_eq!(
             codes(&[sound, gone.clone(), mixed]),
             [("warn", "embedding_account_missing"), ("warn", "embedding_mismatch"), ("warn", "vector_search_capped")]

@@ -32,7 +32,7 @@ pub const MAX_CONNECTIONS: usize = 20;
 /// The maximum length of a plan as JSON, in bytes.
 pub const MAX_PLAN_BYTES: usize = 256 << 10;
 /// The text that replaces the name of a connection which the reader may not see. No connection may have this name.
-pub const REDACTED: &str = "[redacted]";
+pub const REDACTED_CONNECTION: &str = "[redacted]";
 
 const MEMBERS: [&str; 6] = ["name", "summary", "flow", "prompt_template", "model_policy_ref", "connections"];
 /// The paths of the members, as problems report them.
@@ -219,7 +219,7 @@ impl BundlePlan {
     pub fn to_redacted_document(&self) -> Value {
         let mut document = self.to_document();
         if let Some(Value::Array(names)) = document.get_mut("connections") {
-            names.iter_mut().for_each(|name| *name = json!(REDACTED));
+            names.iter_mut().for_each(|name| *name = json!(REDACTED_CONNECTION));
         }
         document
     }
@@ -240,7 +240,7 @@ impl BundlePlan {
 /// Whether the plan contains the text that replaces a redacted name.
 fn is_redacted(members: &Map<String, Value>) -> bool {
     let names = members.get("connections").and_then(Value::as_array).into_iter().flatten();
-    names.chain(members.get("model_policy_ref")).any(|name| name.as_str() == Some(REDACTED))
+    names.chain(members.get("model_policy_ref")).any(|name| name.as_str() == Some(REDACTED_CONNECTION))
 }
 
 /// Converts the flow to the content of a version. If the flow has no trigger, a trigger is added that declares the

@@ -30,6 +30,7 @@ use fairway_domain::{
     hook::{Hook, HookError, HookResponse, Hooks},
     id::{ExecutionId, WorkloadId},
     memory::{BoundMemory, ConversationKey, MemoryConfig, RecalledTurns, SessionId, StoredTurn, turn_digest},
+    moment::Moment,
     policy::CompiledPolicy,
     prompt::{
         PromptTemplate,
@@ -38,7 +39,6 @@ use fairway_domain::{
     redaction::Redactor,
     release::lane::Lane,
     time::Timestamp,
-    time_and_ids::Moment,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

@@ -19,7 +19,7 @@ use fairway_domain::{
         Chunking, IndexRevision, KnowledgeBase, SourceType,
         document::{
             Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, Ingest, IngestResult, KnowledgeRefusal,
-            MAX_CHUNKS, MAX_INGEST_BYTES, MAX_TEXT_BYTES, NewChunk, NewDocument, check_accepts_documents,
+            MAX_CHUNKS_PER_INGEST, MAX_INGEST_BYTES, MAX_TEXT_BYTES, NewChunk, NewDocument, check_accepts_documents,
             validate_drafts, validate_text,
         },
         ports::{ChunkRange, Chunker, FetchError},
@@ -331,7 +331,7 @@ impl KnowledgeBases {
                 let entry_id = ids.new_id().into();
                 let document_chunks = chunk_text(splitter.as_ref(), ids.as_ref(), title.as_deref(), &text, chunking);
                 chunks = chunks.saturating_add(document_chunks.len());
-                if chunks > MAX_CHUNKS {
+                if chunks > MAX_CHUNKS_PER_INGEST {
                     return Err(KnowledgeRefusal::TooManyChunks);
                 }
                 let source_ref = match source {

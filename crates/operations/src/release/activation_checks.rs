@@ -1,6 +1,6 @@
 //! Creates the activation report: facts about the bound contents that the activation rules evaluate.
 
-use super::content_summary::{ContentSummary, ToolBackend};
+use super::evaluated_content::{EvaluatedContent, ToolBackend};
 use crate::{Failure, release::Releases};
 use fairway_domain::{
     asset::{
@@ -16,7 +16,7 @@ use fairway_domain::{
         provider_account_gate::RouteAccount,
         review::ApprovalRule,
         tool_requirements::ToolStatus,
-        vector_gate::{EmbeddingStatus, VectorIndexStatus},
+        vector_gate::{QueryEmbeddingStatus, VectorIndexStatus},
     },
     slug::Slug,
     tenant::TenantScope,
@@ -88,8 +88,8 @@ impl Releases {
 
     /// Returns the state of the flow of a binding.
     async fn flow_status(&self, scope: TenantScope, binding: &Binding) -> Result<FlowStatus, Failure> {
-        let summary = self.content_summary(scope, binding).await?;
-        let ContentSummary::Flow { status, .. } = &*summary else { return Err(ROLE_MISMATCH) };
+        let summary = self.evaluated_content(scope, binding).await?;
+        let EvaluatedContent::Flow { status, .. } = &*summary else { return Err(ROLE_MISMATCH) };
         Ok(status.clone())
     }
 
@@ -108,15 +108,15 @@ impl Releases {
                 report.route_accounts = self.route_accounts(scope, &release.environment, binding).await?;
             }
             AssetKind::PolicyBundle => {
-                let summary = self.content_summary(scope, binding).await?;
-                let ContentSummary::Policy { unsupported_obligations, .. } = &*summary else {
+                let summary = self.evaluated_content(scope, binding).await?;
+                let EvaluatedContent::Policy { unsupported_obligations, .. } = &*summary else {
                     return Err(ROLE_MISMATCH);
                 };
                 report.unsupported_obligations.clone_from(unsupported_obligations);
             }
             AssetKind::Memory => {
-                let summary = self.content_summary(scope, binding).await?;
-                let ContentSummary::Memory(beyond) = &*summary else { return Err(ROLE_MISMATCH) };
+                let summary = self.evaluated_content(scope, binding).await?;
+                let EvaluatedContent::Memory(beyond) = &*summary else { return Err(ROLE_MISMATCH) };
                 let named = |pointer: &&'static str| {
                     let path = field_path::from_pointer("content", pointer);
                     format!("`{path}` of the `memory` `{}`", binding.asset_slug)
@@ -124,8 +124,8 @@ impl Releases {
                 report.unsupported_memory.extend(beyond.iter().map(named));
             }
             AssetKind::GuardrailConfig | AssetKind::HookDefinition => {
-                let summary = self.content_summary(scope, binding).await?;
-                let ContentSummary::Controls(pointers) = &*summary else { return Err(ROLE_MISMATCH) };
+                let summary = self.evaluated_content(scope, binding).await?;
+                let EvaluatedContent::Controls(pointers) = &*summary else { return Err(ROLE_MISMATCH) };
                 report.unsupported_controls.extend(pointers.iter().map(|pointer| UnenforcedControl {
                     kind: binding.role,
                     asset: binding.asset_slug.clone(),
@@ -133,8 +133,8 @@ impl Releases {
                 }));
             }
             AssetKind::ToolDefinition => {
-                let summary = self.content_summary(scope, binding).await?;
-                let ContentSummary::Tool { name, backend: behind } = &*summary else { return Err(ROLE_MISMATCH) };
+                let summary = self.evaluated_content(scope, binding).await?;
+                let EvaluatedContent::Tool { name, backend: behind } = &*summary else { return Err(ROLE_MISMATCH) };
                 let is_available = match behind {
                     ToolBackend::Local => true,
                     ToolBackend::Unavailable => false,
@@ -207,8 +207,8 @@ impl Releases {
     /// Returns the state of the primary route. A route is approved if the bound version approves it, its asset is
     /// active, and no later version withdraws it.
     async fn route_status(&self, scope: TenantScope, binding: &Binding) -> Result<RouteStatus, Failure> {
-        let summary = self.content_summary(scope, binding).await?;
-        let ContentSummary::Routes { approved_primary: Some(route), .. } = &*summary else {
+        let summary = self.evaluated_content(scope, binding).await?;
+        let EvaluatedContent::Routes { approved_primary: Some(route), .. } = &*summary else {
             return Ok(RouteStatus::NotApproved);
         };
         let is_effective =
@@ -224,8 +224,8 @@ impl Releases {
         binding: &Binding,
     ) -> Result<Vec<RouteAccount>, Failure> {
         let refuses_local = self.settings.refuses_local_provider(environment);
-        let summary = self.content_summary(scope, binding).await?;
-        let ContentSummary::Routes { approved, .. } = &*summary else { return Err(ROLE_MISMATCH) };
+        let summary = self.evaluated_content(scope, binding).await?;
+        let EvaluatedContent::Routes { approved, .. } = &*summary else { return Err(ROLE_MISMATCH) };
         let account = |(route_id, account_slot): &(String, String)| RouteAccount {
             route_id: route_id.clone(),
             account_slot: account_slot.clone(),
@@ -256,7 +256,8 @@ impl Releases {
             }
         }
         let residency = |slot: &str| self.provider.residency(slot);
-        let has_refused_search_route = searches.iter().any(|search| search.embedding == EmbeddingStatus::RouteRefused);
+        let has_refused_search_route =
+            searches.iter().any(|search| search.embedding == QueryEmbeddingStatus::RouteRefused);
         let refuses_local = self.settings.refuses_local_provider(&release.environment);
         let is_refused = |slot: &str| refuses_local && self.provider.is_local(slot);
         let has_no_allowed_route = policy.is_some_and(|policy| {
@@ -268,17 +269,17 @@ impl Releases {
 
     /// Returns the approval rule of a workload profile.
     pub(crate) async fn profile_rule(&self, scope: TenantScope, binding: &Binding) -> Result<ApprovalRule, Failure> {
-        let summary = self.content_summary(scope, binding).await?;
-        let ContentSummary::Profile(rule) = &*summary else { return Err(ROLE_MISMATCH) };
+        let summary = self.evaluated_content(scope, binding).await?;
+        let EvaluatedContent::Profile(rule) = &*summary else { return Err(ROLE_MISMATCH) };
         Ok(*rule)
     }
 
     /// Returns the content summary of a bound version.
-    pub(super) async fn content_summary(
+    pub(super) async fn evaluated_content(
         &self,
         scope: TenantScope,
         binding: &Binding,
-    ) -> Result<Arc<ContentSummary>, Failure> {
+    ) -> Result<Arc<EvaluatedContent>, Failure> {
         self.version_summary(scope, binding.asset_version_id).await
     }
 
@@ -287,7 +288,7 @@ impl Releases {
         &self,
         scope: TenantScope,
         version_id: AssetVersionId,
-    ) -> Result<Arc<ContentSummary>, Failure> {
+    ) -> Result<Arc<EvaluatedContent>, Failure> {
         let key = (scope.tenant(), version_id);
         if let Some(summary) = self.summaries.get(&key) {
             return Ok(summary);
@@ -295,7 +296,7 @@ impl Releases {
         let stored = self.version_store.find_version(scope, version_id).await?;
         let (asset, version) = stored.ok_or(Failure::Inconsistent("a version that a release refers to is missing"))?;
         let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
-        let summary = Arc::new(ContentSummary::summarize(asset.kind, &content)?);
+        let summary = Arc::new(EvaluatedContent::summarize(asset.kind, &content)?);
         self.summaries.insert(key, Arc::clone(&summary));
         Ok(summary)
     }

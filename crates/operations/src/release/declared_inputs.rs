@@ -1,6 +1,6 @@
 //! Compares the declared inputs of runs with those that the bound policy and the bound prompt need.
 
-use super::{activation_checks::ROLE_MISMATCH, content_summary::ContentSummary};
+use super::{activation_checks::ROLE_MISMATCH, evaluated_content::EvaluatedContent};
 use crate::{Failure, release::Releases};
 use fairway_domain::{
     asset::kind::AssetKind,
@@ -56,8 +56,8 @@ impl Releases {
         declared: &DeclaredInputs,
     ) -> Result<Vec<UndeclaredInput>, Failure> {
         let Some(binding) = bound(release, AssetKind::PolicyBundle) else { return Ok(Vec::new()) };
-        let summary = self.content_summary(scope, binding).await?;
-        let ContentSummary::Policy { required_inputs, .. } = &*summary else { return Err(ROLE_MISMATCH) };
+        let summary = self.evaluated_content(scope, binding).await?;
+        let EvaluatedContent::Policy { required_inputs, .. } = &*summary else { return Err(ROLE_MISMATCH) };
         Ok(undeclared_inputs(required_inputs, &declared.interface(), &declared.trigger))
     }
 
@@ -73,8 +73,8 @@ impl Releases {
         let (Some(prompt), Some(flow)) = (prompt, bound(release, AssetKind::OrchestrationFlow)) else {
             return Ok(Vec::new());
         };
-        let flow = self.content_summary(scope, flow).await?;
-        let ContentSummary::Flow { prompt_steps, .. } = &*flow else { return Err(ROLE_MISMATCH) };
+        let flow = self.evaluated_content(scope, flow).await?;
+        let EvaluatedContent::Flow { prompt_steps, .. } = &*flow else { return Err(ROLE_MISMATCH) };
         let included =
             release.references.iter().filter(|reference| reference.from_version_id == prompt.asset_version_id);
         let included = included.map(|reference| reference.asset_version_id);
@@ -83,7 +83,7 @@ impl Releases {
         for version in versions {
             let summary = self.version_summary(scope, version).await?;
             // An included skill has no variables.
-            if let ContentSummary::Prompt { arguments } = &*summary {
+            if let EvaluatedContent::Prompt { arguments } = &*summary {
                 variables.extend(arguments.iter().cloned());
             }
         }

@@ -7,7 +7,7 @@ use fairway_domain::{
     knowledge::{IndexRevision, KnowledgeBase, ports::SearchScope},
     release::{
         Release,
-        vector_gate::{EmbeddingStatus, VectorIndexStatus},
+        vector_gate::{QueryEmbeddingStatus, VectorIndexStatus},
     },
     tenant::TenantScope,
 };
@@ -62,13 +62,13 @@ impl Releases {
         profile: Option<&SovereigntyProfile>,
     ) -> Result<VectorIndexStatus, Failure> {
         let embedding = match self.knowledge_bases.vector_index(scope, asset, revision, profile).await {
-            Ok(_) => EmbeddingStatus::Searchable,
-            Err(RetrievalFailure::MixedModels) => EmbeddingStatus::Partial,
-            Err(RetrievalFailure::NoAccount(model)) => EmbeddingStatus::AccountMissing(model),
-            Err(RetrievalFailure::NoRoute(_)) => EmbeddingStatus::RouteRefused,
+            Ok(_) => QueryEmbeddingStatus::Searchable,
+            Err(RetrievalFailure::MixedModels) => QueryEmbeddingStatus::Partial,
+            Err(RetrievalFailure::NoAccount(model)) => QueryEmbeddingStatus::AccountMissing(model),
+            Err(RetrievalFailure::NoRoute(_)) => QueryEmbeddingStatus::RouteRefused,
             Err(RetrievalFailure::Store(error)) => return Err(error.into()),
             // These failures cannot occur, because this check evaluates no access contract and calls no model.
-            Err(RetrievalFailure::Refused(_) | RetrievalFailure::EmbeddingFailed(_)) => EmbeddingStatus::Partial,
+            Err(RetrievalFailure::Refused(_) | RetrievalFailure::EmbeddingFailed(_)) => QueryEmbeddingStatus::Partial,
         };
         let within = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), limit: 0 };
         let coverage = self.index_revision_store.vector_coverage(scope, &within).await?;

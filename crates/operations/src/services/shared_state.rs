@@ -12,7 +12,7 @@ use crate::{
     idempotency::KeyedRequests,
     notification::inbox_wakeups::InboxWakeups,
     rate_limit::{RateLimitCache, RateLimits},
-    release::{ActiveReleaseResponseCache, ContentSummary},
+    release::{ActiveReleaseResponseCache, EvaluatedContent},
     transparency_log::{TileCache, new_tile_cache},
     wakeups::WakeupSender,
 };
@@ -55,7 +55,7 @@ pub(crate) struct SharedState {
     /// The namespace of each workspace, which never changes.
     pub(crate) namespaces: Cache<WorkspaceId, NamespaceId>,
     /// Summaries of version content for the activation checks. A version never changes.
-    pub(crate) summaries: Cache<(TenantId, AssetVersionId), Arc<ContentSummary>>,
+    pub(crate) summaries: Cache<(TenantId, AssetVersionId), Arc<EvaluatedContent>>,
     /// Artifact mismatches that this process recorded recently.
     pub(crate) mismatches: RecordedMismatches,
     pub(crate) pins: PinCache,
@@ -102,8 +102,10 @@ impl SharedState {
             .build(),
             active_releases: Arc::new(ActiveReleaseResponseCache::new()),
             namespaces: weighted_cache(CACHE_BYTE_LIMITS.namespaces, |_, _| 0).build(),
-            summaries: weighted_cache(CACHE_BYTE_LIMITS.summaries, |_, summary: &Arc<ContentSummary>| summary.bytes())
-                .build(),
+            summaries: weighted_cache(CACHE_BYTE_LIMITS.summaries, |_, summary: &Arc<EvaluatedContent>| {
+                summary.bytes()
+            })
+            .build(),
             mismatches: RecordedMismatches::new(),
             pins: PinCache::new(),
             session_renewals: Arc::new(SessionRenewals::new()),

@@ -5,8 +5,8 @@
 //! it is.
 
 use super::{
+    content_walk::{self, VisitFlow},
     schema,
-    schema_walk::{self, VisitFlow},
 };
 use crate::asset::kind::AssetKind;
 use serde_json::Value;
@@ -24,7 +24,7 @@ pub struct RecordedField {
 pub fn recorded_fields(kind: AssetKind, content: &Value) -> Vec<RecordedField> {
     let mut found = BTreeSet::new();
     if let Some(root) = schema::schema_value(kind) {
-        schema_walk::visit(root, content, &mut |visited| {
+        content_walk::visit(root, content, &mut |visited| {
             if visited.schema.get("x-enforcement").and_then(Value::as_str) == Some("recorded") {
                 found.insert(RecordedField { pointer: visited.pointer.to_owned() });
                 return VisitFlow::Skip;

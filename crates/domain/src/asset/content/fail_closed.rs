@@ -8,8 +8,8 @@
 //! because the version would look stricter than it is.
 
 use super::{
+    content_walk::{self, VisitFlow, VisitedValue, member_pointer},
     schema,
-    schema_walk::{self, VisitFlow, VisitedValue, member_pointer},
 };
 use crate::asset::kind::AssetKind;
 use serde_json::Value;
@@ -40,7 +40,7 @@ pub fn unenforced_controls(kind: AssetKind, content: &Value, path: BindingPath) 
     };
     let mut recorded: Option<String> = is_passed_over.then(String::new);
     if let Some(root) = schema::schema_value(kind) {
-        schema_walk::visit(root, content, &mut |visited| {
+        content_walk::visit(root, content, &mut |visited| {
             // A field below a recorded field counts as recorded, even if its own annotation says `enforced`.
             let below = recorded.as_deref().is_some_and(|above| is_below(visited.pointer, above));
             if !below {

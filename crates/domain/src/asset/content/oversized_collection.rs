@@ -2,9 +2,9 @@
 
 use super::{
     ContentProblem,
+    content_walk::{self, VisitFlow},
     problem::MAX_PROBLEMS,
     schema::schema_value,
-    schema_walk::{self, VisitFlow},
     validator_problems::TOO_LONG,
 };
 use crate::asset::kind::AssetKind;
@@ -19,7 +19,7 @@ const OVERSIZED_FROM: usize = 1_000;
 pub(super) fn oversized_collections(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     let mut found = Vec::new();
     let Some(root) = schema_value(kind) else { return found };
-    schema_walk::visit(root, content, &mut |visited| {
+    content_walk::visit(root, content, &mut |visited| {
         let (count, bound) = match visited.value {
             Value::Array(items) => (items.len(), "maxItems"),
             Value::Object(members) => (members.len(), "maxProperties"),

@@ -5,7 +5,7 @@
 //! errors of hundreds of bytes each. The traversal of the parts stops at the maximum number of problems.
 
 use super::{
-    ContentProblem, problem::MAX_PROBLEMS, schema::compile, schema_walk::member_pointer,
+    ContentProblem, content_walk::member_pointer, problem::MAX_PROBLEMS, schema::compile,
     validator_problems::to_problems,
 };
 use jsonschema::{ValidationError, Validator};

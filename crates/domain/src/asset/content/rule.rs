@@ -21,7 +21,7 @@ mod skill;
 mod tool;
 mod violation;
 
-use super::{ContentProblem, problem::MAX_PROBLEMS, schema, schema_walk};
+use super::{ContentProblem, content_walk, problem::MAX_PROBLEMS, schema};
 use crate::asset::kind::AssetKind;
 use schema_annotations::SchemaAnnotationRules;
 use serde_json::Value;
@@ -51,7 +51,7 @@ fn check_rules(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<Co
     let mut findings = Violations::default();
     if let Some(root) = schema::schema_value(kind) {
         let mut carried = SchemaAnnotationRules::new(compile);
-        schema_walk::visit(root, content, &mut |visited| carried.check_against_annotations(visited, &mut findings));
+        content_walk::visit(root, content, &mut |visited| carried.check_against_annotations(visited, &mut findings));
     }
     match kind {
         AssetKind::ModelPolicy => model_policy::check(content, &mut findings),

@@ -1,6 +1,6 @@
 //! Conversion of validator errors to problems.
 
-use super::{ContentProblem, problem::MAX_PROBLEMS, schema_walk::member_pointer};
+use super::{ContentProblem, content_walk::member_pointer, problem::MAX_PROBLEMS};
 use jsonschema::{
     ValidationError,
     error::{TypeKind, ValidationErrorKind},

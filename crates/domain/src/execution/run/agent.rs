@@ -25,13 +25,13 @@ use crate::{
         tool::{ToolFailure, ToolRequest, ToolResult, ToolTarget},
     },
     flow::{Step, ToolChoice},
-    time_and_ids::Moment,
+    moment::Moment,
 };
 use serde_json::{Map, Value, json};
 use std::{collections::VecDeque, sync::Arc};
 
 /// The turn limit of an agent step that sets none.
-const DEFAULT_TURNS: u64 = 10;
+const DEFAULT_MAX_TURNS: u64 = 10;
 /// The maximum number of tool calls per model response.
 const MAX_CALLS_PER_ANSWER: usize = 16;
 /// The error code of a tool result that does not satisfy the tool's output schema.
@@ -94,7 +94,7 @@ impl<'a> Run<'a> {
             messages,
             transcribed: 0,
             tools,
-            turns_left: max_turns.unwrap_or(DEFAULT_TURNS),
+            turns_left: max_turns.unwrap_or(DEFAULT_MAX_TURNS),
             pending_calls: VecDeque::new(),
             active_call: None,
         };

@@ -15,8 +15,8 @@ use crate::{
         contract::ContractDecision,
         retrieval::{QueryEmbedding, RetrievedChunk},
     },
+    moment::Moment,
     policy::Obligation,
-    time_and_ids::Moment,
 };
 use serde_json::{Map, Value, json};
 

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     execution::{RunError, StepRecord, progress::RunEvent},
+    moment::Moment,
     redaction::Redactor,
-    time_and_ids::Moment,
 };
 
 impl Run<'_> {
@@ -68,7 +68,7 @@ impl Run<'_> {
                 started_at: began,
                 awaited: AwaitedResponse::Documents(_) | AwaitedResponse::Tool,
             }) => (step, began),
-            None => match (self.take_intercepted_step(), self.pause_point.take()) {
+            None => match (self.take_step_awaiting_interceptor(), self.pause_point.take()) {
                 (Some(left), _) => left,
                 (None, Some(PausePoint::Output(ActiveStep { step, started_at: began }, _))) => (step, began),
                 (None, Some(PausePoint::Step(_) | PausePoint::Return(_)) | None) => return,

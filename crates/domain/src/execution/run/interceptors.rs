@@ -23,9 +23,9 @@ use crate::{
     flow::Step,
     guardrail::{GuardrailCheck, GuardrailOutcome, GuardrailResult, OnError, Stage},
     hook::{self, Decision, Event, Hook, HookConditionResult, HookError, HookHandler, HookResponse},
+    moment::Moment,
     policy::{CompiledPolicy, Obligation, PolicyDecision},
     time::Timestamp,
-    time_and_ids::Moment,
 };
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, mem};
@@ -460,7 +460,7 @@ impl<'a> Run<'a> {
     }
 
     /// Takes the step whose value was being intercepted when the run was interrupted.
-    pub(super) fn take_intercepted_step(&mut self) -> Option<(&'a Step, Timestamp)> {
+    pub(super) fn take_step_awaiting_interceptor(&mut self) -> Option<(&'a Step, Timestamp)> {
         match self.interception.take()?.continuation {
             Continuation::Retrieve(ActiveStep { step, started_at: began }, _)
             | Continuation::PassDocuments(ActiveStep { step, started_at: began }, _)

@@ -16,8 +16,8 @@ use crate::{
         BoundMemory, ConversationKey, MAX_TURN_BYTES, PersonalDataPolicy, RecalledTurns, WritePolicy, Writeback,
         WritebackTurn, question_of,
     },
+    moment::Moment,
     redaction::{Redaction, Redactor},
-    time_and_ids::Moment,
 };
 use serde_json::{Map, Value, json};
 use uuid::Uuid;

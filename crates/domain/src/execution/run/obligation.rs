@@ -6,9 +6,9 @@ use crate::{
     evidence::EvidenceArtifact,
     execution::{ExecutionOutcome, Payload, RunError, Status, digest_text},
     knowledge::document::DocumentId,
+    moment::Moment,
     policy::Obligation,
     redaction::Redactor,
-    time_and_ids::Moment,
 };
 use serde_json::{Map, Value, json};
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     flow::{Step, StepKind, StepOutput, reference::ResolveError, value_budget::ValueBudget},
-    time_and_ids::Moment,
+    moment::Moment,
 };
 use serde_json::{Value, json};
 

@@ -11,7 +11,7 @@ use crate::{
     asset::content::embedded_schema::{EmbeddedSchema, SchemaRejection},
     execution::routing::ModelResponse,
     flow::{Step, StepKind},
-    time_and_ids::Moment,
+    moment::Moment,
 };
 use serde_json::Value;
 

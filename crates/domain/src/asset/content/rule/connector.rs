@@ -28,7 +28,7 @@ fn check_secrets(node: &Value, pointer: &str, findings: &mut Violations) {
     match node {
         Value::Object(members) => {
             for (name, member) in members {
-                check_secrets(member, &super::schema_walk::member_pointer(pointer, name), findings);
+                check_secrets(member, &super::content_walk::member_pointer(pointer, name), findings);
             }
         }
         Value::Array(list) => {

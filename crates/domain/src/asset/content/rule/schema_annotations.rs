@@ -6,9 +6,9 @@
 
 use super::{CompileMode, Violation, Violations};
 use crate::asset::content::{
+    content_walk::{VisitFlow, VisitedValue},
     embedded_schema::EmbeddedSchema,
     linear_pattern::is_linear_pattern,
-    schema_walk::{VisitFlow, VisitedValue},
 };
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -40,7 +40,7 @@ fn unavailable_steps(flow: &Flow) -> Vec<String> {
 
 /// The part of a version's content that the release rules evaluate.
 #[derive(Clone, Debug)]
-pub(crate) enum ContentSummary {
+pub(crate) enum EvaluatedContent {
     /// A flow.
     Flow {
         /// The state of the flow.
@@ -93,7 +93,7 @@ pub(crate) enum ToolBackend {
 /// Heap memory of a short text in addition to its bytes.
 const TEXT_OVERHEAD: usize = size_of::<String>() + 16;
 
-impl ContentSummary {
+impl EvaluatedContent {
     /// Estimated memory of the summary, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let inside = match self {
@@ -164,15 +164,15 @@ fn flow_bytes(status: &FlowStatus) -> usize {
 }
 
 /// Summarizes a prompt. A prompt that cannot be parsed needs no arguments, because its runs fail with another error.
-fn summarize_prompt(content: &Value) -> ContentSummary {
+fn summarize_prompt(content: &Value) -> EvaluatedContent {
     let prompt = PromptTemplate::parse(content);
     let arguments = prompt.map(|prompt| prompt.required_arguments().into_iter().map(str::to_owned).collect());
-    ContentSummary::Prompt { arguments: arguments.unwrap_or_default() }
+    EvaluatedContent::Prompt { arguments: arguments.unwrap_or_default() }
 }
 
-fn summarize_flow(content: &Value) -> ContentSummary {
+fn summarize_flow(content: &Value) -> EvaluatedContent {
     let Ok(flow) = Flow::from_content(content) else {
-        return ContentSummary::Flow { status: FlowStatus::Invalid, prompt_steps: Vec::new() };
+        return EvaluatedContent::Flow { status: FlowStatus::Invalid, prompt_steps: Vec::new() };
     };
     let status = FlowStatus::Valid {
         provider_routed: flow.uses_provider_routes(),
@@ -181,30 +181,30 @@ fn summarize_flow(content: &Value) -> ContentSummary {
         agent_tools: flow.agent_tool_choices().cloned().collect(),
         declared_inputs: flow.trigger().inputs.keys().cloned().collect(),
     };
-    ContentSummary::Flow { status, prompt_steps: PromptStep::of_flow(&flow) }
+    EvaluatedContent::Flow { status, prompt_steps: PromptStep::of_flow(&flow) }
 }
 
-fn summarize_tool(content: &Value) -> Result<ContentSummary, Failure> {
+fn summarize_tool(content: &Value) -> Result<EvaluatedContent, Failure> {
     let tool = Tool::parse(content).map_err(|_| Failure::Inconsistent("a stored tool cannot be parsed"))?;
     let behind = match tool.binding {
         ToolBinding::Http(_) | ToolBinding::Builtin(_) => ToolBackend::Local,
         ToolBinding::Mcp(_) => ToolBackend::McpServer,
         ToolBinding::Unavailable => ToolBackend::Unavailable,
     };
-    Ok(ContentSummary::Tool { name: tool.name, backend: behind })
+    Ok(EvaluatedContent::Tool { name: tool.name, backend: behind })
 }
 
-fn approved_routes(kind: AssetKind, content: &Value) -> ContentSummary {
+fn approved_routes(kind: AssetKind, content: &Value) -> EvaluatedContent {
     let Ok(CheckedContent::ModelPolicy(policy)) = content::parse_existing(kind, content) else {
-        return ContentSummary::Routes { approved_primary: None, approved: Vec::new() };
+        return EvaluatedContent::Routes { approved_primary: None, approved: Vec::new() };
     };
     let approved = policy.routes().filter(|route| route.is_approved());
     let approved = approved.map(|route| (route.route_id.clone(), route.account_slot.clone())).collect();
     let primary = policy.provider_route;
-    ContentSummary::Routes { approved_primary: primary.is_approved().then_some(primary.route_id), approved }
+    EvaluatedContent::Routes { approved_primary: primary.is_approved().then_some(primary.route_id), approved }
 }
 
-fn summarize_policy(content: &Value) -> Result<ContentSummary, Failure> {
+fn summarize_policy(content: &Value) -> Result<EvaluatedContent, Failure> {
     let Ok(CheckedContent::PolicyBundle(policy)) = content::parse_existing(AssetKind::PolicyBundle, content) else {
         return Err(Failure::Inconsistent("a stored policy bundle that does not compile"));
     };
@@ -212,5 +212,5 @@ fn summarize_policy(content: &Value) -> Result<ContentSummary, Failure> {
     let names: BTreeSet<String> = unsupported.map(|obligation| obligation.as_str().to_owned()).collect();
     let names = names.into_iter().collect();
     let required = policy.required_inputs().map(|(rule, inputs)| (rule.to_owned(), inputs.into_iter().collect()));
-    Ok(ContentSummary::Policy { unsupported_obligations: names, required_inputs: required.collect() })
+    Ok(EvaluatedContent::Policy { unsupported_obligations: names, required_inputs: required.collect() })
 }

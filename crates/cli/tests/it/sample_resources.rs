@@ -8,6 +8,9 @@ const PROMPT: &str = r#"{"system_prompt": "Sort this.\nOne of: praise (thanks, g
 const MODEL: &str = r#"{"provider_route": {"route_id": "local-rules", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved"}}"#;
 const POLICY: &str = "rules:\n  - {id: in-dev, condition: environment == \"dev\", outcome: allow, reason_code: dev}\n  - {id: loud, condition: 'inputs.text.contains(\"!!!\")', outcome: deny, reason_code: too_loud}\n";
 
+/// Options of `releases create` that bind the assets of [`create_contents`].
+pub(crate) const BOUND: [&str; 6] = ["--bind", "sort-prompt", "--bind", "sort-model", "--bind", "sort-policy"];
+
 /// Creates a prompt, a model policy and a policy with commands. Returns the terminals of two people.
 pub(crate) fn create_contents(app: &TestApp) -> (Terminal, Terminal) {
     let (ada, grace) =
