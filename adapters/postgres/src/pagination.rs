@@ -84,7 +84,7 @@ impl StatementParams {
         Self(vec![ParamValue::new(scope.tenant().uuid())])
     }
 
-    /// The placeholder of the tenant.
+    /// The placeholder of the tenant identifier, which is always the first parameter.
     pub(crate) fn tenant_placeholder(&self) -> String {
         placeholder(1)
     }

@@ -45,7 +45,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 /// The setup of logs or traces failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The filter is malformed.
+    /// The setting of the log filter cannot be parsed.
     #[error("the log filter is malformed")]
     Filter(#[source] ParseError),
     /// The exporter refused its settings.

@@ -67,7 +67,8 @@ impl HistorySize {
 }
 
 impl StoredRuns {
-    /// Selects the data that scenarios read. With the address `walk`, also follows cursors to the deep page.
+    /// Selects the data that scenarios read. If `walk` is the address of a server, also follows the cursors of its list
+    /// of runs to page `DEEP_PAGE`.
     ///
     /// # Errors
     /// When PostgreSQL or the server refuses.

@@ -6,7 +6,7 @@ use std::{env, sync::OnceLock};
 use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
 
-/// The URL of the server that `cargo xtask test` started for the whole test run.
+/// The environment variable with the URL of the server that `cargo xtask test` started for the whole test run.
 const SERVER_VARIABLE: &str = "FAIRWAY_TEST_POSTGRES_URL";
 /// The advisory lock for creating the template; any fixed number works.
 const TEMPLATE_LOCK: i64 = 0x7E57;

@@ -60,8 +60,8 @@ fn rejection_of(error: &CommitError) -> Option<Rejection> {
 /// For each way to invalidate the commit's guard: asserts that the commit fails and that no table changes.
 async fn assert_each_invalidation_rejects(stage: &Fixture, commit: CommitMethod) {
     let ways = commit.decide(stage).await.invalidations.len();
-    // These commits have no guard. A refusal has already happened. Marking all notifications as read is possible for
-    // any inbox, and any subject can be named in a request for an erasure.
+    // These commits have no guard, because no stored state can invalidate them: `commit_fact` records a refusal of an
+    // earlier request, every inbox can be marked as read, and an erasure can be requested for any subject.
     let unguarded = ["AuditStore::commit_fact", "InboxStore::commit_all_read", "ErasureStore::commit_request"];
     let unguarded = unguarded.contains(&commit.method);
     assert_eq!(ways == 0, unguarded, "{}: no statement is defined that invalidates its guard", commit.method);

@@ -147,7 +147,7 @@ struct LogoutForm {
     logout_token: Option<String>,
 }
 
-/// The logout by an identity provider.
+/// The route by which an identity provider ends sessions (back-channel logout).
 pub(crate) fn backchannel_logout_route() -> actix_web::Resource {
     web::resource(BACKCHANNEL_PATH).guard(guard::Post()).app_data(form_config()).to(end_by_provider)
 }

@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The probability of a fault, in ten-thousandths of the statements that the server sends.
+/// The probability of a fault for each statement that the server sends, in units of 1/10,000.
 const ONE_IN_A_HUNDRED: u64 = 100;
 
 /// The probability of a fault, in the unit of [`ONE_IN_A_HUNDRED`].

@@ -33,7 +33,7 @@ async fn request_erasure(app: &TestApp, subject: &str) -> String {
     format!("/v1/erasures/{}", requested["erasure_id"].as_str().unwrap())
 }
 
-/// Approves an erasure.
+/// Approves the erasure at this path as `APPROVER`.
 async fn approve(app: &TestApp, erasure: &str) {
     app.post(format!("{erasure}/approve"), json!({})).as_actor(APPROVER).await.expect(200);
 }

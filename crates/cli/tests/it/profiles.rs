@@ -55,8 +55,8 @@ async fn profile_file_is_readable_by_its_owner_only() {
     assert_eq!(terminal.run(&["workloads", "list"]).code, 2);
 }
 
-/// A login makes its profile the default. A login that names no profile but another server does not overwrite a
-/// named profile.
+/// A login makes its profile the default. A login with `--server` and without `--profile` does not overwrite a named
+/// profile.
 #[tokio::test]
 async fn login_sets_the_default_profile() {
     let app = TestApp::start().await;

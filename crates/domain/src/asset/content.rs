@@ -143,7 +143,8 @@ fn read_new(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentR
         let problems = if let Ok(CheckedContent::PolicyBundle(policy)) = &checked {
             policy.new_version_problems(content)
         } else {
-            // The parser reports only errors that prevent evaluation. The rules report all others.
+            // The parser reports only errors that prevent evaluation. This check reports all errors in the bundle's
+            // rules.
             CompiledPolicy::rule_problems(content)
         };
         if !problems.is_empty() {

@@ -78,7 +78,7 @@ pub struct ExecutionPredicate {
     pub documents: Vec<BundledDocument>,
     /// The release that the run executed.
     pub release: BundledRelease,
-    /// Facts about the run and its release, by index.
+    /// Facts about the run and its release, ordered by their index in the audit log.
     pub facts: Vec<ProvenFact>,
     /// The signed checkpoint (a signed note) to which the inclusion proofs of the facts lead.
     pub checkpoint: String,

@@ -249,8 +249,8 @@ pub trait OutboxStore: Send + Sync {
     async fn claim(&self, claim: &DeliveryClaim) -> Result<ClaimResult, StoreError>;
     /// Stores the outcome of an attempt. If another sender has claimed the delivery meanwhile, nothing is stored.
     async fn finish(&self, claimed: &ClaimedDelivery, outcome: AttemptOutcome) -> Result<(), StoreError>;
-    /// Returns claimed deliveries that were not sent, as if they had not been claimed. Each is given with its
-    /// tenant and claim.
+    /// Releases the claims of deliveries that were not sent. The deliveries become due at once, and the attempt does
+    /// not count. Each element contains the tenant, the delivery and the claim.
     async fn release(&self, claimed: &[(TenantId, DeliveryId, Uuid)]) -> Result<(), StoreError>;
 }
 

@@ -179,7 +179,7 @@ impl NotificationSender {
                     channel = claimed.outgoing.channel.as_str(),
                     attempt = claimed.attempt,
                     error = failure.error.as_str(),
-                    "a delivery failed for good"
+                    "failed to send a notification; not retrying"
                 );
                 AttemptOutcome::Failed(failure)
             }

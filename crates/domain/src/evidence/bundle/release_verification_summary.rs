@@ -106,7 +106,7 @@ pub struct ReleaseChain {
     pub release_id: ReleaseId,
     /// The approved text and the contents of the bound versions.
     pub release: BundledRelease,
-    /// Facts about the release, by index.
+    /// Facts about the release, ordered by their index in the audit log.
     pub facts: Vec<ProvenFact>,
     /// The signed checkpoint (a signed note) to which the inclusion proofs of the facts lead.
     pub checkpoint: String,
