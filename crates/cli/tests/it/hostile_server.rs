@@ -227,11 +227,11 @@ async fn output_contains_no_terminal_controls() {
         (vec!["executions", "show", RUN, "-o", "json"], vec![ScriptedResponse::json(&item)]),
         (vec!["executions", "show", RUN, "-o", "yaml"], vec![ScriptedResponse::json(&item)]),
         (vec!["executions", "show", RUN], vec![refused]),
-        (vec!["evidence", "graph", TERMINAL_CONTROLS, "--format", "html"], vec![ScriptedResponse::json(&graph)]),
-        (vec!["evidence", "graph", "x", "--format", "mermaid"], vec![ScriptedResponse::json(&graph)]),
-        (vec!["evidence", "graph", "x", "--format", "graph"], vec![ScriptedResponse::json(&graph)]),
+        (vec!["evidence", "graph", RUN, "--format", "html"], vec![ScriptedResponse::json(&graph)]),
+        (vec!["evidence", "graph", RUN, "--format", "mermaid"], vec![ScriptedResponse::json(&graph)]),
+        (vec!["evidence", "graph", RUN, "--format", "graph"], vec![ScriptedResponse::json(&graph)]),
         (
-            vec!["evidence", "graph", "x"],
+            vec!["evidence", "graph", RUN],
             vec![ScriptedResponse::json(&json!({ TERMINAL_CONTROLS: [item.clone()], "b": item }))],
         ),
         (
@@ -275,7 +275,7 @@ async fn fails_when_output_cannot_be_written() {
         (vec!["policy", "test", "examples/policy"], vec![]),
         (vec!["audit", "list"], vec![list.clone()]),
         (vec!["audit", "list", "-o", "yaml"], vec![list]),
-        (vec!["evidence", "graph", "x", "--format", "html"], vec![graph]),
+        (vec!["evidence", "graph", RUN, "--format", "html"], vec![graph]),
         (
             vec!["run", "w", "--env", "dev", "--stream"],
             vec![execute_events([started, delta(2, "Hello"), ended]), run("completed", &json!("Hello"))],
