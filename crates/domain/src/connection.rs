@@ -15,7 +15,7 @@ use crate::{
     store::{Change, Revision, aggregate},
     text::is_name,
     time::Timestamp,
-    use_case::bundle::{REDACTED, has_markup},
+    use_case::bundle::{REDACTED_CONNECTION, has_markup},
 };
 pub use kind_and_status::{ConnectionStatus, ConnectorKind, HealthState};
 pub use ports::{CHECK_INTERVAL, ConnectionStore, DueCheck};
@@ -261,7 +261,7 @@ impl ConnectionRefusal {
 /// When the name is not one line of visible characters, contains markup, or equals the placeholder for redacted
 /// names.
 pub fn check_name(name: &str) -> Result<(), ConnectionRefusal> {
-    let is_valid = is_name(name, MAX_NAME_CHARS) && !has_markup(name) && name != REDACTED;
+    let is_valid = is_name(name, MAX_NAME_CHARS) && !has_markup(name) && name != REDACTED_CONNECTION;
     if is_valid { Ok(()) } else { Err(ConnectionRefusal::Name) }
 }
 

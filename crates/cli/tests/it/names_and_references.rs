@@ -5,7 +5,7 @@ use crate::{
     sample_resources::{BOUND, create_contents, create_workload},
 };
 use fairway_testkit::TestApp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 fn draft(ada: &Terminal, environment: &str) -> String {
     let release = ada.run_json(&[&["releases", "create", "sorter", "--env", environment], &BOUND[..]].concat());
