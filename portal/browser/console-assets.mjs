@@ -48,7 +48,7 @@ export async function console_assets() {
   await first.getByRole("button", { name: "Create a version", exact: true }).click();
   await first.waitFor({ state: "detached" });
   const findings = page.getByTestId("findings");
-  await findings.getByText("bogus: unknown field (unknown_field)").waitFor();
+  await findings.getByText("bogus: unknown field; the fields are").waitFor();
   await findings.getByRole("button", { name: "Line 2, column 20" }).waitFor();
   await refused(page, "Create a version", "Correct the messages first: 2.");
   check((await page.locator(".cm-lint-marker-error").count()) === 2, "the editor marks both lines");
@@ -222,7 +222,7 @@ export async function console_flow() {
   const findings = page.getByTestId("findings");
   await findings.getByText("The server found nothing wrong.").waitFor();
   await write(page, FLOW("answer").replace("type: return", "kind: return"));
-  await findings.getByText("this key is unknown here (unknown_key)").waitFor();
+  await findings.getByText("this key is unknown here; the keys are").waitFor();
   await findings.getByRole("button", { name: "Line 9, column 5" }).first().waitFor();
   check((await page.locator(".cm-lint-marker-error").count()) > 0, "the editor marks the line");
   await look(page, "console-flow-findings");

@@ -22,7 +22,7 @@ export const assetsDe: Record<keyof typeof assetsEn, string> = {
   asset_archive: "Archivieren (endgültig)",
   asset_activate_text: "Releases können Versionen dieses Assets binden.",
   asset_retire_text: "Kein Release kann mehr eine Version dieses Assets binden. Releases, die eine binden, behalten sie.",
-  asset_archive_text: "Das Asset verlässt endgültig die Listen; seine Versionen bleiben als Nachweis. Abgelehnt, solange ein unfertiges Release eine bindet.",
+  asset_archive_text: "Das Asset verlässt endgültig die Listen; seine Versionen bleiben als Nachweis. Abgelehnt, solange ein Release eine bindet, das weder abgelöst noch zurückgezogen ist.",
   is_archived: "Das Asset ist archiviert.",
   flow_text: "Text des Ablaufs",
   flow_picture: "Schritte des Ablaufs",

@@ -20,7 +20,7 @@ export const assetsEn = {
   asset_archive: "Archive",
   asset_activate_text: "Releases can bind versions of this asset.",
   asset_retire_text: "No release can bind a version of this asset any more. Releases that bind one keep it.",
-  asset_archive_text: "The asset leaves the lists permanently; its versions stay for the record. Refused while an unfinished release binds one.",
+  asset_archive_text: "The asset leaves the lists permanently; its versions stay for the record. Refused while a release binds one that is neither superseded nor retired.",
   is_archived: "The asset is archived.",
   flow_text: "Text of the flow",
   flow_picture: "Steps of the flow",
