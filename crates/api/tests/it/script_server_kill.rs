@@ -80,7 +80,7 @@ async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
     victim.client.post("/v1/runtime/code", body.clone()).await.expect(200);
     assert_eq!(gateway.request_count(), 1, "a committed script is dispatched");
 
-    proxy.set_fault(ProxyFault::Once("INSERT INTO execution_lease", FaultPoint::Withheld));
+    proxy.set_fault(ProxyFault::Once("INTO execution (", FaultPoint::Withheld));
     let request = tokio::spawn(victim.client.post("/v1/runtime/code", body).into_future());
     let since = Instant::now();
     while query_count(&survivor, "SELECT count(*) FROM execution_lease").await == 0 {

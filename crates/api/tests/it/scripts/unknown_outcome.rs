@@ -142,12 +142,12 @@ async fn script_without_a_committed_row_is_not_dispatched() {
     let proxied =
         TestApp::builder().gateway(gateway.clone()).sharing_storage_of(&direct).through_proxy(&proxy).start().await;
     proxied.get("/v1/executions").await.expect(200);
-    proxy.set_fault(ProxyFault::Matching("INSERT INTO execution_lease"));
+    proxy.set_fault(ProxyFault::Matching("INTO execution ("));
     run_script(&proxied).await.expect_refusal(503, "unavailable");
     assert_eq!((gateway.script_count(), gateway.preparation_counts()), (0, (1, 0)), "the prepared sandbox is not used");
     assert_eq!(query_count(&direct, "SELECT count(*) FROM execution").await, 0);
     // The row is committed, but the database's response is lost. The server finds the row and dispatches the script.
-    proxy.set_fault(ProxyFault::Once("INSERT INTO execution_lease", FaultPoint::After));
+    proxy.set_fault(ProxyFault::Once("INTO execution (", FaultPoint::After));
     run_script(&proxied).await.expect(200);
     assert_eq!((gateway.script_count(), query_count(&direct, "SELECT count(*) FROM execution").await), (1, 1));
 }
