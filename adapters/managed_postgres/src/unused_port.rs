@@ -1,4 +1,4 @@
-//! Addresses for the servers that checks and tests start as separate processes.
+//! Addresses for the servers that checks and tests start as separate processes, and for the managed PostgreSQL.
 //!
 //! A check chooses the address of a server before the server binds it, because other settings contain the address. In
 //! between, the kernel must not give the port to an outgoing connection, which includes an attempt to connect to that

@@ -92,7 +92,7 @@ impl Source {
         let name = self.name.clone();
         if self.is_json() {
             let value = strict::json(&self.text).map_err(|fault| fault.in_file(&name))?;
-            // The YAML parser finds the positions. BenchmarkResults in JSON that is not valid YAML have only paths.
+            // The YAML parser finds the positions. Findings in JSON that is not valid YAML have only paths.
             let small = self.text.len() <= MAX_YAML_BYTES;
             let places =
                 if small { SourceSpans::parse(&self.text).unwrap_or_default() } else { SourceSpans::default() };

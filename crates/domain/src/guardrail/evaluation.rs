@@ -41,7 +41,7 @@ pub struct GuardrailResult {
     pub context: Value,
     /// Whether a guardrail masked anything.
     pub is_changed: bool,
-    /// BenchmarkResults, in the order of the guardrails.
+    /// The findings, in the order of the guardrails.
     pub findings: Vec<GuardrailFinding>,
     /// The outcome of the check.
     pub outcome: GuardrailOutcome,

@@ -318,7 +318,7 @@ impl Release {
         }
     }
 
-    /// BenchmarkResults that do not block activation.
+    /// The warnings that do not block activation.
     #[must_use]
     pub(super) fn activation_warnings(&self, report: &ActivationReport) -> Vec<UnmetRequirement> {
         let mut warnings = Vec::new();

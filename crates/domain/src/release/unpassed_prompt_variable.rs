@@ -1,5 +1,5 @@
-//! The check for variables of the bound prompt that no run has: neither the step that renders the prompt nor an input
-//! of the run supplies them. Every such run fails.
+//! The check for variables of the bound prompt that neither the step that renders the prompt nor a declared input
+//! supplies. A run that reaches the step without them fails.
 
 use super::{
     activate::{UnmetRequirement, unmet},
@@ -44,7 +44,7 @@ pub struct UnpassedVariable {
     pub variable: String,
 }
 
-/// The variables of the prompt that are missing in every run. The result is empty if nothing declares inputs, because
+/// The variables of the prompt that neither steps nor declared inputs supply. The result is empty if nothing declares inputs, because
 /// a run may then have any input, and the inputs of a run are arguments of its prompt too.
 #[must_use]
 pub fn unpassed_variables(
@@ -74,9 +74,9 @@ pub fn unpassed_variables(
 pub(super) fn unpassed_warnings(variables: &[UnpassedVariable]) -> impl Iterator<Item = UnmetRequirement> {
     variables.iter().map(|UnpassedVariable { step_id, prompt, variable }| {
         let message = format!(
-            "the step `{step_id}` does not pass the variable `{variable}` of the prompt `{prompt}`, and no input of \
-             a run has this name: runs fail (`prompt_argument_missing`); add `{variable}` to the `inputs` of the \
-             step, or declare an input `{variable}`"
+            "the step `{step_id}` does not pass the variable `{variable}` of the prompt `{prompt}`, and no declared \
+             input has this name: runs without it fail (`prompt_argument_missing`); add `{variable}` to the `inputs` \
+             of the step, or declare an input `{variable}`"
         );
         unmet("flow", "prompt_variable_not_passed", message)
     })

@@ -79,7 +79,7 @@ impl<'p> ReferenceValidator<'p> {
         }
     }
 
-    /// Visits content on the server. BenchmarkResults have the location of the directory's reference that leads to the content.
+    /// Visits content on the server. Findings have the location of the directory's reference that leads to the content.
     fn visit_remote(&mut self, slug: &str, label: Option<&str>, at: &FindingLocation<'p>, findings: &mut Vec<Finding>) {
         let kind =
             self.remote_state.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));

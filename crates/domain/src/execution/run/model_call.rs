@@ -400,10 +400,11 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The message of a failed call. It says if this server could not read the key of the account, and names no secret.
+/// The message of a failed call. It says if this server could read the key of no account that it tried, so that it
+/// called no provider. It names no secret.
 fn call_failure_message(error: ProviderError, attempts: &[Attempt]) -> String {
-    let cause = attempts.last().and_then(|attempt| attempt.cause.as_deref());
-    if cause.is_some_and(|cause| cause.starts_with("secret_")) {
+    let lacks_key = |attempt: &Attempt| attempt.cause.as_deref().is_some_and(|cause| cause.starts_with("secret_"));
+    if !attempts.is_empty() && attempts.iter().all(lacks_key) {
         return "the provider was not called, because this server cannot read the key of the account".to_owned();
     }
     error.to_string()
