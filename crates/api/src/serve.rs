@@ -352,6 +352,6 @@ async fn expire_payloads(owner_url: &str, retention: Duration) {
     }
     tracing::warn!(
         attempts = EXPIRY_ATTEMPTS,
-        "failed to drop all expired payloads, because queries use them; retrying in 24 h"
+        "some expired payloads were not dropped, because queries use them; retrying in 24 h"
     );
 }

@@ -124,8 +124,8 @@ impl StatementCounts {
         self.per_request(self.statements.iter().map(|statement| statement.calls).sum())
     }
 
-    /// Statements on a request's critical path. A statement counts if there is at least one execution for two
-    /// requests. Batched statements of background tasks are rarer.
+    /// Statements on a request's critical path. A statement counts if it was executed at least half as often as
+    /// requests were sent. This excludes statements of background tasks, which one execution does for many requests.
     pub(crate) fn round_trips_per_request(&self) -> f64 {
         self.per_request(self.frequent().map(|statement| statement.calls).sum())
     }

@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     /// The owner of all files
     #[arg(long, default_value = "team:owners")]
     owner: String,
-    /// The environment of the first release; else the profile's, else dev
+    /// The environment of the first release; the default is the profile's environment, or dev if it has none
     #[arg(long, short, value_name = "ENVIRONMENT", add = dynamic_completion::environments())]
     env: Option<String>,
 }

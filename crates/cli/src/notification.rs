@@ -96,10 +96,10 @@ pub(crate) enum Command {
         /// The category
         #[arg(value_parser = categories())]
         category: String,
-        /// Explain for events of this workload
+        /// The workload whose events are explained
         #[arg(long, value_name = "SLUG", add = dynamic_completion::workloads())]
         workload: Option<String>,
-        /// Explain for events in this environment of the workload
+        /// The environment of the workload whose events are explained
         #[arg(long = "env", value_name = "NAME", requires = "workload")]
         environment: Option<String>,
     },

@@ -69,7 +69,8 @@ impl IssuerEndpoints {
             tracing::warn!(
                 issuer = self.source.issuer(),
                 code = error.code(),
-                "failed to read the discovery document; using the last one, or refusing the sign-in without one"
+                "failed to read the discovery document; the sign-in uses the document of an earlier read, or is refused \
+                 if there is none"
             );
             SignInError::Unavailable
         })?;
@@ -78,8 +79,8 @@ impl IssuerEndpoints {
             let issuer = self.source.issuer();
             tracing::warn!(
                 issuer,
-                "discovery document has no protected address for sign-in; using the last one, or refusing the sign-in \
-                 without one"
+                "the discovery document has no endpoint with TLS for sign-in; the sign-in uses the document of an earlier \
+                 read, or is refused if there is none"
             );
         }
         Ok(Arc::new(addresses?))

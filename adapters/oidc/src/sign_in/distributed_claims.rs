@@ -22,7 +22,7 @@ pub(super) async fn read_claims(
 ) -> Result<Option<Map<String, Value>>, SignInError> {
     let issuer = addresses.issuer();
     let Some(url) = addresses.checked_url(&source.endpoint) else {
-        tracing::warn!(issuer, "link to the groups of a person is not protected; refusing the sign-in");
+        tracing::warn!(issuer, "the provider's URL for the groups of a person does not use TLS; refusing the sign-in");
         return Ok(None);
     };
     let mut headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("application/json"))]);

@@ -394,7 +394,8 @@ fn mark_open_objects(schema: &mut Schema) {
         Schema::OneOf(one) => one.items.iter_mut().collect(),
         Schema::AllOf(all) => all.items.iter_mut().collect(),
         Schema::AnyOf(any) => any.items.iter_mut().collect(),
-        // No array contains free objects; the library may add further variants.
+        // Schemas of arrays contain no objects with undeclared fields. The wildcard is for variants that a later
+        // version of the library adds.
         Schema::Array(_) | _ => Vec::new(),
     };
     for part in parts {

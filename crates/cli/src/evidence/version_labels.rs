@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// Labels by version identifier.
 pub(super) type VersionLabels = BTreeMap<String, String>;
 
-/// Maximum number of versions whose labels are requested, because each needs a request.
+/// Maximum number of versions whose labels are read. Each label needs a request of its own, so the number is limited.
 const MAX_LOOKUPS: usize = 100;
 
 /// Reads the labels of the bound and referenced versions in evidence of format `flat`. The result omits versions that

@@ -457,7 +457,8 @@ pub enum ReasonCode {
     DefaultProfileOff,
     /// The notifications of the tenant are turned off.
     NotificationsDisabled,
-    /// Only a preference that requires the advanced tier enables a channel, and the tier is off.
+    /// A preference would enable a channel, but it requires the advanced tier, which is off. No other preference
+    /// enables a channel.
     CapabilityDisabled,
 }
 

@@ -24,7 +24,8 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::{sync::Arc, time::Duration};
 
-/// Time for which a process serves the pinned identity of access tokens without reading it from the store again.
+/// Time for which a process uses the pinned identity of an access token before it reads the identity from the store
+/// again.
 const PIN_LIFETIME: Duration = Duration::from_secs(600);
 /// Time for which a process remembers that it recorded a fact about an identity, so that repeated requests add no
 /// more facts.

@@ -157,7 +157,7 @@ pub(super) fn find_permanent_error(
     Some(found("/version", "unknown_version", "the server has no such version of the referenced asset"))
 }
 
-/// The slugs of the assets in the directory and on the server that a reference may name.
+/// The slugs that a reference may name: of assets in the directory, and of assets on the server.
 fn permitted_slugs<'p>(
     reference: &AssetReference,
     desired: &'p Directory,
