@@ -32,7 +32,7 @@ impl Executions {
     /// Unavailable when this process is at its limit, and the run cannot be queued.
     pub(super) async fn placement(&self, scope: TenantScope, request: &ExecuteRequest) -> Result<Placement, Failure> {
         let is_queued =
-            |wanted| request.payload.has_steps() && self.settings.dispatch.should_queue(wanted).unwrap_or_default();
+            |dispatch_mode| request.payload.has_steps() && self.settings.dispatch.should_queue(dispatch_mode).unwrap_or_default();
         if is_queued(request.wait.dispatch_mode()) {
             return Ok(Placement::Queue);
         }
@@ -75,16 +75,16 @@ mod tests {
     async fn one_tenant_leaves_run_slots_to_others() {
         let (limit, tenant) =
             (RunSlots::default(), |number| TenantScope::for_background_task(Uuid::from_u128(number).into()));
-        let mut held = Vec::new();
+        let mut acquired = Vec::new();
         while let Some(permit) = limit.acquire(tenant(1)).await {
-            held.push(permit);
+            acquired.push(permit);
         }
-        assert_eq!(held.len(), MAX_PER_TENANT);
+        assert_eq!(acquired.len(), MAX_PER_TENANT);
         while let Some(permit) = limit.acquire(tenant(2)).await {
-            held.push(permit);
+            acquired.push(permit);
         }
-        assert_eq!(held.len(), MAX_RUNS);
-        drop(held.pop());
+        assert_eq!(acquired.len(), MAX_RUNS);
+        drop(acquired.pop());
         assert!(limit.acquire(tenant(1)).await.is_none(), "the tenant has its share");
         assert!(limit.acquire(tenant(3)).await.is_some());
     }
