@@ -161,7 +161,12 @@ impl Assets {
     ///
     /// # Errors
     /// Not found when the caller does not see the asset from that workspace.
-    pub async fn read_asset(&self, caller: &Caller, id: AssetId, from_workspace: WorkspaceId) -> Result<Asset, Failure> {
+    pub async fn read_asset(
+        &self,
+        caller: &Caller,
+        id: AssetId,
+        from_workspace: WorkspaceId,
+    ) -> Result<Asset, Failure> {
         self.authorize_asset_from(caller, Operation::ReadAsset, id, from_workspace).await.map(|(_, asset)| asset)
     }
 

@@ -111,7 +111,11 @@ where
 
     /// Computes a value, or awaits the current computation of the same key. Only the request that computes receives a
     /// failure; the next waiting request computes again.
-    pub(crate) async fn get_or_compute<E>(&self, key: K, computation: impl Future<Output = Result<V, E>>) -> Result<V, E>
+    pub(crate) async fn get_or_compute<E>(
+        &self,
+        key: K,
+        computation: impl Future<Output = Result<V, E>>,
+    ) -> Result<V, E>
     where
         K: Clone,
     {

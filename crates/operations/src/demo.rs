@@ -154,7 +154,8 @@ impl DemoSeeder {
         };
         // The idempotency key depends only on the versions and the history, so that concurrent and repeated attempts
         // share one draft.
-        let versions: Vec<String> = bound_versions.iter().map(|(_, version, _)| version.uuid().simple().to_string()).collect();
+        let versions: Vec<String> =
+            bound_versions.iter().map(|(_, version, _)| version.uuid().simple().to_string()).collect();
         let served_count = self.count_served_releases(scope, workload_id).await?;
         let key = step_key(author, &format!("draft {served_count} {}", versions.join(" ")));
         let release = self.releases.create_release(author, draft, Some(&key)).await?.value.release;
@@ -329,5 +330,10 @@ impl DemoSeeder {
 /// Returns the idempotency key of a step, so that a concurrent or repeated attempt finds the resource that the step
 /// created.
 fn step_key(caller: &Caller, step: &str) -> RequestKey {
-    RequestKey { key: step.to_owned(), caller: caller.actor.clone(), route: "seed demo".to_owned(), body_digest: [0; 32] }
+    RequestKey {
+        key: step.to_owned(),
+        caller: caller.actor.clone(),
+        route: "seed demo".to_owned(),
+        body_digest: [0; 32],
+    }
 }

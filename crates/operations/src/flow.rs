@@ -226,7 +226,12 @@ impl Flows {
     ///
     /// # Errors
     /// Not found when the caller does not see the asset, or the asset is not a flow.
-    pub async fn read_flow(&self, caller: &Caller, id: AssetId, from_workspace: WorkspaceId) -> Result<FlowView, Failure> {
+    pub async fn read_flow(
+        &self,
+        caller: &Caller,
+        id: AssetId,
+        from_workspace: WorkspaceId,
+    ) -> Result<FlowView, Failure> {
         let (scope, asset) = self.flow_from(caller, Operation::ReadFlow, id, from_workspace).await?;
         self.flow_view(scope, asset).await
     }

@@ -328,7 +328,8 @@ fn builtin_slug(slug: &'static str) -> Result<Slug, Failure> {
 fn generated_content(run: &Execution) -> Option<(Value, bool)> {
     let stored: Value = serde_json::from_str(run.output.as_ref()?).ok()?;
     let is_local_step = |step: &Value| step.get("provider").and_then(Value::as_str) == Some("local");
-    let is_local = stored.get("metadata").and_then(Value::as_object).is_some_and(|steps| steps.values().any(is_local_step));
+    let is_local =
+        stored.get("metadata").and_then(Value::as_object).is_some_and(|steps| steps.values().any(is_local_step));
     Some((parse_answer(stored.get("output")?.as_str()?)?, is_local))
 }
 

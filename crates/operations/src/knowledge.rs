@@ -115,7 +115,8 @@ impl KnowledgeBases {
 
     /// Embeds texts; the vectors are in the order of the texts.
     async fn embed_texts(&self, model: &EmbeddingModel, texts: Vec<String>) -> Result<EmbeddedTexts, ProviderError> {
-        let mut embedded_texts = EmbeddedTexts { vectors: Vec::with_capacity(texts.len()), tokens_in: 0, cost_micros: None };
+        let mut embedded_texts =
+            EmbeddedTexts { vectors: Vec::with_capacity(texts.len()), tokens_in: 0, cost_micros: None };
         for batch in texts.chunks(MAX_TEXTS_PER_CALL) {
             let call = EmbeddingCall { route: Self::embedding_route(model), texts: batch.to_vec() };
             let response = self.provider.embed(&call).await.map_err(|failure| failure.error)?;

@@ -335,8 +335,14 @@ impl Notifications {
                 None => expected.check_absent()?,
             }
             let (id, stamp) = (self.context.new_id(), self.context.stamp(caller));
-            let change =
-                PreferenceSet::upsert(id, stored_set.as_ref(), &caller.actor, preference_scope.clone(), preferences, &stamp)?;
+            let change = PreferenceSet::upsert(
+                id,
+                stored_set.as_ref(),
+                &caller.actor,
+                preference_scope.clone(),
+                preferences,
+                &stamp,
+            )?;
             let Some(change) = change else { return Ok(ExplicitSettings::of_set(stored_set.as_ref())) };
             let next = change.next.clone();
             match self.preference_store.commit_set(scope, change).await {

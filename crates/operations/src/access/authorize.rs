@@ -38,7 +38,9 @@ pub(crate) fn authorize(
         }
         Requirement::Membership => Ok(scope),
         Requirement::Platform(required) if caller.rights.allow(required, &ResourcePosition::INSTALLATION) => Ok(scope),
-        Requirement::Tenant(required) if caller.rights.allow(required, &ResourcePosition::tenant(caller.tenant)) => Ok(scope),
+        Requirement::Tenant(required) if caller.rights.allow(required, &ResourcePosition::tenant(caller.tenant)) => {
+            Ok(scope)
+        }
         Requirement::Platform(required) | Requirement::Tenant(required) => Err(missing_permission(caller, required)),
         Requirement::BelowWorkspace(required) if holds(required) => Ok(scope),
         Requirement::BelowWorkspace(_) if caller.rights.is_empty() => Err(Failure::NotFound),
@@ -46,7 +48,9 @@ pub(crate) fn authorize(
         // A resource that the caller may not see is reported as not found, regardless of the caller's other
         // permissions.
         Requirement::Resource { view: view_permission, .. } if !holds(view_permission) => Err(Failure::NotFound),
-        Requirement::BelowWorkload { view: view_permission, .. } if !holds(view_permission) && holds(Permission::WorkloadView) => {
+        Requirement::BelowWorkload { view: view_permission, .. }
+            if !holds(view_permission) && holds(Permission::WorkloadView) =>
+        {
             Err(missing_permission(caller, view_permission))
         }
         Requirement::BelowWorkload { view: view_permission, .. } if !holds(view_permission) => Err(Failure::NotFound),
@@ -80,7 +84,8 @@ pub(crate) fn authorize_visible(
 
 /// Authorizes a list, and returns the scopes that the caller sees.
 pub(crate) fn authorize_list(caller: &Caller, operation: Operation) -> Result<(TenantScope, ListScope), Failure> {
-    let (Requirement::BelowWorkspace(required) | Requirement::Resource { action: required, .. }) = operation.requirement()
+    let (Requirement::BelowWorkspace(required) | Requirement::Resource { action: required, .. }) =
+        operation.requirement()
     else {
         return Err(Failure::Inconsistent("a list requires a permission in a scope"));
     };

@@ -105,8 +105,13 @@ impl AccessExplanations {
         let names = self.settings.identity.name_scope();
         let bindings = self.access_store.bindings_of(scope, &subject.principals(), names).await?;
         let deciding_grants = subject.rights.grants().iter().filter(|grant| decision.rests_on(grant));
-        let deciding_grants = deciding_grants.map(|grant| DecidingGrant { role_binding_id: binding_of(grant, &bindings), grant: *grant });
-        Ok(AccessExplanation { allowed: decision.allowed, permission: decision.permission, by: deciding_grants.collect() })
+        let deciding_grants =
+            deciding_grants.map(|grant| DecidingGrant { role_binding_id: binding_of(grant, &bindings), grant: *grant });
+        Ok(AccessExplanation {
+            allowed: decision.allowed,
+            permission: decision.permission,
+            by: deciding_grants.collect(),
+        })
     }
 
     /// Returns the position of a scope if the caller sees the scope.

@@ -227,8 +227,10 @@ impl Identities {
     ) -> Result<Rights, Failure> {
         let home_slug = self.identity_store.find_tenant(home_slug).await?.ok_or(Failure::NotFound)?;
         let home_actor = |actor: &ActorRef| actor.visitor_home().map(|(actor, _)| actor);
-        let principals: Vec<ActorRef> = [&claims.actor].into_iter().chain(&claims.groups).filter_map(home_actor).collect();
-        let home_access = self.access_store.load_principal(Some(home_slug), &principals, ActorNameScope::Tenant).await?;
+        let principals: Vec<ActorRef> =
+            [&claims.actor].into_iter().chain(&claims.groups).filter_map(home_actor).collect();
+        let home_access =
+            self.access_store.load_principal(Some(home_slug), &principals, ActorNameScope::Tenant).await?;
         let home_access = home_access.ok_or(Failure::NotFound)?;
         let mut grants = self.member_grants(home_slug, &principals, &home_access);
         grants.retain(|grant| grant.scope == GrantScope::Platform);
@@ -295,7 +297,10 @@ mod tests {
         let default_tenant = ResourcePosition::tenant(DEFAULT_TENANT.into());
         let ada = ActorRef::parse("user:ada").unwrap();
         assert!(local_rights(&ada, &principal_access(false)).allow(Permission::TenantManage, &default_tenant));
-        assert!(!local_rights(&ada, &principal_access(false)).allow(Permission::PlatformManage, &ResourcePosition::INSTALLATION));
+        assert!(
+            !local_rights(&ada, &principal_access(false))
+                .allow(Permission::PlatformManage, &ResourcePosition::INSTALLATION)
+        );
         assert!(local_rights(&ada, &principal_access(true)).is_empty());
         assert!(
             local_rights(&ActorRef::local(), &principal_access(true))

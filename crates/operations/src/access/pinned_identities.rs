@@ -115,7 +115,9 @@ impl PinnedIdentities {
     /// Not found when the identity's own tenant no longer exists, or its name is too long for a visitor name.
     pub async fn claims_in(&self, own_claims: Claims, chosen_tenant: Option<TenantId>) -> Result<Claims, Failure> {
         match (own_claims.tenant, chosen_tenant) {
-            (Some(home_tenant), Some(chosen_tenant)) if chosen_tenant != home_tenant => self.visit(own_claims, home_tenant, chosen_tenant).await,
+            (Some(home_tenant), Some(chosen_tenant)) if chosen_tenant != home_tenant => {
+                self.visit(own_claims, home_tenant, chosen_tenant).await
+            }
             _ => Ok(own_claims),
         }
     }
@@ -239,7 +241,12 @@ impl PinnedIdentities {
     }
 
     /// Returns the claims of an actor that works in a tenant other than its own.
-    async fn visit(&self, own_claims: Claims, home_tenant: TenantId, chosen_tenant: TenantId) -> Result<Claims, Failure> {
+    async fn visit(
+        &self,
+        own_claims: Claims,
+        home_tenant: TenantId,
+        chosen_tenant: TenantId,
+    ) -> Result<Claims, Failure> {
         let slug = self.identity_store.find_tenant_slug(home_tenant).await?.ok_or(Failure::NotFound)?;
         let groups = own_claims.groups.iter().filter_map(|group| group.visiting_from(&slug)).collect();
         let actor = own_claims.actor.visiting_from(&slug).ok_or(Failure::NotFound)?;

@@ -95,7 +95,8 @@ impl RoleBindings {
                 async || {
                     let (stamp, id) = (self.context.stamp(caller), self.context.new_id::<RoleBindingId>());
                     let RoleBindingDraft { principal, role, scope: binding_scope } = draft;
-                    let change = RoleBinding::grant(id, principal, role, binding_scope, &position, &caller.rights, &stamp)?;
+                    let change =
+                        RoleBinding::grant(id, principal, role, binding_scope, &position, &caller.rights, &stamp)?;
                     let binding = change.next.clone();
                     let outcome = keyed_outcome(key, 201, id.uuid());
                     self.access_store.commit_grant(scope, change, outcome.as_ref()).await?;
@@ -158,7 +159,11 @@ impl RoleBindings {
         Ok(())
     }
 
-    async fn manageable_position(&self, caller: &Caller, binding_scope: &GrantScope) -> Result<ResourcePosition, Failure> {
+    async fn manageable_position(
+        &self,
+        caller: &Caller,
+        binding_scope: &GrantScope,
+    ) -> Result<ResourcePosition, Failure> {
         let scope = TenantScope::for_caller(caller);
         let position = self.access_store.resolve_scope(scope, binding_scope).await?.ok_or(Failure::NotFound)?;
         let required = management_permission(binding_scope);

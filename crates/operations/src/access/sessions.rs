@@ -118,7 +118,8 @@ impl Sessions {
     ) -> Result<Option<ActiveSession>, SessionFailure> {
         let scope = TenantScope::for_session(token);
         let stored_session = self.session_store.find(scope, &token.hash()).await.map_err(Failure::from)?;
-        let Some(mut snapshot) = stored_session.filter(|session| session.is_live(self.settings.session_lifetime)) else {
+        let Some(mut snapshot) = stored_session.filter(|session| session.is_live(self.settings.session_lifetime))
+        else {
             return Ok(None);
         };
         if snapshot.groups_age >= MAX_GROUPS_AGE {
@@ -183,8 +184,13 @@ impl Sessions {
         let sessions = self.session_store.list_for_logout(&logout.issuer, &logout.target).await?;
         for ended_session in &sessions {
             let stamp = self.stamp(&ended_session.actor, request_id);
-            let fact = session::ended_fact(ended_session.session_id, &ended_session.actor, SessionEnd::ByProvider, &stamp);
-            match self.session_store.commit_end(TenantScope::for_identity(ended_session.tenant), ended_session.session_id, fact).await {
+            let fact =
+                session::ended_fact(ended_session.session_id, &ended_session.actor, SessionEnd::ByProvider, &stamp);
+            match self
+                .session_store
+                .commit_end(TenantScope::for_identity(ended_session.tenant), ended_session.session_id, fact)
+                .await
+            {
                 Ok(()) | Err(CommitError::Stale) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -222,7 +228,11 @@ pub enum SessionFailure {
     },
 }
 
-fn seal_tokens(provider: &dyn SignInProvider, token: &SessionToken, tokens: &ProviderTokens) -> Result<Vec<u8>, Failure> {
+fn seal_tokens(
+    provider: &dyn SignInProvider,
+    token: &SessionToken,
+    tokens: &ProviderTokens,
+) -> Result<Vec<u8>, Failure> {
     let stored = StoredTokens { refresh_token: tokens.refresh_token.clone(), id_token: tokens.id_token.clone() };
     let plaintext = serde_json::to_vec(&stored).map_err(|_| Failure::Inconsistent("provider tokens are not JSON"))?;
     let sealed = provider.seal(&token.sealing_key(), TOKENS_PURPOSE, &plaintext);

@@ -248,7 +248,9 @@ impl Artifacts {
         }
         match self.artifact_store.read(&path, row.content.len()).await? {
             None => discrepancies.push(Discrepancy::ArtifactMissing),
-            Some(stored) if !stored.is_equal_to(row.content.as_bytes()) => discrepancies.push(Discrepancy::ArtifactDiffers),
+            Some(stored) if !stored.is_equal_to(row.content.as_bytes()) => {
+                discrepancies.push(Discrepancy::ArtifactDiffers)
+            }
             Some(_) => {}
         }
         Ok(discrepancies)

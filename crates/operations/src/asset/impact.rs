@@ -104,7 +104,9 @@ impl Assets {
         from_workspace: Option<WorkspaceId>,
     ) -> Result<BlastRadius, Failure> {
         let (scope, asset) = match from_workspace {
-            Some(from_workspace) => self.authorize_asset_from(caller, Operation::ReadBlastRadius, id, from_workspace).await?,
+            Some(from_workspace) => {
+                self.authorize_asset_from(caller, Operation::ReadBlastRadius, id, from_workspace).await?
+            }
             None => self.authorize_asset_from_anywhere(caller, Operation::ReadBlastRadius, id).await?,
         };
         let (hops, mut truncated) = find_referrers(&*self.impact_store, scope, &asset, SEARCH_LIMITS).await?;
@@ -154,7 +156,8 @@ async fn find_referrers(
                 continue;
             }
             let slug = referrer.asset.slug.clone();
-            let target = next_targets.entry(slug.to_string()).or_insert(ReferenceTarget { slug, labels: Some(Vec::new()) });
+            let target =
+                next_targets.entry(slug.to_string()).or_insert(ReferenceTarget { slug, labels: Some(Vec::new()) });
             target.labels.get_or_insert_default().push(referrer.version_label.clone());
             let towards = version_by_name.get(&(referrer.target_slug.clone(), referrer.target_label.clone())).copied();
             hops.push(ReferenceHop { referrer, towards });

@@ -70,7 +70,8 @@ impl Assets {
                 key,
                 async || {
                     for _ in 0..MAX_ATTEMPTS {
-                        let (scope, asset) = self.authorize_asset_from(caller, command.operation(), id, from_workspace).await?;
+                        let (scope, asset) =
+                            self.authorize_asset_from(caller, command.operation(), id, from_workspace).await?;
                         expected.check(asset.revision)?;
                         let change = asset.transition_to(command.target(), &self.context.stamp(caller))?;
                         let next = change.next.clone();

@@ -221,7 +221,8 @@ impl Assets {
         if !other_ids.is_empty() {
             let (scope, other_ids) = (TenantScope::for_caller(caller), Vec::from_iter(other_ids));
             let scopes = caller.rights.visible_scopes(Permission::AssetView).unwrap_or_default();
-            visible_ids.extend(self.asset_grant_store.granted_assets(scope, &other_ids, &caller.principals(), &scopes).await?);
+            visible_ids
+                .extend(self.asset_grant_store.granted_assets(scope, &other_ids, &caller.principals(), &scopes).await?);
         }
         Ok(visible_ids)
     }
@@ -244,7 +245,8 @@ impl Assets {
         if asset.is_visible_from(position.namespace) {
             return Ok(true);
         }
-        let workspace_scope = VisibleScopes { workspaces: position.workspace.into_iter().collect(), ..VisibleScopes::default() };
+        let workspace_scope =
+            VisibleScopes { workspaces: position.workspace.into_iter().collect(), ..VisibleScopes::default() };
         let scope = TenantScope::for_caller(caller);
         Ok(self.asset_grant_store.is_granted(scope, asset.asset_id, &[], &workspace_scope).await?)
     }

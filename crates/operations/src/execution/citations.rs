@@ -137,7 +137,8 @@ impl CitedChunks {
                 continue;
             }
             self.contracts.entry(asset).or_default().extend(retrieval.contract_id.clone());
-            let is_same_document = |(base, name, _): &(AssetId, String, Vec<ChunkId>)| *base == asset && name == document;
+            let is_same_document =
+                |(base, name, _): &(AssetId, String, Vec<ChunkId>)| *base == asset && name == document;
             if !self.documents.iter().any(is_same_document) {
                 self.documents.push((asset, document.clone(), Vec::new()));
             }
@@ -167,7 +168,8 @@ fn describe(document_id: String, chunk_ids: &[ChunkId], readable_chunks: Option<
     let Some(readable_chunks) = readable_chunks else {
         return CitedDocument { document_id, title: None, passages: Vec::new(), is_withheld: true };
     };
-    let mut retrieved: Vec<&RetrievedChunk> = readable_chunks.iter().filter(|chunk| chunk_ids.contains(&chunk.chunk_id)).collect();
+    let mut retrieved: Vec<&RetrievedChunk> =
+        readable_chunks.iter().filter(|chunk| chunk_ids.contains(&chunk.chunk_id)).collect();
     retrieved.sort_by_key(|chunk| (chunk.entry_id, chunk.index));
     let title = retrieved.last().and_then(|chunk| chunk.title.clone());
     let passages = retrieved.iter().map(|chunk| chunk.text.clone()).collect();
@@ -198,7 +200,8 @@ mod tests {
         let mut cited_chunks = CitedChunks::default();
         cited_chunks.add(&retrieval(&[("travel", Some(1)), ("leave", Some(2)), ("other", Some(3))]), &bracketed_names);
         cited_chunks.add(&retrieval(&[("leave", Some(2)), ("leave", Some(4))]), &bracketed_names);
-        let names: Vec<_> = cited_chunks.documents.iter().map(|(_, name, chunks)| (name.as_str(), chunks.len())).collect();
+        let names: Vec<_> =
+            cited_chunks.documents.iter().map(|(_, name, chunks)| (name.as_str(), chunks.len())).collect();
         assert_eq!(names, [("travel", 1), ("leave", 2)]);
         let [(_, base)] = cited_chunks.by_asset().into_iter().collect::<Vec<_>>().try_into().ok().unwrap();
         assert_eq!((base.chunks.len(), base.contracts), (3, BTreeSet::from(["handbook".to_owned()])));

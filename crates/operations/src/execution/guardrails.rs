@@ -21,11 +21,7 @@ impl RunEngine {
     }
 
     /// Evaluates guardrails on the blocking pool; returns `None` if the evaluation fails.
-    pub(super) async fn check_guardrails(
-        &self,
-        scope: TenantScope,
-        check: GuardrailCheck,
-    ) -> Option<GuardrailResult> {
+    pub(super) async fn check_guardrails(&self, scope: TenantScope, check: GuardrailCheck) -> Option<GuardrailResult> {
         let redactor = Arc::clone(&self.settings.redactor);
         let result = run_blocking(scope, ProcessorWait::Run, move || check.run(&redactor)).await;
         result

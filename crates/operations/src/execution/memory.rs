@@ -57,7 +57,14 @@ impl RunEngine {
         let knowledge = &reader.plan.knowledge;
         if bytes <= MAX_INLINE_BYTES {
             let (moment, redactor) = (self.context.moment(), &self.settings.redactor);
-            return run_outcome.evaluate_turn(execution_id, conversation, knowledge, decisions.as_deref(), moment, redactor);
+            return run_outcome.evaluate_turn(
+                execution_id,
+                conversation,
+                knowledge,
+                decisions.as_deref(),
+                moment,
+                redactor,
+            );
         }
         let (context, redactor, knowledge) =
             (self.context.clone(), Arc::clone(&self.settings.redactor), knowledge.clone());

@@ -158,7 +158,8 @@ impl RunPlans {
         release: ReleaseId,
         key: PlanKey,
     ) -> Result<Arc<CachedPlan>, Failure> {
-        let release_with_deployment = self.release_store.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
+        let release_with_deployment =
+            self.release_store.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
         if !release_with_deployment.release.state.can_hold_lanes() {
             // The release lost its lane after the cached deployment was read. The accept would fail too, so the
             // caller decides again at once.
@@ -179,7 +180,8 @@ impl RunPlans {
         release: ReleaseId,
         snapshot: SnapshotDigest,
     ) -> Result<Arc<CachedPlan>, Failure> {
-        let release_with_deployment = self.release_store.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
+        let release_with_deployment =
+            self.release_store.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
         let mut plan = Box::pin(self.build(scope, workload, &release_with_deployment.release)).await?;
         plan.snapshot.digest = snapshot;
         Ok(Arc::new(plan))

@@ -223,8 +223,7 @@ impl ActiveRun {
         if let Some((expected_revisions, share_link)) = self.pending_start {
             let progress = recorder.next_record(run.take_events());
             let acceptance = self.acceptance.without_inputs();
-            self.start(QueuedStart { acceptance, expected_revisions, lease: self.lease, progress, share_link })
-                .await?;
+            self.start(QueuedStart { acceptance, expected_revisions, lease: self.lease, progress, share_link }).await?;
         }
         let reader = RetrievalContext {
             scope: self.scope,
@@ -305,7 +304,12 @@ impl ActiveRun {
         self.engine.renew_lease(self.scope, self.lease_ref(), recheck, &self.cancelled_by).await
     }
 
-    fn build_end(&self, run_outcome: RunOutcome, progress: Option<ProgressRecord>, finished_at: Timestamp) -> FinishRecord {
+    fn build_end(
+        &self,
+        run_outcome: RunOutcome,
+        progress: Option<ProgressRecord>,
+        finished_at: Timestamp,
+    ) -> FinishRecord {
         let output = run_outcome.output.map(|(output, metadata)| Payload {
             // The output may be large, so it is moved instead of copied.
             body: Value::from_iter([("output", output), ("metadata", Value::Object(metadata))]).to_string().into(),
@@ -344,7 +348,8 @@ impl ActiveRun {
             }
         };
         let decisions = self.earlier_decisions.iter().chain([&acceptance.decision]).chain(&run_outcome.decisions);
-        fact = fact.with_records_digest(&RunRecords::for_commit(decisions, &run_outcome.artifacts, &run_outcome.lineage));
+        fact =
+            fact.with_records_digest(&RunRecords::for_commit(decisions, &run_outcome.artifacts, &run_outcome.lineage));
         if run_outcome.fulfilled.iter().any(|(obligation, _)| *obligation == Obligation::NotifyOwner) {
             fact = fact.notifying_owner(&self.policy_attributes.owner_ref);
         }
@@ -417,8 +422,10 @@ impl ActiveRun {
 
     fn observe_end(&self, finish_record: &FinishRecord) {
         let observer = &self.engine.run_observer;
-        let workload =
-            ObservedWorkload { id: self.acceptance.workload_id, slug: Some(self.policy_attributes.workload_slug.as_str()) };
+        let workload = ObservedWorkload {
+            id: self.acceptance.workload_id,
+            slug: Some(self.policy_attributes.workload_slug.as_str()),
+        };
         observer.models_called(workload, ModelUsage::of_artifacts(&finish_record.artifacts));
         // A run whose answer awaits a review has not ended yet.
         if finish_record.review_timeout.is_none() {
@@ -442,8 +449,11 @@ impl ActiveRun {
             // The answer is withheld until the review.
             return accepted_execution(&self.acceptance, finish_record.status, None);
         }
-        let mut execution =
-            accepted_execution(&self.acceptance, finish_record.status, Some((finish_record.outcome, finish_record.finished_at)));
+        let mut execution = accepted_execution(
+            &self.acceptance,
+            finish_record.status,
+            Some((finish_record.outcome, finish_record.finished_at)),
+        );
         if let (ExecutionOutcome::Denied, Some(decision)) = (finish_record.outcome, finish_record.decisions.last()) {
             execution.reason_code.clone_from(&decision.reason_code);
         }
@@ -459,7 +469,11 @@ fn with_review_event(
     last_record: Option<ProgressRecord>,
     run_outcome: &RunOutcome,
 ) -> Option<ProgressRecord> {
-    if run_outcome.status == Status::AwaitingReview { Some(recorder.review_record(last_record, &run_outcome.steps)) } else { last_record }
+    if run_outcome.status == Status::AwaitingReview {
+        Some(recorder.review_record(last_record, &run_outcome.steps))
+    } else {
+        last_record
+    }
 }
 
 /// Creates the execution of an accepted run in the given state.

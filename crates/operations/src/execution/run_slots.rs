@@ -31,8 +31,9 @@ impl Executions {
     /// # Errors
     /// Unavailable when this process is at its limit, and the run cannot be queued.
     pub(super) async fn placement(&self, scope: TenantScope, request: &ExecuteRequest) -> Result<Placement, Failure> {
-        let is_queued =
-            |dispatch_mode| request.payload.has_steps() && self.settings.dispatch.should_queue(dispatch_mode).unwrap_or_default();
+        let is_queued = |dispatch_mode| {
+            request.payload.has_steps() && self.settings.dispatch.should_queue(dispatch_mode).unwrap_or_default()
+        };
         if is_queued(request.wait.dispatch_mode()) {
             return Ok(Placement::Queue);
         }

@@ -246,8 +246,7 @@ impl ActiveRun {
             interruption = self.renew_lease(recheck) => ScriptOutcome::Interrupted(interruption),
         };
         let finished_at = engine.context.clock.now();
-        let script_run =
-            ScriptRun { request, gateway: engine.code_gateway.name(), outcome, started_at, finished_at };
+        let script_run = ScriptRun { request, gateway: engine.code_gateway.name(), outcome, started_at, finished_at };
         script_run.finish(self.decision.clone(), engine.context.new_id())
     }
 }
@@ -263,8 +262,7 @@ impl Executions {
         key: Option<&RequestKey>,
     ) -> Result<RunWork, RunRefusal> {
         let slot = self.scripts.acquire(scope.tenant(), key)?;
-        let gateway =
-            (slot.sharing == Sharing::Exclusive).then(|| self.code_gateway.prepare(script.language, limits));
+        let gateway = (slot.sharing == Sharing::Exclusive).then(|| self.code_gateway.prepare(script.language, limits));
         Ok(RunWork::Script(PreparedScript { script: script.clone(), limits, gateway, _slot: slot }))
     }
 }
@@ -281,7 +279,8 @@ mod tests {
     #[test]
     fn limits_scripts_per_tenant() {
         let scripts = Arc::new(ScriptSlots::default());
-        let (full_tenant, other_tenant) = (TenantId::from(uuid::Uuid::from_u128(1)), TenantId::from(uuid::Uuid::from_u128(2)));
+        let (full_tenant, other_tenant) =
+            (TenantId::from(uuid::Uuid::from_u128(1)), TenantId::from(uuid::Uuid::from_u128(2)));
         let mut slots: Vec<ScriptSlot> =
             (0..MAX_CONCURRENT_PER_TENANT).map(|_| scripts.acquire(full_tenant, None).unwrap()).collect();
         assert_eq!(scripts.acquire(full_tenant, None).unwrap_err(), RunRefusal::TooManyScripts);

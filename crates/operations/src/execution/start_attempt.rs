@@ -232,7 +232,8 @@ impl Executions {
         let Attempt { state, request, key, scope } = attempt;
         if run_decision.decision.outcome == policy::Outcome::Deny {
             let denied_fact = run.denied_fact(&run_decision.recorded, &self.context.stamp(&state.caller));
-            let denied_fact = denied_fact.with_records_digest(&RunRecords::for_commit([&run_decision.recorded], &[], &[]));
+            let denied_fact =
+                denied_fact.with_records_digest(&RunRecords::for_commit([&run_decision.recorded], &[], &[]));
             return Ok((Admission::Deny(Box::new(denied_fact)), None));
         }
         let slot = match self.placement(scope, request).await.map_err(NotStarted::RefusedUnlessReplayed)? {
@@ -278,7 +279,8 @@ impl Executions {
             lane: requested_lane.as_str().to_owned(),
             session: request.session.as_ref().map(SessionId::to_string),
         };
-        let (guest_access, result_token) = run_access::guest_access(self.context.ids.as_ref(), caller, request.link.as_ref());
+        let (guest_access, result_token) =
+            run_access::guest_access(self.context.ids.as_ref(), caller, request.link.as_ref());
         let delegate = delegate.as_ref().map(|client| client.actor.clone());
         let acceptance = Acceptance {
             execution_id,

@@ -90,8 +90,10 @@ impl Submission {
         Ok(match (&acceptance.admission, inline) {
             (Admission::Deny(_), _) => {
                 engine.context.notify_facts();
-                let workload =
-                    ObservedWorkload { id: acceptance.workload_id, slug: Some(active_run.policy_attributes.workload_slug.as_str()) };
+                let workload = ObservedWorkload {
+                    id: acceptance.workload_id,
+                    slug: Some(active_run.policy_attributes.workload_slug.as_str()),
+                };
                 engine.run_observer.run_ended(workload, Status::Denied, Duration::ZERO);
                 SubmitOutcome::Denied(denied_execution(acceptance))
             }

@@ -164,7 +164,13 @@ pub struct RunWorker {
 
 impl RunWorker {
     /// Creates a claim for the free slots.
-    fn new_claim(&self, free_slots: u16, lost_claims: &mut LostClaims, after_tenant: Option<TenantId>, counts: &RunCounts) -> Claim {
+    fn new_claim(
+        &self,
+        free_slots: u16,
+        lost_claims: &mut LostClaims,
+        after_tenant: Option<TenantId>,
+        counts: &RunCounts,
+    ) -> Claim {
         let large_claims = self.large_runs.allowed_claims();
         let mut saturated = saturated_tenants(counts);
         saturated.extend(large_claims.saturated);
@@ -281,8 +287,10 @@ impl RunWorker {
             self.run_plans.plan_of_started(claimed.scope, &entry.workload, run.release_id, claimed.snapshot).await?;
         let decision = combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
         let policy_attributes = policy_attributes(&caller, &entry, &run.environment, run.lane);
-        let first_decision = claimed.decisions.first().cloned().ok_or(Failure::Inconsistent("a run has no decision"))?;
-        let acceptance = self.current_acceptance(claimed, inputs, request_context, run.release_id, run.lane, first_decision);
+        let first_decision =
+            claimed.decisions.first().cloned().ok_or(Failure::Inconsistent("a run has no decision"))?;
+        let acceptance =
+            self.current_acceptance(claimed, inputs, request_context, run.release_id, run.lane, first_decision);
         Ok(NextAction::Run(Box::new(ActiveRun {
             engine: Arc::clone(&self.run_engine),
             scope: claimed.scope,
@@ -353,7 +361,8 @@ impl RunWorker {
             let denial = EarlyEnd::denied("policy_denied", "the policy no longer allows this run");
             return Ok(NextAction::End(EarlyEnd { decision: Some(run_decision.recorded), ..denial }));
         }
-        let accepted_decision = combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
+        let accepted_decision =
+            combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
         let RunDecision { lane, release_id, plan, attributes, decision, recorded, expected_revisions } = run_decision;
         let acceptance = self.current_acceptance(claimed, inputs, request_context, release_id, lane, recorded);
         Ok(NextAction::Run(Box::new(ActiveRun {
@@ -417,7 +426,7 @@ impl RunWorker {
         &self,
         claimed: &ClaimedRun,
         inputs: &Payload,
-        sender: &RequestContext,
+        request_context: &RequestContext,
         release_id: fairway_domain::id::ReleaseId,
         lane: fairway_domain::release::lane::Lane,
         decision: RecordedDecision,
@@ -462,8 +471,10 @@ impl RunWorker {
             (ExecutionOutcome::Cancelled, Some(actor)) => actor.clone(),
             (_, Some(_) | None) => run.submitter.clone(),
         };
-        let request_id =
-            claimed.request_context.as_ref().map_or_else(|| self.context.new_id(), |request_context| request_context.request_id);
+        let request_id = claimed
+            .request_context
+            .as_ref()
+            .map_or_else(|| self.context.new_id(), |request_context| request_context.request_id);
         let target = UnstartedRun {
             scope: claimed.scope,
             run: run_ref,

@@ -181,7 +181,10 @@ impl DraftGenerator {
                 workspace_id,
                 namespace_id,
             };
-            match self.asset_store.commit_new(scope, Asset::create_builtin(new_asset, &self.context.stamp(creator)), None).await
+            match self
+                .asset_store
+                .commit_new(scope, Asset::create_builtin(new_asset, &self.context.stamp(creator)), None)
+                .await
             {
                 Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
                 created => created?,
@@ -223,7 +226,8 @@ impl DraftGenerator {
             target_lane: TargetLane::All,
             policy_bundle_id: None,
         };
-        let release_with_deployment = self.releases.create_release(creator, draft, Some(&step_key(creator, "draft"))).await?.value;
+        let release_with_deployment =
+            self.releases.create_release(creator, draft, Some(&step_key(creator, "draft"))).await?.value;
         let id = release_with_deployment.release.release_id;
         for (version, role) in versions {
             self.releases.bind_version(creator, id, *version, *role, Some(&step_key(creator, role.as_str()))).await?;
@@ -246,7 +250,13 @@ impl DraftGenerator {
     async fn move_generator(&self, caller: &Caller, id: ReleaseId, target_state: StateName) -> Result<(), Failure> {
         let transition = Transition { to: target_state, lanes: LaneSelection::All };
         self.releases
-            .transition_release(caller, id, transition, &Precondition::Any, Some(&step_key(caller, target_state.as_str())))
+            .transition_release(
+                caller,
+                id,
+                transition,
+                &Precondition::Any,
+                Some(&step_key(caller, target_state.as_str())),
+            )
             .await
             .map(|_| ())
     }

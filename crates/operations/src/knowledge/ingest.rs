@@ -96,7 +96,8 @@ impl KnowledgeBases {
         drafts: Vec<DocumentDraft>,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<IngestReport>, Failure> {
-        let (scope, asset) = self.assets.authorize_asset_from(caller, Operation::AddDocuments, id, from_workspace).await?;
+        let (scope, asset) =
+            self.assets.authorize_asset_from(caller, Operation::AddDocuments, id, from_workspace).await?;
         let ingest_id: IngestId = self.context.new_id();
         self.keyed_requests
             .idempotent(

@@ -63,7 +63,8 @@ impl KnowledgeBases {
         limit: ChunkLimit,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<ReembeddingReport>, Failure> {
-        let (scope, asset) = self.assets.authorize_asset_from(caller, Operation::ReembedDocuments, id, from_workspace).await?;
+        let (scope, asset) =
+            self.assets.authorize_asset_from(caller, Operation::ReembedDocuments, id, from_workspace).await?;
         let ingest_id: IngestId = self.context.new_id();
         let replay = async |ingest: Uuid| self.reembedding_report(scope, &asset, ingest.into()).await;
         let outcome = self.keyed_requests.idempotent(
@@ -88,7 +89,10 @@ impl KnowledgeBases {
         // A concurrent request with the same key may have embedded the last chunks. In that case, the response is its
         // outcome.
         if let Some(earlier_outcome) = self.keyed_requests.earlier_outcome(scope, key).await? {
-            return Ok(MaybeReplayed { value: replay(earlier_outcome.resource).await?, replayed: Some(earlier_outcome.status) });
+            return Ok(MaybeReplayed {
+                value: replay(earlier_outcome.resource).await?,
+                replayed: Some(earlier_outcome.status),
+            });
         }
         Ok(MaybeReplayed::first(self.unchanged_report(scope, &asset).await?))
     }
@@ -152,8 +156,13 @@ impl KnowledgeBases {
             match self.document_store.commit_reembedding(scope, &change, outcome.as_ref()).await {
                 // The next attempt reuses the vectors of those chunks that are still stale.
                 Err(CommitError::Stale) => {
-                    reusable_vectors =
-                        change.next.vectors.clone().into_iter().map(|new_vector| (new_vector.replaces, new_vector.vector)).collect();
+                    reusable_vectors = change
+                        .next
+                        .vectors
+                        .clone()
+                        .into_iter()
+                        .map(|new_vector| (new_vector.replaces, new_vector.vector))
+                        .collect();
                 }
                 committed => {
                     committed?;

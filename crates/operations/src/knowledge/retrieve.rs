@@ -215,7 +215,8 @@ impl KnowledgeBases {
         let revision = index.as_ref().map_or(searched_revision, |index| index.revision);
         let limit = top_k.map_or(settings.top_k, |requested| requested.min(settings.top_k));
         let search_scope = SearchScope { asset, revision, filters: settings.filters.clone(), limit };
-        let (hits, embedding) = self.search_index(scope, base, index.as_ref(), &search_scope, truncate_query(query)).await?;
+        let (hits, embedding) =
+            self.search_index(scope, base, index.as_ref(), &search_scope, truncate_query(query)).await?;
         let hits = hits.top(limit);
         let chunks = select_chunks(self.load_chunks(scope, asset, &hits).await?, settings);
         // The search may have waited up to a minute for a model, so the contract is checked again.
@@ -262,7 +263,8 @@ impl KnowledgeBases {
                 Ok((hits, Some(embedding)))
             }
             (RetrievalStrategy::Hybrid, Some(index)) => {
-                let candidate_scope = SearchScope { limit: search_scope.limit.saturating_mul(HYBRID_FACTOR), ..search_scope.clone() };
+                let candidate_scope =
+                    SearchScope { limit: search_scope.limit.saturating_mul(HYBRID_FACTOR), ..search_scope.clone() };
                 let (vector_hits, embedding) = self.vector_search(scope, &index.model, &candidate_scope, query).await?;
                 let text_hits = self.chunk_search.text_search(scope, &candidate_scope, &query_words).await?;
                 let weight = base.retrieval.hybrid_weight;

@@ -166,7 +166,7 @@ impl Question {
 
 /// Sends random questions to the model. Returns those with a different verdict, and that verdict.
 fn disagreements(document: &Path, count: usize, seed: u64) -> Vec<(Question, String)> {
-    let scope_tree = World::new();
+    let scope_tree = ScopeTree::new();
     let mut model = DecisionModel::start(document, &scope_tree.parents);
     let mut random = Random(seed);
     let mut found = Vec::new();
@@ -241,7 +241,7 @@ fn model_follows_the_document() {
 
 #[test]
 fn roles_are_bound_at_the_documented_scopes() {
-    let scope_tree = World::new();
+    let scope_tree = ScopeTree::new();
     let mut model = DecisionModel::start(Path::new(DOCUMENT), &scope_tree.parents);
     for role in Role::ALL {
         for entry in &scope_tree.entries {
