@@ -137,7 +137,7 @@ impl Connections {
             let Some(change) = connection.amend(patch.clone(), &self.context.stamp(caller))? else {
                 return Ok(connection);
             };
-            let next = change.next.clone();
+            let changed_connection = change.next.clone();
             match self.connection_store.commit_change(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
@@ -146,7 +146,7 @@ impl Connections {
                 committed => committed?,
             }
             self.context.notify_facts();
-            return Ok(next);
+            return Ok(changed_connection);
         }
         Err(Failure::Contended)
     }

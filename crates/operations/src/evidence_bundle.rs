@@ -262,8 +262,8 @@ impl EvidenceBundles {
         id: AssetVersionId,
         remaining_bytes: &mut usize,
     ) -> Result<Option<String>, Failure> {
-        let found = self.version_store.find_version(scope, id).await?;
-        let (_, version) = found.ok_or(Failure::Inconsistent("a version of a release is missing"))?;
+        let stored = self.version_store.find_version(scope, id).await?;
+        let (_, version) = stored.ok_or(Failure::Inconsistent("a version of a release is missing"))?;
         Ok(remaining_bytes.checked_sub(version.canonical.len()).map(|remaining| {
             *remaining_bytes = remaining;
             version.canonical

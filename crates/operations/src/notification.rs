@@ -192,7 +192,7 @@ impl Notifications {
             let Some(change) = notification.set_status(status, &self.context.stamp(caller)) else {
                 return Ok(notification);
             };
-            let next = change.next.clone();
+            let changed_notification = change.next.clone();
             match self.inbox_store.commit_status(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
@@ -201,7 +201,7 @@ impl Notifications {
                 committed => committed?,
             }
             self.context.notify_facts();
-            return Ok(next);
+            return Ok(changed_notification);
         }
         Err(Failure::Contended)
     }
@@ -344,7 +344,7 @@ impl Notifications {
                 &stamp,
             )?;
             let Some(change) = change else { return Ok(ExplicitSettings::of_set(stored_set.as_ref())) };
-            let next = change.next.clone();
+            let changed_set = change.next.clone();
             match self.preference_store.commit_set(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
@@ -353,7 +353,7 @@ impl Notifications {
                 committed => committed?,
             }
             self.context.notify_facts();
-            return Ok(ExplicitSettings::of_set(Some(&next)));
+            return Ok(ExplicitSettings::of_set(Some(&changed_set)));
         }
         Err(Failure::Contended)
     }
@@ -472,7 +472,7 @@ impl Notifications {
             let stamp = self.context.stamp(caller);
             let change = DefaultProfiles::upsert(scope.tenant(), stored_profiles.as_ref(), defaults, &stamp)?;
             let Some(change) = change else { return Ok(ExplicitSettings::of_profiles(stored_profiles.as_ref())) };
-            let next = change.next.clone();
+            let changed_profiles = change.next.clone();
             match self.preference_store.commit_profiles(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
@@ -481,7 +481,7 @@ impl Notifications {
                 committed => committed?,
             }
             self.context.notify_facts();
-            return Ok(ExplicitSettings::of_profiles(Some(&next)));
+            return Ok(ExplicitSettings::of_profiles(Some(&changed_profiles)));
         }
         Err(Failure::Contended)
     }

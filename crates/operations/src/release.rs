@@ -257,9 +257,7 @@ impl Releases {
     /// # Errors
     /// Not found when the caller does not see the release.
     pub async fn read_release(&self, caller: &Caller, id: ReleaseId) -> Result<ReleaseWithDeployment, Failure> {
-        self.authorize_release(caller, Operation::ReadRelease, id)
-            .await
-            .map(|(_, _, release_with_deployment)| release_with_deployment)
+        self.authorize_release(caller, Operation::ReadRelease, id).await.map(|(_, _, release)| release)
     }
 
     /// Binds a version to a draft.
@@ -408,7 +406,7 @@ impl Releases {
                             }
                             decided => decided?,
                         };
-                        let next = change.next.clone();
+                        let review = change.next.clone();
                         let outcome = keyed_outcome(key, 201, approval_id.uuid());
                         match self.release_store.commit_review(scope, change, outcome.as_ref()).await {
                             Err(CommitError::Stale) => match expected.stale_failure() {
@@ -420,7 +418,7 @@ impl Releases {
                             },
                             committed => {
                                 committed?;
-                                return Ok((next.release, next.approval));
+                                return Ok((review.release, review.approval));
                             }
                         }
                     }

@@ -139,7 +139,7 @@ impl Tenants {
             }
             let stamp = self.stamp_in(id, caller).await?;
             let change = tenant.configure(settings, &self.settings.operator_hosts, &stamp)?;
-            let next = change.next.clone();
+            let changed_tenant = change.next.clone();
             match self.tenant_store.commit_settings(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
@@ -148,7 +148,7 @@ impl Tenants {
                 committed => committed?,
             }
             self.context.notify_facts();
-            return Ok(next);
+            return Ok(changed_tenant);
         }
         Err(Failure::Contended)
     }

@@ -135,7 +135,8 @@ impl TransparencyLogs {
         }
     }
 
-    /// Returns the proof that the tree of the first `from_size` leaves is a prefix of the tree of the first `to_size` leaves.
+    /// Returns the proof that the tree of the first `from_size` leaves is a prefix of the tree of the first `to_size`
+    /// leaves.
     ///
     /// # Errors
     /// When the caller may audit no scope of the tenant, `from_size` exceeds `to_size`, or a size exceeds the latest

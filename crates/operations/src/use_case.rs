@@ -360,7 +360,7 @@ impl UseCases {
                     for _ in 0..MAX_ATTEMPTS {
                         expected.check(use_case.revision)?;
                         let change = decide(scope, &use_case, &self.context.stamp(caller)).await?;
-                        let next = change.next.clone();
+                        let changed_use_case = change.next.clone();
                         let outcome = keyed_outcome(key, 200, id.uuid());
                         match self.use_case_store.commit_transition(scope, change, outcome.as_ref()).await {
                             Err(CommitError::Stale) => match expected.stale_failure() {
@@ -371,7 +371,7 @@ impl UseCases {
                             },
                             committed => {
                                 committed?;
-                                return Ok(next);
+                                return Ok(changed_use_case);
                             }
                         }
                     }

@@ -248,7 +248,7 @@ impl Workloads {
             let Some(change) = workload.amend(patch.clone(), &self.context.stamp(caller))? else {
                 return Ok(workload);
             };
-            let next = change.next.clone();
+            let changed_workload = change.next.clone();
             match self.workload_store.commit_change(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
@@ -257,10 +257,10 @@ impl Workloads {
                 committed => committed?,
             }
             self.context.notify_facts();
-            if next.status != Status::Registered {
+            if changed_workload.status != Status::Registered {
                 self.wakeups.publish(Wakeup::RecheckAll);
             }
-            return Ok(next);
+            return Ok(changed_workload);
         }
         Err(Failure::Contended)
     }

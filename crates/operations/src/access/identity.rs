@@ -225,14 +225,14 @@ impl Identities {
         home_slug: &Slug,
         local_access: &PrincipalAccess,
     ) -> Result<Rights, Failure> {
-        let home_slug = self.identity_store.find_tenant(home_slug).await?.ok_or(Failure::NotFound)?;
+        let home_tenant = self.identity_store.find_tenant(home_slug).await?.ok_or(Failure::NotFound)?;
         let home_actor = |actor: &ActorRef| actor.visitor_home().map(|(actor, _)| actor);
         let principals: Vec<ActorRef> =
             [&claims.actor].into_iter().chain(&claims.groups).filter_map(home_actor).collect();
         let home_access =
-            self.access_store.load_principal(Some(home_slug), &principals, ActorNameScope::Tenant).await?;
+            self.access_store.load_principal(Some(home_tenant), &principals, ActorNameScope::Tenant).await?;
         let home_access = home_access.ok_or(Failure::NotFound)?;
-        let mut grants = self.member_grants(home_slug, &principals, &home_access);
+        let mut grants = self.member_grants(home_tenant, &principals, &home_access);
         grants.retain(|grant| grant.scope == GrantScope::Platform);
         if grants.is_empty() {
             return Err(Failure::NotFound);

@@ -217,11 +217,11 @@ impl Artifacts {
     /// When a store fails; an unreadable version never counts as verified.
     pub async fn verify_artifacts(&self) -> Result<VerificationReport, Failure> {
         let mut report = VerificationReport::default();
-        let mut after = None;
+        let mut last_key = None;
         loop {
-            let page = self.artifact_index.versions_after(after, VERSION_PAGE).await?;
+            let page = self.artifact_index.versions_after(last_key, VERSION_PAGE).await?;
             let Some(last) = page.last() else { return Ok(report) };
-            after = Some(*last);
+            last_key = Some(*last);
             for version_key in page {
                 let scope = TenantScope::for_background_task(version_key.tenant_id);
                 // Versions are never deleted, but an operator may restore the whole database concurrently.

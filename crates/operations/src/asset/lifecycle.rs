@@ -74,7 +74,7 @@ impl Assets {
                             self.authorize_asset_from(caller, command.operation(), id, from_workspace).await?;
                         expected.check(asset.revision)?;
                         let change = asset.transition_to(command.target(), &self.context.stamp(caller))?;
-                        let next = change.next.clone();
+                        let changed_asset = change.next.clone();
                         let outcome = keyed_outcome(key, 200, id.uuid());
                         match self.asset_store.commit_lifecycle(scope, change, outcome.as_ref()).await {
                             Err(CommitError::Stale) => {
@@ -87,7 +87,7 @@ impl Assets {
                             }
                             committed => {
                                 committed?;
-                                return Ok(next);
+                                return Ok(changed_asset);
                             }
                         }
                     }

@@ -146,14 +146,14 @@ impl Assets {
         if !self.sees_asset(caller, &asset, from_position).await? {
             return Err(Failure::NotFound);
         }
-        let home = match asset.ownership_tier {
+        let home_position = match asset.ownership_tier {
             OwnershipTier::Workspace => {
                 ResourcePosition::workspace(caller.tenant, asset.namespace_id, asset.workspace_id)
             }
             // Only platform operators change built-in assets.
             OwnershipTier::PlatformBuiltin => ResourcePosition::INSTALLATION,
         };
-        Ok((authorize::authorize_visible(caller, operation, &home)?, asset))
+        Ok((authorize::authorize_visible(caller, operation, &home_position)?, asset))
     }
 
     /// Returns the refusal for an unknown asset. For a hidden asset, the grants are looked up. An unknown asset

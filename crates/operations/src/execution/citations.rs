@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_evidence_without_chunk_identifiers_gives_names_alone() {
+    fn evidence_without_chunk_identifiers_yields_no_passages() {
         let mut cited_chunks = CitedChunks::default();
         cited_chunks.add(&retrieval(&[("leave", None)]), &DocumentId::bracketed_texts("[leave]"));
         assert_eq!(cited_chunks.documents.len(), 1);

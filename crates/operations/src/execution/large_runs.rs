@@ -175,7 +175,9 @@ impl RunWorker {
             reserved = self.large_runs.reserve_claimed(claimed.scope, claimed.time_left) => {
                 reserved.map_err(|_| Interruption::DeadlineExceeded)
             }
-            interruption = self.run_engine.renew_lease(claimed.scope, lease_ref, recheck, &cancelled_by) => Err(interruption),
+            interruption = self.run_engine.renew_lease(claimed.scope, lease_ref, recheck, &cancelled_by) => {
+                Err(interruption)
+            }
         };
         claimed.time_left = claimed.time_left.saturating_sub(started_at.elapsed());
         claimed.cancelled_by = cancelled_by.into_inner().or(claimed.cancelled_by.take());

@@ -162,8 +162,8 @@ impl Reviews {
         let pending = PendingReview::from_record(&record)?;
         let stamp = self.context.stamp(caller);
         let moment = self.context.moment_at(stamp.at);
-        let end = match pending.decide(verdict, note, &stamp, moment) {
-            Ok(end) => end,
+        let review_end = match pending.decide(verdict, note, &stamp, moment) {
+            Ok(review_end) => review_end,
             Err(refusal) => {
                 let fact = pending.self_review_refused_fact(&self.context.stamp(caller));
                 self.audit_store.commit_fact(scope, fact).await?;
@@ -172,7 +172,11 @@ impl Reviews {
             }
         };
         // If the commit is stale, a concurrent request ended the review, or the review is overdue.
-        if self.end_review(scope, &record, &end, key).await? { Ok(()) } else { Err(ReviewRefusal::NotPending.into()) }
+        if self.end_review(scope, &record, &review_end, key).await? {
+            Ok(())
+        } else {
+            Err(ReviewRefusal::NotPending.into())
+        }
     }
 
     /// Cancels a run that awaits review; returns `false` if the review has ended meanwhile.
@@ -205,8 +209,8 @@ impl Reviews {
                 actor,
                 request_id: self.context.new_id(),
             };
-            let end = pending.expire(workload_status, &stamp);
-            ended += usize::from(self.end_review(scope, &record, &end, None).await?);
+            let review_end = pending.expire(workload_status, &stamp);
+            ended += usize::from(self.end_review(scope, &record, &review_end, None).await?);
         }
         Ok(ended)
     }

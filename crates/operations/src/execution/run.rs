@@ -121,7 +121,7 @@ pub(super) enum RunResult {
 }
 
 /// Reason why this process did not end a run.
-enum NoEnd {
+enum EndFailure {
     Stale,
     LeaseLost,
 }
@@ -161,8 +161,8 @@ impl ActiveRun {
                     RunResult::LeaseLost
                 }
             }
-            Err(NoEnd::Stale) => RunResult::Stale,
-            Err(NoEnd::LeaseLost) => RunResult::LeaseLost,
+            Err(EndFailure::Stale) => RunResult::Stale,
+            Err(EndFailure::LeaseLost) => RunResult::LeaseLost,
         }
     }
 
@@ -179,7 +179,7 @@ impl ActiveRun {
         &self,
         work: RunWork,
         recheck: &Notify,
-    ) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), NoEnd> {
+    ) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), EndFailure> {
         match work {
             RunWork::Steps => self.run_steps(recheck).await,
             RunWork::Script(ready) => {
@@ -195,7 +195,7 @@ impl ActiveRun {
     async fn run_steps(
         &self,
         recheck: &Notify,
-    ) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), NoEnd> {
+    ) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), EndFailure> {
         let engine = &self.engine;
         let acceptance = &self.acceptance;
         let run_input = RunInput {
@@ -240,13 +240,15 @@ impl ActiveRun {
         } else {
             let driver = run_to_end(&mut run, first_effect, &mut recorder, &reader);
             tokio::select! {
-                outcome = tokio::time::timeout(self.time_left, driver) => outcome.unwrap_or(Err(Interruption::DeadlineExceeded)).err(),
+                outcome = tokio::time::timeout(self.time_left, driver) => {
+                    outcome.unwrap_or(Err(Interruption::DeadlineExceeded)).err()
+                }
                 interruption = self.renew_lease(recheck) => Some(interruption),
             }
         };
         let mut finished_run = run.end_before_obligations(engine.context.moment(), interruption);
         if finished_run.fulfilment_bytes() > MAX_INLINE_BYTES && recorder.store_pending_answer().await.is_err() {
-            return Err(NoEnd::LeaseLost);
+            return Err(EndFailure::LeaseLost);
         }
         let last_record = recorder.last_record(std::mem::take(&mut finished_run.events));
         let mut run_outcome = self.fulfil(finished_run, recheck).await;
@@ -261,13 +263,13 @@ impl ActiveRun {
         ConversationKey::for_caller(*workload_id, submitter, request_context.session_id()?)
     }
 
-    async fn start(&self, start: QueuedStart) -> Result<(), NoEnd> {
+    async fn start(&self, start: QueuedStart) -> Result<(), EndFailure> {
         match self.engine.run_store.start(self.scope, &start).await {
             Ok(StartOutcome::Started) => {
                 self.engine.wakeup_sender.publish(Wakeup::RunProgress(self.acceptance.execution_id));
                 Ok(())
             }
-            Ok(StartOutcome::Stale) => Err(NoEnd::Stale),
+            Ok(StartOutcome::Stale) => Err(EndFailure::Stale),
             // If the failed statement was committed nevertheless, the lease expires and another worker resumes the
             // run.
             Err(error) => {
@@ -277,7 +279,7 @@ impl ActiveRun {
                     error = &error as &dyn std::error::Error,
                     "failed to start a run; another worker resumes it"
                 );
-                Err(NoEnd::LeaseLost)
+                Err(EndFailure::LeaseLost)
             }
         }
     }

@@ -20,7 +20,7 @@ pub(super) type RunSlot = Permit<TenantId>;
 /// The place where an accepted run executes.
 pub(super) enum Placement {
     /// In this process.
-    Here(RunSlot),
+    Inline(RunSlot),
     /// On the worker that claims the run from the queue.
     Queue,
 }
@@ -38,7 +38,7 @@ impl Executions {
             return Ok(Placement::Queue);
         }
         match self.run_limit.acquire(scope).await {
-            Some(permit) => Ok(Placement::Here(permit)),
+            Some(permit) => Ok(Placement::Inline(permit)),
             None if is_queued(DispatchMode::Queued) => Ok(Placement::Queue),
             None => Err(permit_failure(AcquireError::TimedOut)),
         }

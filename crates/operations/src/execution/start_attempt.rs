@@ -238,7 +238,7 @@ impl Executions {
         }
         let slot = match self.placement(scope, request).await.map_err(NotStarted::RefusedUnlessReplayed)? {
             Placement::Queue => return Ok((Admission::Queue { limit: self.settings.queue_cap }, None)),
-            Placement::Here(slot) => slot,
+            Placement::Inline(slot) => slot,
         };
         let (lease_for, deadline_in) = (self.settings.lease, self.settings.execution_deadline);
         let (admission, work) = match &request.payload {

@@ -471,10 +471,8 @@ impl RunWorker {
             (ExecutionOutcome::Cancelled, Some(actor)) => actor.clone(),
             (_, Some(_) | None) => run.submitter.clone(),
         };
-        let request_id = claimed
-            .request_context
-            .as_ref()
-            .map_or_else(|| self.context.new_id(), |request_context| request_context.request_id);
+        let request_id =
+            claimed.request_context.as_ref().map_or_else(|| self.context.new_id(), |context| context.request_id);
         let target = UnstartedRun {
             scope: claimed.scope,
             run: run_ref,

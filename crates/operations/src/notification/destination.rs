@@ -148,7 +148,7 @@ impl Notifications {
             let Some(change) = destination.amend(patch.clone(), &self.context.stamp(caller))? else {
                 return Ok(destination);
             };
-            let next = change.next.clone();
+            let changed_destination = change.next.clone();
             match self.destination_store.commit_change(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
@@ -157,7 +157,7 @@ impl Notifications {
                 committed => committed?,
             }
             self.context.notify_facts();
-            return Ok(next);
+            return Ok(changed_destination);
         }
         Err(Failure::Contended)
     }

@@ -50,7 +50,7 @@ mod tests {
     use uuid::Uuid;
 
     #[tokio::test]
-    async fn projection_wakes_the_streams_of_its_tenant_alone() {
+    async fn projection_wakes_only_the_streams_of_its_tenant() {
         let wakeups = InboxWakeups::default();
         let [tenant, other_tenant] = [1, 2].map(|number| TenantId::from(Uuid::from_u128(number)));
         let (mut first, mut second, third) =

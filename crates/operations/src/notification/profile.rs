@@ -82,7 +82,7 @@ impl Notifications {
                         Failure::invalid_field("chat_secret_ref", "invalid_secret_ref", message)
                     })?;
             let Some(change) = change else { return Ok(ProfileState::of(stored_profile)) };
-            let next = change.next.clone();
+            let changed_profile = change.next.clone();
             match self.profile_store.commit(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
@@ -91,7 +91,7 @@ impl Notifications {
                 committed => committed?,
             }
             self.context.notify_facts();
-            return Ok(ProfileState::of(Some(next)));
+            return Ok(ProfileState::of(Some(changed_profile)));
         }
         Err(Failure::Contended)
     }

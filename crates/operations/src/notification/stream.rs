@@ -43,7 +43,7 @@ impl Notifications {
         Ok(batch)
     }
 
-    /// Returns the caller's notifications about facts from the index `first_index`. If there are none, the number of unread
+    /// Returns the caller's notifications about facts from `first_index` on. If there are none, the number of unread
     /// notifications is compared with `known_unread`. Each read authorizes the caller again.
     ///
     /// # Errors

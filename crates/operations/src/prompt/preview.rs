@@ -68,7 +68,7 @@ impl Assets {
     ) -> Result<BTreeMap<IncludedAsset, IncludedBody>, Failure> {
         let home_position =
             ResourcePosition::workspace(caller.tenant, template_asset.namespace_id, template_asset.workspace_id);
-        let from_position = match from_position {
+        let from_position = match from_workspace {
             Some(workspace) => Some(self.scope_resolver.workspace_position_unchecked(caller, workspace).await?),
             None => None,
         };

@@ -203,8 +203,7 @@ impl Releases {
         let content = self.bound_version(scope, binding).await?.content();
         let content = content.map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
         let bound_server = self.resolve_mcp_server(scope, release, binding, &content).await?;
-        Ok(bound_server
-            .is_some_and(|bound_server| bound_server.server.connection.is_some() && bound_server.server.allows(tool)))
+        Ok(bound_server.is_some_and(|bound| bound.server.connection.is_some() && bound.server.allows(tool)))
     }
 
     /// Returns the state of the primary route. A route is approved if the bound version approves it, its asset is

@@ -105,9 +105,9 @@ impl Releases {
         if binding.role == AssetKind::PromptTemplate {
             let mut text_bytes = 0_usize;
             for id in referenced {
-                let found = self.version_store.find_version(scope, id).await?;
+                let stored = self.version_store.find_version(scope, id).await?;
                 let (asset, version) =
-                    found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
+                    stored.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
                 text_bytes = text_bytes.saturating_add(body_of(&asset, &version)?.map_or(0, |body| body.bytes()));
             }
             return Ok((text_bytes, 0));
@@ -127,8 +127,8 @@ impl Releases {
     }
 
     async fn version_for_size(&self, scope: TenantScope, id: AssetVersionId) -> Result<AssetVersion, Failure> {
-        let found = self.version_store.find_version(scope, id).await?;
-        Ok(found.ok_or(Failure::Inconsistent("the version of a binding is missing"))?.1)
+        let stored = self.version_store.find_version(scope, id).await?;
+        Ok(stored.ok_or(Failure::Inconsistent("the version of a binding is missing"))?.1)
     }
 }
 

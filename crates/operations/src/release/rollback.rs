@@ -145,10 +145,8 @@ impl Releases {
     ) -> Result<Option<ReleaseWithDeployment>, Failure> {
         for earlier_release in earlier_holders(history, lane, holder) {
             let stored = self.release_store.find(scope, earlier_release).await?;
-            if let Some(release_with_deployment) =
-                stored.filter(|release_with_deployment| release_with_deployment.release.is_rollback_target())
-            {
-                return Ok(Some(release_with_deployment));
+            if let Some(target) = stored.filter(|stored| stored.release.is_rollback_target()) {
+                return Ok(Some(target));
             }
         }
         Ok(None)
@@ -161,11 +159,8 @@ impl Releases {
         releases: impl Iterator<Item = &ReleaseWithDeployment>,
     ) -> Result<Vec<Slug>, Failure> {
         let mut archived_slugs = BTreeSet::new();
-        let bound_assets: BTreeSet<_> = releases
-            .flat_map(|release_with_deployment| {
-                release_with_deployment.release.bindings.iter().map(|binding| binding.asset_id)
-            })
-            .collect();
+        let bound_assets: BTreeSet<_> =
+            releases.flat_map(|restored| restored.release.bindings.iter().map(|binding| binding.asset_id)).collect();
         for asset in bound_assets {
             let stored = self.asset_store.find(scope, asset).await?;
             archived_slugs.extend(

@@ -121,7 +121,7 @@ impl LogAuditor {
         mut audit: LogAudit,
         size: u64,
     ) -> Result<LogAudit, LogAccessError> {
-        'walk: while audit.next_index() < size {
+        'entries: while audit.next_index() < size {
             let limit = u32::try_from(size - audit.next_index()).unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES);
             let entries = self.tree_store.entries(scope, audit.next_index(), limit).await?;
             if entries.is_empty() {
@@ -129,7 +129,7 @@ impl LogAuditor {
             }
             for entry in entries {
                 if !audit.check_entry(&entry) {
-                    break 'walk;
+                    break 'entries;
                 }
                 if let Some(tile) = audit.filled_tile() {
                     audit.compare_tile(self.unverified_tile(scope, tile).await?.as_ref());

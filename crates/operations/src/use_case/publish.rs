@@ -54,7 +54,7 @@ impl UseCases {
                         let publication_context = self.publication_context(caller, scope, &position, &use_case).await?;
                         let ids = self.publication_ids(&use_case);
                         let change = use_case.publish(ids, &publication_context, &self.context.stamp(caller))?;
-                        let next = change.next.use_case.clone();
+                        let published_use_case = change.next.use_case.clone();
                         let new_assets = change.next.created.iter().flat_map(|pieces| &pieces.assets);
                         try_join_all(new_assets.map(|(_, version)| {
                             self.artifacts.put_artifact(caller, scope, use_case.workspace_id, version)
@@ -70,7 +70,7 @@ impl UseCases {
                             },
                             committed => {
                                 committed?;
-                                return Ok(next);
+                                return Ok(published_use_case);
                             }
                         }
                     }

@@ -97,8 +97,8 @@ fn uses_tools(plan: &BundlePlan) -> bool {
     flow.is_ok_and(|flow| flow.agent_tool_choices().any(names_tools))
 }
 
-/// Returns warnings about the assumptions and omissions of a plan, and about the effect of a failed step. `local_input` is
-/// the input of the built-in local provider, if that provider generated the plan.
+/// Returns warnings about the assumptions and omissions of a plan, and about the effect of a failed step.
+/// `local_input` is the input of the built-in local provider, if that provider generated the plan.
 pub(super) fn plan_warnings(
     plan: &BundlePlan,
     gaps: &Gaps,

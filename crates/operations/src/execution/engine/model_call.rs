@@ -179,12 +179,14 @@ impl RunEngine {
         let embedding = self.provider.embed(&EmbeddingCall { route, texts: vec![text.to_owned()] }).await?;
         match <[Vec<f32>; 1]>::try_from(embedding.vectors) {
             // JSON cannot represent non-finite numbers, so such a vector could not be stored.
-            Ok([vector]) if !vector.is_empty() && vector.iter().all(|part| part.is_finite()) => Ok(Completion {
-                vector,
-                tokens_in: embedding.tokens_in,
-                cost_micros: embedding.cost_micros,
-                ..Completion::default()
-            }),
+            Ok([vector]) if !vector.is_empty() && vector.iter().all(|component| component.is_finite()) => {
+                Ok(Completion {
+                    vector,
+                    tokens_in: embedding.tokens_in,
+                    cost_micros: embedding.cost_micros,
+                    ..Completion::default()
+                })
+            }
             Ok(_) | Err(_) => Err(ProviderError::Malformed.into()),
         }
     }

@@ -89,7 +89,7 @@ impl<'s> ProgressRecorder<'s> {
         Self { engine, scope, lease, policy, replay, pending_answer: None, is_replaying: false, reservation: None }
     }
 
-    /// Sets the place for a reservation that the run may acquire.
+    /// Sets the cell that stores the reservation if the run acquires one.
     pub(in crate::execution) const fn with_reservation(mut self, reservation: &'s OnceLock<Arc<Reservation>>) -> Self {
         self.reservation = Some(reservation);
         self

@@ -180,7 +180,7 @@ impl LogStepper {
         let from_size = log.tree.edge.size();
         let missing = later_checkpoint
             .as_ref()
-            .map_or(u64::from(MAX_LEAVES), |later_checkpoint| later_checkpoint.size.saturating_sub(from_size));
+            .map_or(u64::from(MAX_LEAVES), |checkpoint| checkpoint.size.saturating_sub(from_size));
         let limit = u32::try_from(missing).unwrap_or(MAX_LEAVES).min(MAX_LEAVES);
         let mut edge = log.tree.edge;
         let mut tiles = Vec::new();
@@ -191,8 +191,8 @@ impl LogStepper {
         }
         self.store_tiles(tenant, tiles).await?;
         let size = edge.size();
-        let is_reached = later_checkpoint.as_ref().is_none_or(|later_checkpoint| later_checkpoint.size <= size);
-        if let Some(later_checkpoint) = later_checkpoint.filter(|later_checkpoint| later_checkpoint.size == size)
+        let is_reached = later_checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.size <= size);
+        if let Some(later_checkpoint) = later_checkpoint.filter(|checkpoint| checkpoint.size == size)
             && later_checkpoint.root != edge.root()
         {
             return Err(BuildError::Forked("checkpoint"));

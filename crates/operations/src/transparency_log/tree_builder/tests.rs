@@ -338,7 +338,7 @@ async fn publishes_signed_checkpoint_over_every_fact() {
 
 /// If a builder dies at any write, with or without its effect, the next builder creates neither a gap nor a fork.
 #[tokio::test]
-async fn killed_builder_leaves_one_history_to_the_next() {
+async fn next_builder_continues_one_history_after_a_kill() {
     for effect in [Effect::None, Effect::Written] {
         for failing_write in 1..14 {
             let stores = TestStores::with_facts(700);

@@ -149,7 +149,7 @@ async fn witnesses_cosign_each_checkpoint_of_a_growing_log() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn witness_that_fails_neither_stops_nor_enters_the_checkpoint() {
+async fn failed_witness_neither_blocks_nor_cosigns_the_checkpoint() {
     for behaviour in [Behaviour::Unreachable, Behaviour::Hanging, Behaviour::Forging, Behaviour::Contrary] {
         let (stores, witnesses) = (TestStores::with_facts(10), [TestWitness::new(11), TestWitness::new(12)]);
         witnesses[0].set_behaviour(behaviour);
@@ -211,7 +211,7 @@ fn witnesses_of(witness: &Arc<TestWitness>) -> Witnesses {
 }
 
 #[tokio::test(start_paused = true)]
-async fn log_that_a_witness_does_not_know_bars_no_other_log() {
+async fn log_unknown_to_a_witness_blocks_no_other_log() {
     let witness = TestWitness::new(11);
     let witnesses = witnesses_of(&witness);
     let unknown = TenantId::from(Uuid::from_u128(6));
