@@ -24,8 +24,8 @@ use std::{
 const MAX_RETRIEVALS: usize = 20;
 /// Maximum number of passages of one result. A passage is the text of a retrieved chunk.
 const MAX_PASSAGES: usize = 50;
-/// Kinds of evidence documents that cause passages to be withheld. For a changed text, a passage could show what was
-/// masked. For a review, the reviewer saw only the result.
+/// Kinds of evidence documents that cause passages to be withheld. For a changed text, a passage could show a masked
+/// part. For a review, the reviewer saw only the result.
 const WITHHOLDING_KINDS: [&str; 4] = ["redaction", "guardrail", "hook", "review"];
 
 /// A retrieved document that a result cites.

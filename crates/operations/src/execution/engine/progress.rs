@@ -1,4 +1,4 @@
-//! The progress of a run: replays what earlier workers stored, and records what this worker does.
+//! The progress of a run: replays the stored progress of earlier workers, and records that of this worker.
 
 use super::{super::large_runs::Reservation, RunEngine};
 use fairway_domain::{

@@ -54,8 +54,7 @@ struct State {
 }
 
 impl State {
-    /// Applies a write, or fails. After a failure all writes fail until the test resets it, as after the death of a
-    /// process.
+    /// Applies a write, or fails. After a failure all writes fail until the test resets it, as after a crash.
     fn write<T>(&mut self, apply: impl FnOnce(&mut Self) -> T) -> Option<T> {
         self.writes += 1;
         match self.fails_in {
@@ -336,7 +335,7 @@ async fn publishes_signed_checkpoint_over_every_fact() {
     }
 }
 
-/// If a builder dies at any write, with or without its effect, the next builder creates neither a gap nor a fork.
+/// If a builder stops at any write, with or without its effect, the next builder creates neither a gap nor a fork.
 #[tokio::test]
 async fn next_builder_continues_one_history_after_a_kill() {
     for effect in [Effect::None, Effect::Written] {
