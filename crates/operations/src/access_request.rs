@@ -96,13 +96,13 @@ impl AccessRequests {
                         let connections = self.connection_store.find_named(scope, request.workspace_id, names).await?;
                         let (new_id, stamp) = (self.context.new_id(), self.context.stamp(caller));
                         let change = request.grant(new_id, granted.clone(), &connections, &use_case, &stamp)?;
-                        let next = change.next.request.clone();
+                        let granted_request = change.next.request.clone();
                         let outcome = keyed_outcome(key, 200, id.uuid());
                         match self.access_request_store.commit_grant(scope, change, outcome.as_ref()).await {
                             Err(CommitError::Stale) => {}
                             committed => {
                                 committed?;
-                                return Ok(next);
+                                return Ok(granted_request);
                             }
                         }
                     }
@@ -137,13 +137,13 @@ impl AccessRequests {
                         let request = self.find_request(scope, id).await?;
                         expected.check(request.revision)?;
                         let change = request.deny(reason.clone(), &self.context.stamp(caller))?;
-                        let next = change.next.clone();
+                        let denied_request = change.next.clone();
                         let outcome = keyed_outcome(key, 200, id.uuid());
                         match self.access_request_store.commit_denial(scope, change, outcome.as_ref()).await {
                             Err(CommitError::Stale) => {}
                             committed => {
                                 committed?;
-                                return Ok(next);
+                                return Ok(denied_request);
                             }
                         }
                     }

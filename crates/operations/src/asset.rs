@@ -141,8 +141,8 @@ impl Assets {
                     let asset_id: AssetId = self.context.new_id();
                     let AssetDraft { slug, kind, owner_ref, workspace_id: _ } = draft;
                     check_slug_not_reserved(&slug)?;
-                    let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
-                    let change = Asset::create(new, &self.context.stamp(caller));
+                    let new_asset = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
+                    let change = Asset::create(new_asset, &self.context.stamp(caller));
                     let asset = change.next.clone();
                     let outcome = keyed_outcome(key, 201, asset_id.uuid());
                     self.asset_store.commit_new(scope, change, outcome.as_ref()).await?;
@@ -161,12 +161,17 @@ impl Assets {
     ///
     /// # Errors
     /// Not found when the caller does not see the asset from that workspace.
-    pub async fn read_asset(&self, caller: &Caller, id: AssetId, from: WorkspaceId) -> Result<Asset, Failure> {
-        self.authorize_asset_from(caller, Operation::ReadAsset, id, from).await.map(|(_, asset)| asset)
+    pub async fn read_asset(
+        &self,
+        caller: &Caller,
+        id: AssetId,
+        from_workspace: WorkspaceId,
+    ) -> Result<Asset, Failure> {
+        self.authorize_asset_from(caller, Operation::ReadAsset, id, from_workspace).await.map(|(_, asset)| asset)
     }
 
     /// Adds a version: validates the content, stores its artifact, then its row. The asset must be visible from
-    /// `from`, or from any workspace if `from` is `None`. Returns the asset too.
+    /// `from_workspace`, or from any workspace if it is `None`. Returns the asset too.
     ///
     /// # Errors
     /// When the caller may not edit the asset, the content is invalid, or the label is taken.
@@ -174,12 +179,12 @@ impl Assets {
         &self,
         caller: &Caller,
         asset_id: AssetId,
-        from: Option<WorkspaceId>,
+        from_workspace: Option<WorkspaceId>,
         draft: VersionDraft,
         key: Option<&RequestKey>,
     ) -> Result<(Asset, MaybeReplayed<AssetVersion>), Failure> {
         let (scope, asset) =
-            self.authorize_asset_from_optional(caller, Operation::CreateAssetVersion, asset_id, from).await?;
+            self.authorize_asset_from_optional(caller, Operation::CreateAssetVersion, asset_id, from_workspace).await?;
         let VersionDraft { content, label, change_note } = draft;
         let outcome = self.keyed_requests.idempotent(
             scope,
@@ -210,10 +215,10 @@ impl Assets {
         &self,
         caller: &Caller,
         id: AssetId,
-        from: WorkspaceId,
+        from_workspace: WorkspaceId,
         page: PageRequest,
     ) -> Result<Page<AssetVersion>, Failure> {
-        let (scope, _) = self.authorize_asset_from(caller, Operation::ListAssetVersions, id, from).await?;
+        let (scope, _) = self.authorize_asset_from(caller, Operation::ListAssetVersions, id, from_workspace).await?;
         Ok(self.version_store.list_versions(scope, id, page).await?)
     }
 
@@ -227,9 +232,9 @@ impl Assets {
         caller: &Caller,
         asset: AssetId,
         version: AssetVersionId,
-        from: WorkspaceId,
+        from_workspace: WorkspaceId,
     ) -> Result<(AssetKind, AssetVersion, Option<String>), Failure> {
-        let (scope, _) = self.authorize_asset_from(caller, Operation::ReadAssetVersion, asset, from).await?;
+        let (scope, _) = self.authorize_asset_from(caller, Operation::ReadAssetVersion, asset, from_workspace).await?;
         let stored = self.version_store.find_version(scope, version).await?;
         let stored = stored.filter(|(parent, _)| parent.asset_id == asset);
         let (parent, version) = stored.ok_or(Failure::NotFound)?;

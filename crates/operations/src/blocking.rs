@@ -67,13 +67,13 @@ impl ProcessorPermit {
     /// # Errors
     /// When the work panics.
     pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
-        let computed = tokio::task::spawn_blocking(move || {
+        let task = tokio::task::spawn_blocking(move || {
             // The work owns the permit, so that the permit is released only when the work ends, even if the caller no
             // longer waits.
             let _permit = self.0;
             work()
         });
-        computed.await.map_err(|_| Failure::Inconsistent("blocking work panicked"))
+        task.await.map_err(|_| Failure::Inconsistent("blocking work panicked"))
     }
 }
 
@@ -112,54 +112,54 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         // The work ends only after the same thread has polled the second future.
         let work = run_blocking(tenant(1), ProcessorWait::Request, move || receiver.recv_timeout(LONG));
-        let (done, ()) = tokio::join!(work, async { sender.send("on").unwrap() });
-        assert_eq!(done.unwrap(), Ok("on"));
+        let (output, ()) = tokio::join!(work, async { sender.send("on").unwrap() });
+        assert_eq!(output.unwrap(), Ok("on"));
     }
 
     #[tokio::test]
     async fn panicking_work_fails_and_releases_its_permit() {
         for _ in 0..=processors() {
-            let broken: Result<(), _> = run_blocking(tenant(1), ProcessorWait::Request, || panic!("canary")).await;
-            assert!(broken.is_err());
+            let output: Result<(), _> = run_blocking(tenant(1), ProcessorWait::Request, || panic!("canary")).await;
+            assert!(output.is_err());
         }
     }
 
     /// Acquires every processor. Of several processors, another tenant holds the first one, because one tenant cannot
     /// hold all.
     async fn all_processors(scope: TenantScope) -> Vec<Permit<TenantId>> {
-        let mut held = Vec::new();
-        for at in 0..processors() {
-            let holder = if at == 0 && processors() > 1 { tenant(100) } else { scope };
-            held.push(PROCESSOR_PERMITS.acquire(holder.tenant(), LONG).await.unwrap());
+        let mut permits = Vec::new();
+        for index in 0..processors() {
+            let holder = if index == 0 && processors() > 1 { tenant(100) } else { scope };
+            permits.push(PROCESSOR_PERMITS.acquire(holder.tenant(), LONG).await.unwrap());
         }
-        held
+        permits
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_tenant_leaves_one_of_several_processors_free() {
-        for (processors, most) in [(1, 1), (2, 1), (8, 7)] {
+        for (processors, limit) in [(1, 1), (2, 1), (8, 7)] {
             let permits = FairSemaphore::new(limits(processors));
-            let mut held = Vec::new();
+            let mut acquired = Vec::new();
             while let Ok(permit) = permits.acquire(1, Duration::from_secs(1)).await {
-                held.push(permit);
+                acquired.push(permit);
             }
-            assert_eq!(held.len(), most, "{processors} processors");
+            assert_eq!(acquired.len(), limit, "{processors} processors");
             assert_eq!(permits.acquire(2, Duration::from_secs(1)).await.is_ok(), processors > 1);
         }
     }
 
     #[tokio::test]
     async fn refuses_work_beyond_the_queue_of_a_tenant() {
-        let _held = all_processors(tenant(1)).await;
+        let _permits = all_processors(tenant(1)).await;
         for waiting in 1..=MAX_WAITING {
             tokio::spawn(run_blocking(tenant(1), ProcessorWait::Request, || ()));
             while PROCESSOR_PERMITS.waiting_count(&tenant(1).tenant()) < waiting {
                 tokio::task::yield_now().await;
             }
         }
-        let refused = run_blocking(tenant(1), ProcessorWait::Request, || ()).await.unwrap_err();
-        let Failure::Store(StoreError { fault: StoreFault::Unavailable, source }) = refused else {
-            panic!("{refused:?}")
+        let failure = run_blocking(tenant(1), ProcessorWait::Request, || ()).await.unwrap_err();
+        let Failure::Store(StoreError { fault: StoreFault::Unavailable, source }) = failure else {
+            panic!("{failure:?}")
         };
         assert_eq!(source.downcast_ref(), Some(&AcquireError::QueueFull));
         assert_eq!(PROCESSOR_PERMITS.waiting_count(&tenant(1).tenant()), MAX_WAITING);
@@ -167,25 +167,25 @@ mod tests {
 
     #[tokio::test]
     async fn tenants_with_waiting_work_take_turns() {
-        let mut held = all_processors(tenant(1)).await;
-        let (done, mut order) = tokio::sync::mpsc::unbounded_channel();
+        let mut permits = all_processors(tenant(1)).await;
+        let (sender, mut completions) = tokio::sync::mpsc::unbounded_channel();
         for number in [1, 1, 1, 1, 1, 1, 1, 1, 2] {
-            let done = done.clone();
+            let sender = sender.clone();
             let scope = tenant(number);
-            let before = PROCESSOR_PERMITS.waiting_count(&scope.tenant());
-            tokio::spawn(run_blocking(scope, ProcessorWait::Run, move || done.send(number).unwrap()));
-            while PROCESSOR_PERMITS.waiting_count(&scope.tenant()) == before {
+            let waiting_count = PROCESSOR_PERMITS.waiting_count(&scope.tenant());
+            tokio::spawn(run_blocking(scope, ProcessorWait::Run, move || sender.send(number).unwrap()));
+            while PROCESSOR_PERMITS.waiting_count(&scope.tenant()) == waiting_count {
                 tokio::task::yield_now().await;
             }
         }
-        drop(held.remove(0));
-        assert_eq!(order.recv().await, Some(2), "the tenant without a processor is next");
+        drop(permits.remove(0));
+        assert_eq!(completions.recv().await, Some(2), "the tenant without a processor is next");
     }
 
     #[tokio::test(start_paused = true)]
     async fn work_waits_no_longer_than_its_deadline() {
-        let _held = all_processors(tenant(1)).await;
-        let refused = run_blocking(tenant(2), ProcessorWait::Request, || ()).await.unwrap_err();
-        let Failure::Store(StoreError { fault: StoreFault::Unavailable, .. }) = refused else { panic!("{refused:?}") };
+        let _permits = all_processors(tenant(1)).await;
+        let failure = run_blocking(tenant(2), ProcessorWait::Request, || ()).await.unwrap_err();
+        let Failure::Store(StoreError { fault: StoreFault::Unavailable, .. }) = failure else { panic!("{failure:?}") };
     }
 }

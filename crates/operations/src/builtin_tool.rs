@@ -86,7 +86,7 @@ impl ExecutionReader {
         match authorize::authorize(caller, Operation::CallTool, &position) {
             // The caller may read the evidence, so the refusal may reveal that the run exists.
             Err(Failure::NotFound) => Err(authorize::missing_permission(caller, Permission::ExecutionRun)),
-            entered => entered.map(|_| record),
+            authorization => authorization.map(|_| record),
         }
     }
 }

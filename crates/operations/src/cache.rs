@@ -111,16 +111,20 @@ where
 
     /// Computes a value, or awaits the current computation of the same key. Only the request that computes receives a
     /// failure; the next waiting request computes again.
-    pub(crate) async fn get_or_compute<E>(&self, key: K, make: impl Future<Output = Result<V, E>>) -> Result<V, E>
+    pub(crate) async fn get_or_compute<E>(
+        &self,
+        key: K,
+        computation: impl Future<Output = Result<V, E>>,
+    ) -> Result<V, E>
     where
         K: Clone,
     {
         let cell = self.0.get_with(key.clone(), Arc::default);
-        let made = cell.get_or_try_init(|| make).await.cloned();
-        if made.is_ok() {
+        let result = cell.get_or_try_init(|| computation).await.cloned();
+        if result.is_ok() {
             self.0.invalidate(&key);
         }
-        made
+        result
     }
 }
 

@@ -75,7 +75,7 @@ impl Connections {
         &self,
         caller: &Caller,
         workspace: Option<WorkspaceId>,
-        new: NewConnection,
+        new_connection: NewConnection,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<Connection>, Failure> {
         let position =
@@ -88,7 +88,7 @@ impl Connections {
                 key,
                 async || {
                     let id: ConnectionId = self.context.new_id();
-                    let change = Connection::create(id, workspace_id, new, &self.context.stamp(caller))?;
+                    let change = Connection::create(id, workspace_id, new_connection, &self.context.stamp(caller))?;
                     let connection = change.next.clone();
                     let outcome = keyed_outcome(key, 201, id.uuid());
                     self.connection_store.commit_new(scope, change, outcome.as_ref()).await?;
@@ -137,7 +137,7 @@ impl Connections {
             let Some(change) = connection.amend(patch.clone(), &self.context.stamp(caller))? else {
                 return Ok(connection);
             };
-            let next = change.next.clone();
+            let changed_connection = change.next.clone();
             match self.connection_store.commit_change(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
@@ -146,7 +146,7 @@ impl Connections {
                 committed => committed?,
             }
             self.context.notify_facts();
-            return Ok(next);
+            return Ok(changed_connection);
         }
         Err(Failure::Contended)
     }
@@ -186,21 +186,21 @@ impl Connections {
         workspace: Option<WorkspaceId>,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<(Connection, Vec<ConnectionCheck>)>, Failure> {
-        let (scope, first) = self.authorize_connection(caller, Operation::CheckConnection, id, workspace).await?;
+        let (scope, connection) = self.authorize_connection(caller, Operation::CheckConnection, id, workspace).await?;
         let checked = self.keyed_requests.idempotent(
             scope,
             key,
             async || {
                 // The endpoint may be slow, so the key is reserved first: a repeated request must not run a second
                 // check concurrently.
-                let check = self.probe_and_record(caller, scope, first, key);
+                let check = self.probe_and_record(caller, scope, connection, key);
                 self.keyed_requests.with_reserved_key(scope, key, id.uuid(), check).await
             },
             async |_| Ok(()),
         );
         let checked = checked.await?;
-        let shown = convert_failure_after_commit(self.read_connection(caller, id, workspace).await, key)?;
-        Ok(checked.with_value(shown))
+        let detail = convert_failure_after_commit(self.read_connection(caller, id, workspace).await, key)?;
+        Ok(checked.with_value(detail))
     }
 
     async fn probe_and_record(
@@ -213,8 +213,8 @@ impl Connections {
         let id = connection.connection_id;
         for _ in 0..MAX_ATTEMPTS {
             let (health, code) = health_of(self.probe(scope, &connection).await?);
-            let check: ConnectionCheckId = self.context.new_id();
-            let change = connection.record_check(check, health, code, &self.context.stamp(caller));
+            let check_id: ConnectionCheckId = self.context.new_id();
+            let change = connection.record_check(check_id, health, code, &self.context.stamp(caller));
             let outcome = keyed_outcome(key, 200, id.uuid());
             match self.connection_store.commit_check(scope, change, outcome.as_ref()).await {
                 // The connection changed since the check, so its current endpoint is checked.
@@ -245,8 +245,8 @@ impl Connections {
         id: ConnectionId,
         workspace: Option<WorkspaceId>,
     ) -> Result<(TenantScope, Connection), Failure> {
-        let everything = TenantScope::for_caller(caller);
-        let stored = self.connection_store.find(everything, id).await?;
+        let tenant_scope = TenantScope::for_caller(caller);
+        let stored = self.connection_store.find(tenant_scope, id).await?;
         let stored =
             stored.filter(|connection| workspace.is_none_or(|workspace_id| workspace_id == connection.workspace_id));
         let Some(connection) = stored else {

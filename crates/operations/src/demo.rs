@@ -137,15 +137,15 @@ impl DemoSeeder {
         let scope = TenantScope::for_caller(author);
         let workload_id = self.demo_workload(author, demo).await?;
         let deployment = self.deployment_store.deployment(scope, workload_id, &demo.environment).await?;
-        if let Some((_, serving)) = deployment.and_then(|deployment| deployment.representative_release()) {
-            return Ok(SeedOutcome::Unchanged(serving));
+        if let Some((_, serving_release)) = deployment.and_then(|deployment| deployment.representative_release()) {
+            return Ok(SeedOutcome::Unchanged(serving_release));
         }
-        let mut bound = Vec::new();
+        let mut bound_versions = Vec::new();
         for asset in &demo.assets {
-            bound.push(self.demo_version(author, asset).await?);
+            bound_versions.push(self.demo_version(author, asset).await?);
         }
         self.add_demo_documents(author, demo).await?;
-        let policy_bundle = bound.iter().find(|(_, _, kind)| *kind == AssetKind::PolicyBundle);
+        let policy_bundle = bound_versions.iter().find(|(_, _, kind)| *kind == AssetKind::PolicyBundle);
         let draft = ReleaseDraft {
             workload_id,
             environment: demo.environment.clone(),
@@ -154,11 +154,12 @@ impl DemoSeeder {
         };
         // The idempotency key depends only on the versions and the history, so that concurrent and repeated attempts
         // share one draft.
-        let versions: Vec<String> = bound.iter().map(|(_, version, _)| version.uuid().simple().to_string()).collect();
-        let before = self.releases_that_served(scope, workload_id).await?;
-        let key = step_key(author, &format!("draft {before} {}", versions.join(" ")));
+        let versions: Vec<String> =
+            bound_versions.iter().map(|(_, version, _)| version.uuid().simple().to_string()).collect();
+        let served_count = self.count_served_releases(scope, workload_id).await?;
+        let key = step_key(author, &format!("draft {served_count} {}", versions.join(" ")));
         let release = self.releases.create_release(author, draft, Some(&key)).await?.value.release;
-        for (_, version, kind) in &bound {
+        for (_, version, kind) in &bound_versions {
             let key = step_key(author, &format!("bind {} {kind}", release.release_id));
             self.releases.bind_version(author, release.release_id, *version, *kind, Some(&key)).await?;
         }
@@ -167,7 +168,7 @@ impl DemoSeeder {
     }
 
     /// Returns the number of a workload's releases that have served, counted up to one page.
-    async fn releases_that_served(&self, scope: TenantScope, workload: WorkloadId) -> Result<usize, Failure> {
+    async fn count_served_releases(&self, scope: TenantScope, workload: WorkloadId) -> Result<usize, Failure> {
         let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
         let releases = self.release_store.list(scope, &filter, PageRequest::first(PAGE)).await?;
         let has_served = |state: StateName| match state {
@@ -197,8 +198,8 @@ impl DemoSeeder {
         };
         // An interrupted attempt may have created the workload without its interface. Such a workload has no later
         // change.
-        let is_half_made = workload.interface_config.is_none() && workload.updated_at == workload.created_at;
-        if is_half_made && demo.interface_config.is_some() {
+        let is_incomplete = workload.interface_config.is_none() && workload.updated_at == workload.created_at;
+        if is_incomplete && demo.interface_config.is_some() {
             let patch =
                 WorkloadPatch { interface_config: Some(demo.interface_config.clone()), ..WorkloadPatch::default() };
             self.workloads.change_workload(author, workload.workload_id, &patch, &Precondition::Any).await?;
@@ -298,7 +299,7 @@ impl DemoSeeder {
     async fn activate_demo(&self, author: &Caller, approver: &Caller, id: ReleaseId) -> Result<(), Failure> {
         loop {
             let release = self.releases.read_release(author, id).await?.release;
-            let (by, to) = match release.state.name() {
+            let (caller, target_state) = match release.state.name() {
                 StateName::Draft => (author, StateName::ReviewReady),
                 StateName::ReviewReady => {
                     let key = step_key(approver, &format!("approve {id}"));
@@ -319,15 +320,20 @@ impl DemoSeeder {
                 // A concurrent request changed the state of the release.
                 StateName::Superseded | StateName::Retired => return Err(Failure::Contended),
             };
-            let transition = Transition { to, lanes: LaneSelection::All };
-            let key = step_key(by, &format!("{} {id}", to.as_str()));
-            self.releases.transition_release(by, id, transition, &Precondition::Any, Some(&key)).await?;
+            let transition = Transition { to: target_state, lanes: LaneSelection::All };
+            let key = step_key(caller, &format!("{} {id}", target_state.as_str()));
+            self.releases.transition_release(caller, id, transition, &Precondition::Any, Some(&key)).await?;
         }
     }
 }
 
 /// Returns the idempotency key of a step, so that a concurrent or repeated attempt finds the resource that the step
 /// created.
-fn step_key(by: &Caller, step: &str) -> RequestKey {
-    RequestKey { key: step.to_owned(), caller: by.actor.clone(), route: "seed demo".to_owned(), body_digest: [0; 32] }
+fn step_key(caller: &Caller, step: &str) -> RequestKey {
+    RequestKey {
+        key: step.to_owned(),
+        caller: caller.actor.clone(),
+        route: "seed demo".to_owned(),
+        body_digest: [0; 32],
+    }
 }

@@ -49,11 +49,11 @@ impl Environments {
     /// Returns the requirements of an environment that is not configured. In the `dev` environment of a local server,
     /// which has a single user, authors may approve their own releases.
     fn default_settings(&self, environment: &Slug) -> EnvironmentSettings {
-        let in_dev = match self.settings.identity {
+        let self_approval_in_dev = match self.settings.identity {
             IdentityMode::Local => SelfApproval::Allowed,
             IdentityMode::Oidc => SelfApproval::Refused,
         };
-        EnvironmentSettings::defaults_for(environment, in_dev)
+        EnvironmentSettings::defaults_for(environment, self_approval_in_dev)
     }
 }
 

@@ -126,11 +126,11 @@ impl Erasures {
                 async || {
                     let id: ErasureId = self.context.new_id();
                     let change = SubjectErasure::request(id, subject, &self.context.stamp(caller))?;
-                    let next = change.next.clone();
+                    let requested_erasure = change.next.clone();
                     let outcome = keyed_outcome(key, 201, id.uuid());
                     self.erasure_store.commit_request(scope, change, outcome.as_ref()).await?;
                     self.context.notify_facts();
-                    Ok(next)
+                    Ok(requested_erasure)
                 },
                 async |id| self.find(scope, id.into()).await,
             )
@@ -194,14 +194,14 @@ impl Erasures {
                             }
                             decided => decided?,
                         };
-                        let next = change.next.clone();
+                        let decided_erasure = change.next.clone();
                         let outcome = keyed_outcome(key, 200, id.uuid());
                         match self.erasure_store.commit_decision(scope, change, outcome.as_ref()).await {
                             Err(CommitError::Stale) => {}
                             committed => {
                                 committed?;
                                 self.context.notify_facts();
-                                return Ok(next);
+                                return Ok(decided_erasure);
                             }
                         }
                     }

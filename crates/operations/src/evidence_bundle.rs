@@ -133,23 +133,23 @@ impl EvidenceBundles {
         subjects.extend(record.erasure.map(|erasure| erasure.erasure_id.uuid()));
         let facts = self.tree_store.facts_about(scope, &subjects, KINDS, MAX_FACTS).await?;
         // The last facts may have no index yet, because the sequencer assigns it after the commit.
-        let stated = last_outcome(facts.iter().map(|fact| fact.body.as_slice()), run.execution_id);
-        if stated.as_deref() != run.outcome.map(ExecutionOutcome::as_str) {
+        let logged_outcome = last_outcome(facts.iter().map(|fact| fact.body.as_slice()), run.execution_id);
+        if logged_outcome.as_deref() != run.outcome.map(ExecutionOutcome::as_str) {
             return Err(Failure::NotYetInCheckpoint);
         }
         if record.erasure.is_some_and(|erasure| !approves(&facts, erasure.erasure_id)) {
             return Err(Failure::NotYetInCheckpoint);
         }
-        let is_named = has_run_records_digest(facts.iter().map(|fact| fact.body.as_slice()), run.execution_id);
-        let (records, documents) = self.records(scope, &record, is_named).await?;
+        let has_run_digest = has_run_records_digest(facts.iter().map(|fact| fact.body.as_slice()), run.execution_id);
+        let (records, documents) = self.records(scope, &record, has_run_digest).await?;
         let (facts, checkpoint) = self.prove(scope, facts).await?;
-        let mut left = MAX_CONTENT_BYTES;
+        let mut remaining_bytes = MAX_CONTENT_BYTES;
         let statement = ExecutionStatement::new(ExecutionPredicate {
             tenant_id: scope.tenant(),
             evidence,
             records: records.iter().map(RunRecords::to_text).collect(),
-            release: self.bundled_release(scope, &release, &mut left).await?,
-            documents: bundled_documents(documents, &mut left),
+            release: self.bundled_release(scope, &release, &mut remaining_bytes).await?,
+            documents: bundled_documents(documents, &mut remaining_bytes),
             facts,
             checkpoint,
         });
@@ -163,8 +163,8 @@ impl EvidenceBundles {
     /// or a store or the signer fails.
     pub async fn sign_release_summary(&self, caller: &Caller, id: ReleaseId) -> Result<String, Failure> {
         let operation = Operation::ReadReleaseBundle;
-        let (scope, _, placed) = self.releases.authorize_release(caller, operation, id).await?;
-        let release = placed.release;
+        let (scope, _, release_with_deployment) = self.releases.authorize_release(caller, operation, id).await?;
+        let release = release_with_deployment.release;
         let mut subjects = vec![id.uuid()];
         subjects.extend(self.origin(scope, release.workload_id).await?);
         let facts = self.tree_store.facts_about(scope, &subjects, RELEASE_KINDS, MAX_FACTS).await?;
@@ -191,19 +191,19 @@ impl EvidenceBundles {
         &self,
         scope: TenantScope,
         record: &EvidenceRecord,
-        is_run_named: bool,
+        has_run_digest: bool,
     ) -> Result<(Vec<RunRecords>, Vec<StoredEvidenceDocument>), Failure> {
         let (store, id) = (&self.execution_store, record.execution.execution_id);
         let mut documents = store.evidence_documents(scope, id).await?;
         // Resolving an unknown outcome may have stored another document since the evidence was read.
-        let known: BTreeSet<ArtifactId> = record.artifacts.iter().map(|artifact| artifact.artifact_id).collect();
-        documents.retain(|document| known.contains(&document.artifact_id));
+        let recorded_ids: BTreeSet<ArtifactId> = record.artifacts.iter().map(|artifact| artifact.artifact_id).collect();
+        documents.retain(|document| recorded_ids.contains(&document.artifact_id));
         let lineage = store.lineage(scope, id, LineageFilter::default(), MAX_LINEAGE_ROWS, 0).await?;
         let lineage = lineage.map(|page| page.items).unwrap_or_default();
-        let records = RunRecords::group_stored_by_fact(is_run_named, &record.decisions, &documents, &lineage);
-        let named: BTreeSet<ArtifactId> =
+        let records = RunRecords::group_stored_by_fact(has_run_digest, &record.decisions, &documents, &lineage);
+        let digested_ids: BTreeSet<ArtifactId> =
             records.iter().flat_map(|part| &part.artifacts).map(|entry| entry.artifact_id).collect();
-        documents.retain(|document| named.contains(&document.artifact_id));
+        documents.retain(|document| digested_ids.contains(&document.artifact_id));
         Ok((records, documents))
     }
 
@@ -230,7 +230,7 @@ impl EvidenceBundles {
         &self,
         scope: TenantScope,
         release: &Release,
-        left: &mut usize,
+        remaining_bytes: &mut usize,
     ) -> Result<BundledRelease, Failure> {
         let mut bindings = Vec::new();
         for binding in &release.bindings {
@@ -238,17 +238,17 @@ impl EvidenceBundles {
                 role: binding.role.as_str().to_owned(),
                 asset_version_id: binding.asset_version_id,
                 checksum: binding.checksum.as_str().to_owned(),
-                content: self.content(scope, binding.asset_version_id, left).await?,
+                content: self.content(scope, binding.asset_version_id, remaining_bytes).await?,
             });
         }
-        let (mut references, mut seen) = (Vec::new(), BTreeSet::new());
+        let (mut references, mut included_ids) = (Vec::new(), BTreeSet::new());
         for reference in &release.references {
-            if seen.insert(reference.asset_version_id) {
+            if included_ids.insert(reference.asset_version_id) {
                 references.push(BundledVersion {
                     role: reference.kind.as_str().to_owned(),
                     asset_version_id: reference.asset_version_id,
                     checksum: reference.checksum.as_str().to_owned(),
-                    content: self.content(scope, reference.asset_version_id, left).await?,
+                    content: self.content(scope, reference.asset_version_id, remaining_bytes).await?,
                 });
             }
         }
@@ -260,25 +260,25 @@ impl EvidenceBundles {
         &self,
         scope: TenantScope,
         id: AssetVersionId,
-        left: &mut usize,
+        remaining_bytes: &mut usize,
     ) -> Result<Option<String>, Failure> {
-        let found = self.version_store.find_version(scope, id).await?;
-        let (_, version) = found.ok_or(Failure::Inconsistent("a version of a release is missing"))?;
-        Ok(left.checked_sub(version.canonical.len()).map(|rest| {
-            *left = rest;
+        let stored = self.version_store.find_version(scope, id).await?;
+        let (_, version) = stored.ok_or(Failure::Inconsistent("a version of a release is missing"))?;
+        Ok(remaining_bytes.checked_sub(version.canonical.len()).map(|remaining| {
+            *remaining_bytes = remaining;
             version.canonical
         }))
     }
 }
 
 /// Returns the documents, with their texts as long as the size limit of the bundle permits.
-fn bundled_documents(documents: Vec<StoredEvidenceDocument>, left: &mut usize) -> Vec<BundledDocument> {
-    let bundled = |StoredEvidenceDocument { artifact_id, body, .. }: StoredEvidenceDocument| {
-        let rest = left.checked_sub(body.len());
-        *left = rest.unwrap_or(*left);
-        BundledDocument { artifact_id, body: rest.map(|_| body) }
+fn bundled_documents(documents: Vec<StoredEvidenceDocument>, remaining_bytes: &mut usize) -> Vec<BundledDocument> {
+    let to_bundled = |StoredEvidenceDocument { artifact_id, body, .. }: StoredEvidenceDocument| {
+        let remaining = remaining_bytes.checked_sub(body.len());
+        *remaining_bytes = remaining.unwrap_or(*remaining_bytes);
+        BundledDocument { artifact_id, body: remaining.map(|_| body) }
     };
-    documents.into_iter().map(bundled).collect()
+    documents.into_iter().map(to_bundled).collect()
 }
 
 /// Whether the facts contain the approval of an erasure.
@@ -293,14 +293,14 @@ fn approves(facts: &[LoggedFact], erasure: ErasureId) -> bool {
 /// Whether the facts lead to the stored state. Changes of other releases write no fact about this release: their
 /// activation supersedes it, and their rollback returns lanes to it. This function therefore treats `Active` and
 /// `Superseded` as equal.
-fn leads_to(history: &ReleaseHistory, stored: StateName) -> bool {
-    let state = history.state.as_str();
-    match stored {
+fn leads_to(history: &ReleaseHistory, stored_state: StateName) -> bool {
+    let logged_state = history.state.as_str();
+    match stored_state {
         StateName::Active | StateName::Superseded => {
-            [StateName::Active.as_str(), StateName::Superseded.as_str()].contains(&state)
+            [StateName::Active.as_str(), StateName::Superseded.as_str()].contains(&logged_state)
         }
         StateName::Draft | StateName::ReviewReady | StateName::Approved | StateName::Retired => {
-            state == stored.as_str()
+            logged_state == stored_state.as_str()
         }
     }
 }

@@ -75,11 +75,11 @@ pub struct FlowVersion {
 /// Parses a YAML text into canonical content; returns the content and the text.
 async fn parse_content(scope: TenantScope, text: String) -> Result<(Canonical, String), Failure> {
     // YAML aliases may expand a short text to large content, so the blocking pool parses it.
-    let read = run_blocking(scope, ProcessorWait::Request, move || {
+    let parsed = run_blocking(scope, ProcessorWait::Request, move || {
         let content = flow::parse_yaml(&text).map_err(Failure::Flow)?.to_content();
         Ok((Canonical::of(&content)?, text))
     });
-    read.await?
+    parsed.await?
 }
 
 /// Operations on flows.
@@ -148,10 +148,10 @@ impl Flows {
                     let (canonical, content_yaml) = parse_content(scope, content_yaml).await?;
                     let (asset_id, id) = (self.context.new_id::<AssetId>(), self.context.new_id::<AssetVersionId>());
                     let kind = AssetKind::OrchestrationFlow;
-                    let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
+                    let new_asset = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
                     let version_content = VersionContent { change_note, ..with_source(canonical, &content_yaml) };
                     let change =
-                        Asset::create_flow(new, id, version_label, version_content, &self.context.stamp(caller));
+                        Asset::create_flow(new_asset, id, version_label, version_content, &self.context.stamp(caller));
                     let asset = change.next.0.clone();
                     self.artifacts.put_artifact(caller, scope, workspace_id, &change.next.1).await?;
                     let outcome = keyed_outcome(key, 201, asset_id.uuid());
@@ -167,8 +167,8 @@ impl Flows {
             .await
     }
 
-    /// Adds a version to a flow. The flow must be visible from the workspace `from`, or from any workspace if `from`
-    /// is `None`. Returns the flow's asset too.
+    /// Adds a version to a flow. The flow must be visible from `from_workspace`, or from any workspace if it is
+    /// `None`. Returns the flow's asset too.
     ///
     /// # Errors
     /// Not found when the caller does not see the flow; also when it may not edit the flow, the flow is invalid, or
@@ -177,11 +177,11 @@ impl Flows {
         &self,
         caller: &Caller,
         id: AssetId,
-        from: Option<WorkspaceId>,
+        from_workspace: Option<WorkspaceId>,
         new_version: NewFlowVersion,
         key: Option<&RequestKey>,
     ) -> Result<(Asset, MaybeReplayed<FlowVersion>), Failure> {
-        let (scope, asset) = self.flow_from_optional(caller, Operation::CreateFlowVersion, id, from).await?;
+        let (scope, asset) = self.flow_from_optional(caller, Operation::CreateFlowVersion, id, from_workspace).await?;
         let outcome = self.keyed_requests.idempotent(
             scope,
             key,
@@ -206,7 +206,7 @@ impl Flows {
     }
 
     /// Validates a YAML text as a version of a flow without storing it, and returns every problem. The flow must be
-    /// visible from `from`, or from its own workspace if `from` is `None`.
+    /// visible from `from_workspace`, or from its own workspace if it is `None`.
     ///
     /// # Errors
     /// Not found when the caller does not see the flow.
@@ -214,10 +214,10 @@ impl Flows {
         &self,
         caller: &Caller,
         id: AssetId,
-        from: Option<WorkspaceId>,
+        from_workspace: Option<WorkspaceId>,
         content_yaml: String,
     ) -> Result<Vec<FlowProblem>, Failure> {
-        let (scope, _) = self.flow_from_optional(caller, Operation::ValidateFlow, id, from).await?;
+        let (scope, _) = self.flow_from_optional(caller, Operation::ValidateFlow, id, from_workspace).await?;
         let validate = move || flow::parse_yaml(&content_yaml).err().unwrap_or_default();
         run_blocking(scope, ProcessorWait::Request, validate).await
     }
@@ -226,8 +226,13 @@ impl Flows {
     ///
     /// # Errors
     /// Not found when the caller does not see the asset, or the asset is not a flow.
-    pub async fn read_flow(&self, caller: &Caller, id: AssetId, from: WorkspaceId) -> Result<FlowView, Failure> {
-        let (scope, asset) = self.flow_from(caller, Operation::ReadFlow, id, from).await?;
+    pub async fn read_flow(
+        &self,
+        caller: &Caller,
+        id: AssetId,
+        from_workspace: WorkspaceId,
+    ) -> Result<FlowView, Failure> {
+        let (scope, asset) = self.flow_from(caller, Operation::ReadFlow, id, from_workspace).await?;
         self.flow_view(scope, asset).await
     }
 
@@ -236,10 +241,10 @@ impl Flows {
         caller: &Caller,
         operation: Operation,
         id: AssetId,
-        from: WorkspaceId,
+        from_workspace: WorkspaceId,
     ) -> Result<(TenantScope, Asset), Failure> {
         self.assets
-            .authorize_asset_from(caller, operation, id, from)
+            .authorize_asset_from(caller, operation, id, from_workspace)
             .await
             .and_then(|(scope, asset)| ensure_flow(scope, asset))
     }
@@ -249,10 +254,10 @@ impl Flows {
         caller: &Caller,
         operation: Operation,
         id: AssetId,
-        from: Option<WorkspaceId>,
+        from_workspace: Option<WorkspaceId>,
     ) -> Result<(TenantScope, Asset), Failure> {
         self.assets
-            .authorize_asset_from_optional(caller, operation, id, from)
+            .authorize_asset_from_optional(caller, operation, id, from_workspace)
             .await
             .and_then(|(scope, asset)| ensure_flow(scope, asset))
     }

@@ -189,10 +189,10 @@ impl DraftGenerator {
         let scope = authorize::authorize(caller, Operation::GenerateDraft, &position)?;
         let (run, replayed) = self.completed_run(caller, workspace, description.as_str(), key).await?;
         let generation_id = run.execution_id;
-        let (content, offline) = generated_content(&run).ok_or(GenerateRefusal::invalid(generation_id))?;
+        let (content, is_local) = generated_content(&run).ok_or(GenerateRefusal::invalid(generation_id))?;
         let content = validate_draft(scope, content).await?.ok_or(GenerateRefusal::invalid(generation_id))?;
         let mut warnings = content::warnings(AssetKind::PromptTemplate, &content);
-        if offline {
+        if is_local {
             warnings.push(ContentWarning {
                 pointer: String::new(),
                 code: "local_provider",
@@ -263,7 +263,7 @@ impl DraftGenerator {
     ) -> Result<(Execution, bool), Failure> {
         let actor = ActorRef::system(ACTOR);
         let claims = Claims { actor, groups: Vec::new(), tenant: Some(caller.tenant) };
-        let wanted = ExecuteRequest {
+        let request = ExecuteRequest {
             slug: builtin_slug(SLUG)?,
             environment: builtin_slug(ENVIRONMENT)?,
             // The prompt of the generator uses only the message. The requester and the workspace are for the
@@ -281,7 +281,7 @@ impl DraftGenerator {
             wait: WaitMode::End(None),
         };
         let mode = self.settings.identity;
-        match self.executions.execute(mode, &claims, caller.request_id, &wanted, key).await {
+        match self.executions.execute(mode, &claims, caller.request_id, &request, key).await {
             Err(failure) if is_missing(&failure) => {
                 if self.settings.generator == ProvisioningMode::Off {
                     return Err(GenerateRefusal::Unavailable(None).into());
@@ -296,11 +296,11 @@ impl DraftGenerator {
                     return Err(GenerateRefusal::Unavailable(None).into());
                 }
             }
-            ran => return ran.map(|answer| (answer.execution, answer.replayed)),
+            outcome => return outcome.map(|result| (result.execution, result.replayed)),
         }
-        match self.executions.execute(mode, &claims, caller.request_id, &wanted, key).await {
+        match self.executions.execute(mode, &claims, caller.request_id, &request, key).await {
             Err(failure) if is_missing(&failure) => Err(GenerateRefusal::Unavailable(None).into()),
-            ran => ran.map(|answer| (answer.execution, answer.replayed)),
+            outcome => outcome.map(|result| (result.execution, result.replayed)),
         }
     }
 }
@@ -327,9 +327,10 @@ fn builtin_slug(slug: &'static str) -> Result<Slug, Failure> {
 /// Returns the generated object, and whether the built-in provider generated it.
 fn generated_content(run: &Execution) -> Option<(Value, bool)> {
     let stored: Value = serde_json::from_str(run.output.as_ref()?).ok()?;
-    let by_rules = |step: &Value| step.get("provider").and_then(Value::as_str) == Some("local");
-    let offline = stored.get("metadata").and_then(Value::as_object).is_some_and(|steps| steps.values().any(by_rules));
-    Some((parse_answer(stored.get("output")?.as_str()?)?, offline))
+    let is_local_step = |step: &Value| step.get("provider").and_then(Value::as_str) == Some("local");
+    let is_local =
+        stored.get("metadata").and_then(Value::as_object).is_some_and(|steps| steps.values().any(is_local_step));
+    Some((parse_answer(stored.get("output")?.as_str()?)?, is_local))
 }
 
 fn is_too_large(run: &Execution) -> bool {
@@ -339,15 +340,15 @@ fn is_too_large(run: &Execution) -> bool {
 /// Returns the content if it is valid for a version. References are refused, because the model chose them and they
 /// would be resolved with the caller's rights.
 async fn validate_draft(scope: TenantScope, content: Value) -> Result<Option<Value>, Failure> {
-    let judgement = match validate(scope, AssetKind::PromptTemplate, content).await {
+    let valid_content = match validate(scope, AssetKind::PromptTemplate, content).await {
         Err(Failure::Content(_) | Failure::Canonical(_)) => return Ok(None),
-        judgement => judgement?,
+        valid_content => valid_content?,
     };
-    let refers = judgement.prompt.is_some_and(|prompt| prompt.references().next().is_some());
-    if refers || !judgement.references.is_empty() {
+    let has_references = valid_content.prompt.is_some_and(|prompt| prompt.references().next().is_some());
+    if has_references || !valid_content.references.is_empty() {
         return Ok(None);
     }
-    let content: Value = serde_json::from_slice(judgement.canonical.bytes())
+    let content: Value = serde_json::from_slice(valid_content.canonical.bytes())
         .map_err(|_| Failure::Inconsistent("canonical content is not JSON"))?;
     Ok(content.get("allowed_commands").is_none().then_some(content))
 }

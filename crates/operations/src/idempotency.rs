@@ -26,10 +26,10 @@ pub enum Precondition {
 }
 
 impl Precondition {
-    pub(crate) fn check(&self, present: Revision) -> Result<(), Failure> {
+    pub(crate) fn check(&self, current_revision: Revision) -> Result<(), Failure> {
         match self {
             Self::Any => Ok(()),
-            Self::OneOf(revisions) if revisions.contains(&present) => Ok(()),
+            Self::OneOf(revisions) if revisions.contains(&current_revision) => Ok(()),
             Self::OneOf(_) => Err(Failure::PreconditionFailed),
         }
     }
@@ -191,11 +191,11 @@ impl KeyedRequests {
 
 /// Converts a failure after a commit. A caller without a key receives [`Failure::OutcomeLost`]; a caller with a key
 /// can repeat the request.
-pub(crate) fn convert_failure_after_commit<T, K>(read: Result<T, Failure>, key: Option<&K>) -> Result<T, Failure> {
-    match read {
+pub(crate) fn convert_failure_after_commit<T, K>(result: Result<T, Failure>, key: Option<&K>) -> Result<T, Failure> {
+    match result {
         Err(Failure::Store(StoreError { fault: StoreFault::Unavailable, .. })) if key.is_none() => {
             Err(Failure::OutcomeLost)
         }
-        read => read,
+        result => result,
     }
 }

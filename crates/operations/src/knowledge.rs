@@ -115,26 +115,27 @@ impl KnowledgeBases {
 
     /// Embeds texts; the vectors are in the order of the texts.
     async fn embed_texts(&self, model: &EmbeddingModel, texts: Vec<String>) -> Result<EmbeddedTexts, ProviderError> {
-        let mut all = EmbeddedTexts { vectors: Vec::with_capacity(texts.len()), tokens_in: 0, cost_micros: None };
-        for portion in texts.chunks(MAX_TEXTS_PER_CALL) {
-            let call = EmbeddingCall { route: Self::embedding_route(model), texts: portion.to_vec() };
-            let answer = self.provider.embed(&call).await.map_err(|failure| failure.error)?;
-            if answer.vectors.len() != portion.len() {
+        let mut embedded_texts =
+            EmbeddedTexts { vectors: Vec::with_capacity(texts.len()), tokens_in: 0, cost_micros: None };
+        for batch in texts.chunks(MAX_TEXTS_PER_CALL) {
+            let call = EmbeddingCall { route: Self::embedding_route(model), texts: batch.to_vec() };
+            let response = self.provider.embed(&call).await.map_err(|failure| failure.error)?;
+            if response.vectors.len() != batch.len() {
                 return Err(ProviderError::Malformed);
             }
-            for vector in &answer.vectors {
-                let length = all.vectors.first().unwrap_or(vector).len();
-                let fits = vector.len() == length && length <= MAX_DIMENSIONS;
-                let vector = normalize_vector(vector).filter(|_| fits).ok_or(ProviderError::Malformed)?;
-                all.vectors.push(vector);
+            for vector in &response.vectors {
+                let length = embedded_texts.vectors.first().unwrap_or(vector).len();
+                let is_valid_length = vector.len() == length && length <= MAX_DIMENSIONS;
+                let vector = normalize_vector(vector).filter(|_| is_valid_length).ok_or(ProviderError::Malformed)?;
+                embedded_texts.vectors.push(vector);
             }
-            all.tokens_in = all.tokens_in.saturating_add(answer.tokens_in);
-            all.cost_micros = match (all.cost_micros, answer.cost_micros) {
-                (Some(so_far), Some(more)) => Some(so_far.saturating_add(more)),
-                (so_far, more) => so_far.or(more),
+            embedded_texts.tokens_in = embedded_texts.tokens_in.saturating_add(response.tokens_in);
+            embedded_texts.cost_micros = match (embedded_texts.cost_micros, response.cost_micros) {
+                (Some(total), Some(cost)) => Some(total.saturating_add(cost)),
+                (total, cost) => total.or(cost),
             };
         }
-        Ok(all)
+        Ok(embedded_texts)
     }
 }
 

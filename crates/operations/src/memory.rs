@@ -50,11 +50,11 @@ impl Memories {
     pub async fn read_memory(
         &self,
         caller: &Caller,
-        visit: &RuntimeCaller,
+        runtime_caller: &RuntimeCaller,
         workload: WorkloadId,
         session: SessionId,
     ) -> Result<Vec<StoredTurn>, Failure> {
-        let (scope, workload) = self.authorize_memory(caller, visit, Operation::ReadMemory, workload).await?;
+        let (scope, workload) = self.authorize_memory(caller, runtime_caller, Operation::ReadMemory, workload).await?;
         let key = ConversationKey::for_caller(workload.workload_id, &caller.actor, session).ok_or(Failure::NotFound)?;
         Ok(self.memory_store.list_turns(scope, &key).await?)
     }
@@ -67,12 +67,12 @@ impl Memories {
     pub async fn erase_memory(
         &self,
         caller: &Caller,
-        visit: &RuntimeCaller,
+        runtime_caller: &RuntimeCaller,
         workload: WorkloadId,
         session: SessionId,
         owner: Option<&ActorRef>,
     ) -> Result<(), Failure> {
-        let (scope, workload) = self.authorize_memory(caller, visit, Operation::EraseMemory, workload).await?;
+        let (scope, workload) = self.authorize_memory(caller, runtime_caller, Operation::EraseMemory, workload).await?;
         let owner = match owner.filter(|owner| **owner != caller.actor) {
             Some(other) => {
                 authorize::authorize(caller, Operation::EraseMemoryOfOthers, &position_of(caller, &workload))?;
@@ -98,16 +98,16 @@ impl Memories {
     async fn authorize_memory(
         &self,
         caller: &Caller,
-        visit: &RuntimeCaller,
+        runtime_caller: &RuntimeCaller,
         operation: Operation,
         workload: WorkloadId,
     ) -> Result<(TenantScope, Workload), Failure> {
-        let pass = visit.link.as_ref();
-        let found = self.workload_store.find(TenantScope::for_caller(caller), workload).await?;
-        let workload = found.ok_or(Failure::NotFound)?;
-        let scope = run_access::authorize_interface_view(caller, pass, &workload, operation)?;
-        self.rate_limits.count_workload_request(caller, &workload, Some(visit.address)).await?;
-        run_access::check_link_presence(pass, workload.effective_access_mode())?;
+        let presented_link = runtime_caller.link.as_ref();
+        let stored = self.workload_store.find(TenantScope::for_caller(caller), workload).await?;
+        let workload = stored.ok_or(Failure::NotFound)?;
+        let scope = run_access::authorize_interface_view(caller, presented_link, &workload, operation)?;
+        self.rate_limits.count_workload_request(caller, &workload, Some(runtime_caller.address)).await?;
+        run_access::check_link_presence(presented_link, workload.effective_access_mode())?;
         Ok((scope, workload))
     }
 

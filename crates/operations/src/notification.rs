@@ -192,7 +192,7 @@ impl Notifications {
             let Some(change) = notification.set_status(status, &self.context.stamp(caller)) else {
                 return Ok(notification);
             };
-            let next = change.next.clone();
+            let changed_notification = change.next.clone();
             match self.inbox_store.commit_status(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
@@ -201,7 +201,7 @@ impl Notifications {
                 committed => committed?,
             }
             self.context.notify_facts();
-            return Ok(next);
+            return Ok(changed_notification);
         }
         Err(Failure::Contended)
     }
@@ -236,35 +236,35 @@ impl Notifications {
     async fn authorize_preferences(
         &self,
         caller: &Caller,
-        path: RequestedPreferenceScope,
+        requested_scope: RequestedPreferenceScope,
         operations: [Operation; 4],
     ) -> Result<(TenantScope, PreferenceScope), Failure> {
         let [global, workspace, project, environment] = operations;
-        let (scope, preferences) = match path {
+        let (scope, preference_scope) = match requested_scope {
             RequestedPreferenceScope::Global => (authorize::authorize_list(caller, global)?.0, PreferenceScope::Global),
             RequestedPreferenceScope::Workspace(id) => {
                 let position = self.scope_resolver.workspace_position(caller, id).await?;
                 (authorize::authorize(caller, workspace, &position)?, PreferenceScope::Workspace(id))
             }
-            RequestedPreferenceScope::Workload(home, id) => {
-                (self.authorize_workload(caller, project, home, id).await?, PreferenceScope::Project(id))
+            RequestedPreferenceScope::Workload(workspace_id, id) => {
+                (self.authorize_workload(caller, project, workspace_id, id).await?, PreferenceScope::Project(id))
             }
-            RequestedPreferenceScope::Environment(home, id, name) => {
-                let scope = self.authorize_workload(caller, environment, home, id).await?;
+            RequestedPreferenceScope::Environment(workspace_id, id, name) => {
+                let scope = self.authorize_workload(caller, environment, workspace_id, id).await?;
                 (scope, PreferenceScope::Environment(id, name))
             }
         };
         let tier = self.require_enabled(scope).await?;
-        if preferences.requires_advanced_tier() && tier == Tier::Standard {
+        if preference_scope.requires_advanced_tier() && tier == Tier::Standard {
             return Err(SettingDisabled(Setting::AdvancedTier).into());
         }
-        if let PreferenceScope::Environment(workload, name) = &preferences
+        if let PreferenceScope::Environment(workload, name) = &preference_scope
             && !self.preference_store.environments(scope, *workload).await?.contains(name)
         {
             let message = "must be an environment that the workload has releases in";
             return Err(Failure::invalid_field("environment", "not_found", message));
         }
-        Ok((scope, preferences))
+        Ok((scope, preference_scope))
     }
 
     /// Authorizes an operation on a workload of this workspace. A workload of another workspace is not found.
@@ -283,9 +283,9 @@ impl Notifications {
         &self,
         scope: TenantScope,
         caller: &Caller,
-        preferences: &PreferenceScope,
+        preference_scope: &PreferenceScope,
     ) -> Result<Option<PreferenceSet>, Failure> {
-        let scopes = std::slice::from_ref(preferences);
+        let scopes = std::slice::from_ref(preference_scope);
         Ok(self.preference_store.find_sets(scope, &caller.actor, scopes).await?.pop())
     }
 
@@ -297,7 +297,7 @@ impl Notifications {
     pub async fn preferences(
         &self,
         caller: &Caller,
-        path: RequestedPreferenceScope,
+        requested_scope: RequestedPreferenceScope,
     ) -> Result<ExplicitSettings<Preference>, Failure> {
         let operations = [
             Operation::ReadPreferences,
@@ -305,8 +305,8 @@ impl Notifications {
             Operation::ReadWorkloadPreferences,
             Operation::ReadEnvironmentPreferences,
         ];
-        let (scope, preferences) = self.authorize_preferences(caller, path, operations).await?;
-        let stored_set = self.find_set(scope, caller, &preferences).await?;
+        let (scope, preference_scope) = self.authorize_preferences(caller, requested_scope, operations).await?;
+        let stored_set = self.find_set(scope, caller, &preference_scope).await?;
         Ok(ExplicitSettings::of_set(stored_set.as_ref()))
     }
 
@@ -317,7 +317,7 @@ impl Notifications {
     pub async fn set_preferences(
         &self,
         caller: &Caller,
-        path: RequestedPreferenceScope,
+        requested_scope: RequestedPreferenceScope,
         preferences: &[Preference],
         expected: &Precondition,
     ) -> Result<ExplicitSettings<Preference>, Failure> {
@@ -327,18 +327,24 @@ impl Notifications {
             Operation::ChangeWorkloadPreferences,
             Operation::ChangeEnvironmentPreferences,
         ];
-        let (scope, of_scope) = self.authorize_preferences(caller, path, operations).await?;
+        let (scope, preference_scope) = self.authorize_preferences(caller, requested_scope, operations).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let before = self.find_set(scope, caller, &of_scope).await?;
-            match &before {
-                Some(before) => expected.check(before.revision)?,
+            let stored_set = self.find_set(scope, caller, &preference_scope).await?;
+            match &stored_set {
+                Some(stored_set) => expected.check(stored_set.revision)?,
                 None => expected.check_absent()?,
             }
             let (id, stamp) = (self.context.new_id(), self.context.stamp(caller));
-            let change =
-                PreferenceSet::upsert(id, before.as_ref(), &caller.actor, of_scope.clone(), preferences, &stamp)?;
-            let Some(change) = change else { return Ok(ExplicitSettings::of_set(before.as_ref())) };
-            let next = change.next.clone();
+            let change = PreferenceSet::upsert(
+                id,
+                stored_set.as_ref(),
+                &caller.actor,
+                preference_scope.clone(),
+                preferences,
+                &stamp,
+            )?;
+            let Some(change) = change else { return Ok(ExplicitSettings::of_set(stored_set.as_ref())) };
+            let changed_set = change.next.clone();
             match self.preference_store.commit_set(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
@@ -347,7 +353,7 @@ impl Notifications {
                 committed => committed?,
             }
             self.context.notify_facts();
-            return Ok(ExplicitSettings::of_set(Some(&next)));
+            return Ok(ExplicitSettings::of_set(Some(&changed_set)));
         }
         Err(Failure::Contended)
     }
@@ -458,15 +464,15 @@ impl Notifications {
     ) -> Result<ExplicitSettings<DefaultPreference>, Failure> {
         let scope = self.authorize_profiles(caller, Operation::ChangeDefaultProfiles).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let before = self.preference_store.find_profiles(scope).await?;
-            match &before {
-                Some(before) => expected.check(before.revision)?,
+            let stored_profiles = self.preference_store.find_profiles(scope).await?;
+            match &stored_profiles {
+                Some(stored_profiles) => expected.check(stored_profiles.revision)?,
                 None => expected.check_absent()?,
             }
             let stamp = self.context.stamp(caller);
-            let change = DefaultProfiles::upsert(scope.tenant(), before.as_ref(), defaults, &stamp)?;
-            let Some(change) = change else { return Ok(ExplicitSettings::of_profiles(before.as_ref())) };
-            let next = change.next.clone();
+            let change = DefaultProfiles::upsert(scope.tenant(), stored_profiles.as_ref(), defaults, &stamp)?;
+            let Some(change) = change else { return Ok(ExplicitSettings::of_profiles(stored_profiles.as_ref())) };
+            let changed_profiles = change.next.clone();
             match self.preference_store.commit_profiles(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
@@ -475,7 +481,7 @@ impl Notifications {
                 committed => committed?,
             }
             self.context.notify_facts();
-            return Ok(ExplicitSettings::of_profiles(Some(&next)));
+            return Ok(ExplicitSettings::of_profiles(Some(&changed_profiles)));
         }
         Err(Failure::Contended)
     }

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 impl Assets {
     /// Evaluates an unsaved policy bundle for one input, and explains the decision. The asset must be visible from
-    /// the workspace `from`, or from any workspace if `from` is `None`. The bundle is accepted even if its embedded
+    /// `from_workspace`, or from any workspace if it is `None`. The bundle is accepted even if its embedded
     /// tests fail.
     ///
     /// # Errors
@@ -30,11 +30,12 @@ impl Assets {
         &self,
         caller: &Caller,
         id: AssetId,
-        from: Option<WorkspaceId>,
+        from_workspace: Option<WorkspaceId>,
         content: Value,
         input: Value,
     ) -> Result<DecisionExplanation, Failure> {
-        let (scope, asset) = self.authorize_asset_from_optional(caller, Operation::TryPolicy, id, from).await?;
+        let (scope, asset) =
+            self.authorize_asset_from_optional(caller, Operation::TryPolicy, id, from_workspace).await?;
         if asset.kind != AssetKind::PolicyBundle {
             return Err(Failure::invalid_field("asset_id", "wrong_asset_kind", "the asset is no policy bundle"));
         }

@@ -31,9 +31,9 @@ pub async fn check_account(
         return CheckResult::Failed(ProviderFailure::caused_by(ProviderError::Unavailable, error.code()));
     }
     let Some(model) = &account.model else { return CheckResult::NoModel };
-    let began = Instant::now();
+    let started_at = Instant::now();
     match provider.complete(&account.call(model), None).await {
-        Ok(_) => CheckResult::Answered(began.elapsed()),
+        Ok(_) => CheckResult::Answered(started_at.elapsed()),
         Err(failure) => CheckResult::Failed(failure),
     }
 }

@@ -52,16 +52,16 @@ impl RateLimitCache {
         self.checked_workloads.entry(workload).or_insert(()).is_fresh()
     }
 
-    fn check(&self, counted: &RateLimitKey) -> Result<(), RateLimitRefusal> {
-        let Some((until, quota)) = self.refusals.get(counted) else { return Ok(()) };
-        match until.saturating_duration_since(Instant::now()) {
+    fn check(&self, key: &RateLimitKey) -> Result<(), RateLimitRefusal> {
+        let Some((expires_at, quota)) = self.refusals.get(key) else { return Ok(()) };
+        match expires_at.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Ok(()),
             wait => Err(RateLimitRefusal { quota, retry_after: wait }),
         }
     }
 
-    fn insert(&self, counted: RateLimitKey, throttled: RateLimitRefusal) {
-        self.refusals.insert(counted, (Instant::now() + throttled.retry_after.min(MAX_REFUSAL), throttled.quota));
+    fn insert(&self, key: RateLimitKey, refusal: RateLimitRefusal) {
+        self.refusals.insert(key, (Instant::now() + refusal.retry_after.min(MAX_REFUSAL), refusal.quota));
     }
 }
 
@@ -96,15 +96,15 @@ impl RateLimits {
     pub(crate) async fn count_request(
         &self,
         scope: TenantScope,
-        counted: RateLimitKey,
+        key: RateLimitKey,
         quota: Quota,
     ) -> Result<(), Failure> {
-        self.check_cached_refusal(&counted)?;
-        match self.rate_limit_store.try_acquire(scope, &counted, quota).await? {
+        self.check_cached_refusal(&key)?;
+        match self.rate_limit_store.try_acquire(scope, &key, quota).await? {
             RateLimitDecision::Allowed => Ok(()),
-            RateLimitDecision::Refused(throttled) => {
-                self.refusals.insert(counted, throttled);
-                Err(Failure::Throttled(throttled))
+            RateLimitDecision::Refused(refusal) => {
+                self.refusals.insert(key, refusal);
+                Err(Failure::Throttled(refusal))
             }
         }
     }
@@ -113,8 +113,8 @@ impl RateLimits {
     ///
     /// # Errors
     /// When a cached refusal applies.
-    pub(crate) fn check_cached_refusal(&self, counted: &RateLimitKey) -> Result<(), Failure> {
-        self.refusals.check(counted).map_err(Failure::Throttled)
+    pub(crate) fn check_cached_refusal(&self, key: &RateLimitKey) -> Result<(), Failure> {
+        self.refusals.check(key).map_err(Failure::Throttled)
     }
 
     /// Deletes expired counters of clients; returns their number.
@@ -158,13 +158,13 @@ mod tests {
 
     #[test]
     fn cached_refusals_expire_with_their_wait() {
-        let refused = RateLimitCache::new();
-        let of = |address: &str| RateLimitKey::UnknownTokens(ClientAddress::from_ip(address.parse().unwrap()));
-        let throttled = |wait| RateLimitRefusal { quota: Quota { per_minute: 60, burst: 1 }, retry_after: wait };
-        refused.insert(of("192.0.2.1"), throttled(Duration::from_secs(50)));
-        refused.insert(of("192.0.2.2"), throttled(Duration::ZERO));
-        assert!(refused.check(&of("192.0.2.1")).is_err_and(|still| still.retry_after > Duration::from_secs(40)));
-        assert_eq!(refused.check(&of("192.0.2.2")), Ok(()));
-        assert_eq!(refused.check(&of("192.0.2.3")), Ok(()));
+        let cache = RateLimitCache::new();
+        let key = |address: &str| RateLimitKey::UnknownTokens(ClientAddress::from_ip(address.parse().unwrap()));
+        let refusal = |wait| RateLimitRefusal { quota: Quota { per_minute: 60, burst: 1 }, retry_after: wait };
+        cache.insert(key("192.0.2.1"), refusal(Duration::from_secs(50)));
+        cache.insert(key("192.0.2.2"), refusal(Duration::ZERO));
+        assert!(cache.check(&key("192.0.2.1")).is_err_and(|refusal| refusal.retry_after > Duration::from_secs(40)));
+        assert_eq!(cache.check(&key("192.0.2.2")), Ok(()));
+        assert_eq!(cache.check(&key("192.0.2.3")), Ok(()));
     }
 }

@@ -192,7 +192,7 @@ impl Releases {
                         }
                     }
                     let release_id: ReleaseId = self.context.new_id();
-                    let new = NewRelease {
+                    let new_release = NewRelease {
                         release_id,
                         workload_id: workload.workload_id,
                         workspace_id: workload.workspace_id,
@@ -200,7 +200,7 @@ impl Releases {
                         target_lane: draft.target_lane,
                         policy_bundle_id: draft.policy_bundle_id,
                     };
-                    let change = Release::draft(new, &self.context.stamp(caller));
+                    let change = Release::draft(new_release, &self.context.stamp(caller));
                     let release = change.next.clone();
                     let outcome = keyed_outcome(key, 201, release_id.uuid());
                     // The deployment is read before the commit, because no step after the commit may fail.
@@ -257,7 +257,7 @@ impl Releases {
     /// # Errors
     /// Not found when the caller does not see the release.
     pub async fn read_release(&self, caller: &Caller, id: ReleaseId) -> Result<ReleaseWithDeployment, Failure> {
-        self.authorize_release(caller, Operation::ReadRelease, id).await.map(|(_, _, placed)| placed)
+        self.authorize_release(caller, Operation::ReadRelease, id).await.map(|(_, _, release)| release)
     }
 
     /// Binds a version to a draft.
@@ -282,9 +282,15 @@ impl Releases {
                         // The version is read in each attempt, because the asset may have been retired or archived
                         // meanwhile.
                         let bindable = self.bindable_version(caller, &position, version).await?;
-                        let (_, _, placed) = self.authorize_release(caller, Operation::BindVersion, id).await?;
+                        let (_, _, release_with_deployment) =
+                            self.authorize_release(caller, Operation::BindVersion, id).await?;
                         let binding_id: BindingId = self.context.new_id();
-                        let change = placed.release.bind(binding_id, role, &bindable, &self.context.stamp(caller))?;
+                        let change = release_with_deployment.release.bind(
+                            binding_id,
+                            role,
+                            &bindable,
+                            &self.context.stamp(caller),
+                        )?;
                         let release = change.next.clone();
                         let binding = release.bindings.last().cloned();
                         let outcome = keyed_outcome(key, 201, binding_id.uuid());
@@ -314,8 +320,9 @@ impl Releases {
     /// When the release or the binding is not found, or the release is not a draft.
     pub async fn unbind_version(&self, caller: &Caller, id: ReleaseId, binding: BindingId) -> Result<(), Failure> {
         for _ in 0..MAX_ATTEMPTS {
-            let (scope, _, placed) = self.authorize_release(caller, Operation::UnbindVersion, id).await?;
-            let change = placed.release.unbind(binding, &self.context.stamp(caller))?;
+            let (scope, _, release_with_deployment) =
+                self.authorize_release(caller, Operation::UnbindVersion, id).await?;
+            let change = release_with_deployment.release.unbind(binding, &self.context.stamp(caller))?;
             match self.release_store.commit_binding_removal(scope, change, binding).await {
                 Err(CommitError::Stale) => {}
                 committed => {
@@ -365,25 +372,26 @@ impl Releases {
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<(Release, ReviewerVerdict)>, Failure> {
-        let (scope, position, first) = self.authorize_release(caller, Operation::ReviewRelease, id).await?;
+        let (scope, position, release_with_deployment) =
+            self.authorize_release(caller, Operation::ReviewRelease, id).await?;
         self.keyed_requests
             .idempotent(
                 scope,
                 key,
                 async || {
-                    let reviewed = first.release.bindings_digest();
-                    let mut placed = first;
+                    let reviewed_digest = release_with_deployment.release.bindings_digest();
+                    let mut current = release_with_deployment;
                     for _ in 0..MAX_ATTEMPTS {
-                        expected.check(placed.release.revision)?;
+                        expected.check(current.release.revision)?;
                         // The verdict applies only to the bindings that the reviewer has seen, so it is refused if
                         // they changed.
-                        if placed.release.bindings_digest() != reviewed {
+                        if current.release.bindings_digest() != reviewed_digest {
                             return Err(Failure::Contended);
                         }
                         let approval_id: ApprovalId = self.context.new_id();
-                        let rule = self.approval_rule(scope, &placed.release).await?;
+                        let rule = self.approval_rule(scope, &current.release).await?;
                         rule.check_roles(verdict, caller.rights.roles_at(&position))?;
-                        let change = match placed.release.review(
+                        let change = match current.release.review(
                             approval_id,
                             verdict,
                             note.clone(),
@@ -391,26 +399,26 @@ impl Releases {
                             &self.context.stamp(caller),
                         ) {
                             Err(ReleaseRefusal::SelfApprovalNotAllowed) => {
-                                let fact = placed.release.self_approval_refused_fact(&self.context.stamp(caller));
+                                let fact = current.release.self_approval_refused_fact(&self.context.stamp(caller));
                                 self.audit_store.commit_fact(scope, fact).await?;
                                 self.context.notify_facts();
                                 return Err(ReleaseRefusal::SelfApprovalNotAllowed.into());
                             }
                             decided => decided?,
                         };
-                        let next = change.next.clone();
+                        let review = change.next.clone();
                         let outcome = keyed_outcome(key, 201, approval_id.uuid());
                         match self.release_store.commit_review(scope, change, outcome.as_ref()).await {
                             Err(CommitError::Stale) => match expected.stale_failure() {
                                 Some(failure) => return Err(failure),
                                 None => {
                                     let stored = self.release_store.find(scope, id).await?;
-                                    placed = stored.ok_or(Failure::NotFound)?;
+                                    current = stored.ok_or(Failure::NotFound)?;
                                 }
                             },
                             committed => {
                                 committed?;
-                                return Ok((next.release, next.approval));
+                                return Ok((review.release, review.approval));
                             }
                         }
                     }
@@ -446,33 +454,34 @@ impl Releases {
         operation: Operation,
         id: ReleaseId,
     ) -> Result<(TenantScope, ResourcePosition, ReleaseWithDeployment), Failure> {
-        let everything = TenantScope::for_caller(caller);
+        let tenant_scope = TenantScope::for_caller(caller);
         // The caller is authorized before the full read. A full read takes longer than a failed lookup, so its
         // response time would reveal that the release exists.
         if caller.rights.visible_scopes(Permission::ReleaseView).is_some() {
-            let home = self.release_store.location(everything, id).await?;
-            let (workspace, workload) = home.ok_or(Failure::NotFound)?;
-            self.authorize_near(caller, operation, workspace, workload).await?;
+            let location = self.release_store.location(tenant_scope, id).await?;
+            let (workspace, workload) = location.ok_or(Failure::NotFound)?;
+            self.authorize_at_workload(caller, operation, workspace, workload).await?;
         }
-        let placed = self.release_store.find(everything, id).await?.ok_or(Failure::NotFound)?;
-        let (workspace, workload) = (placed.release.workspace_id, placed.release.workload_id);
-        let (scope, around) = self.authorize_near(caller, operation, workspace, workload).await?;
-        Ok((scope, around, placed))
+        let release_with_deployment = self.release_store.find(tenant_scope, id).await?.ok_or(Failure::NotFound)?;
+        let (workspace, workload) =
+            (release_with_deployment.release.workspace_id, release_with_deployment.release.workload_id);
+        let (scope, workload_position) = self.authorize_at_workload(caller, operation, workspace, workload).await?;
+        Ok((scope, workload_position, release_with_deployment))
     }
 
     /// Authorizes an operation on a release of a workload; returns the resource position of the workload. Only platform
     /// operators see releases of built-in workloads.
-    async fn authorize_near(
+    async fn authorize_at_workload(
         &self,
         caller: &Caller,
         operation: Operation,
         workspace: WorkspaceId,
         workload: WorkloadId,
     ) -> Result<(TenantScope, ResourcePosition), Failure> {
-        let around = self.scope_resolver.position_of_workload(caller, workspace, workload).await?;
+        let workload_position = self.scope_resolver.position_of_workload(caller, workspace, workload).await?;
         let is_builtin = self.is_builtin(TenantScope::for_caller(caller), workload).await?;
-        let position = if is_builtin { &ResourcePosition::INSTALLATION } else { &around };
-        Ok((authorize::authorize(caller, operation, position)?, around))
+        let position = if is_builtin { &ResourcePosition::INSTALLATION } else { &workload_position };
+        Ok((authorize::authorize(caller, operation, position)?, workload_position))
     }
 
     /// Whether a workload is built in. This property never changes, so it is cached.
@@ -480,8 +489,8 @@ impl Releases {
         if let Some(is_builtin) = self.builtin_workloads.get(&workload) {
             return Ok(is_builtin);
         }
-        let workload_status = self.workloads.workload_of(scope, workload).await?;
-        let is_builtin = workload_status.management_source == Some(ManagementSource::PlatformBuiltin);
+        let stored_workload = self.workloads.workload_of(scope, workload).await?;
+        let is_builtin = stored_workload.management_source == Some(ManagementSource::PlatformBuiltin);
         self.builtin_workloads.insert(workload, is_builtin);
         Ok(is_builtin)
     }

@@ -19,20 +19,24 @@ pub(crate) enum ResolutionFailure {
 
 impl Assets {
     /// Resolves a reference to the version with the label, or to the newest version without a label. The asset must
-    /// be visible from the workspace `from`. Slugs are unique in the tenant, so an invisible asset may have the slug.
+    /// be visible from `position`. Slugs are unique in the tenant, so an invisible asset may have the slug.
     /// Only a caller that sees this asset from another workspace receives [`ResolutionFailure::OtherWorkspace`].
     pub(crate) async fn resolve(
         &self,
         caller: &Caller,
-        from: &ResourcePosition,
+        position: &ResourcePosition,
         slug: &Slug,
         label: Option<&VersionLabel>,
     ) -> Result<Result<(Asset, AssetVersion), ResolutionFailure>, Failure> {
-        let found = self.asset_store.find_by_slug(TenantScope::for_caller(caller), slug, label).await?;
-        let Some((asset, version)) = found else { return Ok(Err(ResolutionFailure::Unknown)) };
-        if !self.is_visible_in(caller, &asset, from).await? {
-            let known = self.sees_asset(caller, &asset, None).await?;
-            return Ok(Err(if known { ResolutionFailure::OtherWorkspace } else { ResolutionFailure::Unknown }));
+        let stored = self.asset_store.find_by_slug(TenantScope::for_caller(caller), slug, label).await?;
+        let Some((asset, version)) = stored else { return Ok(Err(ResolutionFailure::Unknown)) };
+        if !self.is_visible_in(caller, &asset, position).await? {
+            let is_visible_elsewhere = self.sees_asset(caller, &asset, None).await?;
+            return Ok(Err(if is_visible_elsewhere {
+                ResolutionFailure::OtherWorkspace
+            } else {
+                ResolutionFailure::Unknown
+            }));
         }
         Ok(version.map(|version| (asset, version)).ok_or(ResolutionFailure::Unknown))
     }

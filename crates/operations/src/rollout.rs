@@ -107,14 +107,15 @@ impl Rollouts {
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<AdvanceResult>, Failure> {
-        let (scope, _, first) = self.releases.authorize_release(caller, Operation::AdvanceRollout, id).await?;
+        let (scope, _, release_with_deployment) =
+            self.releases.authorize_release(caller, Operation::AdvanceRollout, id).await?;
         self.keyed_requests
             .idempotent(
                 scope,
                 key,
                 async || {
-                    let requested = first.release.rollout.clone();
-                    let mut current = first;
+                    let requested = release_with_deployment.release.rollout.clone();
+                    let mut current = release_with_deployment;
                     for _ in 0..MAX_LANE_CONFLICTS {
                         expected.check(current.release.revision)?;
                         let record = self.lane_record(scope, &current).await?;
@@ -146,9 +147,11 @@ impl Rollouts {
     /// # Errors
     /// Not found when the caller does not see the release, or the release never had a rollout.
     pub async fn read_rollout(&self, caller: &Caller, id: ReleaseId) -> Result<RolloutReport, Failure> {
-        let (scope, _, placed) = self.releases.authorize_release(caller, Operation::ReadRollout, id).await?;
-        let rollout = placed.release.rollout.clone().ok_or(Failure::NotFound)?;
-        let observed = if rollout.is_in_progress() { self.advance_inputs(scope, &placed).await? } else { None };
+        let (scope, _, release_with_deployment) =
+            self.releases.authorize_release(caller, Operation::ReadRollout, id).await?;
+        let rollout = release_with_deployment.release.rollout.clone().ok_or(Failure::NotFound)?;
+        let observed =
+            if rollout.is_in_progress() { self.advance_inputs(scope, &release_with_deployment).await? } else { None };
         Ok(RolloutReport { release_id: id, rollout, observed })
     }
 
@@ -167,9 +170,9 @@ impl Rollouts {
         let (rollout, revision) = (change.release.rollout.clone(), change.release.revision);
         match self.deployment_store.commit_lane_change(scope, change, key).await {
             Err(CommitError::Stale) => Ok(None),
-            soak => {
-                let soak = soak?;
-                AdvanceResult::of(rollout.map(|rollout| rollout.with_soak_start(soak)), revision).map(Some)
+            committed => {
+                let soak_start = committed?;
+                AdvanceResult::of(rollout.map(|rollout| rollout.with_soak_start(soak_start)), revision).map(Some)
             }
         }
     }
@@ -181,20 +184,25 @@ impl Rollouts {
         id: ReleaseId,
         requested: Option<&Rollout>,
     ) -> Result<ReleaseWithDeployment, Failure> {
-        let placed = self.release_store.find(scope, id).await?.ok_or(Failure::NotFound)?;
+        let release_with_deployment = self.release_store.find(scope, id).await?.ok_or(Failure::NotFound)?;
         let progress = |rollout: &Rollout| (rollout.status, rollout.since_revision);
-        let now = placed.release.rollout.as_ref();
-        if now.is_some_and(Rollout::is_in_progress) && now.map(progress) != requested.map(progress) {
-            let (from, valid) = (placed.release.state.name(), placed.release.valid_transitions(&placed.deployment));
+        let current_rollout = release_with_deployment.release.rollout.as_ref();
+        if current_rollout.is_some_and(Rollout::is_in_progress)
+            && current_rollout.map(progress) != requested.map(progress)
+        {
+            let (from, valid) = (
+                release_with_deployment.release.state.name(),
+                release_with_deployment.release.valid_transitions(&release_with_deployment.deployment),
+            );
             return Err(ReleaseRefusal::InvalidTransition { from, valid }.into());
         }
-        Ok(placed)
+        Ok(release_with_deployment)
     }
 
     async fn lane_record(&self, scope: TenantScope, current: &ReleaseWithDeployment) -> Result<SoakStatus, Failure> {
-        let newest =
+        let sample_size =
             rollout_config(&self.workloads.workload_of(scope, current.release.workload_id).await?).sample_size();
-        let record = self.rollout_store.soak_status(scope, current.release.release_id, newest).await?;
+        let record = self.rollout_store.soak_status(scope, current.release.release_id, sample_size).await?;
         record.ok_or_else(|| ReleaseRefusal::RolloutNotInProgress.into())
     }
 
@@ -207,15 +215,15 @@ impl Rollouts {
         let release = &current.release;
         let workload = self.workloads.workload_of(scope, release.workload_id).await?;
         let config = rollout_config(&workload);
-        let newest = config.sample_size();
-        let Some(lane) = self.rollout_store.soak_status(scope, release.release_id, newest).await? else {
+        let sample_size = config.sample_size();
+        let Some(soak_status) = self.rollout_store.soak_status(scope, release.release_id, sample_size).await? else {
             return Ok(None);
         };
-        let runs = self.deployment_store.ended_runs(scope, release.release_id, newest).await?;
+        let runs = self.deployment_store.ended_runs(scope, release.release_id, sample_size).await?;
         let report = self.releases.activation_report(scope, release, CheckScope::Decisive).await?;
         let rule = self.releases.approval_rule(scope, release).await?;
         let gates = release.check_next_lane(&report, rule);
-        Ok(Some(AdvanceInputs::new(lane, runs.recommend(&config), gates, workload.status, &config)))
+        Ok(Some(AdvanceInputs::new(soak_status, runs.recommend(&config), gates, workload.status, &config)))
     }
 }
 

@@ -459,7 +459,7 @@ impl Services {
     }
 
     /// Exchanges wakeups with other processes in an endless loop.
-    pub async fn exchange_wakeups(&self, line: Arc<dyn WakeupBus>) {
-        run_exchange(self.shared.wakeups.subscriptions(), Arc::clone(&self.shared.active_runs), line).await;
+    pub async fn exchange_wakeups(&self, bus: Arc<dyn WakeupBus>) {
+        run_exchange(self.shared.wakeups.subscriptions(), Arc::clone(&self.shared.active_runs), bus).await;
     }
 }

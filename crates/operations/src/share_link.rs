@@ -84,8 +84,8 @@ impl VerifiedLink {
 
     /// Checks that the link belongs to this workload.
     pub(crate) fn check_belongs_to(&self, caller: &Caller, workload: &Workload) -> Result<(), ShareTokenRefusal> {
-        let same = self.tenant == caller.tenant && self.snapshot.link.workload_id == workload.workload_id;
-        if same { Ok(()) } else { Err(ShareTokenRefusal::Invalid) }
+        let is_same_workload = self.tenant == caller.tenant && self.snapshot.link.workload_id == workload.workload_id;
+        if is_same_workload { Ok(()) } else { Err(ShareTokenRefusal::Invalid) }
     }
 
     /// Checks that the link may start a run.
@@ -147,7 +147,7 @@ impl ShareLinks {
                     workload.check_accepts_releases_and_links()?;
                     let id: ShareLinkId = self.context.new_id();
                     let change = NewShareLink::create(id, &workload, terms, &self.context.stamp(caller))?;
-                    let new = change.next.clone();
+                    let new_link = change.next.clone();
                     let token = ShareToken::from_secret(scope.tenant(), self.context.ids.secret());
                     let outcome = keyed_outcome(key, 201, id.uuid());
                     let links = &self.share_link_store;
@@ -156,7 +156,7 @@ impl ShareLinks {
                         Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
                         committed => committed?,
                     };
-                    Ok(CreatedLink { link: new.into_stored(expires_at), token: Some(token) })
+                    Ok(CreatedLink { link: new_link.into_stored(expires_at), token: Some(token) })
                 },
                 async |id| {
                     let stored = self.share_link_store.find(scope, workload.workload_id, id.into()).await?;
@@ -228,9 +228,10 @@ impl ShareLinks {
     pub async fn resolve_tenant_by_host(&self, claims: Claims, host: Option<&str>) -> Result<Claims, Failure> {
         // Host names that are not public or belong to the operator denote no tenant. A tenant may have such a name
         // from before this check was introduced, or from before the operator configured it.
-        let is_tenants =
-            |host: &str| is_public_host(host) && !self.settings.operator_hosts.iter().any(|own| own == host);
-        match host.filter(|host| claims.actor.kind() == ActorKind::Anonymous && is_tenants(host)) {
+        let is_tenant_host = |host: &str| {
+            is_public_host(host) && !self.settings.operator_hosts.iter().any(|operator_host| operator_host == host)
+        };
+        match host.filter(|host| claims.actor.kind() == ActorKind::Anonymous && is_tenant_host(host)) {
             Some(host) => Ok(Claims { tenant: self.tenant_store.find_by_host(host).await?, ..claims }),
             None => Ok(claims),
         }
@@ -243,11 +244,11 @@ impl ShareLinks {
     /// # Errors
     /// When the token is unknown, its link is revoked or expired, or the client has sent too many unknown tokens; not
     /// found when the request names a tenant other than that of the token.
-    pub async fn verify_request(&self, arrival: RuntimeRequest) -> Result<RuntimeCaller, Failure> {
-        let RuntimeRequest { claims, has_identity: named, token: presented, address, host } = arrival;
-        let nobody = claims.actor.kind() == ActorKind::Anonymous;
+    pub async fn verify_request(&self, request: RuntimeRequest) -> Result<RuntimeCaller, Failure> {
+        let RuntimeRequest { claims, has_identity, token: presented, address, host } = request;
+        let is_anonymous = claims.actor.kind() == ActorKind::Anonymous;
         // An anonymous caller may not choose a tenant.
-        if nobody && claims.tenant.is_some() {
+        if is_anonymous && claims.tenant.is_some() {
             return Err(Failure::NotFound);
         }
         let Some(presented) = presented else {
@@ -265,9 +266,9 @@ impl ShareLinks {
             return Err(self.refuse_guess(address).await);
         };
         snapshot.check_open()?;
-        let claims = if named && nobody {
+        let claims = if has_identity && is_anonymous {
             Claims { tenant: Some(tenant), ..claims }
-        } else if named {
+        } else if has_identity {
             claims
         } else if claims.tenant.is_some_and(|claimed| claimed != tenant) {
             return Err(Failure::NotFound);
@@ -285,7 +286,7 @@ impl ShareLinks {
         let scope = TenantScope::for_rate_limiting_unknown_tokens();
         match self.rate_limits.count_request(scope, RateLimitKey::UnknownTokens(address), quota).await {
             Ok(()) => Failure::ShareToken(ShareTokenRefusal::Invalid),
-            Err(refused) => refused,
+            Err(failure) => failure,
         }
     }
 }

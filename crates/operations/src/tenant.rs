@@ -84,11 +84,11 @@ impl Tenants {
                 key,
                 async || {
                     let id: TenantId = self.context.new_id();
-                    let created = authorize_tenant(caller, Operation::CreateTenant, id)?;
+                    let new_tenant_scope = authorize_tenant(caller, Operation::CreateTenant, id)?;
                     let change = Tenant::create(id, slug, name, &self.stamp_in(id, caller).await?)?;
                     let tenant = change.next.clone();
                     let outcome = keyed_outcome(key, 201, id.uuid());
-                    self.tenant_store.commit_new(scope, created, change, outcome.as_ref()).await?;
+                    self.tenant_store.commit_new(scope, new_tenant_scope, change, outcome.as_ref()).await?;
                     Ok(tenant)
                 },
                 async |id| {
@@ -139,7 +139,7 @@ impl Tenants {
             }
             let stamp = self.stamp_in(id, caller).await?;
             let change = tenant.configure(settings, &self.settings.operator_hosts, &stamp)?;
-            let next = change.next.clone();
+            let changed_tenant = change.next.clone();
             match self.tenant_store.commit_settings(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
@@ -148,7 +148,7 @@ impl Tenants {
                 committed => committed?,
             }
             self.context.notify_facts();
-            return Ok(next);
+            return Ok(changed_tenant);
         }
         Err(Failure::Contended)
     }
@@ -157,20 +157,22 @@ impl Tenants {
     /// Names are unique only within a tenant, so the log contains the operator's visitor name.
     async fn stamp_in(&self, tenant: TenantId, caller: &Caller) -> Result<Stamp, Failure> {
         let stamp = self.context.stamp(caller);
-        let is_known_there = match self.settings.identity.name_scope() {
+        let is_name_valid_in_tenant = match self.settings.identity.name_scope() {
             ActorNameScope::Installation => true,
             ActorNameScope::Tenant => caller.tenant == tenant,
         };
-        if is_known_there {
+        if is_name_valid_in_tenant {
             return Ok(stamp);
         }
         let actor = match caller.actor.visitor_home() {
             // A visitor that changes its home tenant is recorded in its log under the plain name.
-            Some((own, home)) if self.identity_store.find_tenant(&home).await? == Some(tenant) => own,
+            Some((home_actor, home_slug)) if self.identity_store.find_tenant(&home_slug).await? == Some(tenant) => {
+                home_actor
+            }
             Some(_) => caller.actor.clone(),
             None => {
-                let home = self.identity_store.find_tenant_slug(caller.tenant).await?.ok_or(Failure::NotFound)?;
-                caller.actor.visiting_from(&home).ok_or(Failure::NotFound)?
+                let home_slug = self.identity_store.find_tenant_slug(caller.tenant).await?.ok_or(Failure::NotFound)?;
+                caller.actor.visiting_from(&home_slug).ok_or(Failure::NotFound)?
             }
         };
         Ok(Stamp { actor, ..stamp })

@@ -135,22 +135,28 @@ impl TransparencyLogs {
         }
     }
 
-    /// Returns the proof that the tree of the first `from` leaves is a prefix of the tree of the first `to` leaves.
+    /// Returns the proof that the tree of the first `from_size` leaves is a prefix of the tree of the first `to_size`
+    /// leaves.
     ///
     /// # Errors
-    /// When the caller may audit no scope of the tenant, `from` exceeds `to`, or a size exceeds the latest
+    /// When the caller may audit no scope of the tenant, `from_size` exceeds `to_size`, or a size exceeds the latest
     /// checkpoint.
-    pub async fn consistency_proof(&self, caller: &Caller, from: u64, to: u64) -> Result<ConsistencyProof, Failure> {
+    pub async fn consistency_proof(
+        &self,
+        caller: &Caller,
+        from_size: u64,
+        to_size: u64,
+    ) -> Result<ConsistencyProof, Failure> {
         let (scope, _) = authorize::authorize_list(caller, Operation::ReadConsistencyProof)?;
-        let plan = ProofPlan::consistency(from, to)
+        let plan = ProofPlan::consistency(from_size, to_size)
             .ok_or_else(|| Failure::invalid_field("from", "out_of_bounds", "must not be larger than `to`"))?;
         let (edge, checkpoint) = self.published_tree(scope).await?;
-        check_size("to", to, &checkpoint)?;
+        check_size("to", to_size, &checkpoint)?;
         Ok(ConsistencyProof {
-            from_size: from,
-            from_root: self.root(scope, &edge, from).await?,
-            to_size: to,
-            to_root: self.root(scope, &edge, to).await?,
+            from_size,
+            from_root: self.root(scope, &edge, from_size).await?,
+            to_size,
+            to_root: self.root(scope, &edge, to_size).await?,
             hashes: self.tile_loader.proof_hashes(scope, &edge, &plan).await?,
         })
     }
@@ -246,7 +252,7 @@ impl TransparencyLogs {
 
     /// Authorizes a caller to read a fact. A fact outside the scopes that the caller may audit is not found.
     async fn authorize_fact(&self, caller: &Caller, fact: &LoggedFact) -> Result<(), Failure> {
-        let place = match fact.workspace {
+        let position = match fact.workspace {
             None => ResourcePosition::tenant(caller.tenant),
             Some(workspace) => {
                 let namespace = self.scope_resolver.namespace_of(caller, workspace).await?;
@@ -254,8 +260,8 @@ impl TransparencyLogs {
                 ResourcePosition::workspace(caller.tenant, namespace, workspace)
             }
         };
-        let place = fact.workload.map_or(place, |workload| place.for_workload(workload));
-        if caller.rights.allow(Permission::AuditView, &place) { Ok(()) } else { Err(Failure::NotFound) }
+        let position = fact.workload.map_or(position, |workload| position.for_workload(workload));
+        if caller.rights.allow(Permission::AuditView, &position) { Ok(()) } else { Err(Failure::NotFound) }
     }
 }
 

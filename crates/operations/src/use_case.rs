@@ -236,9 +236,9 @@ impl UseCases {
                 id: existing.map(|connection| connection.connection_id.uuid()),
             });
         }
-        let open = use_case.unresolved_connections(&connections);
+        let unresolved = use_case.unresolved_connections(&connections);
         let gaps = connection_gaps(&use_case.plan, &connections, access);
-        let is_open = |gap: &Gap| gap.reference.as_ref().is_some_and(|name| open.contains(name));
+        let is_open = |gap: &Gap| gap.reference.as_ref().is_some_and(|name| unresolved.contains(name));
         Ok(PersistedBundle {
             pieces,
             flow_steps: use_case.plan.steps().to_vec(),
@@ -267,20 +267,21 @@ impl UseCases {
                 .await?
                 .map(|(asset, _)| asset.asset_id),
         };
-        let rows = [
+        let assets = [
             (PieceKind::Flow, AssetKind::OrchestrationFlow, publication_pieces.map(|pieces| pieces.flow)),
             (PieceKind::Prompt, AssetKind::PromptTemplate, publication_pieces.map(|pieces| pieces.prompt)),
             (PieceKind::ModelPolicy, AssetKind::ModelPolicy, model),
             (PieceKind::PolicyBundle, AssetKind::PolicyBundle, policy),
         ];
         let mut pieces = Vec::new();
-        for (piece, kind, id) in rows {
+        for (piece, kind, id) in assets {
             let asset = match id {
                 Some(id) => self.asset_store.find(scope, id).await?,
                 None => None,
             };
-            let named = (piece == PieceKind::ModelPolicy).then(|| use_case.plan.model_policy_ref().to_string());
-            let reference = asset.map(|asset| asset.slug.to_string()).or(named);
+            let plan_reference =
+                (piece == PieceKind::ModelPolicy).then(|| use_case.plan.model_policy_ref().to_string());
+            let reference = asset.map(|asset| asset.slug.to_string()).or(plan_reference);
             pieces.push(BundlePiece { piece, kind: Some(kind.as_str()), reference, id: id.map(|id| id.uuid()) });
         }
         Ok(pieces)
@@ -349,17 +350,17 @@ impl UseCases {
         key: Option<&RequestKey>,
         decide: impl AsyncFn(TenantScope, &UseCase, &Stamp) -> Result<Change<UseCase>, Failure>,
     ) -> Result<MaybeReplayed<UseCase>, Failure> {
-        let (scope, _, first) = self.authorize_use_case(caller, operation, workspace, id).await?;
+        let (scope, _, authorized_use_case) = self.authorize_use_case(caller, operation, workspace, id).await?;
         self.keyed_requests
             .idempotent(
                 scope,
                 key,
                 async || {
-                    let mut use_case = first;
+                    let mut use_case = authorized_use_case;
                     for _ in 0..MAX_ATTEMPTS {
                         expected.check(use_case.revision)?;
                         let change = decide(scope, &use_case, &self.context.stamp(caller)).await?;
-                        let next = change.next.clone();
+                        let changed_use_case = change.next.clone();
                         let outcome = keyed_outcome(key, 200, id.uuid());
                         match self.use_case_store.commit_transition(scope, change, outcome.as_ref()).await {
                             Err(CommitError::Stale) => match expected.stale_failure() {
@@ -370,7 +371,7 @@ impl UseCases {
                             },
                             committed => {
                                 committed?;
-                                return Ok(next);
+                                return Ok(changed_use_case);
                             }
                         }
                     }
@@ -448,9 +449,9 @@ impl UseCases {
         workspace: WorkspaceId,
         id: UseCaseId,
     ) -> Result<(TenantScope, ResourcePosition, UseCase), Failure> {
-        let everything = TenantScope::for_caller(caller);
+        let tenant_scope = TenantScope::for_caller(caller);
         let position = self.scope_resolver.workspace_position(caller, workspace).await?;
-        let stored = self.use_case_store.find(everything, id).await?;
+        let stored = self.use_case_store.find(tenant_scope, id).await?;
         let use_case = stored.filter(|stored| stored.workspace_id == workspace).ok_or(Failure::NotFound)?;
         Ok((authorize::authorize(caller, operation, &position)?, position, use_case))
     }

@@ -56,13 +56,13 @@ impl WakeupSender {
     }
 
     /// Publishes a wakeup to the subscribers of this process and of other processes.
-    pub(crate) fn publish(&self, signal: Wakeup) {
-        self.wakeups.publish(signal, &self.active_runs);
+    pub(crate) fn publish(&self, wakeup: Wakeup) {
+        self.wakeups.publish(wakeup, &self.active_runs);
     }
 
     /// Delivers a wakeup to the subscribers of this process only, for an event that is irrelevant to other processes.
-    pub(crate) fn deliver(&self, signal: Wakeup) {
-        self.wakeups.deliver(signal, &self.active_runs);
+    pub(crate) fn deliver(&self, wakeup: Wakeup) {
+        self.wakeups.deliver(wakeup, &self.active_runs);
     }
 }
 
@@ -85,29 +85,29 @@ pub struct RunSubscription {
 impl RunSubscription {
     /// Waits until an event of the run is stored, at most for the given time. An event that was stored since the
     /// subscription ends the wait at once.
-    pub async fn wait_for_change(&mut self, at_most: Duration) {
+    pub async fn wait_for_change(&mut self, max_wait: Duration) {
         if let Some(progress) = &mut self.progress {
-            let _woken = tokio::time::timeout(at_most, progress.changed()).await;
+            let _woken = tokio::time::timeout(max_wait, progress.changed()).await;
         }
     }
 
     /// Waits until the end of the run is reported as stored, at most for the given time.
-    pub(crate) async fn wait_for_end(&mut self, at_most: Duration) {
+    pub(crate) async fn wait_for_end(&mut self, max_wait: Duration) {
         if let Some(progress) = &mut self.progress {
             let _woken =
-                tokio::time::timeout(at_most, progress.wait_for(|stored| *stored == StoredProgress::End)).await;
+                tokio::time::timeout(max_wait, progress.wait_for(|stored| *stored == StoredProgress::End)).await;
         }
     }
 }
 
 impl Drop for RunSubscription {
     fn drop(&mut self) {
-        let mut followers = self.wakeups.subscribers();
+        let mut subscribers = self.wakeups.subscribers();
         // The receiver is dropped under the lock, so that the last of two concurrent drops finds no receiver and
         // removes the entry.
         drop(self.progress.take());
-        if followers.get(&self.run).is_some_and(|progress| progress.receiver_count() == 0) {
-            followers.remove(&self.run);
+        if subscribers.get(&self.run).is_some_and(|progress| progress.receiver_count() == 0) {
+            subscribers.remove(&self.run);
         }
     }
 }
@@ -136,23 +136,23 @@ impl Wakeups {
     }
 
     /// Delivers a wakeup in this process, and sends it to other processes with the next message.
-    pub(crate) fn publish(&self, signal: Wakeup, live: &ActiveRuns) {
-        self.deliver(signal, live);
+    pub(crate) fn publish(&self, wakeup: Wakeup, active_runs: &ActiveRuns) {
+        self.deliver(wakeup, active_runs);
         let mut outgoing = self.outgoing();
         if outgoing.len() < MAX_OUTGOING {
-            outgoing.insert(signal);
+            outgoing.insert(wakeup);
             self.outgoing_ready.notify_one();
         }
     }
 
     /// Delivers a wakeup to the subscribers of this process.
-    pub(crate) fn deliver(&self, signal: Wakeup, live: &ActiveRuns) {
-        match signal {
+    pub(crate) fn deliver(&self, wakeup: Wakeup, active_runs: &ActiveRuns) {
+        match wakeup {
             Wakeup::RunQueued => self.work.notify_one(),
             Wakeup::RunProgress(run) => self.record_progress(run, StoredProgress::Partial),
             Wakeup::RunEnded(run) => self.record_progress(run, StoredProgress::End),
-            Wakeup::Recheck(run) => live.recheck(run),
-            Wakeup::RecheckAll => live.recheck_all(),
+            Wakeup::Recheck(run) => active_runs.recheck(run),
+            Wakeup::RecheckAll => active_runs.recheck_all(),
         }
     }
 
@@ -171,25 +171,25 @@ impl Wakeups {
             return mem::take(&mut *outgoing).into_iter().collect();
         }
         let message: Vec<Wakeup> = outgoing.iter().copied().take(MAX_PER_MESSAGE).collect();
-        outgoing.retain(|signal| !message.contains(signal));
+        outgoing.retain(|wakeup| !message.contains(wakeup));
         message
     }
 }
 
 /// Exchanges wakeups with other processes in an endless loop: sends those of this process, and delivers received
 /// ones.
-pub(crate) async fn run_exchange(signals: Arc<Wakeups>, live: Arc<ActiveRuns>, bus: Arc<dyn WakeupBus>) {
-    tokio::join!(run_publisher(&signals, bus.as_ref()), run_receiver(&signals, &live, bus.as_ref()));
+pub(crate) async fn run_exchange(wakeups: Arc<Wakeups>, active_runs: Arc<ActiveRuns>, bus: Arc<dyn WakeupBus>) {
+    tokio::join!(run_publisher(&wakeups, bus.as_ref()), run_receiver(&wakeups, &active_runs, bus.as_ref()));
 }
 
-async fn run_publisher(signals: &Wakeups, bus: &dyn WakeupBus) {
+async fn run_publisher(wakeups: &Wakeups, bus: &dyn WakeupBus) {
     // Time from which the messages sent so far comply with the interval. A burst may precede this time by [`BURST`]
     // intervals.
     let mut budget_time = Instant::now();
     loop {
-        let message = signals.next_message();
+        let message = wakeups.next_message();
         if message.is_empty() {
-            signals.outgoing_ready.notified().await;
+            wakeups.outgoing_ready.notified().await;
             continue;
         }
         budget_time = budget_time.max(Instant::now()) + MESSAGE_INTERVAL;
@@ -200,10 +200,10 @@ async fn run_publisher(signals: &Wakeups, bus: &dyn WakeupBus) {
     }
 }
 
-async fn run_receiver(signals: &Wakeups, live: &ActiveRuns, bus: &dyn WakeupBus) {
+async fn run_receiver(wakeups: &Wakeups, active_runs: &ActiveRuns, bus: &dyn WakeupBus) {
     loop {
         match bus.receive().await {
-            Ok(wakeups) => wakeups.into_iter().for_each(|signal| signals.deliver(signal, live)),
+            Ok(received) => received.into_iter().for_each(|wakeup| wakeups.deliver(wakeup, active_runs)),
             Err(error) => {
                 tracing::debug!(
                     error = &error as &dyn std::error::Error,
@@ -222,66 +222,66 @@ mod tests {
 
     #[tokio::test]
     async fn event_between_subscription_and_wait_wakes_the_subscriber() {
-        let (signals, live) = (Arc::new(Wakeups::default()), ActiveRuns::default());
+        let (wakeups, active_runs) = (Arc::new(Wakeups::default()), ActiveRuns::default());
         let run = ExecutionId::from(Uuid::from_u128(1));
-        let mut following = signals.subscribe(run);
-        signals.publish(Wakeup::RunProgress(run), &live);
+        let mut subscription = wakeups.subscribe(run);
+        wakeups.publish(Wakeup::RunProgress(run), &active_runs);
         let long = Duration::from_secs(60);
-        let began = Instant::now();
-        following.wait_for_change(long).await;
-        assert!(began.elapsed() < long);
+        let started_at = Instant::now();
+        subscription.wait_for_change(long).await;
+        assert!(started_at.elapsed() < long);
     }
 
     #[tokio::test]
     async fn only_the_end_wakes_a_wait_for_the_end() {
-        let (signals, live) = (Arc::new(Wakeups::default()), ActiveRuns::default());
+        let (wakeups, active_runs) = (Arc::new(Wakeups::default()), ActiveRuns::default());
         let run = ExecutionId::from(Uuid::from_u128(1));
-        let mut following = signals.subscribe(run);
-        signals.publish(Wakeup::RunProgress(run), &live);
+        let mut subscription = wakeups.subscribe(run);
+        wakeups.publish(Wakeup::RunProgress(run), &active_runs);
         let short = Duration::from_millis(50);
-        let began = Instant::now();
-        following.wait_for_end(short).await;
-        assert!(began.elapsed() >= short);
-        signals.publish(Wakeup::RunEnded(run), &live);
-        signals.publish(Wakeup::RunProgress(run), &live);
-        let (began, long) = (Instant::now(), Duration::from_secs(60));
-        following.wait_for_end(long).await;
-        assert!(began.elapsed() < long);
+        let started_at = Instant::now();
+        subscription.wait_for_end(short).await;
+        assert!(started_at.elapsed() >= short);
+        wakeups.publish(Wakeup::RunEnded(run), &active_runs);
+        wakeups.publish(Wakeup::RunProgress(run), &active_runs);
+        let (started_at, long) = (Instant::now(), Duration::from_secs(60));
+        subscription.wait_for_end(long).await;
+        assert!(started_at.elapsed() < long);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn concurrent_unsubscribes_remove_the_entry() {
-        let signals = Arc::new(Wakeups::default());
+        let wakeups = Arc::new(Wakeups::default());
         for number in 0..2_000 {
             let run = ExecutionId::from(Uuid::from_u128(number));
-            let (one, other) = (signals.subscribe(run), signals.subscribe(run));
-            let (one, other) = (tokio::spawn(async { drop(one) }), tokio::spawn(async { drop(other) }));
-            one.await.unwrap();
-            other.await.unwrap();
+            let (first, second) = (wakeups.subscribe(run), wakeups.subscribe(run));
+            let (first, second) = (tokio::spawn(async { drop(first) }), tokio::spawn(async { drop(second) }));
+            first.await.unwrap();
+            second.await.unwrap();
         }
-        assert_eq!(signals.subscribers().len(), 0);
+        assert_eq!(wakeups.subscribers().len(), 0);
     }
 
     #[test]
     fn unsubscribing_keeps_other_subscribers() {
-        let signals = Arc::new(Wakeups::default());
+        let wakeups = Arc::new(Wakeups::default());
         let run = ExecutionId::from(Uuid::from_u128(1));
-        let (one, other) = (signals.subscribe(run), signals.subscribe(run));
-        drop(one);
-        assert_eq!(signals.subscribers().len(), 1);
-        drop(other);
-        assert_eq!(signals.subscribers().len(), 0);
+        let (first, second) = (wakeups.subscribe(run), wakeups.subscribe(run));
+        drop(first);
+        assert_eq!(wakeups.subscribers().len(), 1);
+        drop(second);
+        assert_eq!(wakeups.subscribers().len(), 0);
     }
 
     #[test]
     fn messages_are_bounded_and_send_each_wakeup_once() {
-        let (signals, live) = (Wakeups::default(), ActiveRuns::default());
+        let (wakeups, active_runs) = (Wakeups::default(), ActiveRuns::default());
         for number in 0..(MAX_PER_MESSAGE as u128 + 10) {
-            signals.publish(Wakeup::RunProgress(Uuid::from_u128(number).into()), &live);
-            signals.publish(Wakeup::RunQueued, &live);
+            wakeups.publish(Wakeup::RunProgress(Uuid::from_u128(number).into()), &active_runs);
+            wakeups.publish(Wakeup::RunQueued, &active_runs);
         }
-        assert_eq!(signals.next_message().len(), MAX_PER_MESSAGE);
-        assert_eq!(signals.next_message().len(), 11);
-        assert_eq!(signals.next_message().len(), 0);
+        assert_eq!(wakeups.next_message().len(), MAX_PER_MESSAGE);
+        assert_eq!(wakeups.next_message().len(), 11);
+        assert_eq!(wakeups.next_message().len(), 0);
     }
 }

@@ -81,8 +81,8 @@ pub(crate) fn position_of(caller: &Caller, workload: &Workload) -> ResourcePosit
 
 /// Returns the refusal of an unknown slug. The bearer of a share link learns only that the link is invalid for this
 /// slug.
-pub(crate) fn unknown_slug_refusal(pass: Option<&VerifiedLink>) -> Failure {
-    pass.map_or(Failure::NotFound, |_| Failure::ShareToken(ShareTokenRefusal::Invalid))
+pub(crate) fn unknown_slug_refusal(presented_link: Option<&VerifiedLink>) -> Failure {
+    presented_link.map_or(Failure::NotFound, |_| Failure::ShareToken(ShareTokenRefusal::Invalid))
 }
 
 /// Operations on workloads.
@@ -149,8 +149,9 @@ impl Workloads {
             .position_for_new_resource(caller, Operation::CreateWorkload, draft.workspace_id)
             .await?;
         let scope = authorize::authorize(caller, Operation::CreateWorkload, &position)?;
-        let home = position.workspace.zip(position.namespace);
-        let (workspace_id, namespace_id) = home.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
+        let workspace_with_namespace = position.workspace.zip(position.namespace);
+        let (workspace_id, namespace_id) =
+            workspace_with_namespace.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
         self.keyed_requests
             .idempotent(
                 scope,
@@ -158,7 +159,7 @@ impl Workloads {
                 async || {
                     let workload_id: WorkloadId = self.context.new_id();
                     let WorkloadDraft { slug, name, description, owner_ref, invocation_mode, workspace_id: _ } = draft;
-                    let new = NewWorkload {
+                    let new_workload = NewWorkload {
                         workload_id,
                         slug,
                         name,
@@ -168,8 +169,8 @@ impl Workloads {
                         workspace_id,
                         namespace_id,
                     };
-                    let slug = new.slug.clone();
-                    let change = match Workload::create(new, &self.context.stamp(caller)) {
+                    let slug = new_workload.slug.clone();
+                    let change = match Workload::create(new_workload, &self.context.stamp(caller)) {
                         // If a built-in workload already has the reserved slug, the slug is reported as taken.
                         Err(WorkloadRefusal::ReservedSlug)
                             if self.workload_store.find_by_slug(scope, &slug).await?.is_some() =>
@@ -229,12 +230,12 @@ impl Workloads {
         for _ in 0..MAX_ATTEMPTS {
             let (scope, workload) = self.authorize_workload(caller, Operation::ReadWorkload, id).await?;
             let position = position_of(caller, &workload);
-            let describes = patch.name.is_some()
+            let changes_description = patch.name.is_some()
                 || patch.description.is_some()
                 || patch.owner_ref.is_some()
                 || patch.invocation_mode.is_some()
                 || patch.interface_config.is_some();
-            if describes || patch.status.is_none() {
+            if changes_description || patch.status.is_none() {
                 authorize::authorize(caller, Operation::ChangeWorkload, &position)?;
             }
             if patch.status.is_some() {
@@ -247,7 +248,7 @@ impl Workloads {
             let Some(change) = workload.amend(patch.clone(), &self.context.stamp(caller))? else {
                 return Ok(workload);
             };
-            let next = change.next.clone();
+            let changed_workload = change.next.clone();
             match self.workload_store.commit_change(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
@@ -256,10 +257,10 @@ impl Workloads {
                 committed => committed?,
             }
             self.context.notify_facts();
-            if next.status != Status::Registered {
+            if changed_workload.status != Status::Registered {
                 self.wakeups.publish(Wakeup::RecheckAll);
             }
-            return Ok(next);
+            return Ok(changed_workload);
         }
         Err(Failure::Contended)
     }
@@ -301,18 +302,19 @@ impl Workloads {
     pub async fn read_runtime_workload(
         &self,
         caller: &Caller,
-        visit: &RuntimeCaller,
+        runtime_caller: &RuntimeCaller,
         slug: &Slug,
     ) -> Result<RuntimeWorkload, Failure> {
-        let pass = visit.link.as_ref();
+        let presented_link = runtime_caller.link.as_ref();
         let stored = self.workload_store.find_by_slug(TenantScope::for_caller(caller), slug).await?;
-        let workload = stored.ok_or_else(|| unknown_slug_refusal(pass))?;
-        let scope = run_access::authorize_interface_view(caller, pass, &workload, Operation::ReadRuntimeWorkload)?;
+        let workload = stored.ok_or_else(|| unknown_slug_refusal(presented_link))?;
+        let scope =
+            run_access::authorize_interface_view(caller, presented_link, &workload, Operation::ReadRuntimeWorkload)?;
         if workload.interface_config.is_none() {
             return Err(Failure::NotFound);
         }
-        self.rate_limits.count_workload_request(caller, &workload, Some(visit.address)).await?;
-        run_access::check_link_presence(pass, workload.effective_access_mode())?;
+        self.rate_limits.count_workload_request(caller, &workload, Some(runtime_caller.address)).await?;
+        run_access::check_link_presence(presented_link, workload.effective_access_mode())?;
         let environments = self.workload_store.serving_environments(scope, workload.workload_id).await?;
         Ok(RuntimeWorkload { workload, environments })
     }

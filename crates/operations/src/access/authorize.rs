@@ -37,26 +37,30 @@ pub(crate) fn authorize(
             Err(missing_permission(caller, Permission::WorkloadView))
         }
         Requirement::Membership => Ok(scope),
-        Requirement::Platform(needs) if caller.rights.allow(needs, &ResourcePosition::INSTALLATION) => Ok(scope),
-        Requirement::Tenant(needs) if caller.rights.allow(needs, &ResourcePosition::tenant(caller.tenant)) => Ok(scope),
-        Requirement::Platform(needs) | Requirement::Tenant(needs) => Err(missing_permission(caller, needs)),
-        Requirement::BelowWorkspace(needs) if holds(needs) => Ok(scope),
+        Requirement::Platform(required) if caller.rights.allow(required, &ResourcePosition::INSTALLATION) => Ok(scope),
+        Requirement::Tenant(required) if caller.rights.allow(required, &ResourcePosition::tenant(caller.tenant)) => {
+            Ok(scope)
+        }
+        Requirement::Platform(required) | Requirement::Tenant(required) => Err(missing_permission(caller, required)),
+        Requirement::BelowWorkspace(required) if holds(required) => Ok(scope),
         Requirement::BelowWorkspace(_) if caller.rights.is_empty() => Err(Failure::NotFound),
-        Requirement::BelowWorkspace(needs) => Err(missing_permission(caller, needs)),
+        Requirement::BelowWorkspace(required) => Err(missing_permission(caller, required)),
         // A resource that the caller may not see is reported as not found, regardless of the caller's other
         // permissions.
-        Requirement::Resource { view: sees, .. } if !holds(sees) => Err(Failure::NotFound),
-        Requirement::BelowWorkload { view: sees, .. } if !holds(sees) && holds(Permission::WorkloadView) => {
-            Err(missing_permission(caller, sees))
+        Requirement::Resource { view: view_permission, .. } if !holds(view_permission) => Err(Failure::NotFound),
+        Requirement::BelowWorkload { view: view_permission, .. }
+            if !holds(view_permission) && holds(Permission::WorkloadView) =>
+        {
+            Err(missing_permission(caller, view_permission))
         }
-        Requirement::BelowWorkload { view: sees, .. } if !holds(sees) => Err(Failure::NotFound),
-        Requirement::Resource { action: needs, .. } | Requirement::BelowWorkload { action: needs, .. }
-            if holds(needs) =>
+        Requirement::BelowWorkload { view: view_permission, .. } if !holds(view_permission) => Err(Failure::NotFound),
+        Requirement::Resource { action: required, .. } | Requirement::BelowWorkload { action: required, .. }
+            if holds(required) =>
         {
             Ok(scope)
         }
-        Requirement::Resource { action: needs, .. } | Requirement::BelowWorkload { action: needs, .. } => {
-            Err(missing_permission(caller, needs))
+        Requirement::Resource { action: required, .. } | Requirement::BelowWorkload { action: required, .. } => {
+            Err(missing_permission(caller, required))
         }
     }
 }
@@ -66,26 +70,27 @@ pub(crate) fn authorize(
 pub(crate) fn authorize_visible(
     caller: &Caller,
     operation: Operation,
-    home: &ResourcePosition,
+    home_position: &ResourcePosition,
 ) -> Result<TenantScope, Failure> {
-    let Requirement::Resource { view: sees, action: needs } = operation.requirement() else {
+    let Requirement::Resource { view: view_permission, action: required } = operation.requirement() else {
         return Err(Failure::Inconsistent("an operation on a scoped resource requires a permission in its scope"));
     };
-    if sees == needs || caller.rights.allow(needs, home) {
+    if view_permission == required || caller.rights.allow(required, home_position) {
         Ok(TenantScope::for_caller(caller))
     } else {
-        Err(missing_permission(caller, needs))
+        Err(missing_permission(caller, required))
     }
 }
 
 /// Authorizes a list, and returns the scopes that the caller sees.
 pub(crate) fn authorize_list(caller: &Caller, operation: Operation) -> Result<(TenantScope, ListScope), Failure> {
-    let (Requirement::BelowWorkspace(needs) | Requirement::Resource { action: needs, .. }) = operation.requirement()
+    let (Requirement::BelowWorkspace(required) | Requirement::Resource { action: required, .. }) =
+        operation.requirement()
     else {
         return Err(Failure::Inconsistent("a list requires a permission in a scope"));
     };
-    match caller.rights.visible_scopes(needs) {
-        Some(visible_scopes) if visible_scopes == VisibleScopes::default() => Err(missing_permission(caller, needs)),
+    match caller.rights.visible_scopes(required) {
+        Some(visible_scopes) if visible_scopes == VisibleScopes::default() => Err(missing_permission(caller, required)),
         visible_scopes => Ok((TenantScope::for_caller(caller), visible_scopes)),
     }
 }
@@ -108,13 +113,13 @@ pub(crate) fn authorize_tenant(caller: &Caller, operation: Operation, id: Tenant
     // Platform operators see every tenant, even if the request belongs to another tenant. Their permissions are
     // checked on the tenant of the settings.
     authorize(caller, Operation::ListTenants, &ResourcePosition::INSTALLATION).map_err(|_| Failure::NotFound)?;
-    let (Requirement::Platform(needs) | Requirement::Tenant(needs)) = operation.requirement() else {
+    let (Requirement::Platform(required) | Requirement::Tenant(required)) = operation.requirement() else {
         return Err(Failure::Inconsistent("tenant settings require a permission on the tenant or the platform"));
     };
-    if caller.rights.allow(needs, &ResourcePosition::tenant(id)) {
+    if caller.rights.allow(required, &ResourcePosition::tenant(id)) {
         Ok(TenantScope::for_platform_operator(id))
     } else {
-        Err(missing_permission(caller, needs))
+        Err(missing_permission(caller, required))
     }
 }
 
@@ -156,21 +161,21 @@ impl ScopeResolver {
         &self,
         caller: &Caller,
         operation: Operation,
-        named: Option<WorkspaceId>,
+        requested: Option<WorkspaceId>,
     ) -> Result<ResourcePosition, Failure> {
         let tenant_wide = caller.tenant.uuid() == DEFAULT_TENANT && !caller.rights.is_empty();
-        let home = || caller.rights.sole_workspace().or(tenant_wide.then(|| DEFAULT_WORKSPACE.into()));
-        let (Requirement::BelowWorkspace(needs) | Requirement::Resource { action: needs, .. }) =
+        let default_workspace = || caller.rights.sole_workspace().or(tenant_wide.then(|| DEFAULT_WORKSPACE.into()));
+        let (Requirement::BelowWorkspace(required) | Requirement::Resource { action: required, .. }) =
             operation.requirement()
         else {
             return Err(Failure::Inconsistent("creating a resource requires a permission in its workspace"));
         };
         if caller.rights.is_empty() {
-            return Err(missing_permission(caller, needs));
+            return Err(missing_permission(caller, required));
         }
-        let workspace = named.or_else(home).ok_or(Failure::WorkspaceRequired)?;
+        let workspace = requested.or_else(default_workspace).ok_or(Failure::WorkspaceRequired)?;
         let position = self.workspace_position(caller, workspace).await?;
-        if caller.rights.allow(needs, &position) { Ok(position) } else { Err(missing_permission(caller, needs)) }
+        if caller.rights.allow(required, &position) { Ok(position) } else { Err(missing_permission(caller, required)) }
     }
 
     /// Returns the resource position of a workload. The namespace of a workspace never changes, so it is cached.
@@ -247,9 +252,9 @@ impl ScopeResolver {
         operation: Operation,
         workspace: Option<WorkspaceId>,
     ) -> Result<(TenantScope, ListScope), Failure> {
-        let entered = authorize_list(caller, operation)?;
+        let authorized_list = authorize_list(caller, operation)?;
         match workspace {
-            None => Ok(entered),
+            None => Ok(authorized_list),
             Some(id) => {
                 let position = self.workspace_position(caller, id).await?;
                 // A caller that is authorized in the workspace sees every resource that is visible from that

@@ -104,9 +104,14 @@ impl AccessExplanations {
         let decision = Decision::of(operation.requirement(), &subject.rights, subject, position);
         let names = self.settings.identity.name_scope();
         let bindings = self.access_store.bindings_of(scope, &subject.principals(), names).await?;
-        let by = subject.rights.grants().iter().filter(|grant| decision.rests_on(grant));
-        let by = by.map(|grant| DecidingGrant { role_binding_id: binding_of(grant, &bindings), grant: *grant });
-        Ok(AccessExplanation { allowed: decision.allowed, permission: decision.permission, by: by.collect() })
+        let deciding_grants = subject.rights.grants().iter().filter(|grant| decision.rests_on(grant));
+        let deciding_grants =
+            deciding_grants.map(|grant| DecidingGrant { role_binding_id: binding_of(grant, &bindings), grant: *grant });
+        Ok(AccessExplanation {
+            allowed: decision.allowed,
+            permission: decision.permission,
+            by: deciding_grants.collect(),
+        })
     }
 
     /// Returns the position of a scope if the caller sees the scope.
@@ -133,7 +138,7 @@ struct Decision {
 
 impl Decision {
     fn of(requirement: Requirement, rights: &Rights, subject: &Caller, position: &ResourcePosition) -> Self {
-        let by = |permission, position: ResourcePosition| Self {
+        let decide = |permission, position: ResourcePosition| Self {
             allowed: rights.allow(permission, &position),
             permission: Some(permission),
             position: Some(position),
@@ -143,13 +148,13 @@ impl Decision {
             Requirement::Membership => {
                 Self { allowed: !rights.is_empty(), permission: None, position: Some(*position) }
             }
-            Requirement::Platform(needs) => by(needs, ResourcePosition::INSTALLATION),
-            Requirement::Tenant(needs) => by(needs, ResourcePosition::tenant(subject.tenant)),
-            Requirement::BelowWorkspace(needs) => by(needs, *position),
-            Requirement::Resource { view: sees, action: needs }
-            | Requirement::BelowWorkload { view: sees, action: needs } => {
-                let view_decision = by(sees, *position);
-                if view_decision.allowed { by(needs, *position) } else { view_decision }
+            Requirement::Platform(required) => decide(required, ResourcePosition::INSTALLATION),
+            Requirement::Tenant(required) => decide(required, ResourcePosition::tenant(subject.tenant)),
+            Requirement::BelowWorkspace(required) => decide(required, *position),
+            Requirement::Resource { view: view_permission, action: required }
+            | Requirement::BelowWorkload { view: view_permission, action: required } => {
+                let view_decision = decide(view_permission, *position);
+                if view_decision.allowed { decide(required, *position) } else { view_decision }
             }
         }
     }

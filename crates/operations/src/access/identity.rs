@@ -115,9 +115,9 @@ impl Identities {
     /// because the access revision of the visited tenant does not cover the rights of its home tenant.
     fn cache_caller(&self, claims: &Claims, caller: &Caller) {
         let is_verified = self.settings.identity == IdentityMode::Oidc;
-        let has_a_say = is_verified || !caller.rights.is_empty() || claims.actor.kind() == ActorKind::Anonymous;
+        let is_credible = is_verified || !caller.rights.is_empty() || claims.actor.kind() == ActorKind::Anonymous;
         let is_proved_by_tenant = claims.actor.kind() != ActorKind::ShareLink && claims.actor.visitor_home().is_none();
-        if is_proved_by_tenant && has_a_say {
+        if is_proved_by_tenant && is_credible {
             self.callers.insert(claims.clone(), Arc::new(caller.clone()));
         }
     }
@@ -128,9 +128,9 @@ impl Identities {
         mode: IdentityMode,
         claims: &Claims,
         request_id: RequestId,
-        fresh: bool,
+        bypass_cache: bool,
     ) -> Result<Caller, Failure> {
-        if !fresh && let Some(cached_caller) = self.callers.get(claims) {
+        if !bypass_cache && let Some(cached_caller) = self.callers.get(claims) {
             return Ok(Caller { request_id, ..Caller::clone(&cached_caller) });
         }
         match self.read_caller(mode, claims, request_id).await {
@@ -168,7 +168,7 @@ impl Identities {
             IdentityMode::Local => effective_rights(mode, &claims.actor, &access),
             IdentityMode::Oidc if is_guest(kind) => Rights::new(Vec::new()),
             IdentityMode::Oidc => match claims.actor.visitor_home() {
-                Some((_, home)) => self.visitor_rights(claims, &home, &access).await?,
+                Some((_, home_slug)) => self.visitor_rights(claims, &home_slug, &access).await?,
                 None => Rights::new(self.member_grants(access.tenant, &principals, &access)),
             },
         };
@@ -222,15 +222,17 @@ impl Identities {
     async fn visitor_rights(
         &self,
         claims: &Claims,
-        home: &Slug,
+        home_slug: &Slug,
         local_access: &PrincipalAccess,
     ) -> Result<Rights, Failure> {
-        let home = self.identity_store.find_tenant(home).await?.ok_or(Failure::NotFound)?;
-        let at_home = |actor: &ActorRef| actor.visitor_home().map(|(actor, _)| actor);
-        let principals: Vec<ActorRef> = [&claims.actor].into_iter().chain(&claims.groups).filter_map(at_home).collect();
-        let home_access = self.access_store.load_principal(Some(home), &principals, ActorNameScope::Tenant).await?;
+        let home_tenant = self.identity_store.find_tenant(home_slug).await?.ok_or(Failure::NotFound)?;
+        let home_actor = |actor: &ActorRef| actor.visitor_home().map(|(actor, _)| actor);
+        let principals: Vec<ActorRef> =
+            [&claims.actor].into_iter().chain(&claims.groups).filter_map(home_actor).collect();
+        let home_access =
+            self.access_store.load_principal(Some(home_tenant), &principals, ActorNameScope::Tenant).await?;
         let home_access = home_access.ok_or(Failure::NotFound)?;
-        let mut grants = self.member_grants(home, &principals, &home_access);
+        let mut grants = self.member_grants(home_tenant, &principals, &home_access);
         grants.retain(|grant| grant.scope == GrantScope::Platform);
         if grants.is_empty() {
             return Err(Failure::NotFound);
@@ -242,8 +244,8 @@ impl Identities {
 
 /// Returns the rights of a component of Fairway that submits runs. A request can never claim to be a system actor.
 fn system_rights(actor: &ActorRef) -> Rights {
-    let runs = *actor == ActorRef::system(crate::generator::ACTOR);
-    Rights::new(runs.then_some(Grant::of_role(Role::RuntimeUser, GrantScope::Platform)).into_iter().collect())
+    let may_run = *actor == ActorRef::system(crate::generator::ACTOR);
+    Rights::new(may_run.then_some(Grant::of_role(Role::RuntimeUser, GrantScope::Platform)).into_iter().collect())
 }
 
 /// Returns the rights of an actor according to its stored access.
@@ -280,7 +282,7 @@ mod tests {
     use super::*;
     use fairway_domain::{access::Permission, access::ResourcePosition, store::Revision};
 
-    fn known(ever_bound: bool) -> PrincipalAccess {
+    fn principal_access(ever_bound: bool) -> PrincipalAccess {
         PrincipalAccess {
             tenant: DEFAULT_TENANT.into(),
             ever_bound,
@@ -292,15 +294,18 @@ mod tests {
 
     #[test]
     fn only_actors_that_never_held_a_role_administer_the_default_tenant() {
-        let here = ResourcePosition::tenant(DEFAULT_TENANT.into());
+        let default_tenant = ResourcePosition::tenant(DEFAULT_TENANT.into());
         let ada = ActorRef::parse("user:ada").unwrap();
-        assert!(local_rights(&ada, &known(false)).allow(Permission::TenantManage, &here));
-        assert!(!local_rights(&ada, &known(false)).allow(Permission::PlatformManage, &ResourcePosition::INSTALLATION));
-        assert!(local_rights(&ada, &known(true)).is_empty());
+        assert!(local_rights(&ada, &principal_access(false)).allow(Permission::TenantManage, &default_tenant));
         assert!(
-            local_rights(&ActorRef::local(), &known(true))
+            !local_rights(&ada, &principal_access(false))
                 .allow(Permission::PlatformManage, &ResourcePosition::INSTALLATION)
         );
-        assert!(local_rights(&ActorRef::anonymous(), &known(false)).is_empty());
+        assert!(local_rights(&ada, &principal_access(true)).is_empty());
+        assert!(
+            local_rights(&ActorRef::local(), &principal_access(true))
+                .allow(Permission::PlatformManage, &ResourcePosition::INSTALLATION)
+        );
+        assert!(local_rights(&ActorRef::anonymous(), &principal_access(false)).is_empty());
     }
 }

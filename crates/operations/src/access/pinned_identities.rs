@@ -102,22 +102,24 @@ impl PinnedIdentities {
     pub async fn claims(
         &self,
         identity: &VerifiedIdentity,
-        chosen: Option<TenantId>,
+        chosen_tenant: Option<TenantId>,
         request_id: RequestId,
     ) -> Result<Claims, Failure> {
         let (tenant, pin) = self.pinned_by_token(identity, request_id).await?;
-        let own = Claims { actor: pin.actor.clone(), groups: pin.groups.clone(), tenant: Some(tenant) };
-        self.claims_in(own, chosen).await
+        let own_claims = Claims { actor: pin.actor.clone(), groups: pin.groups.clone(), tenant: Some(tenant) };
+        self.claims_in(own_claims, chosen_tenant).await
     }
 
     /// Converts the claims of an identity into those for the tenant that its request chooses.
     ///
     /// # Errors
     /// Not found when the identity's own tenant no longer exists, or its name is too long for a visitor name.
-    pub async fn claims_in(&self, own: Claims, chosen: Option<TenantId>) -> Result<Claims, Failure> {
-        match (own.tenant, chosen) {
-            (Some(home), Some(chosen)) if chosen != home => self.visit(own, home, chosen).await,
-            _ => Ok(own),
+    pub async fn claims_in(&self, own_claims: Claims, chosen_tenant: Option<TenantId>) -> Result<Claims, Failure> {
+        match (own_claims.tenant, chosen_tenant) {
+            (Some(home_tenant), Some(chosen_tenant)) if chosen_tenant != home_tenant => {
+                self.visit(own_claims, home_tenant, chosen_tenant).await
+            }
+            _ => Ok(own_claims),
         }
     }
 
@@ -148,8 +150,8 @@ impl PinnedIdentities {
             return Ok((key.tenant, pin));
         }
         let presented = PinnedIdentity { email: None, ..PinnedIdentity::pin(self.context.new_id(), identity, groups) };
-        let replaces = ReplacedFields::by_access_token(&identity.groups);
-        let pin = self.read_or_pin(&key, &presented, replaces, request_id).await?;
+        let replaced_fields = ReplacedFields::by_access_token(&identity.groups);
+        let pin = self.read_or_pin(&key, &presented, replaced_fields, request_id).await?;
         let tenant = key.tenant;
         self.cache.pins.insert(key, Arc::clone(&pin));
         Ok((tenant, pin))
@@ -185,13 +187,13 @@ impl PinnedIdentities {
         &self,
         key: &SubjectKey,
         presented: &PinnedIdentity,
-        replaces: ReplacedFields,
+        replaced_fields: ReplacedFields,
         request_id: RequestId,
     ) -> Result<Arc<PinnedIdentity>, Failure> {
         let scope = TenantScope::for_identity(key.tenant);
-        let pin = match self.identity_store.refresh(scope, presented, replaces).await? {
-            Some(known) => known,
-            None => self.pin(scope, key, presented, replaces, request_id).await?,
+        let pin = match self.identity_store.refresh(scope, presented, replaced_fields).await? {
+            Some(refreshed) => refreshed,
+            None => self.pin(scope, key, presented, replaced_fields, request_id).await?,
         };
         let is_admin = |actor: &ActorRef| self.settings.bootstrap_admins.contains(actor);
         if key.tenant == TenantId::from(DEFAULT_TENANT) && (is_admin(&pin.actor) || pin.groups.iter().any(is_admin)) {
@@ -207,7 +209,7 @@ impl PinnedIdentities {
         scope: TenantScope,
         key: &SubjectKey,
         presented: &PinnedIdentity,
-        replaces: ReplacedFields,
+        replaced_fields: ReplacedFields,
         request_id: RequestId,
     ) -> Result<PinnedIdentity, Failure> {
         let stamp = self.stamp(&presented.actor, request_id);
@@ -218,7 +220,7 @@ impl PinnedIdentities {
             }
             // A concurrent request has pinned the same subject.
             Err(CommitError::Stale) => {
-                self.identity_store.refresh(scope, presented, replaces).await?.ok_or(Failure::Contended)
+                self.identity_store.refresh(scope, presented, replaced_fields).await?.ok_or(Failure::Contended)
             }
             Err(CommitError::Conflict(Conflict::ActorNameTaken)) => {
                 let fact = presented.refused_fact(&self.stamp(&ActorRef::anonymous(), request_id));
@@ -240,11 +242,16 @@ impl PinnedIdentities {
     }
 
     /// Returns the claims of an actor that works in a tenant other than its own.
-    async fn visit(&self, own: Claims, home: TenantId, chosen: TenantId) -> Result<Claims, Failure> {
-        let slug = self.identity_store.find_tenant_slug(home).await?.ok_or(Failure::NotFound)?;
-        let groups = own.groups.iter().filter_map(|group| group.visiting_from(&slug)).collect();
-        let actor = own.actor.visiting_from(&slug).ok_or(Failure::NotFound)?;
-        Ok(Claims { actor, groups, tenant: Some(chosen) })
+    async fn visit(
+        &self,
+        own_claims: Claims,
+        home_tenant: TenantId,
+        chosen_tenant: TenantId,
+    ) -> Result<Claims, Failure> {
+        let slug = self.identity_store.find_tenant_slug(home_tenant).await?.ok_or(Failure::NotFound)?;
+        let groups = own_claims.groups.iter().filter_map(|group| group.visiting_from(&slug)).collect();
+        let actor = own_claims.actor.visiting_from(&slug).ok_or(Failure::NotFound)?;
+        Ok(Claims { actor, groups, tenant: Some(chosen_tenant) })
     }
 
     fn stamp(&self, actor: &ActorRef, request_id: RequestId) -> Stamp {

@@ -83,19 +83,20 @@ impl RoleBindings {
     pub async fn create_role_binding(
         &self,
         caller: &Caller,
-        new: RoleBindingDraft,
+        draft: RoleBindingDraft,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<RoleBinding>, Failure> {
         let scope = TenantScope::for_caller(caller);
-        let position = self.manageable_position(caller, &new.scope).await?;
+        let position = self.manageable_position(caller, &draft.scope).await?;
         self.keyed_requests
             .idempotent(
                 scope,
                 key,
                 async || {
                     let (stamp, id) = (self.context.stamp(caller), self.context.new_id::<RoleBindingId>());
-                    let RoleBindingDraft { principal, role, scope: reach } = new;
-                    let change = RoleBinding::grant(id, principal, role, reach, &position, &caller.rights, &stamp)?;
+                    let RoleBindingDraft { principal, role, scope: binding_scope } = draft;
+                    let change =
+                        RoleBinding::grant(id, principal, role, binding_scope, &position, &caller.rights, &stamp)?;
                     let binding = change.next.clone();
                     let outcome = keyed_outcome(key, 201, id.uuid());
                     self.access_store.commit_grant(scope, change, outcome.as_ref()).await?;
@@ -158,19 +159,23 @@ impl RoleBindings {
         Ok(())
     }
 
-    async fn manageable_position(&self, caller: &Caller, at: &GrantScope) -> Result<ResourcePosition, Failure> {
+    async fn manageable_position(
+        &self,
+        caller: &Caller,
+        binding_scope: &GrantScope,
+    ) -> Result<ResourcePosition, Failure> {
         let scope = TenantScope::for_caller(caller);
-        let position = self.access_store.resolve_scope(scope, at).await?.ok_or(Failure::NotFound)?;
-        let needs = management_permission(at);
-        if caller.rights.allow(needs, &position) {
+        let position = self.access_store.resolve_scope(scope, binding_scope).await?.ok_or(Failure::NotFound)?;
+        let required = management_permission(binding_scope);
+        if caller.rights.allow(required, &position) {
             return Ok(position);
         }
         // Every member of a tenant sees its namespaces and workspaces, but not its workloads.
-        let known = match at {
+        let is_visible = match binding_scope {
             GrantScope::Platform | GrantScope::Tenant(_) => true,
             GrantScope::Namespace(_) | GrantScope::Workspace(_) => !caller.rights.is_empty(),
             GrantScope::Workload(_) => caller.rights.allow(Permission::WorkloadView, &position),
         };
-        Err(if known { Failure::Forbidden(needs) } else { Failure::NotFound })
+        Err(if is_visible { Failure::Forbidden(required) } else { Failure::NotFound })
     }
 }

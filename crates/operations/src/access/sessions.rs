@@ -96,7 +96,7 @@ impl Sessions {
             display_name: person.display_name.clone().unwrap_or_else(|| name.to_owned()),
             groups: pin.groups.clone(),
             issuer_session: person.issuer_session.clone(),
-            sealed_tokens: sealed(provider, &token, &person.tokens)?,
+            sealed_tokens: seal_tokens(provider, &token, &person.tokens)?,
         };
         let fact = session.started_fact(&self.stamp(&pin.actor, request_id));
         let scope = TenantScope::for_session(&token);
@@ -117,8 +117,9 @@ impl Sessions {
         request_id: RequestId,
     ) -> Result<Option<ActiveSession>, SessionFailure> {
         let scope = TenantScope::for_session(token);
-        let found = self.session_store.find(scope, &token.hash()).await.map_err(Failure::from)?;
-        let Some(mut snapshot) = found.filter(|session| session.is_live(self.settings.session_lifetime)) else {
+        let stored_session = self.session_store.find(scope, &token.hash()).await.map_err(Failure::from)?;
+        let Some(mut snapshot) = stored_session.filter(|session| session.is_live(self.settings.session_lifetime))
+        else {
             return Ok(None);
         };
         if snapshot.groups_age >= MAX_GROUPS_AGE {
@@ -139,8 +140,8 @@ impl Sessions {
     /// # Errors
     /// When the store does not respond.
     pub async fn find_stored(&self, token: &SessionToken) -> Result<Option<SessionSnapshot>, Failure> {
-        let found = self.session_store.find(TenantScope::for_session(token), &token.hash()).await?;
-        Ok(found.filter(|session| session.is_live(self.settings.session_lifetime)))
+        let stored_session = self.session_store.find(TenantScope::for_session(token), &token.hash()).await?;
+        Ok(stored_session.filter(|session| session.is_live(self.settings.session_lifetime)))
     }
 
     /// Ends a session. Later requests with its cookie are unauthenticated.
@@ -172,7 +173,7 @@ impl Sessions {
         token: &SessionToken,
         snapshot: &SessionSnapshot,
     ) -> Option<String> {
-        opened(provider, token, &snapshot.sealed_tokens).map(|tokens| tokens.id_token)
+        unseal_tokens(provider, token, &snapshot.sealed_tokens).map(|tokens| tokens.id_token)
     }
 
     /// Ends the sessions that an identity provider ended; returns their number.
@@ -181,10 +182,15 @@ impl Sessions {
     /// When the store fails.
     pub async fn end_by_provider(&self, logout: &ProviderLogout, request_id: RequestId) -> Result<usize, Failure> {
         let sessions = self.session_store.list_for_logout(&logout.issuer, &logout.target).await?;
-        for ended in &sessions {
-            let stamp = self.stamp(&ended.actor, request_id);
-            let fact = session::ended_fact(ended.session_id, &ended.actor, SessionEnd::ByProvider, &stamp);
-            match self.session_store.commit_end(TenantScope::for_identity(ended.tenant), ended.session_id, fact).await {
+        for ended_session in &sessions {
+            let stamp = self.stamp(&ended_session.actor, request_id);
+            let fact =
+                session::ended_fact(ended_session.session_id, &ended_session.actor, SessionEnd::ByProvider, &stamp);
+            match self
+                .session_store
+                .commit_end(TenantScope::for_identity(ended_session.tenant), ended_session.session_id, fact)
+                .await
+            {
                 Ok(()) | Err(CommitError::Stale) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -222,15 +228,19 @@ pub enum SessionFailure {
     },
 }
 
-fn sealed(provider: &dyn SignInProvider, token: &SessionToken, tokens: &ProviderTokens) -> Result<Vec<u8>, Failure> {
+fn seal_tokens(
+    provider: &dyn SignInProvider,
+    token: &SessionToken,
+    tokens: &ProviderTokens,
+) -> Result<Vec<u8>, Failure> {
     let stored = StoredTokens { refresh_token: tokens.refresh_token.clone(), id_token: tokens.id_token.clone() };
-    let plain = serde_json::to_vec(&stored).map_err(|_| Failure::Inconsistent("provider tokens are not JSON"))?;
-    let sealed = provider.seal(&token.sealing_key(), TOKENS_PURPOSE, &plain);
+    let plaintext = serde_json::to_vec(&stored).map_err(|_| Failure::Inconsistent("provider tokens are not JSON"))?;
+    let sealed = provider.seal(&token.sealing_key(), TOKENS_PURPOSE, &plaintext);
     sealed.ok_or(Failure::Inconsistent("provider tokens cannot be encrypted"))
 }
 
-fn opened(provider: &dyn SignInProvider, token: &SessionToken, sealed: &[u8]) -> Option<ProviderTokens> {
-    let plain = provider.unseal(&token.sealing_key(), TOKENS_PURPOSE, sealed)?;
-    let stored: StoredTokens = serde_json::from_slice(&plain).ok()?;
+fn unseal_tokens(provider: &dyn SignInProvider, token: &SessionToken, sealed: &[u8]) -> Option<ProviderTokens> {
+    let plaintext = provider.unseal(&token.sealing_key(), TOKENS_PURPOSE, sealed)?;
+    let stored: StoredTokens = serde_json::from_slice(&plaintext).ok()?;
     Some(ProviderTokens { refresh_token: stored.refresh_token, id_token: stored.id_token })
 }

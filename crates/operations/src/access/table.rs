@@ -74,12 +74,12 @@ macro_rules! operations {
     };
 }
 
-const fn on_resource(sees: Permission, needs: Permission) -> Requirement {
-    Requirement::Resource { view: sees, action: needs }
+const fn on_resource(view_permission: Permission, required: Permission) -> Requirement {
+    Requirement::Resource { view: view_permission, action: required }
 }
 
-const fn on_release(needs: Permission) -> Requirement {
-    Requirement::BelowWorkload { view: Permission::ReleaseView, action: needs }
+const fn on_release(required: Permission) -> Requirement {
+    Requirement::BelowWorkload { view: Permission::ReleaseView, action: required }
 }
 
 operations! {

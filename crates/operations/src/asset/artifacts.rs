@@ -96,11 +96,11 @@ impl RecordedMismatches {
 
     /// Returns whether a mismatch must be recorded now, and marks it as recorded.
     fn is_due(&self, scope: TenantScope, owner: ArtifactOwner, now: Timestamp) -> bool {
-        let noted = self.0.entry((scope.tenant(), owner)).and_compute_with(|last| match last {
+        let result = self.0.entry((scope.tenant(), owner)).and_compute_with(|last| match last {
             Some(last) if now < last.value().plus(RECORD_INTERVAL) => Op::Nop,
             Some(_) | None => Op::Put(now),
         });
-        matches!(noted, CompResult::Inserted(_) | CompResult::ReplacedWith(_))
+        matches!(result, CompResult::Inserted(_) | CompResult::ReplacedWith(_))
     }
 
     /// Marks a mismatch as not recorded after its fact failed to be stored.
@@ -216,42 +216,44 @@ impl Artifacts {
     /// # Errors
     /// When a store fails; an unreadable version never counts as verified.
     pub async fn verify_artifacts(&self) -> Result<VerificationReport, Failure> {
-        let mut verified = VerificationReport::default();
-        let mut after = None;
+        let mut report = VerificationReport::default();
+        let mut last_key = None;
         loop {
-            let page = self.artifact_index.versions_after(after, VERSION_PAGE).await?;
-            let Some(last) = page.last() else { return Ok(verified) };
-            after = Some(*last);
-            for booked in page {
-                let scope = TenantScope::for_background_task(booked.tenant_id);
+            let page = self.artifact_index.versions_after(last_key, VERSION_PAGE).await?;
+            let Some(last) = page.last() else { return Ok(report) };
+            last_key = Some(*last);
+            for version_key in page {
+                let scope = TenantScope::for_background_task(version_key.tenant_id);
                 // Versions are never deleted, but an operator may restore the whole database concurrently.
-                let Some(row) = self.artifact_index.find_row(scope, booked.asset_version_id).await? else {
+                let Some(row) = self.artifact_index.find_row(scope, version_key.asset_version_id).await? else {
                     continue;
                 };
-                let wrong = self.discrepancies(booked, &row).await?;
-                verified.versions = verified.versions.saturating_add(1);
-                if !wrong.is_empty() {
-                    verified.discrepancies.push((booked, wrong));
+                let discrepancies = self.discrepancies(version_key, &row).await?;
+                report.versions = report.versions.saturating_add(1);
+                if !discrepancies.is_empty() {
+                    report.discrepancies.push((version_key, discrepancies));
                 }
             }
         }
     }
 
-    async fn discrepancies(&self, booked: VersionKey, row: &VersionRow) -> Result<Vec<Discrepancy>, Failure> {
-        let path = ArtifactPath::of_version(row.asset_id.into(), booked.asset_version_id);
-        let mut wrong = Vec::new();
+    async fn discrepancies(&self, version_key: VersionKey, row: &VersionRow) -> Result<Vec<Discrepancy>, Failure> {
+        let path = ArtifactPath::of_version(row.asset_id.into(), version_key.asset_version_id);
+        let mut discrepancies = Vec::new();
         if row.artifact_ref != path.as_str() {
-            wrong.push(Discrepancy::WrongPath);
+            discrepancies.push(Discrepancy::WrongPath);
         }
         if Checksum::blake3_of(row.content.as_bytes()).as_str() != row.checksum {
-            wrong.push(Discrepancy::WrongChecksum);
+            discrepancies.push(Discrepancy::WrongChecksum);
         }
         match self.artifact_store.read(&path, row.content.len()).await? {
-            None => wrong.push(Discrepancy::ArtifactMissing),
-            Some(stored) if !stored.is_equal_to(row.content.as_bytes()) => wrong.push(Discrepancy::ArtifactDiffers),
+            None => discrepancies.push(Discrepancy::ArtifactMissing),
+            Some(stored) if !stored.is_equal_to(row.content.as_bytes()) => {
+                discrepancies.push(Discrepancy::ArtifactDiffers)
+            }
             Some(_) => {}
         }
-        Ok(wrong)
+        Ok(discrepancies)
     }
 
     /// Collects garbage unless another process did so recently.
@@ -270,26 +272,26 @@ impl Artifacts {
     /// reference none of its objects.
     pub async fn collect_garbage(&self) -> Result<GarbageCollectionReport, Failure> {
         self.verify_installation().await?;
-        let mut swept = GarbageCollectionReport::default();
-        let mut walk = self.artifact_store.list(ArtifactPath::VERSION_PREFIX);
+        let mut report = GarbageCollectionReport::default();
+        let mut listing = self.artifact_store.list(ArtifactPath::VERSION_PREFIX);
         loop {
-            let page = walk.next(OBJECT_PAGE).await?;
+            let page = listing.next(OBJECT_PAGE).await?;
             if page.is_empty() {
-                return Ok(swept);
+                return Ok(report);
             }
-            swept.listed = swept.listed.saturating_add(u64::try_from(page.len()).unwrap_or(0));
+            report.listed = report.listed.saturating_add(u64::try_from(page.len()).unwrap_or(0));
             for StoredObject { path, .. } in self.artifact_index.find_orphans(page).await? {
                 let Some((asset, version)) = ArtifactPath::parse_version(&path) else { continue };
                 self.artifact_store.remove(&ArtifactPath::of_version(asset, version)).await?;
-                swept.deleted = swept.deleted.saturating_add(1);
+                report.deleted = report.deleted.saturating_add(1);
             }
         }
     }
 
     /// Writes this installation's identifier into the artifact store, or compares it with the stored identifier.
     async fn verify_installation(&self) -> Result<(), Failure> {
-        let name = self.artifact_index.installation_id().await?.to_string();
-        match self.artifact_store.put_if_absent(&ArtifactPath::of_installation(), name.into_bytes()).await {
+        let installation_id = self.artifact_index.installation_id().await?.to_string();
+        match self.artifact_store.put_if_absent(&ArtifactPath::of_installation(), installation_id.into_bytes()).await {
             Ok(_) => Ok(()),
             Err(ArtifactError::Conflict) => {
                 Err(Failure::Inconsistent("the artifact store belongs to another installation; nothing is deleted"))

@@ -34,11 +34,11 @@ impl Assets {
         &self,
         caller: &Caller,
         asset: AssetId,
-        from: WorkspaceId,
+        from_workspace: WorkspaceId,
         base: AssetVersionId,
         changed: AssetVersionId,
     ) -> Result<VersionDiff, Failure> {
-        let (scope, _) = self.authorize_asset_from(caller, Operation::DiffAssetVersions, asset, from).await?;
+        let (scope, _) = self.authorize_asset_from(caller, Operation::DiffAssetVersions, asset, from_workspace).await?;
         let processor = ProcessorPermit::acquire(scope, ProcessorWait::Request).await?;
         let _memory = admit(DIFF_BYTES, DIFF_WAIT).await.map_err(|_| permit_failure(AcquireError::TimedOut))?;
         let base = self.version_of(scope, asset, base).await?;

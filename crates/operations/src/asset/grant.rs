@@ -19,10 +19,10 @@ impl Assets {
         &self,
         caller: &Caller,
         id: AssetId,
-        from: WorkspaceId,
+        from_workspace: WorkspaceId,
         page: PageRequest,
     ) -> Result<Page<AssetGrant>, Failure> {
-        let (scope, asset) = self.authorize_asset_from(caller, Operation::ListAssetGrants, id, from).await?;
+        let (scope, asset) = self.authorize_asset_from(caller, Operation::ListAssetGrants, id, from_workspace).await?;
         Ok(self.asset_grant_store.list(scope, asset.asset_id, page).await?)
     }
 
@@ -35,11 +35,11 @@ impl Assets {
         &self,
         caller: &Caller,
         id: AssetId,
-        from: WorkspaceId,
+        from_workspace: WorkspaceId,
         grantee: Grantee,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<AssetGrant>, Failure> {
-        let (scope, asset) = self.authorize_asset_from(caller, Operation::CreateAssetGrant, id, from).await?;
+        let (scope, asset) = self.authorize_asset_from(caller, Operation::CreateAssetGrant, id, from_workspace).await?;
         self.keyed_requests
             .idempotent(
                 scope,
@@ -70,12 +70,12 @@ impl Assets {
         &self,
         caller: &Caller,
         id: AssetId,
-        from: WorkspaceId,
+        from_workspace: WorkspaceId,
         grant: AssetGrantId,
     ) -> Result<(), Failure> {
-        let (scope, asset) = self.authorize_asset_from(caller, Operation::DeleteAssetGrant, id, from).await?;
-        let held = self.asset_grant_store.find(scope, id, grant).await?.ok_or(Failure::NotFound)?;
-        let fact = held.fact(FactKind::AssetGrantDeleted, &asset, &self.context.stamp(caller));
+        let (scope, asset) = self.authorize_asset_from(caller, Operation::DeleteAssetGrant, id, from_workspace).await?;
+        let asset_grant = self.asset_grant_store.find(scope, id, grant).await?.ok_or(Failure::NotFound)?;
+        let fact = asset_grant.fact(FactKind::AssetGrantDeleted, &asset, &self.context.stamp(caller));
         match self.asset_grant_store.commit_revocation(scope, grant, fact).await {
             // A concurrent request has revoked the grant.
             Err(CommitError::Stale) => return Err(Failure::NotFound),

@@ -101,26 +101,28 @@ impl Assets {
         &self,
         caller: &Caller,
         id: AssetId,
-        from: Option<WorkspaceId>,
+        from_workspace: Option<WorkspaceId>,
     ) -> Result<BlastRadius, Failure> {
-        let (scope, asset) = match from {
-            Some(from) => self.authorize_asset_from(caller, Operation::ReadBlastRadius, id, from).await?,
+        let (scope, asset) = match from_workspace {
+            Some(from_workspace) => {
+                self.authorize_asset_from(caller, Operation::ReadBlastRadius, id, from_workspace).await?
+            }
             None => self.authorize_asset_from_anywhere(caller, Operation::ReadBlastRadius, id).await?,
         };
         let (hops, mut truncated) = find_referrers(&*self.impact_store, scope, &asset, SEARCH_LIMITS).await?;
         let mut bound = self.impact_store.binding_releases(scope, BindingTarget::Asset(id), MAX_BINDINGS).await?;
         truncated |= is_full(&bound, MAX_BINDINGS);
         let versions: Vec<AssetVersionId> = hops.iter().map(|hop| hop.referrer.asset_version_id).collect();
-        let further =
+        let indirectly_bound =
             self.impact_store.binding_releases(scope, BindingTarget::Versions(&versions), MAX_BINDINGS).await?;
-        truncated |= is_full(&further, MAX_BINDINGS);
-        bound.extend(further);
+        truncated |= is_full(&indirectly_bound, MAX_BINDINGS);
+        bound.extend(indirectly_bound);
         let visible_assets = self.visible_assets(caller, hops.iter().map(|hop| &hop.referrer.asset)).await?;
-        let visible = |hop: &ReferenceHop| visible_assets.contains(&hop.referrer.asset.asset_id);
+        let is_visible = |hop: &ReferenceHop| visible_assets.contains(&hop.referrer.asset.asset_id);
         let hops: Vec<Arc<ReferenceHop>> = hops.into_iter().map(Arc::new).collect();
-        let (releases, workloads, left_out) = visible_impact(caller, bound, &hops, visible);
-        let mut via: Vec<Arc<ReferenceHop>> = hops.into_iter().filter(|hop| visible(hop)).collect();
-        truncated |= left_out || via.len() > MAX_LISTED_VERSIONS;
+        let (releases, workloads, omits_releases) = visible_impact(caller, bound, &hops, is_visible);
+        let mut via: Vec<Arc<ReferenceHop>> = hops.into_iter().filter(|hop| is_visible(hop)).collect();
+        truncated |= omits_releases || via.len() > MAX_LISTED_VERSIONS;
         via.truncate(MAX_LISTED_VERSIONS);
         Ok(BlastRadius { releases, workloads, via, truncated })
     }
@@ -132,39 +134,40 @@ async fn find_referrers(
     store: &dyn ImpactStore,
     scope: TenantScope,
     asset: &Asset,
-    bounds: SearchLimits,
+    limits: SearchLimits,
 ) -> Result<(Vec<ReferenceHop>, bool), Failure> {
     let (mut hops, mut truncated): (Vec<ReferenceHop>, bool) = (Vec::new(), false);
     let mut visited: HashSet<AssetVersionId> = HashSet::new();
     // The names by which a reference can refer to a found version: slug with label, or slug only.
     let mut version_by_name: HashMap<(Slug, Option<VersionLabel>), AssetVersionId> = HashMap::new();
     let mut targets = vec![ReferenceTarget { slug: asset.slug.clone(), labels: None }];
-    for _ in 0..bounds.depth {
-        if targets.is_empty() || hops.len() >= bounds.total {
+    for _ in 0..limits.depth {
+        if targets.is_empty() || hops.len() >= limits.total {
             break;
         }
         let visited_versions: Vec<AssetVersionId> = visited.iter().copied().collect();
-        let referrers = store.referrers(scope, &targets, &visited_versions, bounds.versions).await?;
-        truncated |= is_full(&referrers, bounds.versions);
-        let mut next: BTreeMap<String, ReferenceTarget> = BTreeMap::new();
-        let nearer = hops.len();
+        let referrers = store.referrers(scope, &targets, &visited_versions, limits.versions).await?;
+        truncated |= is_full(&referrers, limits.versions);
+        let mut next_targets: BTreeMap<String, ReferenceTarget> = BTreeMap::new();
+        let first_new_hop = hops.len();
         for referrer in referrers {
             // The search starts from the asset's own versions, so it does not list them.
             if !visited.insert(referrer.asset_version_id) || referrer.asset.asset_id == asset.asset_id {
                 continue;
             }
             let slug = referrer.asset.slug.clone();
-            let target = next.entry(slug.to_string()).or_insert(ReferenceTarget { slug, labels: Some(Vec::new()) });
+            let target =
+                next_targets.entry(slug.to_string()).or_insert(ReferenceTarget { slug, labels: Some(Vec::new()) });
             target.labels.get_or_insert_default().push(referrer.version_label.clone());
             let towards = version_by_name.get(&(referrer.target_slug.clone(), referrer.target_label.clone())).copied();
             hops.push(ReferenceHop { referrer, towards });
         }
-        for ReferenceHop { referrer, .. } in hops.iter().skip(nearer) {
+        for ReferenceHop { referrer, .. } in hops.iter().skip(first_new_hop) {
             let slug = &referrer.asset.slug;
             version_by_name.insert((slug.clone(), Some(referrer.version_label.clone())), referrer.asset_version_id);
             version_by_name.insert((slug.clone(), None), referrer.asset_version_id);
         }
-        targets = next.into_values().collect();
+        targets = next_targets.into_values().collect();
     }
     Ok((hops, truncated || !targets.is_empty()))
 }
@@ -179,7 +182,7 @@ fn visible_impact(
     caller: &Caller,
     bound: Vec<BoundRelease>,
     hops: &[Arc<ReferenceHop>],
-    visible: impl Fn(&ReferenceHop) -> bool,
+    is_visible: impl Fn(&ReferenceHop) -> bool,
 ) -> (Vec<ImpactedRelease>, Vec<ImpactedWorkload>, bool) {
     let by_version: HashMap<AssetVersionId, &Arc<ReferenceHop>> =
         hops.iter().map(|hop| (hop.referrer.asset_version_id, hop)).collect();
@@ -204,20 +207,20 @@ fn visible_impact(
             }
         }
     }
-    let (mut releases, mut hops_left, mut left_out) = (Vec::new(), MAX_PATH_HOPS, false);
+    let (mut releases, mut remaining_hops, mut omits_releases) = (Vec::new(), MAX_PATH_HOPS, false);
     for (length, release) in shortest.into_values().rev() {
-        let Some(left) = hops_left.checked_sub(length) else {
-            left_out = true;
+        let Some(remaining) = remaining_hops.checked_sub(length) else {
+            omits_releases = true;
             continue;
         };
-        hops_left = left;
+        remaining_hops = remaining;
         if let Some(workload) = workloads.get_mut(&release.workload_id) {
             workload.releases.push(release.release_id);
         }
-        let path = path_to(release.asset_version_id, &by_version, &visible);
+        let path = path_to(release.asset_version_id, &by_version, &is_visible);
         releases.push(ImpactedRelease { release, path });
     }
-    (releases, workloads.into_values().rev().collect(), left_out)
+    (releases, workloads.into_values().rev().collect(), omits_releases)
 }
 
 /// Returns the path length of each version. Each hop leads to a nearer version, and `hops` lists nearer versions
@@ -225,8 +228,8 @@ fn visible_impact(
 fn path_lengths(hops: &[Arc<ReferenceHop>]) -> HashMap<AssetVersionId, usize> {
     let mut lengths: HashMap<AssetVersionId, usize> = HashMap::with_capacity(hops.len());
     for hop in hops {
-        let nearer = hop.towards.and_then(|version| lengths.get(&version)).copied().unwrap_or(0);
-        lengths.insert(hop.referrer.asset_version_id, nearer.saturating_add(1));
+        let nearer_length = hop.towards.and_then(|version| lengths.get(&version)).copied().unwrap_or(0);
+        lengths.insert(hop.referrer.asset_version_id, nearer_length.saturating_add(1));
     }
     lengths
 }
@@ -235,14 +238,14 @@ fn path_lengths(hops: &[Arc<ReferenceHop>]) -> HashMap<AssetVersionId, usize> {
 fn path_to(
     version: AssetVersionId,
     by_version: &HashMap<AssetVersionId, &Arc<ReferenceHop>>,
-    visible: &impl Fn(&ReferenceHop) -> bool,
+    is_visible: &impl Fn(&ReferenceHop) -> bool,
 ) -> Vec<Option<Arc<ReferenceHop>>> {
     let mut path = Vec::new();
-    let mut at = Some(version);
+    let mut current = Some(version);
     // Each hop leads to a nearer version, so the loop ends.
-    while let Some(hop) = at.and_then(|version| by_version.get(&version)) {
-        path.push(visible(hop).then(|| Arc::clone(hop)));
-        at = hop.towards;
+    while let Some(hop) = current.and_then(|version| by_version.get(&version)) {
+        path.push(is_visible(hop).then(|| Arc::clone(hop)));
+        current = hop.towards;
     }
     path.reverse();
     path

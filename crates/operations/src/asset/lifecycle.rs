@@ -59,21 +59,22 @@ impl Assets {
         caller: &Caller,
         command: LifecycleCommand,
         id: AssetId,
-        from: WorkspaceId,
+        from_workspace: WorkspaceId,
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<Asset>, Failure> {
-        let (scope, _) = self.authorize_asset_from(caller, command.operation(), id, from).await?;
+        let (scope, _) = self.authorize_asset_from(caller, command.operation(), id, from_workspace).await?;
         self.keyed_requests
             .idempotent(
                 scope,
                 key,
                 async || {
                     for _ in 0..MAX_ATTEMPTS {
-                        let (scope, asset) = self.authorize_asset_from(caller, command.operation(), id, from).await?;
+                        let (scope, asset) =
+                            self.authorize_asset_from(caller, command.operation(), id, from_workspace).await?;
                         expected.check(asset.revision)?;
                         let change = asset.transition_to(command.target(), &self.context.stamp(caller))?;
-                        let next = change.next.clone();
+                        let changed_asset = change.next.clone();
                         let outcome = keyed_outcome(key, 200, id.uuid());
                         match self.asset_store.commit_lifecycle(scope, change, outcome.as_ref()).await {
                             Err(CommitError::Stale) => {
@@ -86,13 +87,13 @@ impl Assets {
                             }
                             committed => {
                                 committed?;
-                                return Ok(next);
+                                return Ok(changed_asset);
                             }
                         }
                     }
                     Err(Failure::Contended)
                 },
-                async |_| self.read_asset(caller, id, from).await,
+                async |_| self.read_asset(caller, id, from_workspace).await,
             )
             .await
     }
@@ -101,7 +102,7 @@ impl Assets {
     /// does not see may bind the asset too.
     async fn in_use_failure(&self, caller: &Caller, scope: TenantScope, id: AssetId) -> Result<Failure, Failure> {
         let blocking = self.asset_store.blocking_releases(scope, id, MAX_BLOCKING_SHOWN).await?;
-        let all = blocking.len();
+        let blocking_count = blocking.len();
         let may_view = |position: ResourcePosition| caller.rights.allow(Permission::ReleaseView, &position);
         let shown: Vec<_> = blocking
             .into_iter()
@@ -110,7 +111,7 @@ impl Assets {
                 may_view(position.for_workload(release.workload_id))
             })
             .collect();
-        let hidden = all.saturating_sub(shown.len());
+        let hidden = blocking_count.saturating_sub(shown.len());
         Ok(Failure::AssetInUse { shown, hidden })
     }
 }

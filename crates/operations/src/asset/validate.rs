@@ -79,7 +79,7 @@ fn is_fast(kind: AssetKind, content: &Value) -> bool {
 
 /// Whether the content is within [`MAX_INLINE_BYTES`]. The traversal stops as soon as the limit is exceeded.
 fn is_small(content: &Value) -> bool {
-    let mut left = MAX_INLINE_BYTES;
+    let mut remaining = MAX_INLINE_BYTES;
     let mut pending = vec![content];
     while let Some(value) = pending.pop() {
         let size = match value {
@@ -88,8 +88,8 @@ fn is_small(content: &Value) -> bool {
             Value::Object(members) => members.keys().fold(16, |size, key| size + 16 + key.len()),
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         };
-        let Some(rest) = left.checked_sub(size) else { return false };
-        left = rest;
+        let Some(reduced) = remaining.checked_sub(size) else { return false };
+        remaining = reduced;
         match value {
             Value::Array(items) => pending.extend(items),
             Value::Object(members) => pending.extend(members.values()),
@@ -109,13 +109,13 @@ mod tests {
         let prompt = json!({ "system_prompt": "Sort the ticket.", "variables": [{ "name": "ticket" }] });
         assert!(is_fast(AssetKind::PromptTemplate, &prompt));
         assert!(!is_fast(AssetKind::PolicyBundle, &json!({ "rules": [] })));
-        for long in [
+        for slow_content in [
             json!({ "system_prompt": "Sort the ticket.", "output_schema": { "pattern": "a" } }),
             json!({ "system_prompt": "x".repeat(MAX_INLINE_BYTES) }),
             json!({ "variables": vec![json!(0); MAX_INLINE_BYTES / 16] }),
             json!({ "labels": (0..MAX_INLINE_BYTES / 16).map(|key| (key.to_string(), json!(0))).collect::<Value>() }),
         ] {
-            assert!(!is_fast(AssetKind::PromptTemplate, &long));
+            assert!(!is_fast(AssetKind::PromptTemplate, &slow_content));
         }
     }
 }

@@ -36,8 +36,8 @@ impl Assets {
         query: &AssetQuery,
         page: PageRequest,
     ) -> Result<Page<Asset>, Failure> {
-        let (scope, sight) = self.asset_visibility(caller, operation, query.workspace_id).await?;
-        let filter = AssetFilter { visibility: sight, kind: query.kind, lifecycle: query.lifecycle };
+        let (scope, visibility) = self.asset_visibility(caller, operation, query.workspace_id).await?;
+        let filter = AssetFilter { visibility, kind: query.kind, lifecycle: query.lifecycle };
         Ok(self.asset_store.list(scope, &filter, page).await?)
     }
 
@@ -45,31 +45,31 @@ impl Assets {
         &self,
         caller: &Caller,
         operation: Operation,
-        from: Option<WorkspaceId>,
+        from_workspace: Option<WorkspaceId>,
     ) -> Result<(TenantScope, AssetVisibility), Failure> {
-        let everything = TenantScope::for_caller(caller);
+        let tenant_scope = TenantScope::for_caller(caller);
         let principals = caller.principals();
         let (scope, scopes) = match authorize::authorize_list(caller, operation) {
             // A caller without view permissions may still have grants.
-            Err(refused) => {
-                if !self.asset_grant_store.has_any_grant(everything, &principals).await? {
-                    return Err(refused);
+            Err(refusal) => {
+                if !self.asset_grant_store.has_any_grant(tenant_scope, &principals).await? {
+                    return Err(refusal);
                 }
-                (everything, Some(VisibleScopes::default()))
+                (tenant_scope, Some(VisibleScopes::default()))
             }
-            Ok(entered) => entered,
+            Ok(authorized_list) => authorized_list,
         };
-        let Some(from) = from else {
-            let sight = match scopes {
+        let Some(from_workspace) = from_workspace else {
+            let visibility = match scopes {
                 None => AssetVisibility::Tenant,
                 Some(scopes) => AssetVisibility::InScopes { scopes, principals },
             };
-            return Ok((scope, sight));
+            return Ok((scope, visibility));
         };
-        let position = self.scope_resolver.workspace_position_unchecked(caller, from).await?;
+        let position = self.scope_resolver.workspace_position_unchecked(caller, from_workspace).await?;
         let namespace = position.namespace.ok_or(Failure::Inconsistent("a workspace without a namespace"))?;
         if self.views_namespace(caller, namespace).await? {
-            let workspace = caller.rights.allow(Permission::AssetView, &position).then_some(from);
+            let workspace = caller.rights.allow(Permission::AssetView, &position).then_some(from_workspace);
             return Ok((scope, AssetVisibility::FromWorkspace { namespace, workspace, principals }));
         }
         if self.asset_grant_store.has_any_grant(scope, &principals).await? {
@@ -84,9 +84,9 @@ impl Assets {
         caller: &Caller,
         operation: Operation,
         id: AssetId,
-        from: WorkspaceId,
+        from_workspace: WorkspaceId,
     ) -> Result<(TenantScope, Asset), Failure> {
-        let position = self.scope_resolver.workspace_position_unchecked(caller, from).await?;
+        let position = self.scope_resolver.workspace_position_unchecked(caller, from_workspace).await?;
         self.authorize_visible_asset(caller, operation, id, Some(&position)).await
     }
 
@@ -100,22 +100,22 @@ impl Assets {
         self.authorize_visible_asset(caller, operation, id, None).await
     }
 
-    /// Returns the asset if it is visible from the given workspace, or from any workspace if `from` is `None`.
+    /// Returns the asset if it is visible from the given workspace, or from any workspace if none is given.
     pub(crate) async fn authorize_asset_from_optional(
         &self,
         caller: &Caller,
         operation: Operation,
         id: AssetId,
-        from: Option<WorkspaceId>,
+        from_workspace: Option<WorkspaceId>,
     ) -> Result<(TenantScope, Asset), Failure> {
-        match from {
-            Some(from) => self.authorize_asset_from(caller, operation, id, from).await,
+        match from_workspace {
+            Some(from_workspace) => self.authorize_asset_from(caller, operation, id, from_workspace).await,
             None => self.authorize_asset_from_anywhere(caller, operation, id).await,
         }
     }
 
-    /// Authorizes a large write to an asset before its body is read. If `from` is `None`, the workspace is named in
-    /// the unread body. The caller then needs the permission in the asset's home scope, as for the write itself.
+    /// Authorizes a large write to an asset before its body is read. If `from_workspace` is `None`, the unread body
+    /// names the workspace. The caller then needs the permission in the asset's home scope, as for the write itself.
     ///
     /// # Errors
     /// The errors of the operation itself.
@@ -124,9 +124,9 @@ impl Assets {
         caller: &Caller,
         operation: Operation,
         id: AssetId,
-        from: Option<WorkspaceId>,
+        from_workspace: Option<WorkspaceId>,
     ) -> Result<(), Failure> {
-        self.authorize_asset_from_optional(caller, operation, id, from).await.map(|_| ())
+        self.authorize_asset_from_optional(caller, operation, id, from_workspace).await.map(|_| ())
     }
 
     async fn authorize_visible_asset(
@@ -134,7 +134,7 @@ impl Assets {
         caller: &Caller,
         operation: Operation,
         id: AssetId,
-        from: Option<&ResourcePosition>,
+        from_position: Option<&ResourcePosition>,
     ) -> Result<(TenantScope, Asset), Failure> {
         let scope = TenantScope::for_caller(caller);
         let Some(asset) = self.asset_store.find(scope, id).await? else {
@@ -143,17 +143,17 @@ impl Assets {
             }
             return Err(Failure::NotFound);
         };
-        if !self.sees_asset(caller, &asset, from).await? {
+        if !self.sees_asset(caller, &asset, from_position).await? {
             return Err(Failure::NotFound);
         }
-        let home = match asset.ownership_tier {
+        let home_position = match asset.ownership_tier {
             OwnershipTier::Workspace => {
                 ResourcePosition::workspace(caller.tenant, asset.namespace_id, asset.workspace_id)
             }
             // Only platform operators change built-in assets.
             OwnershipTier::PlatformBuiltin => ResourcePosition::INSTALLATION,
         };
-        Ok((authorize::authorize_visible(caller, operation, &home)?, asset))
+        Ok((authorize::authorize_visible(caller, operation, &home_position)?, asset))
     }
 
     /// Returns the refusal for an unknown asset. For a hidden asset, the grants are looked up. An unknown asset
@@ -166,14 +166,14 @@ impl Assets {
         }
     }
 
-    /// Whether the caller sees an asset from a resource position, or from any workspace if `from` is `None`.
+    /// Whether the caller sees an asset from a resource position, or from any workspace if `from_position` is `None`.
     pub(crate) async fn sees_asset(
         &self,
         caller: &Caller,
         asset: &Asset,
-        from: Option<&ResourcePosition>,
+        from_position: Option<&ResourcePosition>,
     ) -> Result<bool, Failure> {
-        let scopes = match from {
+        let scopes = match from_position {
             None => {
                 if self.sees_without_grant(caller, asset).await? {
                     return Ok(true);
@@ -181,17 +181,17 @@ impl Assets {
                 caller.rights.visible_scopes(Permission::AssetView).unwrap_or_default()
             }
             Some(position) => {
-                let shown = asset.ownership_tier == OwnershipTier::PlatformBuiltin
+                let is_visible_in_namespace = asset.ownership_tier == OwnershipTier::PlatformBuiltin
                     || position.namespace == Some(asset.namespace_id);
                 if let Some(namespace) = position.namespace
-                    && shown
+                    && is_visible_in_namespace
                     && self.views_namespace(caller, namespace).await?
                 {
                     return Ok(true);
                 }
-                let views = caller.rights.allow(Permission::AssetView, position);
+                let may_view = caller.rights.allow(Permission::AssetView, position);
                 VisibleScopes {
-                    workspaces: position.workspace.filter(|_| views).into_iter().collect(),
+                    workspaces: position.workspace.filter(|_| may_view).into_iter().collect(),
                     ..VisibleScopes::default()
                 }
             }
@@ -206,31 +206,32 @@ impl Assets {
         caller: &Caller,
         assets: impl Iterator<Item = &'a Asset> + Send,
     ) -> Result<HashSet<AssetId>, Failure> {
-        let (mut seen, mut rest) = (HashSet::new(), HashSet::new());
+        let (mut visible_ids, mut other_ids) = (HashSet::new(), HashSet::new());
         for asset in assets {
             let id = asset.asset_id;
-            if seen.contains(&id) || rest.contains(&id) {
+            if visible_ids.contains(&id) || other_ids.contains(&id) {
                 continue;
             }
             if self.sees_without_grant(caller, asset).await? {
-                seen.insert(id)
+                visible_ids.insert(id)
             } else {
-                rest.insert(id)
+                other_ids.insert(id)
             };
         }
-        if !rest.is_empty() {
-            let (scope, rest) = (TenantScope::for_caller(caller), Vec::from_iter(rest));
+        if !other_ids.is_empty() {
+            let (scope, other_ids) = (TenantScope::for_caller(caller), Vec::from_iter(other_ids));
             let scopes = caller.rights.visible_scopes(Permission::AssetView).unwrap_or_default();
-            seen.extend(self.asset_grant_store.granted_assets(scope, &rest, &caller.principals(), &scopes).await?);
+            visible_ids
+                .extend(self.asset_grant_store.granted_assets(scope, &other_ids, &caller.principals(), &scopes).await?);
         }
-        Ok(seen)
+        Ok(visible_ids)
     }
 
     /// Whether the caller sees an asset from any workspace without a grant.
     async fn sees_without_grant(&self, caller: &Caller, asset: &Asset) -> Result<bool, Failure> {
-        let builtin = asset.ownership_tier == OwnershipTier::PlatformBuiltin;
-        let views_something = caller.rights.visible_scopes(Permission::AssetView) != Some(VisibleScopes::default());
-        Ok(builtin && views_something || self.views_namespace(caller, asset.namespace_id).await?)
+        let is_builtin = asset.ownership_tier == OwnershipTier::PlatformBuiltin;
+        let views_any_asset = caller.rights.visible_scopes(Permission::AssetView) != Some(VisibleScopes::default());
+        Ok(is_builtin && views_any_asset || self.views_namespace(caller, asset.namespace_id).await?)
     }
 
     /// Whether an asset is visible from a workspace, regardless of the caller. Releases of workloads in that
@@ -244,9 +245,10 @@ impl Assets {
         if asset.is_visible_from(position.namespace) {
             return Ok(true);
         }
-        let here = VisibleScopes { workspaces: position.workspace.into_iter().collect(), ..VisibleScopes::default() };
+        let workspace_scope =
+            VisibleScopes { workspaces: position.workspace.into_iter().collect(), ..VisibleScopes::default() };
         let scope = TenantScope::for_caller(caller);
-        Ok(self.asset_grant_store.is_granted(scope, asset.asset_id, &[], &here).await?)
+        Ok(self.asset_grant_store.is_granted(scope, asset.asset_id, &[], &workspace_scope).await?)
     }
 
     /// Whether the caller may view the assets of at least one workspace of a namespace.

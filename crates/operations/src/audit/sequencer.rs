@@ -12,15 +12,15 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Assigns pending facts their index in an endless loop. Several processes may run this task concurrently.
-pub async fn run_sequencer(log: Arc<dyn FactSequencer>, wake: Arc<SequencerWakeup>) {
+pub async fn run_sequencer(log: Arc<dyn FactSequencer>, wakeup: Arc<SequencerWakeup>) {
     loop {
         match log.sequence().await {
-            Ok(placed) => {
-                if placed == 0 {
+            Ok(sequenced_count) => {
+                if sequenced_count == 0 {
                     // After the timeout, the loop polls without a wakeup.
-                    let _ = tokio::time::timeout(POLL_INTERVAL, wake.wait()).await;
+                    let _ = tokio::time::timeout(POLL_INTERVAL, wakeup.wait()).await;
                 } else {
-                    wake.notify_sequenced();
+                    wakeup.notify_sequenced();
                 }
                 tokio::time::sleep(BATCH_WINDOW).await;
             }

@@ -24,15 +24,15 @@ fn weighted_cache_refuses_entry_above_its_capacity() {
 
 #[tokio::test]
 async fn concurrent_requests_share_one_computation() {
-    let (in_flight, made) = (PendingLoads::new(), AtomicU32::new(0));
-    let make = || async {
+    let (in_flight, computations) = (PendingLoads::new(), AtomicU32::new(0));
+    let compute = || async {
         tokio::task::yield_now().await;
-        Ok::<_, ()>(made.fetch_add(1, Ordering::Relaxed))
+        Ok::<_, ()>(computations.fetch_add(1, Ordering::Relaxed))
     };
-    let both = tokio::join!(in_flight.get_or_compute("a", make()), in_flight.get_or_compute("a", make()));
-    assert_eq!((both, made.load(Ordering::Relaxed)), ((Ok(0), Ok(0)), 1));
+    let outputs = tokio::join!(in_flight.get_or_compute("a", compute()), in_flight.get_or_compute("a", compute()));
+    assert_eq!((outputs, computations.load(Ordering::Relaxed)), ((Ok(0), Ok(0)), 1));
     // After a computation, neither its value nor its failure remains stored, so each call computes again.
-    assert_eq!(in_flight.get_or_compute("a", make()).await, Ok(1));
+    assert_eq!(in_flight.get_or_compute("a", compute()).await, Ok(1));
     assert_eq!(in_flight.get_or_compute("b", async { Err::<u32, _>("no") }).await, Err("no"));
     assert_eq!(in_flight.get_or_compute("b", async { Ok::<_, &str>(7) }).await, Ok(7));
 }

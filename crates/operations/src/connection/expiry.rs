@@ -33,13 +33,13 @@ impl Connections {
     /// # Errors
     /// When the store fails.
     pub async fn create_due_notices(&self) -> Result<u64, Failure> {
-        let mut given = 0_u64;
+        let mut created = 0_u64;
         loop {
             let due = self.connection_store.due_expiry_notices(PAGE).await?;
-            let before = given;
+            let created_before = created;
             for notice in &due {
-                match self.give_notice(*notice).await {
-                    Ok(is_given) => given = given.saturating_add(u64::from(is_given)),
+                match self.create_notice(*notice).await {
+                    Ok(is_created) => created = created.saturating_add(u64::from(is_created)),
                     // A failure must not delay the notices of other connections.
                     Err(error) => tracing::warn!(
                         tenant_id = %notice.tenant,
@@ -50,17 +50,17 @@ impl Connections {
                 }
             }
             // A notice whose commit was stale remains due, and the next query returns it again.
-            if given == before {
+            if created == created_before {
                 break;
             }
         }
-        if given > 0 {
+        if created > 0 {
             self.context.notify_facts();
         }
-        Ok(given)
+        Ok(created)
     }
 
-    async fn give_notice(&self, due: DueNotice) -> Result<bool, Failure> {
+    async fn create_notice(&self, due: DueNotice) -> Result<bool, Failure> {
         let scope = TenantScope::for_background_task(due.tenant);
         let Some(connection) = self.connection_store.find(scope, due.connection_id).await? else { return Ok(false) };
         let (actor, request_id) = (ActorRef::system(ACTOR), self.context.new_id());

@@ -46,9 +46,9 @@ impl Connections {
     pub async fn run_due_checks(&self) -> Result<u64, Failure> {
         let due = self.connection_store.due_checks(PAGE).await?;
         let check_count = AtomicU64::new(0);
-        let check = async |due: DueCheck| match self.make_check(due).await {
-            Ok(is_made) => {
-                check_count.fetch_add(u64::from(is_made), Ordering::Relaxed);
+        let check = async |due: DueCheck| match self.record_due_check(due).await {
+            Ok(is_recorded) => {
+                check_count.fetch_add(u64::from(is_recorded), Ordering::Relaxed);
             }
             // A failure must not stop the checks of other connections.
             Err(error) => tracing::warn!(
@@ -66,7 +66,7 @@ impl Connections {
         Ok(check_count)
     }
 
-    async fn make_check(&self, due: DueCheck) -> Result<bool, Failure> {
+    async fn record_due_check(&self, due: DueCheck) -> Result<bool, Failure> {
         let scope = TenantScope::for_background_task(due.tenant);
         let stored = self.connection_store.find(scope, due.connection_id).await?;
         // Another process may have checked or changed the connection since the query.
@@ -76,8 +76,8 @@ impl Connections {
         let (health, code) = super::health_of(self.probe(scope, &connection).await?);
         let (actor, request_id) = (ActorRef::system(ACTOR), self.context.new_id());
         let stamp = Stamp { fact_id: self.context.new_id(), at: self.context.clock.now(), actor, request_id };
-        let check: ConnectionCheckId = self.context.new_id();
-        let change = connection.record_check(check, health, code, &stamp);
+        let check_id: ConnectionCheckId = self.context.new_id();
+        let change = connection.record_check(check_id, health, code, &stamp);
         match self.connection_store.commit_check(scope, change, None).await {
             // The connection changed during the check, or another process has checked it.
             Err(CommitError::Stale) => Ok(false),

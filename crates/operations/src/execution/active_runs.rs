@@ -41,9 +41,9 @@ pub(crate) struct ActiveGuard {
 
 impl Drop for ActiveGuard {
     fn drop(&mut self) {
-        let mut book = self.runs.state();
-        if book.runs.get(&self.id).is_some_and(|live| live.lease == self.lease) {
-            book.runs.remove(&self.id);
+        let mut state = self.runs.state();
+        if state.runs.get(&self.id).is_some_and(|entry| entry.lease == self.lease) {
+            state.runs.remove(&self.id);
         }
     }
 }
@@ -54,8 +54,8 @@ pub(crate) struct ClaimGuard(Arc<ActiveRuns>);
 
 impl Drop for ClaimGuard {
     fn drop(&mut self) {
-        let mut book = self.0.state();
-        book.claims = book.claims.saturating_sub(1);
+        let mut state = self.0.state();
+        state.claims = state.claims.saturating_sub(1);
     }
 }
 
@@ -74,11 +74,11 @@ impl ActiveRuns {
 
     /// Registers a claim in flight; returns `None` during shutdown.
     pub(crate) fn begin_claim(self: &Arc<Self>) -> Option<ClaimGuard> {
-        let mut book = self.state();
-        if book.is_closed {
+        let mut state = self.state();
+        if state.is_closed {
             return None;
         }
-        book.claims += 1;
+        state.claims += 1;
         Some(ClaimGuard(Arc::clone(self)))
     }
 
@@ -88,22 +88,22 @@ impl ActiveRuns {
     }
 
     pub(crate) fn recheck(&self, id: ExecutionId) {
-        if let Some(live) = self.state().runs.get(&id) {
-            live.recheck.notify_one();
+        if let Some(entry) = self.state().runs.get(&id) {
+            entry.recheck.notify_one();
         }
     }
 
     pub(crate) fn recheck_all(&self) {
-        self.state().runs.values().for_each(|live| live.recheck.notify_one());
+        self.state().runs.values().for_each(|entry| entry.recheck.notify_one());
     }
 
     /// Whether no run is active and no claim is in flight.
     pub(crate) fn is_idle(&self) -> bool {
-        let book = self.state();
-        book.runs.is_empty() && book.claims == 0
+        let state = self.state();
+        state.runs.is_empty() && state.claims == 0
     }
 
     pub(crate) fn take_all(&self) -> Vec<(TenantScope, ExecutionId, Uuid)> {
-        self.state().runs.drain().map(|(id, live)| (live.scope, id, live.lease)).collect()
+        self.state().runs.drain().map(|(id, entry)| (entry.scope, id, entry.lease)).collect()
     }
 }

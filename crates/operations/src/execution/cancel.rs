@@ -91,9 +91,9 @@ impl Cancellations {
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<ExecutionDetail>, Failure> {
         let scope = TenantScope::for_caller(caller);
-        let (RunState { execution, .. }, own) =
+        let (RunState { execution, .. }, ownership) =
             self.execution_reader.state_with_ownership(caller, id, token, Operation::ReadExecution).await?;
-        if own == Ownership::Other {
+        if ownership == Ownership::Other {
             let position =
                 self.scope_resolver.position_of_workload(caller, execution.workspace_id, execution.workload_id).await?;
             authorize::authorize(caller, Operation::CancelExecution, &position)?;
@@ -110,8 +110,8 @@ impl Cancellations {
             },
         );
         let ((), replayed) = cancelled.await?.into_parts();
-        let ended = self.execution_reader.execution_detail(caller, id, token).await;
-        Ok(replayed.with_value(convert_failure_after_commit(ended, key)?))
+        let detail = self.execution_reader.execution_detail(caller, id, token).await;
+        Ok(replayed.with_value(convert_failure_after_commit(detail, key)?))
     }
 
     async fn cancel_run(
@@ -190,13 +190,13 @@ impl Cancellations {
 
     async fn wait_for_end(&self, scope: TenantScope, id: ExecutionId) -> Result<bool, Failure> {
         let mut subscription = self.wakeups.subscribe(id);
-        let until = Instant::now() + CANCEL_GRACE;
+        let deadline = Instant::now() + CANCEL_GRACE;
         loop {
             let state = self.execution_store.find_state(scope, id).await?;
             if state.is_none_or(|state| state.execution.outcome.is_some()) {
                 return Ok(true);
             }
-            if Instant::now() >= until {
+            if Instant::now() >= deadline {
                 return Ok(false);
             }
             subscription.wait_for_end(POLL_INTERVAL).await;
@@ -212,11 +212,11 @@ impl Cancellations {
     ) -> Result<(), Failure> {
         let stored = self.execution_store.evidence(scope, execution.execution_id).await?;
         let record = stored.ok_or(Failure::Inconsistent("a run is missing"))?;
-        let imposed = record.decisions.iter().flat_map(|decision| &decision.obligations);
-        let owes = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
+        let obligations = record.decisions.iter().flat_map(|decision| &decision.obligations);
+        let must_notify_owner = obligations.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
         // A worker may have started the run with another release since the caller read the run.
         let execution = &record.execution;
-        let named = RunRef {
+        let run = RunRef {
             execution_id: execution.execution_id,
             workload_id: execution.workload_id,
             workspace_id: execution.workspace_id,
@@ -226,12 +226,12 @@ impl Cancellations {
         };
         let target = UnstartedRun {
             scope,
-            run: named,
+            run,
             lease: lease_ref.lease,
             workload_slug: Some(&record.chain.workload.slug),
             started_at: execution.started_at,
             decisions: record.decisions.iter().map(Into::into).collect(),
-            must_notify_owner: owes,
+            must_notify_owner,
         };
         let early_end = EarlyEnd::cancelled("cancelled", "the run was cancelled");
         self.run_engine.end_without_steps(target, early_end, caller.actor.clone(), caller.request_id).await

@@ -24,8 +24,8 @@ use std::{
 const MAX_RETRIEVALS: usize = 20;
 /// Maximum number of passages of one result. A passage is the text of a retrieved chunk.
 const MAX_PASSAGES: usize = 50;
-/// Kinds of evidence documents that cause passages to be withheld. For a changed text, a passage could show what was
-/// masked. For a review, the reviewer saw only the result.
+/// Kinds of evidence documents that cause passages to be withheld. For a changed text, a passage could show a masked
+/// part. For a review, the reviewer saw only the result.
 const WITHHOLDING_KINDS: [&str; 4] = ["redaction", "guardrail", "hook", "review"];
 
 /// A retrieved document that a result cites.
@@ -63,30 +63,30 @@ impl Citations {
         let scope = TenantScope::for_caller(caller);
         let id = execution.execution_id;
         let Some(answer) = answer_of(result).filter(|answer| answer.contains('[')) else { return Ok(Vec::new()) };
-        let named = DocumentId::bracketed_texts(&answer);
+        let bracketed_names = DocumentId::bracketed_texts(&answer);
         let documents = self.execution_store.evidence_documents(scope, id).await?;
         let is_withheld = documents.iter().any(|document| WITHHOLDING_KINDS.contains(&document.artifact_kind.as_str()));
-        let mut cited = CitedChunks::default();
+        let mut cited_chunks = CitedChunks::default();
         let retrievals =
             documents.iter().filter(|document| document.artifact_kind == RETRIEVAL_EVENT).take(MAX_RETRIEVALS);
         for retrieval in retrievals.filter_map(|document| serde_json::from_str(&document.body).ok()) {
-            cited.add(&retrieval, &named);
+            cited_chunks.add(&retrieval, &bracketed_names);
         }
         let mut texts = HashMap::new();
-        for (asset, CitedBase { chunks, contracts }) in cited.by_asset() {
-            let read = if is_withheld {
+        for (asset, CitedBase { chunks, contracts }) in cited_chunks.by_asset() {
+            let readable_chunks = if is_withheld {
                 None
             } else {
                 let request = RetrievedChunksRequest { asset, contracts: &contracts, chunks: &chunks };
                 self.knowledge_bases.read_chunks(caller, execution.workspace_id, request).await?
             };
-            texts.insert(asset, read);
+            texts.insert(asset, readable_chunks);
         }
-        let document = |(asset, document_id, chunks): (AssetId, String, Vec<ChunkId>)| {
+        let describe_document = |(asset, document_id, chunks): (AssetId, String, Vec<ChunkId>)| {
             let texts = texts.get(&asset).and_then(Option::as_ref);
             describe(document_id, &chunks, texts.map(Vec::as_slice))
         };
-        Ok(cited.documents.into_iter().map(document).collect())
+        Ok(cited_chunks.documents.into_iter().map(describe_document).collect())
     }
 }
 
@@ -130,18 +130,19 @@ struct RecordedChunk {
 
 impl CitedChunks {
     /// Adds the chunks of a retrieval whose documents the answer names in brackets.
-    fn add(&mut self, retrieval: &RecordedRetrieval, named: &BTreeSet<&str>) {
+    fn add(&mut self, retrieval: &RecordedRetrieval, bracketed_names: &BTreeSet<&str>) {
         let asset = retrieval.knowledge_base_asset_id;
         for RecordedChunk { document_id: document, chunk_id } in &retrieval.chunks {
-            if !named.contains(document.as_str()) {
+            if !bracketed_names.contains(document.as_str()) {
                 continue;
             }
             self.contracts.entry(asset).or_default().extend(retrieval.contract_id.clone());
-            let is_same = |(base, name, _): &(AssetId, String, Vec<ChunkId>)| *base == asset && name == document;
-            if !self.documents.iter().any(is_same) {
+            let is_same_document =
+                |(base, name, _): &(AssetId, String, Vec<ChunkId>)| *base == asset && name == document;
+            if !self.documents.iter().any(is_same_document) {
                 self.documents.push((asset, document.clone(), Vec::new()));
             }
-            let cited_document = self.documents.iter_mut().find(|document| is_same(document));
+            let cited_document = self.documents.iter_mut().find(|document| is_same_document(document));
             let (Some(chunk), Some((_, _, chunks))) = (chunk_id, cited_document) else { continue };
             if self.passages < MAX_PASSAGES && !chunks.contains(chunk) {
                 self.passages += 1;
@@ -151,26 +152,27 @@ impl CitedChunks {
     }
 
     fn by_asset(&self) -> HashMap<AssetId, CitedBase> {
-        let mut all: HashMap<AssetId, CitedBase> = HashMap::new();
+        let mut bases: HashMap<AssetId, CitedBase> = HashMap::new();
         for (asset, _, chunks) in &self.documents {
-            let base = all.entry(*asset).or_default();
+            let base = bases.entry(*asset).or_default();
             base.chunks.extend(chunks);
             base.contracts.extend(self.contracts.get(asset).into_iter().flatten().cloned());
         }
-        all
+        bases
     }
 }
 
 /// Describes a cited document with the texts that the caller may read. `texts` is `None` if the caller may not read
 /// the document.
-fn describe(document_id: String, chunks: &[ChunkId], texts: Option<&[RetrievedChunk]>) -> CitedDocument {
-    let Some(texts) = texts else {
+fn describe(document_id: String, chunk_ids: &[ChunkId], readable_chunks: Option<&[RetrievedChunk]>) -> CitedDocument {
+    let Some(readable_chunks) = readable_chunks else {
         return CitedDocument { document_id, title: None, passages: Vec::new(), is_withheld: true };
     };
-    let mut retrieved: Vec<&RetrievedChunk> = texts.iter().filter(|text| chunks.contains(&text.chunk_id)).collect();
-    retrieved.sort_by_key(|text| (text.entry_id, text.index));
-    let title = retrieved.last().and_then(|text| text.title.clone());
-    let passages = retrieved.iter().map(|text| text.text.clone()).collect();
+    let mut retrieved: Vec<&RetrievedChunk> =
+        readable_chunks.iter().filter(|chunk| chunk_ids.contains(&chunk.chunk_id)).collect();
+    retrieved.sort_by_key(|chunk| (chunk.entry_id, chunk.index));
+    let title = retrieved.last().and_then(|chunk| chunk.title.clone());
+    let passages = retrieved.iter().map(|chunk| chunk.text.clone()).collect();
     CitedDocument { document_id, title, passages, is_withheld: false }
 }
 
@@ -194,21 +196,22 @@ mod tests {
 
     #[test]
     fn collects_each_cited_chunk_once_in_the_order_of_retrieval() {
-        let named = DocumentId::bracketed_texts("Thirty [leave], by train [travel].");
-        let mut cited = CitedChunks::default();
-        cited.add(&retrieval(&[("travel", Some(1)), ("leave", Some(2)), ("other", Some(3))]), &named);
-        cited.add(&retrieval(&[("leave", Some(2)), ("leave", Some(4))]), &named);
-        let names: Vec<_> = cited.documents.iter().map(|(_, name, chunks)| (name.as_str(), chunks.len())).collect();
+        let bracketed_names = DocumentId::bracketed_texts("Thirty [leave], by train [travel].");
+        let mut cited_chunks = CitedChunks::default();
+        cited_chunks.add(&retrieval(&[("travel", Some(1)), ("leave", Some(2)), ("other", Some(3))]), &bracketed_names);
+        cited_chunks.add(&retrieval(&[("leave", Some(2)), ("leave", Some(4))]), &bracketed_names);
+        let names: Vec<_> =
+            cited_chunks.documents.iter().map(|(_, name, chunks)| (name.as_str(), chunks.len())).collect();
         assert_eq!(names, [("travel", 1), ("leave", 2)]);
-        let [(_, base)] = cited.by_asset().into_iter().collect::<Vec<_>>().try_into().ok().unwrap();
+        let [(_, base)] = cited_chunks.by_asset().into_iter().collect::<Vec<_>>().try_into().ok().unwrap();
         assert_eq!((base.chunks.len(), base.contracts), (3, BTreeSet::from(["handbook".to_owned()])));
     }
 
     #[test]
-    fn an_evidence_without_chunk_identifiers_gives_names_alone() {
-        let mut cited = CitedChunks::default();
-        cited.add(&retrieval(&[("leave", None)]), &DocumentId::bracketed_texts("[leave]"));
-        assert_eq!(cited.documents.len(), 1);
+    fn evidence_without_chunk_identifiers_yields_no_passages() {
+        let mut cited_chunks = CitedChunks::default();
+        cited_chunks.add(&retrieval(&[("leave", None)]), &DocumentId::bracketed_texts("[leave]"));
+        assert_eq!(cited_chunks.documents.len(), 1);
         assert_eq!(describe("leave".to_owned(), &[], Some(&[])).passages, Vec::<String>::new());
         assert!(describe("leave".to_owned(), &[], None).is_withheld);
     }

@@ -23,11 +23,11 @@ impl Executions {
     /// default tenant. With verified identities, the same name in another tenant is a different service.
     #[must_use]
     pub fn is_delegating_client(&self, claims: &Claims) -> bool {
-        let is_at_home = match self.settings.identity {
+        let is_tenant_trusted = match self.settings.identity {
             IdentityMode::Local => true,
             IdentityMode::Oidc => claims.tenant == Some(DEFAULT_TENANT.into()),
         };
-        is_at_home
+        is_tenant_trusted
             && claims.actor.kind() == ActorKind::Service
             && self.settings.delegating_clients.contains(&claims.actor)
     }
@@ -57,17 +57,17 @@ impl Executions {
         &self,
         client: &Caller,
         subject: &Caller,
-        chosen: Option<Lane>,
+        requested_lane: Option<Lane>,
         workload: &Workload,
     ) -> Result<(), Failure> {
         let position = position_of(client, workload);
         for caller in [client, subject] {
             authorize::authorize(caller, Operation::ReadWorkload, &position)?;
             authorize::authorize(caller, Operation::ExecuteWorkload, &position)?;
-            run_access::select_lane(caller, None, chosen, workload)?;
+            run_access::select_lane(caller, None, requested_lane, workload)?;
         }
         let scope = TenantScope::for_caller(subject);
-        let bound = self.principal_binding_store.find(scope, workload.workload_id, &subject.actor).await?;
-        bound.map(|_| ()).ok_or_else(|| RunRefusal::PrincipalNotBound.into())
+        let binding = self.principal_binding_store.find(scope, workload.workload_id, &subject.actor).await?;
+        binding.map(|_| ()).ok_or_else(|| RunRefusal::PrincipalNotBound.into())
     }
 }

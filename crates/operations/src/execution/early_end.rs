@@ -32,8 +32,8 @@ pub(super) struct EarlyEnd {
 }
 
 impl EarlyEnd {
-    pub(super) const fn interrupted(cut: Interruption) -> Self {
-        let (status, outcome, code, message) = cut.ending();
+    pub(super) const fn interrupted(interruption: Interruption) -> Self {
+        let (status, outcome, code, message) = interruption.ending();
         Self { status, outcome, code, message, decision: None }
     }
 
@@ -91,8 +91,8 @@ impl RunEngine {
             Some(denial) if outcome == ExecutionOutcome::Denied => run.denied_fact(denial, &stamp),
             Some(_) | None => run.ended_fact(outcome, Some(code), None, &stamp),
         };
-        let stored = decisions.into_iter().chain(decision.as_ref().map(DecisionEntry::from));
-        fact = fact.with_records_digest(&RunRecords::for_commit(stored, &[], &[]));
+        let decision_entries = decisions.into_iter().chain(decision.as_ref().map(DecisionEntry::from));
+        fact = fact.with_records_digest(&RunRecords::for_commit(decision_entries, &[], &[]));
         let mut fulfilled = Vec::new();
         if must_notify_owner && let Some(workload) = self.workload_store.find(scope, run.workload_id).await? {
             fact = fact.notifying_owner(&workload.owner_ref.to_string());
@@ -100,7 +100,7 @@ impl RunEngine {
         }
         // The decision of a denial contains the reason, so a denied run has no error.
         let error = decision.is_none().then(|| RunError::new(code, message));
-        let ending = FinishRecord {
+        let finish_record = FinishRecord {
             execution_id: run.execution_id,
             lease,
             status,
@@ -118,7 +118,7 @@ impl RunEngine {
             finished_at,
             fact,
         };
-        match self.run_store.finish(scope, &ending).await {
+        match self.run_store.finish(scope, &finish_record).await {
             Ok(()) => {
                 self.context.notify_facts();
                 self.wakeup_sender.publish(Wakeup::RunEnded(run.execution_id));

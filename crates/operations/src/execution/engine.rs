@@ -89,9 +89,9 @@ pub(super) async fn run_to_end(
     recorder: &mut ProgressRecorder<'_>,
     reader: &RetrievalContext<'_>,
 ) -> Result<(), Interruption> {
-    let mut next = Some(first);
-    while let Some(effect) = next {
-        next = recorder.perform(run, effect, reader).await?;
+    let mut next_effect = Some(first);
+    while let Some(effect) = next_effect {
+        next_effect = recorder.perform(run, effect, reader).await?;
     }
     Ok(())
 }
@@ -107,8 +107,8 @@ impl ProgressRecorder<'_> {
         let engine = self.engine;
         Ok(Some(match effect {
             RunEffect::Ended => return Ok(None),
-            RunEffect::CallModel(question) => {
-                let answer = self.call_model(run, &question).await?;
+            RunEffect::CallModel(request) => {
+                let answer = self.call_model(run, &request).await?;
                 run.on_model(engine.context.moment(), answer)
             }
             RunEffect::CheckContracts => {
@@ -144,8 +144,8 @@ impl ProgressRecorder<'_> {
             }
             RunEffect::CallHook(call) => {
                 self.checkpoint(run).await?;
-                let answer = engine.call_hook(reader.scope, self.lease.execution_id, &call).await;
-                run.on_hook(engine.context.moment(), answer)
+                let response = engine.call_hook(reader.scope, self.lease.execution_id, &call).await;
+                run.on_hook(engine.context.moment(), response)
             }
             RunEffect::Reserve => {
                 self.reserve_memory().await?;
@@ -163,11 +163,12 @@ impl ProgressRecorder<'_> {
         reader: &RetrievalContext<'_>,
     ) -> Result<ToolResult, Interruption> {
         let step = run.awaiting_step().map(|step| step.id.clone());
-        let (execution, replayed) = (self.lease.execution_id, self.is_replaying);
-        if let Some(kept) = self.next_replayed(step.as_deref()).and_then(StoredStepResponse::into_tool_result) {
-            return Ok(kept);
+        let (execution, is_replaying) = (self.lease.execution_id, self.is_replaying);
+        if let Some(stored_result) = self.next_replayed(step.as_deref()).and_then(StoredStepResponse::into_tool_result)
+        {
+            return Ok(stored_result);
         }
-        let result = if replayed && request.repeat_safety == RepeatSafety::Unsafe {
+        let result = if is_replaying && request.repeat_safety == RepeatSafety::Unsafe {
             Err(ToolFailure::OutcomeUnknown)
         } else {
             // Progress is stored before the call, so that a worker that resumes the run detects that the call may
@@ -183,7 +184,7 @@ impl ProgressRecorder<'_> {
                         Err(ToolFailure::Drifted(found))
                     }
                     Err(McpError::Call(error)) => Err(ToolFailure::Call(error)),
-                    Ok(given) => Ok(given),
+                    Ok(result) => Ok(result),
                 },
             }
         };
@@ -198,7 +199,7 @@ impl ProgressRecorder<'_> {
             History::Loaded(decisions, recalled) if !self.replay.answers.is_empty() => {
                 History::Reloaded(decisions, recalled)
             }
-            recollection @ (History::Loaded(..) | History::Reloaded(..) | History::Unavailable) => recollection,
+            history @ (History::Loaded(..) | History::Reloaded(..) | History::Unavailable) => history,
         }
     }
 }

@@ -64,24 +64,24 @@ pub struct EventCursor {
 
 impl ExecutionReader {
     /// Waits for the end of a run, at most for the given time. Returns the last state of the run that was read.
-    pub(super) async fn wait_for_end_of(&self, scope: TenantScope, queued: Execution, at_most: Duration) -> Execution {
-        let until = Instant::now() + at_most;
+    pub(super) async fn wait_for_end_of(&self, scope: TenantScope, queued: Execution, max_wait: Duration) -> Execution {
+        let deadline = Instant::now() + max_wait;
         let mut subscription = self.wakeups.subscribe(queued.execution_id);
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return queued;
             }
             // The run was stored a moment ago and has not started, so the loop first waits for a wakeup or the poll
             // interval.
-            subscription.wait_for_end(left.min(POLL_INTERVAL)).await;
+            subscription.wait_for_end(remaining.min(POLL_INTERVAL)).await;
             if let Ok(Some(execution)) = self.execution_store.find(scope, queued.execution_id).await
                 && !execution.is_active()
             {
                 return execution;
             }
             // Limits the rate of polls after wakeups, and while the store does not respond.
-            sleep(left.min(RECHECK_DELAY)).await;
+            sleep(remaining.min(RECHECK_DELAY)).await;
         }
     }
 
@@ -106,9 +106,9 @@ impl ExecutionReader {
         let scope = TenantScope::for_caller(caller);
         // The state is read before the events, so that events that are stored together with the end are not missed.
         let state = self.execution_store.find_state(scope, id).await?.ok_or(Failure::NotFound)?;
-        let RunState { mut execution, is_output_omitted: is_output_left_out } = state;
-        let own = self.authorize_run_access(caller, &execution, token, Operation::ReadExecutionEvents).await?;
-        if own == Ownership::Other {
+        let RunState { mut execution, is_output_omitted } = state;
+        let ownership = self.authorize_run_access(caller, &execution, token, Operation::ReadExecutionEvents).await?;
+        if ownership == Ownership::Other {
             execution.output = None;
         }
         if execution.status == Status::Queued {
@@ -120,23 +120,23 @@ impl ExecutionReader {
         if last_position == 0 && execution.outcome.is_some() {
             run_events = events_of_stored_steps(&self.event_store.steps(scope, id).await?);
         }
-        if own == Ownership::Other {
+        if ownership == Ownership::Other {
             // A withheld event retains its number, so that all callers see the same numbers.
             run_events.iter_mut().filter(|event| event.kind.is_model_output()).for_each(RunEvent::withhold_delta);
         }
         let mut events = Vec::with_capacity(run_events.len().saturating_add(1));
         // A run that ended in the queue has no start event. The number of the start event remains reserved, so that
         // all event numbers agree.
-        let began = !(run_events.is_empty() && last_position == 0 && execution.outcome.is_some());
-        if cursor.events == 0 && began {
+        let has_start_event = !(run_events.is_empty() && last_position == 0 && execution.outcome.is_some());
+        if cursor.events == 0 && has_start_event {
             events.push((FIRST_EVENT, RunEvent::started(&execution)));
         }
-        let before = cursor.events.max(FIRST_EVENT);
-        let last = before.saturating_add(run_events.len());
-        events.extend((before.saturating_add(1)..).zip(run_events));
+        let previous_last = cursor.events.max(FIRST_EVENT);
+        let last = previous_last.saturating_add(run_events.len());
+        events.extend((previous_last.saturating_add(1)..).zip(run_events));
         *cursor = EventCursor { position: last_position, events: last };
         let mut batch = EventBatch { events, last, has_more, execution };
-        if own == Ownership::Own && is_output_left_out && batch.is_complete() {
+        if ownership == Ownership::Own && is_output_omitted && batch.is_complete() {
             // The large output is read only once, with the last page.
             let stored = self.execution_store.find(scope, id).await?;
             batch.execution.output = stored.and_then(|stored| stored.output);

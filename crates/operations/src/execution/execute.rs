@@ -124,28 +124,28 @@ impl Executions {
         if self.settings.dispatch.should_queue(request.wait.dispatch_mode()).is_none() {
             return Err(RunRefusal::AsyncUnavailable.into());
         }
-        let (mut fresh, mut counted) = (false, false);
+        let (mut bypass_cache, mut is_counted) = (false, false);
         for _ in 0..MAX_DECISION_ATTEMPTS {
             // The accept statement verifies the rights of one caller only. The rights of a delegating service are
             // therefore read for every request.
-            let proved = fresh || request.on_behalf_of.is_some();
-            let sender = self.caller_for_run(mode, claims, request_id, proved).await?;
+            let bypass_caller_cache = bypass_cache || request.on_behalf_of.is_some();
+            let sender = self.caller_for_run(mode, claims, request_id, bypass_caller_cache).await?;
             let (caller, client) = match &request.on_behalf_of {
                 None => (sender, None),
                 Some(subject) => {
                     let groups = self.identity_store.groups_of(TenantScope::for_caller(&sender), subject).await?;
                     let subject = Claims { actor: subject.clone(), groups, tenant: Some(sender.tenant) };
-                    let found = self.caller_for_run(mode, &subject, request_id, fresh).await;
-                    let has_rights = match &found {
+                    let principal = self.caller_for_run(mode, &subject, request_id, bypass_cache).await;
+                    let has_rights = match &principal {
                         Err(Failure::NotFound) => false,
                         Ok(subject) => !subject.rights.is_empty(),
                         Err(_) => true,
                     };
-                    match found {
-                        found if has_rights => (found?, Some(sender)),
+                    match principal {
+                        principal if has_rights => (principal?, Some(sender)),
                         // The principal may have received its first role after the caller was cached.
-                        _ if !fresh => {
-                            fresh = true;
+                        _ if !bypass_cache => {
+                            bypass_cache = true;
                             continue;
                         }
                         // A principal without rights in the tenant cannot be bound to a workload of the tenant.
@@ -154,38 +154,38 @@ impl Executions {
                 }
             };
             if client.as_ref().is_some_and(|client| client.access_revision != caller.access_revision) {
-                fresh = true;
+                bypass_cache = true;
                 continue;
             }
-            let (entry, is_entry_read) = match self.runtime_entry(&caller, request, fresh).await {
+            let (entry, is_entry_read) = match self.runtime_entry(&caller, request, bypass_cache).await {
                 // The cached caller may belong to a tenant that it has left.
-                Err(failure) if !fresh && may_be_stale(&failure) => {
-                    fresh = true;
+                Err(failure) if !bypass_cache && may_be_stale(&failure) => {
+                    bypass_cache = true;
                     continue;
                 }
                 Err(Failure::NotFound) => return Err(unknown_slug_refusal(request.link.as_ref())),
                 found => found?,
             };
-            if !counted {
+            if !is_counted {
                 match self.rate_limits.count_workload_request(&caller, &entry.workload, request.address).await {
                     // The cached workload may be outdated, and the workload may no longer be public.
                     Err(Failure::Throttled(_))
-                        if !fresh && self.rate_limits.is_access_check_due(entry.workload.workload_id) =>
+                        if !bypass_cache && self.rate_limits.is_access_check_due(entry.workload.workload_id) =>
                     {
-                        fresh = true;
+                        bypass_cache = true;
                         continue;
                     }
-                    visit => visit?,
+                    outcome => outcome?,
                 }
-                counted = entry.workload.effective_access_mode() == AccessMode::Public;
+                is_counted = entry.workload.effective_access_mode() == AccessMode::Public;
             }
-            let decided = AttemptState { caller, delegate: client, entry, is_entry_read, is_fresh: fresh };
-            match self.attempt_execute(&decided, request, key).await {
-                Ok(Some(answer)) => return Ok(answer),
+            let attempt = AttemptState { caller, delegate: client, entry, is_entry_read, is_fresh: bypass_cache };
+            match self.attempt_execute(&attempt, request, key).await {
+                Ok(Some(result)) => return Ok(result),
                 // A revision changed between the decision and the accept statement.
-                Ok(None) => fresh = true,
+                Ok(None) => bypass_cache = true,
                 // A refusal that is based on cached state is repeated on fresh state.
-                Err(failure) if !decided.is_fresh && may_be_stale(&failure) => fresh = true,
+                Err(failure) if !attempt.is_fresh && may_be_stale(&failure) => bypass_cache = true,
                 Err(failure) => return Err(failure),
             }
         }
@@ -197,9 +197,9 @@ impl Executions {
         mode: IdentityMode,
         claims: &Claims,
         request_id: RequestId,
-        fresh: bool,
+        bypass_cache: bool,
     ) -> Result<Arc<Caller>, Failure> {
-        if !fresh && let Some(caller) = self.identities.cached_caller(claims) {
+        if !bypass_cache && let Some(caller) = self.identities.cached_caller(claims) {
             return Ok(Arc::new(Caller { request_id, ..Caller::clone(&caller) }));
         }
         Ok(Arc::new(self.identities.identify(mode, claims, request_id).await?))
@@ -211,18 +211,18 @@ impl Executions {
         &self,
         caller: &Caller,
         request: &ExecuteRequest,
-        fresh: bool,
+        bypass_cache: bool,
     ) -> Result<(Arc<WorkloadWithDeployment>, bool), Failure> {
         let key = request.workload_cache_key(caller);
         // A hidden workload requires the same read as an unknown slug, so that the response time does not reveal its
         // existence.
-        let sees = |entry: &WorkloadWithDeployment| {
+        let is_visible = |entry: &WorkloadWithDeployment| {
             request.payload.authorize_workload_view(caller, request.link.as_ref(), &entry.workload).is_ok()
         };
-        if !fresh && let Some(entry) = self.plans.workloads_by_slug.get(&key).filter(|entry| sees(entry)) {
+        if !bypass_cache && let Some(entry) = self.plans.workloads_by_slug.get(&key).filter(|entry| is_visible(entry)) {
             return Ok((entry, false));
         }
-        if fresh {
+        if bypass_cache {
             self.plans.workloads_by_slug.invalidate(&key);
         }
         let scope = TenantScope::for_caller(caller);

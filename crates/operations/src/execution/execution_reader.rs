@@ -161,10 +161,10 @@ impl ExecutionReader {
     ) -> Result<(Execution, Ownership), Failure> {
         // Reading a large output waits for memory, so the server reads such an output only for callers that may see
         // it.
-        let (RunState { execution, is_output_omitted: is_output_left_out }, own) =
+        let (RunState { execution, is_output_omitted }, ownership) =
             self.state_with_ownership(caller, id, token, operation).await?;
-        match own {
-            Ownership::Own if is_output_left_out => {
+        match ownership {
+            Ownership::Own if is_output_omitted => {
                 let execution = self.execution_store.find(TenantScope::for_caller(caller), id).await?;
                 Ok((execution.ok_or(Failure::NotFound)?, Ownership::Own))
             }
@@ -184,8 +184,8 @@ impl ExecutionReader {
     ) -> Result<(RunState, Ownership), Failure> {
         let state =
             self.execution_store.find_state(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
-        let own = self.authorize_run_access(caller, &state.execution, token, operation).await?;
-        Ok((state, own))
+        let ownership = self.authorize_run_access(caller, &state.execution, token, operation).await?;
+        Ok((state, ownership))
     }
 
     /// Determines whether the caller owns a run. A caller that does not own the run needs the operation's permission.
@@ -267,9 +267,9 @@ impl ExecutionReader {
                 record.notes_withheld = true;
             }
             Disclosure::Operator if record.has_notes => {
-                let shown: Vec<ApprovalId> =
+                let approval_ids: Vec<ApprovalId> =
                     record.chain.approvals.iter().map(|approval| approval.approval_id).collect();
-                record.notes = self.execution_store.approval_notes(scope, &shown).await?;
+                record.notes = self.execution_store.approval_notes(scope, &approval_ids).await?;
             }
             Disclosure::Operator => {}
         }
@@ -350,10 +350,10 @@ impl ExecutionReader {
         if caller.rights.visible_scopes(Permission::ExecutionView).is_none() {
             return Ok(());
         }
-        let home =
+        let location =
             self.execution_store.location(TenantScope::for_caller(caller), id).await?.ok_or(Failure::NotFound)?;
-        let position = self.scope_resolver.position_of_workload(caller, home.workspace, home.workload).await?;
-        if home.submitter == caller.actor {
+        let position = self.scope_resolver.position_of_workload(caller, location.workspace, location.workload).await?;
+        if location.submitter == caller.actor {
             Ok(())
         } else {
             authorize::authorize(caller, operation, &position).map(|_| ())

@@ -13,22 +13,18 @@ use std::sync::Arc;
 
 impl RunEngine {
     /// Evaluates guardrails on the serving thread; returns `None` if the evaluation would take long.
-    pub(super) fn check_guardrails_inline(&self, looking: &GuardrailCheck) -> Option<GuardrailResult> {
-        if looking.estimated_bytes() > MAX_INLINE_BYTES {
+    pub(super) fn check_guardrails_inline(&self, check: &GuardrailCheck) -> Option<GuardrailResult> {
+        if check.estimated_bytes() > MAX_INLINE_BYTES {
             return None;
         }
-        looking.run_briefly(&self.settings.redactor)
+        check.run_briefly(&self.settings.redactor)
     }
 
     /// Evaluates guardrails on the blocking pool; returns `None` if the evaluation fails.
-    pub(super) async fn check_guardrails(
-        &self,
-        scope: TenantScope,
-        looking: GuardrailCheck,
-    ) -> Option<GuardrailResult> {
+    pub(super) async fn check_guardrails(&self, scope: TenantScope, check: GuardrailCheck) -> Option<GuardrailResult> {
         let redactor = Arc::clone(&self.settings.redactor);
-        let looked = run_blocking(scope, ProcessorWait::Run, move || looking.run(&redactor)).await;
-        looked
+        let result = run_blocking(scope, ProcessorWait::Run, move || check.run(&redactor)).await;
+        result
             .inspect_err(|error| {
                 tracing::warn!(
                     tenant_id = %scope.tenant(),

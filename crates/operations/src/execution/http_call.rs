@@ -71,14 +71,14 @@ impl RunEngine {
     pub(super) async fn record_tool_drift(
         &self,
         call: &McpCall,
-        found: Option<&ToolPin>,
+        found_pin: Option<&ToolPin>,
         execution: ExecutionId,
         reader: &RetrievalContext<'_>,
     ) -> Result<(), Interruption> {
         let (actor, request_id) = reader.sender.clone();
         let stamp = Stamp { fact_id: self.context.new_id(), at: self.context.clock.now(), actor, request_id };
-        let fact = call.drifted_fact(found, execution, reader.workspace, &stamp);
-        let until = Instant::now() + self.settings.lease;
+        let fact = call.drifted_fact(found_pin, execution, reader.workspace, &stamp);
+        let deadline = Instant::now() + self.settings.lease;
         let (mut pause, mut attempt) = (MIN_RETRY_DELAY, 0_u32);
         loop {
             attempt = attempt.saturating_add(1);
@@ -87,7 +87,7 @@ impl RunEngine {
                     self.context.notify_facts();
                     return Ok(());
                 }
-                Err(error) if Instant::now() + pause < until => {
+                Err(error) if Instant::now() + pause < deadline => {
                     tracing::warn!(
                         tenant_id = %reader.scope.tenant(),
                         execution_id = %execution,

@@ -110,10 +110,10 @@ impl LargeRuns {
     /// # Errors
     /// When no reservation becomes free in time, or the process lacks memory for the run.
     pub(super) async fn reserve(&self, scope: TenantScope, wait: Duration) -> Result<Reservation, AcquireError> {
-        let since = Instant::now();
+        let started_at = Instant::now();
         let permit = self.permits.acquire(scope.tenant(), wait).await?;
-        let left = wait.saturating_sub(since.elapsed());
-        let memory = admit(LARGE_RUN_BYTES, left).await.map_err(|_| AcquireError::TimedOut)?;
+        let remaining = wait.saturating_sub(started_at.elapsed());
+        let memory = admit(LARGE_RUN_BYTES, remaining).await.map_err(|_| AcquireError::TimedOut)?;
         Ok(Reservation { _permit: permit, _memory: memory })
     }
 
@@ -123,13 +123,13 @@ impl LargeRuns {
         scope: TenantScope,
         wait: Duration,
     ) -> Result<Reservation, AcquireError> {
-        let _waiting = WaitGuard::of(scope.tenant(), WaitStage::Claimed, &self.waiting);
+        let _wait_guard = WaitGuard::of(scope.tenant(), WaitStage::Claimed, &self.waiting);
         self.reserve(scope, wait).await
     }
 
     /// Acquires a reservation for a started run. The deadline of the run limits the wait.
     pub(super) async fn reserve_paused(&self, scope: TenantScope) -> Result<Reservation, AcquireError> {
-        let _waiting = WaitGuard::of(scope.tenant(), WaitStage::Paused, &self.waiting);
+        let _wait_guard = WaitGuard::of(scope.tenant(), WaitStage::Paused, &self.waiting);
         self.reserve(scope, Duration::MAX).await
     }
 
@@ -138,12 +138,12 @@ impl LargeRuns {
         let waiting = lock(&self.waiting);
         // Only claimed runs count here, so that paused runs of one tenant do not exclude the large runs of other
         // tenants.
-        let claimed: usize = waiting.values().map(|waits| waits.claimed).sum();
+        let claimed: usize = waiting.values().map(|counts| counts.claimed).sum();
         // At the memory limit, only one claimed run may wait.
-        let any = claimed < if is_soft_limit_reached() { 1 } else { MAX_WAITING_CLAIMS };
-        let saturated = waiting.iter().filter(|(_, waits)| waits.paused >= MAX_PAUSED);
+        let is_allowed = claimed < if is_soft_limit_reached() { 1 } else { MAX_WAITING_CLAIMS };
+        let saturated = waiting.iter().filter(|(_, counts)| counts.paused >= MAX_PAUSED);
         LargeClaims {
-            is_allowed: any,
+            is_allowed,
             excluded: waiting.keys().copied().collect(),
             saturated: saturated.map(|(tenant, _)| *tenant).collect(),
         }
@@ -169,15 +169,17 @@ impl RunWorker {
         if !is_large {
             return Ok(None);
         }
-        let (since, cancelled_by) = (Instant::now(), OnceLock::new());
-        let held = LeaseRef { execution_id: claimed.execution.execution_id, lease: claimed.lease };
+        let (started_at, cancelled_by) = (Instant::now(), OnceLock::new());
+        let lease_ref = LeaseRef { execution_id: claimed.execution.execution_id, lease: claimed.lease };
         let reserved = tokio::select! {
             reserved = self.large_runs.reserve_claimed(claimed.scope, claimed.time_left) => {
                 reserved.map_err(|_| Interruption::DeadlineExceeded)
             }
-            cut = self.run_engine.renew_lease(claimed.scope, held, recheck, &cancelled_by) => Err(cut),
+            interruption = self.run_engine.renew_lease(claimed.scope, lease_ref, recheck, &cancelled_by) => {
+                Err(interruption)
+            }
         };
-        claimed.time_left = claimed.time_left.saturating_sub(since.elapsed());
+        claimed.time_left = claimed.time_left.saturating_sub(started_at.elapsed());
         claimed.cancelled_by = cancelled_by.into_inner().or(claimed.cancelled_by.take());
         reserved.map(|reservation| Some(Arc::new(reservation)))
     }
@@ -223,10 +225,10 @@ impl WaitGuard {
 impl Drop for WaitGuard {
     fn drop(&mut self) {
         let mut waiting = lock(&self.waiting);
-        if let Some(waits) = waiting.get_mut(&self.tenant) {
-            let count = waits.count(self.stage);
+        if let Some(counts) = waiting.get_mut(&self.tenant) {
+            let count = counts.count(self.stage);
             *count = count.saturating_sub(1);
-            if waits.claimed == 0 && waits.paused == 0 {
+            if counts.claimed == 0 && counts.paused == 0 {
                 waiting.remove(&self.tenant);
             }
         }
@@ -255,64 +257,64 @@ mod tests {
     #[tokio::test]
     async fn one_tenant_leaves_a_reservation_free() {
         let runs = LargeRuns::default();
-        let mut held = Vec::new();
+        let mut reservations = Vec::new();
         for _ in 0..MAX_PER_TENANT {
-            held.push(runs.reserve(tenant(1), LONG).await.unwrap());
+            reservations.push(runs.reserve(tenant(1), LONG).await.unwrap());
         }
         assert_eq!(runs.reserve(tenant(1), Duration::ZERO).await.unwrap_err(), AcquireError::TimedOut);
         assert!(runs.reserve(tenant(2), Duration::ZERO).await.is_ok());
-        drop(held.pop());
+        drop(reservations.pop());
         assert!(runs.reserve(tenant(1), Duration::ZERO).await.is_ok());
     }
 
     #[tokio::test]
     async fn waiting_claimed_run_excludes_large_runs_of_its_tenant() {
         let runs = Arc::new(LargeRuns::default());
-        let mut held = Vec::new();
+        let mut reservations = Vec::new();
         for _ in 0..MAX_PER_TENANT {
-            held.push(runs.reserve(tenant(1), LONG).await.unwrap());
+            reservations.push(runs.reserve(tenant(1), LONG).await.unwrap());
         }
         assert_eq!(
             runs.allowed_claims(),
             LargeClaims { is_allowed: true, excluded: Vec::new(), saturated: Vec::new() }
         );
-        let own = Arc::clone(&runs);
-        let waiting = tokio::spawn(async move { own.reserve_claimed(tenant(1), LONG).await.map(|_| ()) });
+        let shared_runs = Arc::clone(&runs);
+        let waiting_task = tokio::spawn(async move { shared_runs.reserve_claimed(tenant(1), LONG).await.map(|_| ()) });
         while runs.permits.waiting_count(&tenant(1).tenant()) == 0 {
             tokio::task::yield_now().await;
         }
         let expected = LargeClaims { is_allowed: true, excluded: vec![tenant(1).tenant()], saturated: Vec::new() };
         assert_eq!(runs.allowed_claims(), expected);
         // After its cancellation, the run is no longer counted as waiting.
-        waiting.abort();
-        assert!(waiting.await.unwrap_err().is_cancelled());
+        waiting_task.abort();
+        assert!(waiting_task.await.unwrap_err().is_cancelled());
         assert_eq!(
             runs.allowed_claims(),
             LargeClaims { is_allowed: true, excluded: Vec::new(), saturated: Vec::new() }
         );
-        drop(held);
+        drop(reservations);
     }
 
     #[tokio::test]
     async fn too_many_paused_runs_exclude_their_tenant() {
         let runs = Arc::new(LargeRuns::default());
-        let mut held = Vec::new();
+        let mut reservations = Vec::new();
         for _ in 0..MAX_PER_TENANT {
-            held.push(runs.reserve(tenant(1), LONG).await.unwrap());
+            reservations.push(runs.reserve(tenant(1), LONG).await.unwrap());
         }
         let mut paused = Vec::new();
         for count in 1..=4 * MAX_WAITING_CLAIMS {
-            let own = Arc::clone(&runs);
-            paused.push(tokio::spawn(async move { own.reserve_paused(tenant(1)).await.map(|_| ()) }));
+            let shared_runs = Arc::clone(&runs);
+            paused.push(tokio::spawn(async move { shared_runs.reserve_paused(tenant(1)).await.map(|_| ()) }));
             while runs.permits.waiting_count(&tenant(1).tenant()) < count {
                 tokio::task::yield_now().await;
             }
-            let own = vec![tenant(1).tenant()];
-            let saturated = if count < MAX_PAUSED { Vec::new() } else { own.clone() };
+            let excluded_tenants = vec![tenant(1).tenant()];
+            let saturated = if count < MAX_PAUSED { Vec::new() } else { excluded_tenants.clone() };
             // The paused runs of this tenant do not exclude large runs of other tenants.
             assert_eq!(
                 runs.allowed_claims(),
-                LargeClaims { is_allowed: true, excluded: own, saturated },
+                LargeClaims { is_allowed: true, excluded: excluded_tenants, saturated },
                 "{count} paused runs"
             );
         }
@@ -324,6 +326,6 @@ mod tests {
             runs.allowed_claims(),
             LargeClaims { is_allowed: true, excluded: Vec::new(), saturated: Vec::new() }
         );
-        drop(held);
+        drop(reservations);
     }
 }

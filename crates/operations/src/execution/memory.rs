@@ -23,13 +23,13 @@ impl RunEngine {
         let Some(decisions) = self.contract_decisions_for(reader, AccessMode::MemoryReplay).await else {
             return History::Unavailable;
         };
-        let rules = &memory.config;
+        let config = &memory.config;
         let query = RecallQuery {
             asset: memory.asset,
-            scope: rules.scope,
-            limit: if all_allow(&reader.plan.knowledge, &decisions) { rules.max_turns } else { 0 },
-            max_age_days: rules.retention_days,
-            personal_data: rules.personal_data,
+            scope: config.scope,
+            limit: if all_allow(&reader.plan.knowledge, &decisions) { config.max_turns } else { 0 },
+            max_age_days: config.retention_days,
+            personal_data: config.personal_data,
         };
         match self.memory_store.recall(reader.scope, conversation, &query).await {
             Ok(recalled) => History::Loaded(decisions, recalled),
@@ -48,23 +48,30 @@ impl RunEngine {
     /// processed on the blocking pool.
     pub(super) async fn prepare_writeback(
         &self,
-        ended: &mut RunOutcome,
+        run_outcome: &mut RunOutcome,
         execution_id: ExecutionId,
         reader: &RetrievalContext<'_>,
     ) -> Option<Writeback> {
-        let (bytes, conversation) = (ended.offered_turn.as_ref()?.bytes(), reader.conversation.clone()?);
+        let (bytes, conversation) = (run_outcome.offered_turn.as_ref()?.bytes(), reader.conversation.clone()?);
         let decisions = self.contract_decisions_for(reader, AccessMode::MemoryWriteback).await;
         let knowledge = &reader.plan.knowledge;
         if bytes <= MAX_INLINE_BYTES {
             let (moment, redactor) = (self.context.moment(), &self.settings.redactor);
-            return ended.evaluate_turn(execution_id, conversation, knowledge, decisions.as_deref(), moment, redactor);
+            return run_outcome.evaluate_turn(
+                execution_id,
+                conversation,
+                knowledge,
+                decisions.as_deref(),
+                moment,
+                redactor,
+            );
         }
         let (context, redactor, knowledge) =
             (self.context.clone(), Arc::clone(&self.settings.redactor), knowledge.clone());
-        let mut evaluated = ended.clone();
+        let mut evaluated_outcome = run_outcome.clone();
         let work = run_blocking(reader.scope, ProcessorWait::Run, move || {
             let moment = context.moment();
-            let writeback = evaluated.evaluate_turn(
+            let writeback = evaluated_outcome.evaluate_turn(
                 execution_id,
                 conversation,
                 &knowledge,
@@ -72,10 +79,10 @@ impl RunEngine {
                 moment,
                 &redactor,
             );
-            (evaluated, writeback)
+            (evaluated_outcome, writeback)
         });
-        let (evaluated, writeback) = work.await.ok()?;
-        *ended = evaluated;
+        let (evaluated_outcome, writeback) = work.await.ok()?;
+        *run_outcome = evaluated_outcome;
         writeback
     }
 }

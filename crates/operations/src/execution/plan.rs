@@ -77,7 +77,7 @@ pub struct PlanCache {
 impl PlanCache {
     pub(crate) fn new() -> Self {
         Self {
-            plans: weighted_cache(CACHE_BYTE_LIMITS.plans, |_: &PlanKey, kept: &Arc<CachedPlan>| kept.bytes).build(),
+            plans: weighted_cache(CACHE_BYTE_LIMITS.plans, |_: &PlanKey, plan: &Arc<CachedPlan>| plan.bytes).build(),
             plans_in_flight: PendingLoads::new(),
             workloads_by_slug: weighted_cache(
                 CACHE_BYTE_LIMITS.entries,
@@ -146,8 +146,8 @@ impl RunPlans {
             return Ok(plan);
         }
         // The future is boxed, because most runs find a cached plan and should not reserve its size.
-        let make = Box::pin(self.build_current_plan(scope, workload, release, key.clone()));
-        self.plans.plans_in_flight.get_or_compute(key.clone(), make).await
+        let build = Box::pin(self.build_current_plan(scope, workload, release, key.clone()));
+        self.plans.plans_in_flight.get_or_compute(key.clone(), build).await
     }
 
     /// Builds and caches the plan of a release on a lane.
@@ -158,13 +158,14 @@ impl RunPlans {
         release: ReleaseId,
         key: PlanKey,
     ) -> Result<Arc<CachedPlan>, Failure> {
-        let placed = self.release_store.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
-        if !placed.release.state.can_hold_lanes() {
+        let release_with_deployment =
+            self.release_store.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
+        if !release_with_deployment.release.state.can_hold_lanes() {
             // The release lost its lane after the cached deployment was read. The accept would fail too, so the
             // caller decides again at once.
             return Err(Failure::Contended);
         }
-        let plan = Arc::new(self.build(scope, workload, &placed.release).await?);
+        let plan = Arc::new(self.build(scope, workload, &release_with_deployment.release).await?);
         self.run_store.store_snapshot(scope, &plan.snapshot).await?;
         self.plans.plans.insert(key, Arc::clone(&plan));
         Ok(plan)
@@ -179,8 +180,9 @@ impl RunPlans {
         release: ReleaseId,
         snapshot: SnapshotDigest,
     ) -> Result<Arc<CachedPlan>, Failure> {
-        let placed = self.release_store.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
-        let mut plan = Box::pin(self.build(scope, workload, &placed.release)).await?;
+        let release_with_deployment =
+            self.release_store.find(scope, release).await?.ok_or(Failure::Inconsistent("no such release"))?;
+        let mut plan = Box::pin(self.build(scope, workload, &release_with_deployment.release)).await?;
         plan.snapshot.digest = snapshot;
         Ok(Arc::new(plan))
     }

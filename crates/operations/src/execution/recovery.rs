@@ -73,13 +73,13 @@ impl RunRecovery {
         let lapsed = self.lease_store.claim_lapsed(self.context.ids.new_id(), self.unresumable_runs()).await?;
         let mut ended = 0;
         for run in lapsed {
-            let end = self.end_of_lapsed(&run);
-            match self.run_store.finish(run.scope, &end).await {
+            let finish_record = self.end_of_lapsed(&run);
+            match self.run_store.finish(run.scope, &finish_record).await {
                 Ok(()) => {
                     ended += 1;
                     let workload = ObservedWorkload { id: run.execution.workload_id, slug: None };
-                    let duration = run.execution.started_at.duration_until(end.finished_at);
-                    self.run_observer.run_ended(workload, end.status, duration);
+                    let duration = run.execution.started_at.duration_until(finish_record.finished_at);
+                    self.run_observer.run_ended(workload, finish_record.status, duration);
                 }
                 // Another process has ended the run concurrently.
                 Err(CommitError::Stale) => {}
@@ -108,7 +108,7 @@ impl RunRecovery {
             (Status::Failed, ExecutionOutcome::Failure, "interrupted", "the process that executed the run ended")
         };
         let run = &lapsed.execution;
-        let named = RunRef {
+        let run_ref = RunRef {
             execution_id: run.execution_id,
             workload_id: run.workload_id,
             workspace_id: run.workspace_id,
@@ -119,7 +119,7 @@ impl RunRecovery {
         let finished_at = self.context.clock.now();
         let actor = lapsed.cancelled_by.clone().unwrap_or_else(|| ActorRef::system("recovery"));
         let stamp = Stamp { fact_id: self.context.new_id(), at: finished_at, actor, request_id: self.context.new_id() };
-        let (mut fact, mut fulfilled) = (named.ended_fact(outcome, Some(code), None, &stamp), Vec::new());
+        let (mut fact, mut fulfilled) = (run_ref.ended_fact(outcome, Some(code), None, &stamp), Vec::new());
         // Of the run's obligations, only the notification of the owner needs no state of the lost process.
         if let Some(owner) = &lapsed.owner_to_notify {
             fact = fact.notifying_owner(owner);

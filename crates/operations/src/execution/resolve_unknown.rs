@@ -67,15 +67,15 @@ impl UnknownOutcomes {
         note: Option<&Note>,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<ExecutionDetail>, Failure> {
-        let (RunState { execution, .. }, own) =
+        let (RunState { execution, .. }, ownership) =
             self.execution_reader.state_with_ownership(caller, id, None, Operation::ReadExecution).await?;
         let position = self.execution_reader.position_of_run(caller, &execution).await?;
         let scope = match authorize::authorize(caller, Operation::SettleExecution, &position) {
             // The caller already sees its own run, so the refusal may name the missing permission.
-            Err(Failure::NotFound) if own == Ownership::Own => {
+            Err(Failure::NotFound) if ownership == Ownership::Own => {
                 Err(authorize::missing_permission(caller, Permission::ExecutionKill))
             }
-            entered => entered,
+            authorization => authorization,
         }?;
         let outcome = keyed_outcome(key, 200, id.uuid());
         let resolved = self.keyed_requests.idempotent(

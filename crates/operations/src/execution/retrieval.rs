@@ -57,8 +57,8 @@ impl RunEngine {
         reader: &RetrievalContext<'_>,
         mode: AccessMode,
     ) -> Option<Vec<ContractDecision>> {
-        let bound = reader.plan.knowledge.iter();
-        let checks: Vec<ContractCheck<'_>> = bound
+        let bound_bases = reader.plan.knowledge.iter();
+        let checks: Vec<ContractCheck<'_>> = bound_bases
             .map(|bound| ContractCheck { asset: bound.asset, base: &bound.base, request: reader.access_request(mode) })
             .collect();
         let decisions = self.knowledge_bases.contract_decisions(reader.scope, &checks).await;
@@ -79,12 +79,12 @@ impl RunEngine {
         reader: &RetrievalContext<'_>,
         lookup: &RetrievalQuery,
     ) -> Result<RetrievalResult, RetrievalError> {
-        let bound = reader
+        let knowledge_base = reader
             .plan
             .knowledge
             .get(lookup.knowledge_index)
             .ok_or(RetrievalError::Failed("knowledge_base_unknown"))?;
-        let served = self
+        let served_revisions = self
             .knowledge_bases
             .served_revisions(reader.scope, reader.release, reader.workspace, reader.environment)
             .await
@@ -98,9 +98,9 @@ impl RunEngine {
                 RetrievalError::Failed(UNAVAILABLE)
             })?;
         let request = RetrievalRequest {
-            asset: bound.asset,
-            base: &bound.base,
-            pinned: served.of(bound.asset),
+            asset: knowledge_base.asset,
+            base: &knowledge_base.base,
+            pinned: served_revisions.of(knowledge_base.asset),
             principals: &reader.principals,
             workspace: reader.workspace,
             mode: AccessMode::Retrieve,
@@ -127,7 +127,7 @@ impl RunEngine {
                 let code = failure.code().unwrap_or(UNAVAILABLE);
                 tracing::warn!(
                     tenant_id = %reader.scope.tenant(),
-                    asset_id = %bound.asset,
+                    asset_id = %knowledge_base.asset,
                     error = &failure as &dyn std::error::Error,
                     "failed to search a knowledge base; failing the lookup"
                 );

@@ -99,9 +99,9 @@ impl Reviews {
         note: Option<&Note>,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<ExecutionDetail>, Failure> {
-        let (RunState { execution, .. }, own) =
+        let (RunState { execution, .. }, ownership) =
             self.execution_reader.state_with_ownership(caller, id, None, Operation::ReadExecution).await?;
-        let scope = self.authorize_review(caller, &execution, own, Operation::ReviewExecution).await?;
+        let scope = self.authorize_review(caller, &execution, ownership, Operation::ReviewExecution).await?;
         let outcome = keyed_outcome(key, 200, id.uuid());
         let reviewed = self.keyed_requests.idempotent(
             scope,
@@ -123,9 +123,9 @@ impl Reviews {
         caller: &Caller,
         id: ExecutionId,
     ) -> Result<AnswerUnderReview, Failure> {
-        let (RunState { execution, .. }, own) =
+        let (RunState { execution, .. }, ownership) =
             self.execution_reader.state_with_ownership(caller, id, None, Operation::ReadExecution).await?;
-        let scope = self.authorize_review(caller, &execution, own, Operation::ReadReview).await?;
+        let scope = self.authorize_review(caller, &execution, ownership, Operation::ReadReview).await?;
         let record = self.execution_store.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let Ok(pending) = PendingReview::from_record(&record) else { return Err(Failure::NotFound) };
         pending.authorize_reader(&caller.actor)?;
@@ -136,16 +136,16 @@ impl Reviews {
         &self,
         caller: &Caller,
         execution: &Execution,
-        own: Ownership,
+        ownership: Ownership,
         operation: Operation,
     ) -> Result<TenantScope, Failure> {
         let position = self.execution_reader.position_of_run(caller, execution).await?;
         match authorize::authorize(caller, operation, &position) {
             // The caller already sees its own run, so the refusal may name the missing permission.
-            Err(Failure::NotFound) if own == Ownership::Own => {
+            Err(Failure::NotFound) if ownership == Ownership::Own => {
                 Err(authorize::missing_permission(caller, Permission::ReleaseApprove))
             }
-            entered => entered,
+            authorization => authorization,
         }
     }
 
@@ -162,8 +162,8 @@ impl Reviews {
         let pending = PendingReview::from_record(&record)?;
         let stamp = self.context.stamp(caller);
         let moment = self.context.moment_at(stamp.at);
-        let end = match pending.decide(verdict, note, &stamp, moment) {
-            Ok(end) => end,
+        let review_end = match pending.decide(verdict, note, &stamp, moment) {
+            Ok(review_end) => review_end,
             Err(refusal) => {
                 let fact = pending.self_review_refused_fact(&self.context.stamp(caller));
                 self.audit_store.commit_fact(scope, fact).await?;
@@ -172,7 +172,11 @@ impl Reviews {
             }
         };
         // If the commit is stale, a concurrent request ended the review, or the review is overdue.
-        if self.end_review(scope, &record, &end, key).await? { Ok(()) } else { Err(ReviewRefusal::NotPending.into()) }
+        if self.end_review(scope, &record, &review_end, key).await? {
+            Ok(())
+        } else {
+            Err(ReviewRefusal::NotPending.into())
+        }
     }
 
     /// Cancels a run that awaits review; returns `false` if the review has ended meanwhile.
@@ -205,8 +209,8 @@ impl Reviews {
                 actor,
                 request_id: self.context.new_id(),
             };
-            let end = pending.expire(workload_status, &stamp);
-            ended += usize::from(self.end_review(scope, &record, &end, None).await?);
+            let review_end = pending.expire(workload_status, &stamp);
+            ended += usize::from(self.end_review(scope, &record, &review_end, None).await?);
         }
         Ok(ended)
     }

@@ -55,7 +55,7 @@ pub(super) struct ActiveRun {
     pub(super) engine: Arc<RunEngine>,
     pub(super) scope: TenantScope,
     pub(super) plan: Arc<CachedPlan>,
-    pub(super) facts: PolicyAttributes,
+    pub(super) policy_attributes: PolicyAttributes,
     pub(super) lease: Uuid,
     pub(super) decision: PolicyDecision,
     /// The stored decisions on the run before `decision`, such as that of the acceptance.
@@ -99,9 +99,9 @@ impl RunHandle {
     /// Waits for the end of the run within the wait budget. Afterwards returns the run as it was accepted, while the
     /// run continues.
     pub(super) async fn wait(self, budget: Duration) -> Execution {
-        let in_time = tokio::time::timeout(budget, self.task).await;
+        let outcome = tokio::time::timeout(budget, self.task).await;
         self.is_detached.store(true, Ordering::Relaxed);
-        match in_time {
+        match outcome {
             Ok(Ok(RunResult::Ended(execution))) => *execution,
             Ok(Ok(RunResult::LeaseLost | RunResult::Stale) | Err(_)) | Err(_) => {
                 Execution { status: Status::Queued, ..self.accepted }
@@ -121,7 +121,7 @@ pub(super) enum RunResult {
 }
 
 /// Reason why this process did not end a run.
-enum NoEnd {
+enum EndFailure {
     Stale,
     LeaseLost,
 }
@@ -130,14 +130,14 @@ impl ActiveRun {
     /// Executes the run in a separate task, so that it continues if the client disconnects.
     pub(super) fn spawn(self, inline: InlineRun) -> RunHandle {
         let InlineRun { work, slot, active_guard } = inline;
-        let (accepted, left) =
+        let (accepted, is_detached) =
             (accepted_execution(&self.acceptance, Status::Running, None), Arc::clone(&self.is_detached));
-        let running = async move {
-            let ran = self.run(work, &active_guard.recheck).await;
+        let run_future = async move {
+            let result = self.run(work, &active_guard.recheck).await;
             drop((slot, active_guard));
-            ran
+            result
         };
-        RunHandle { accepted, is_detached: left, task: tokio::spawn(running.in_current_span()) }
+        RunHandle { accepted, is_detached, task: tokio::spawn(run_future.in_current_span()) }
     }
 
     /// Sets the memory reservation of the run.
@@ -149,20 +149,20 @@ impl ActiveRun {
     /// Executes the run and stores its end.
     pub(super) async fn run(mut self, work: RunWork, recheck: &Notify) -> RunResult {
         match self.run_work(work, recheck).await {
-            Ok((ended, last, remembered)) => {
+            Ok((run_outcome, last_record, writeback)) => {
                 // The inputs may be large and are no longer needed, so their memory is freed.
                 (self.inputs, self.acceptance.inputs.body) = (Map::new(), "".into());
                 let finished_at = self.engine.context.clock.now();
-                let ending = FinishRecord { writeback: remembered, ..self.build_end(ended, last, finished_at) };
-                if self.store_end(&ending).await {
-                    self.observe_end(&ending);
-                    RunResult::Ended(Box::new(self.ended_execution(ending)))
+                let finish_record = FinishRecord { writeback, ..self.build_end(run_outcome, last_record, finished_at) };
+                if self.store_end(&finish_record).await {
+                    self.observe_end(&finish_record);
+                    RunResult::Ended(Box::new(self.ended_execution(finish_record)))
                 } else {
                     RunResult::LeaseLost
                 }
             }
-            Err(NoEnd::Stale) => RunResult::Stale,
-            Err(NoEnd::LeaseLost) => RunResult::LeaseLost,
+            Err(EndFailure::Stale) => RunResult::Stale,
+            Err(EndFailure::LeaseLost) => RunResult::LeaseLost,
         }
     }
 
@@ -179,15 +179,15 @@ impl ActiveRun {
         &self,
         work: RunWork,
         recheck: &Notify,
-    ) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), NoEnd> {
+    ) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), EndFailure> {
         match work {
             RunWork::Steps => self.run_steps(recheck).await,
             RunWork::Script(ready) => {
-                let closed = self.run_script(ready, recheck).await;
-                let ended = self.fulfil(closed, recheck).await;
+                let finished_run = self.run_script(ready, recheck).await;
+                let run_outcome = self.fulfil(finished_run, recheck).await;
                 let mut recorder = self.recorder();
-                let last = with_review_event(&mut recorder, None, &ended);
-                Ok((ended, last, None))
+                let last_record = with_review_event(&mut recorder, None, &run_outcome);
+                Ok((run_outcome, last_record, None))
             }
         }
     }
@@ -195,18 +195,18 @@ impl ActiveRun {
     async fn run_steps(
         &self,
         recheck: &Notify,
-    ) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), NoEnd> {
+    ) -> Result<(RunOutcome, Option<ProgressRecord>, Option<Writeback>), EndFailure> {
         let engine = &self.engine;
-        let accepted = &self.acceptance;
-        let subject = RunInput {
-            execution_id: accepted.execution_id,
+        let acceptance = &self.acceptance;
+        let run_input = RunInput {
+            execution_id: acceptance.execution_id,
             plan: &self.plan.plan,
-            policy_attributes: &self.facts,
+            policy_attributes: &self.policy_attributes,
             inputs: &self.inputs,
-            stored_inputs: &accepted.inputs,
+            stored_inputs: &acceptance.inputs,
             input_digest: self.input_digest,
         };
-        let mut run = Run::new(subject, self.decision.clone(), engine.context.moment());
+        let mut run = Run::new(run_input, self.decision.clone(), engine.context.moment());
         let conversation = self.conversation();
         if conversation.is_some() {
             run = run.with_conversation();
@@ -219,56 +219,57 @@ impl ActiveRun {
         }
         let mut recorder = self.recorder();
         // The first steps have no external effects, so their results can be discarded if the start fails.
-        let turn = run.start();
-        if let Some((on, share_link)) = self.pending_start {
+        let first_effect = run.start();
+        if let Some((expected_revisions, share_link)) = self.pending_start {
             let progress = recorder.next_record(run.take_events());
             let acceptance = self.acceptance.without_inputs();
-            self.start(QueuedStart { acceptance, expected_revisions: on, lease: self.lease, progress, share_link })
-                .await?;
+            self.start(QueuedStart { acceptance, expected_revisions, lease: self.lease, progress, share_link }).await?;
         }
         let reader = RetrievalContext {
             scope: self.scope,
             plan: &self.plan.plan,
-            workspace: accepted.workspace_id,
-            release: accepted.release_id,
-            environment: &accepted.environment,
+            workspace: acceptance.workspace_id,
+            release: acceptance.release_id,
+            environment: &acceptance.environment,
             conversation,
-            sender: (accepted.submitter.clone(), accepted.request_context.request_id),
-            principals: principals_of(&self.facts),
+            sender: (acceptance.submitter.clone(), acceptance.request_context.request_id),
+            principals: principals_of(&self.policy_attributes),
         };
-        let cut = if self.cancelled_by.get().is_some() {
+        let interruption = if self.cancelled_by.get().is_some() {
             Some(Interruption::Cancelled)
         } else {
-            let drive = run_to_end(&mut run, turn, &mut recorder, &reader);
+            let driver = run_to_end(&mut run, first_effect, &mut recorder, &reader);
             tokio::select! {
-                in_time = tokio::time::timeout(self.time_left, drive) => in_time.unwrap_or(Err(Interruption::DeadlineExceeded)).err(),
-                cut = self.renew_lease(recheck) => Some(cut),
+                outcome = tokio::time::timeout(self.time_left, driver) => {
+                    outcome.unwrap_or(Err(Interruption::DeadlineExceeded)).err()
+                }
+                interruption = self.renew_lease(recheck) => Some(interruption),
             }
         };
-        let mut closed = run.end_before_obligations(engine.context.moment(), cut);
-        if closed.fulfilment_bytes() > MAX_INLINE_BYTES && recorder.store_pending_answer().await.is_err() {
-            return Err(NoEnd::LeaseLost);
+        let mut finished_run = run.end_before_obligations(engine.context.moment(), interruption);
+        if finished_run.fulfilment_bytes() > MAX_INLINE_BYTES && recorder.store_pending_answer().await.is_err() {
+            return Err(EndFailure::LeaseLost);
         }
-        let last = recorder.last_record(std::mem::take(&mut closed.events));
-        let mut ended = self.fulfil(closed, recheck).await;
-        let last = with_review_event(&mut recorder, last, &ended);
-        let remembered = engine.prepare_writeback(&mut ended, accepted.execution_id, &reader).await;
-        Ok((ended, last, remembered))
+        let last_record = recorder.last_record(std::mem::take(&mut finished_run.events));
+        let mut run_outcome = self.fulfil(finished_run, recheck).await;
+        let last_record = with_review_event(&mut recorder, last_record, &run_outcome);
+        let writeback = engine.prepare_writeback(&mut run_outcome, acceptance.execution_id, &reader).await;
+        Ok((run_outcome, last_record, writeback))
     }
 
     /// Returns the conversation of the run, if the submitter has an identity.
     fn conversation(&self) -> Option<ConversationKey> {
-        let Acceptance { workload_id, submitter, request_context: sender, .. } = &self.acceptance;
-        ConversationKey::for_caller(*workload_id, submitter, sender.session_id()?)
+        let Acceptance { workload_id, submitter, request_context, .. } = &self.acceptance;
+        ConversationKey::for_caller(*workload_id, submitter, request_context.session_id()?)
     }
 
-    async fn start(&self, start: QueuedStart) -> Result<(), NoEnd> {
+    async fn start(&self, start: QueuedStart) -> Result<(), EndFailure> {
         match self.engine.run_store.start(self.scope, &start).await {
             Ok(StartOutcome::Started) => {
                 self.engine.wakeup_sender.publish(Wakeup::RunProgress(self.acceptance.execution_id));
                 Ok(())
             }
-            Ok(StartOutcome::Stale) => Err(NoEnd::Stale),
+            Ok(StartOutcome::Stale) => Err(EndFailure::Stale),
             // If the failed statement was committed nevertheless, the lease expires and another worker resumes the
             // run.
             Err(error) => {
@@ -278,21 +279,21 @@ impl ActiveRun {
                     error = &error as &dyn std::error::Error,
                     "failed to start a run; another worker resumes it"
                 );
-                Err(NoEnd::LeaseLost)
+                Err(EndFailure::LeaseLost)
             }
         }
     }
 
     /// Fulfils the run's obligations. Long work runs on the blocking pool, with lease renewal. If it fails or the
     /// lease is lost, the run has no output.
-    async fn fulfil(&self, closed: FinishedRun, recheck: &Notify) -> RunOutcome {
+    async fn fulfil(&self, finished_run: FinishedRun, recheck: &Notify) -> RunOutcome {
         let engine = &self.engine;
-        if closed.fulfilment_bytes() <= MAX_INLINE_BYTES {
-            return closed.fulfil(engine.context.moment(), &engine.settings.redactor);
+        if finished_run.fulfilment_bytes() <= MAX_INLINE_BYTES {
+            return finished_run.fulfil(engine.context.moment(), &engine.settings.redactor);
         }
-        let unfulfilled = closed.without_fulfilment();
+        let unfulfilled = finished_run.without_fulfilment();
         let (context, redactor) = (engine.context.clone(), Arc::clone(&engine.settings.redactor));
-        let fulfil = move || closed.fulfil(context.moment(), &redactor);
+        let fulfil = move || finished_run.fulfil(context.moment(), &redactor);
         let work = run_blocking(self.scope, ProcessorWait::Run, fulfil);
         tokio::select! {
             fulfilled = work => fulfilled.unwrap_or(unfulfilled),
@@ -305,62 +306,68 @@ impl ActiveRun {
         self.engine.renew_lease(self.scope, self.lease_ref(), recheck, &self.cancelled_by).await
     }
 
-    fn build_end(&self, ended: RunOutcome, progress: Option<ProgressRecord>, finished_at: Timestamp) -> FinishRecord {
-        let output = ended.output.map(|(output, metadata)| Payload {
+    fn build_end(
+        &self,
+        run_outcome: RunOutcome,
+        progress: Option<ProgressRecord>,
+        finished_at: Timestamp,
+    ) -> FinishRecord {
+        let output = run_outcome.output.map(|(output, metadata)| Payload {
             // The output may be large, so it is moved instead of copied.
             body: Value::from_iter([("output", output), ("metadata", Value::Object(metadata))]).to_string().into(),
             salt: self.engine.context.ids.salt(),
         });
-        let accepted = &self.acceptance;
+        let acceptance = &self.acceptance;
         let run = RunRef {
-            execution_id: accepted.execution_id,
-            workload_id: accepted.workload_id,
-            workspace_id: accepted.workspace_id,
-            release_id: accepted.release_id,
-            environment: &accepted.environment,
+            execution_id: acceptance.execution_id,
+            workload_id: acceptance.workload_id,
+            workspace_id: acceptance.workspace_id,
+            release_id: acceptance.release_id,
+            environment: &acceptance.environment,
             input_digest: self.input_digest,
         };
-        let actor = match ended.outcome {
-            ExecutionOutcome::Cancelled => self.cancelled_by.get().unwrap_or(&accepted.submitter),
+        let actor = match run_outcome.outcome {
+            ExecutionOutcome::Cancelled => self.cancelled_by.get().unwrap_or(&acceptance.submitter),
             ExecutionOutcome::Success
             | ExecutionOutcome::Failure
             | ExecutionOutcome::Denied
             | ExecutionOutcome::Timeout
-            | ExecutionOutcome::Unknown => &accepted.submitter,
+            | ExecutionOutcome::Unknown => &acceptance.submitter,
         };
         let stamp = Stamp {
             fact_id: self.engine.context.new_id(),
             at: finished_at,
             actor: actor.clone(),
-            request_id: accepted.request_context.request_id,
+            request_id: acceptance.request_context.request_id,
         };
-        let awaits_review = ended.status == Status::AwaitingReview;
-        let mut fact = match (ended.outcome, ended.decisions.last()) {
+        let awaits_review = run_outcome.status == Status::AwaitingReview;
+        let mut fact = match (run_outcome.outcome, run_outcome.decisions.last()) {
             (ExecutionOutcome::Denied, Some(decision)) => run.denied_fact(decision, &stamp),
             _ if awaits_review => run.review_requested_fact(output.as_ref(), &stamp),
             (outcome, _) => {
-                let code = ended.error.as_ref().map(|error| error.code.as_str());
+                let code = run_outcome.error.as_ref().map(|error| error.code.as_str());
                 run.ended_fact(outcome, code, output.as_ref(), &stamp)
             }
         };
-        let stored = self.earlier_decisions.iter().chain([&accepted.decision]).chain(&ended.decisions);
-        fact = fact.with_records_digest(&RunRecords::for_commit(stored, &ended.artifacts, &ended.lineage));
-        if ended.fulfilled.iter().any(|(obligation, _)| *obligation == Obligation::NotifyOwner) {
-            fact = fact.notifying_owner(&self.facts.owner_ref);
+        let decisions = self.earlier_decisions.iter().chain([&acceptance.decision]).chain(&run_outcome.decisions);
+        fact =
+            fact.with_records_digest(&RunRecords::for_commit(decisions, &run_outcome.artifacts, &run_outcome.lineage));
+        if run_outcome.fulfilled.iter().any(|(obligation, _)| *obligation == Obligation::NotifyOwner) {
+            fact = fact.notifying_owner(&self.policy_attributes.owner_ref);
         }
         FinishRecord {
-            execution_id: accepted.execution_id,
+            execution_id: acceptance.execution_id,
             lease: self.lease,
-            status: ended.status,
-            outcome: ended.outcome,
+            status: run_outcome.status,
+            outcome: run_outcome.outcome,
             review_timeout: awaits_review.then_some(self.engine.settings.review_deadline),
-            error: ended.error,
+            error: run_outcome.error,
             output,
-            steps: ended.steps,
-            decisions: ended.decisions,
-            artifacts: ended.artifacts,
-            lineage: ended.lineage,
-            fulfilled: ended.fulfilled,
+            steps: run_outcome.steps,
+            decisions: run_outcome.decisions,
+            artifacts: run_outcome.artifacts,
+            lineage: run_outcome.lineage,
+            fulfilled: run_outcome.fulfilled,
             progress,
             writeback: None,
             finished_at,
@@ -369,31 +376,31 @@ impl ActiveRun {
     }
 
     /// Stores the end of the run. Retries for at most the duration of a lease.
-    async fn store_end(&self, ending: &FinishRecord) -> bool {
-        let stores = &self.engine.run_store;
-        let until = tokio::time::Instant::now() + self.engine.settings.lease;
+    async fn store_end(&self, finish_record: &FinishRecord) -> bool {
+        let run_store = &self.engine.run_store;
+        let deadline = tokio::time::Instant::now() + self.engine.settings.lease;
         let (mut pause, mut attempt) = (MIN_RETRY_DELAY, 0_u32);
         loop {
             attempt = attempt.saturating_add(1);
-            match stores.finish(self.scope, ending).await {
+            match run_store.finish(self.scope, finish_record).await {
                 Ok(()) => {
                     self.engine.context.notify_facts();
-                    let end = Wakeup::RunEnded(ending.execution_id);
+                    let wakeup = Wakeup::RunEnded(finish_record.execution_id);
                     if self.checkpoint_policy == CheckpointPolicy::WithEvents
                         || self.is_detached.load(Ordering::Relaxed)
                     {
-                        self.engine.wakeup_sender.publish(end);
+                        self.engine.wakeup_sender.publish(wakeup);
                     } else {
-                        self.engine.wakeup_sender.deliver(end);
+                        self.engine.wakeup_sender.deliver(wakeup);
                     }
                     return true;
                 }
                 // A missing lease means that an earlier attempt was committed, or that another process ended the run.
-                Err(CommitError::Stale) => return self.is_stored(ending).await,
-                Err(CommitError::Store(error)) if tokio::time::Instant::now() + pause < until => {
+                Err(CommitError::Stale) => return self.is_stored(finish_record).await,
+                Err(CommitError::Store(error)) if tokio::time::Instant::now() + pause < deadline => {
                     tracing::warn!(
                         tenant_id = %self.scope.tenant(),
-                        execution_id = %ending.execution_id,
+                        execution_id = %finish_record.execution_id,
                         attempt,
                         error = &error as &dyn std::error::Error,
                         "failed to store the end of a run; retrying with backoff"
@@ -404,7 +411,7 @@ impl ActiveRun {
                 Err(error) => {
                     tracing::error!(
                         tenant_id = %self.scope.tenant(),
-                        execution_id = %ending.execution_id,
+                        execution_id = %finish_record.execution_id,
                         attempt,
                         error = &error as &dyn std::error::Error,
                         "failed to store the end of a run; leaving it to recovery"
@@ -415,40 +422,45 @@ impl ActiveRun {
         }
     }
 
-    fn observe_end(&self, ending: &FinishRecord) {
+    fn observe_end(&self, finish_record: &FinishRecord) {
         let observer = &self.engine.run_observer;
-        let workload =
-            ObservedWorkload { id: self.acceptance.workload_id, slug: Some(self.facts.workload_slug.as_str()) };
-        observer.models_called(workload, ModelUsage::of_artifacts(&ending.artifacts));
+        let workload = ObservedWorkload {
+            id: self.acceptance.workload_id,
+            slug: Some(self.policy_attributes.workload_slug.as_str()),
+        };
+        observer.models_called(workload, ModelUsage::of_artifacts(&finish_record.artifacts));
         // A run whose answer awaits a review has not ended yet.
-        if ending.review_timeout.is_none() {
-            let duration = self.acceptance.started_at.duration_until(ending.finished_at);
-            observer.run_ended(workload, ending.status, duration);
+        if finish_record.review_timeout.is_none() {
+            let duration = self.acceptance.started_at.duration_until(finish_record.finished_at);
+            observer.run_ended(workload, finish_record.status, duration);
         }
     }
 
-    async fn is_stored(&self, ending: &FinishRecord) -> bool {
-        let stored = self.engine.execution_store.find(self.scope, ending.execution_id).await;
+    async fn is_stored(&self, finish_record: &FinishRecord) -> bool {
+        let stored = self.engine.execution_store.find(self.scope, finish_record.execution_id).await;
         stored.is_ok_and(|stored| {
-            stored.is_some_and(|stored| match ending.review_timeout {
+            stored.is_some_and(|stored| match finish_record.review_timeout {
                 Some(_) => stored.status == Status::AwaitingReview,
-                None => stored.finished_at == Some(ending.finished_at),
+                None => stored.finished_at == Some(finish_record.finished_at),
             })
         })
     }
 
-    fn ended_execution(&self, ending: FinishRecord) -> Execution {
-        if ending.review_timeout.is_some() {
+    fn ended_execution(&self, finish_record: FinishRecord) -> Execution {
+        if finish_record.review_timeout.is_some() {
             // The answer is withheld until the review.
-            return accepted_execution(&self.acceptance, ending.status, None);
+            return accepted_execution(&self.acceptance, finish_record.status, None);
         }
-        let mut execution =
-            accepted_execution(&self.acceptance, ending.status, Some((ending.outcome, ending.finished_at)));
-        if let (ExecutionOutcome::Denied, Some(decision)) = (ending.outcome, ending.decisions.last()) {
+        let mut execution = accepted_execution(
+            &self.acceptance,
+            finish_record.status,
+            Some((finish_record.outcome, finish_record.finished_at)),
+        );
+        if let (ExecutionOutcome::Denied, Some(decision)) = (finish_record.outcome, finish_record.decisions.last()) {
             execution.reason_code.clone_from(&decision.reason_code);
         }
-        execution.error = ending.error;
-        execution.output = ending.output.map(|output| output.body);
+        execution.error = finish_record.error;
+        execution.output = finish_record.output.map(|output| output.body);
         execution
     }
 }
@@ -456,10 +468,14 @@ impl ActiveRun {
 /// Returns the last progress record of a run, with a review event if the answer awaits a review.
 fn with_review_event(
     recorder: &mut ProgressRecorder<'_>,
-    last: Option<ProgressRecord>,
-    ended: &RunOutcome,
+    last_record: Option<ProgressRecord>,
+    run_outcome: &RunOutcome,
 ) -> Option<ProgressRecord> {
-    if ended.status == Status::AwaitingReview { Some(recorder.review_record(last, &ended.steps)) } else { last }
+    if run_outcome.status == Status::AwaitingReview {
+        Some(recorder.review_record(last_record, &run_outcome.steps))
+    } else {
+        last_record
+    }
 }
 
 /// Creates the execution of an accepted run in the given state.

@@ -73,17 +73,17 @@ pub(crate) fn check_link_allows_start(
 pub(crate) fn select_lane(
     caller: &Caller,
     presented_link: Option<&VerifiedLink>,
-    chosen: Option<Lane>,
+    requested_lane: Option<Lane>,
     workload: &Workload,
 ) -> Result<Lane, Failure> {
-    let Some(chosen) = chosen else {
-        let of_link = presented_link.and_then(|presented_link| presented_link.link().lane);
-        return Ok(of_link.or_else(|| caller.lanes.lane(workload.workload_id)).unwrap_or(Lane::Standard));
+    let Some(requested_lane) = requested_lane else {
+        let link_lane = presented_link.and_then(|presented_link| presented_link.link().lane);
+        return Ok(link_lane.or_else(|| caller.lanes.lane(workload.workload_id)).unwrap_or(Lane::Standard));
     };
     match authorize::authorize(caller, Operation::ChooseLane, &position_of(caller, workload)) {
         // The caller already sees the workload, so the refusal may name the missing permission.
         Err(Failure::NotFound) => Err(authorize::missing_permission(caller, Permission::ReleaseTransition)),
-        entered => entered.map(|_| chosen),
+        authorization => authorization.map(|_| requested_lane),
     }
 }
 
@@ -93,8 +93,8 @@ pub(crate) fn guest_access(
     caller: &Caller,
     presented_link: Option<&VerifiedLink>,
 ) -> (DelegatedAccess, Option<ResultToken>) {
-    let nameless = caller.actor.kind() == ActorKind::Anonymous;
-    let token = nameless.then(|| ResultToken::from_secret(ids.secret()));
+    let is_anonymous = caller.actor.kind() == ActorKind::Anonymous;
+    let token = is_anonymous.then(|| ResultToken::from_secret(ids.secret()));
     let share_link = presented_link.map(|presented_link| presented_link.link().share_link_id);
     (DelegatedAccess { share_link, result_token: token.as_ref().map(ResultToken::hash), delegate: None }, token)
 }
@@ -108,10 +108,10 @@ impl Executions {
         presented_link: &VerifiedLink,
     ) -> Result<ShareTokenRefusal, Failure> {
         let id = presented_link.link().share_link_id;
-        let seen = self.share_link_store.find(scope, workload.workload_id, id).await?;
-        let seen = seen.ok_or(Failure::ShareToken(ShareTokenRefusal::Invalid))?;
+        let share_link = self.share_link_store.find(scope, workload.workload_id, id).await?;
+        let share_link = share_link.ok_or(Failure::ShareToken(ShareTokenRefusal::Invalid))?;
         // A closed link never reopens. An open link means that another concurrent change made the attempt stale.
-        seen.check_can_start_run().err().ok_or(Failure::Contended)
+        share_link.check_can_start_run().err().ok_or(Failure::Contended)
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) type RunSlot = Permit<TenantId>;
 /// The place where an accepted run executes.
 pub(super) enum Placement {
     /// In this process.
-    Here(RunSlot),
+    Inline(RunSlot),
     /// On the worker that claims the run from the queue.
     Queue,
 }
@@ -31,13 +31,14 @@ impl Executions {
     /// # Errors
     /// Unavailable when this process is at its limit, and the run cannot be queued.
     pub(super) async fn placement(&self, scope: TenantScope, request: &ExecuteRequest) -> Result<Placement, Failure> {
-        let is_queued =
-            |wanted| request.payload.has_steps() && self.settings.dispatch.should_queue(wanted).unwrap_or_default();
+        let is_queued = |dispatch_mode| {
+            request.payload.has_steps() && self.settings.dispatch.should_queue(dispatch_mode).unwrap_or_default()
+        };
         if is_queued(request.wait.dispatch_mode()) {
             return Ok(Placement::Queue);
         }
         match self.run_limit.acquire(scope).await {
-            Some(permit) => Ok(Placement::Here(permit)),
+            Some(permit) => Ok(Placement::Inline(permit)),
             None if is_queued(DispatchMode::Queued) => Ok(Placement::Queue),
             None => Err(permit_failure(AcquireError::TimedOut)),
         }
@@ -75,16 +76,16 @@ mod tests {
     async fn one_tenant_leaves_run_slots_to_others() {
         let (limit, tenant) =
             (RunSlots::default(), |number| TenantScope::for_background_task(Uuid::from_u128(number).into()));
-        let mut held = Vec::new();
+        let mut acquired = Vec::new();
         while let Some(permit) = limit.acquire(tenant(1)).await {
-            held.push(permit);
+            acquired.push(permit);
         }
-        assert_eq!(held.len(), MAX_PER_TENANT);
+        assert_eq!(acquired.len(), MAX_PER_TENANT);
         while let Some(permit) = limit.acquire(tenant(2)).await {
-            held.push(permit);
+            acquired.push(permit);
         }
-        assert_eq!(held.len(), MAX_RUNS);
-        drop(held.pop());
+        assert_eq!(acquired.len(), MAX_RUNS);
+        drop(acquired.pop());
         assert!(limit.acquire(tenant(1)).await.is_none(), "the tenant has its share");
         assert!(limit.acquire(tenant(3)).await.is_some());
     }

@@ -53,13 +53,13 @@ impl RunPayload {
     pub(super) fn authorize_workload_view(
         &self,
         caller: &Caller,
-        pass: Option<&VerifiedLink>,
+        presented_link: Option<&VerifiedLink>,
         workload: &Workload,
     ) -> Result<TenantScope, Failure> {
         match self {
             Self::Form(_) if workload.interface_config.is_none() => Err(Failure::NotFound),
             Self::Inputs(_) | Self::Form(_) => {
-                run_access::authorize_interface_view(caller, pass, workload, Operation::ReadWorkload)
+                run_access::authorize_interface_view(caller, presented_link, workload, Operation::ReadWorkload)
             }
             Self::Script { workspace, .. } if *workspace != workload.workspace_id => Err(Failure::NotFound),
             Self::Script { .. } => {
@@ -80,11 +80,11 @@ impl RunPayload {
     pub(super) fn authorize_run(
         &self,
         caller: &Caller,
-        pass: Option<&VerifiedLink>,
+        presented_link: Option<&VerifiedLink>,
         workload: &Workload,
     ) -> Result<(), Failure> {
         match self {
-            Self::Inputs(_) | Self::Form(_) => run_access::authorize_run(caller, pass, workload),
+            Self::Inputs(_) | Self::Form(_) => run_access::authorize_run(caller, presented_link, workload),
             Self::Script { .. } => {
                 authorize::authorize(caller, Operation::RunCode, &position_of(caller, workload)).map(|_| ())
             }
@@ -140,7 +140,7 @@ pub(crate) struct ScriptSlots(Mutex<State>);
 struct State {
     slots: HashMap<TenantId, Vec<Slot>>,
     /// Number of the next slot.
-    next: u64,
+    next_number: u64,
 }
 
 /// A slot of one request, or of all requests with the same idempotency key. At most one of these requests is
@@ -159,7 +159,7 @@ pub(crate) struct ScriptSlot {
     scripts: Arc<ScriptSlots>,
     tenant: TenantId,
     number: u64,
-    shared: Sharing,
+    sharing: Sharing,
 }
 
 /// Whether another request with the same key uses the slot.
@@ -175,8 +175,8 @@ impl Slot {
     /// Whether a request with this key shares the slot. The body digest is ignored here; the statement that claims
     /// the key compares it.
     fn is_shared_by(&self, key: &RequestKey) -> bool {
-        let of = |key: &RequestKey| (key.key.clone(), key.caller.clone(), key.route.clone());
-        self.key.as_ref().is_some_and(|own| of(own) == of(key))
+        let key_identity = |key: &RequestKey| (key.key.clone(), key.caller.clone(), key.route.clone());
+        self.key.as_ref().is_some_and(|slot_key| key_identity(slot_key) == key_identity(key))
     }
 }
 
@@ -191,9 +191,9 @@ impl ScriptSlots {
         tenant: TenantId,
         key: Option<&RequestKey>,
     ) -> Result<ScriptSlot, RunRefusal> {
-        let slot = |number: u64, shared| ScriptSlot { scripts: Arc::clone(self), tenant, number, shared };
+        let slot = |number: u64, sharing| ScriptSlot { scripts: Arc::clone(self), tenant, number, sharing };
         let mut state = self.state();
-        let State { slots, next } = &mut *state;
+        let State { slots, next_number } = &mut *state;
         let slots = slots.entry(tenant).or_default();
         if let Some(shared) = slots.iter_mut().find(|slot| key.is_some_and(|key| slot.is_shared_by(key))) {
             shared.holders = shared.holders.saturating_add(1);
@@ -202,8 +202,8 @@ impl ScriptSlots {
         if slots.len() >= MAX_CONCURRENT_PER_TENANT {
             return Err(RunRefusal::TooManyScripts);
         }
-        let number = *next;
-        *next = number.wrapping_add(1);
+        let number = *next_number;
+        *next_number = number.wrapping_add(1);
         slots.push(Slot { number, key: key.cloned(), holders: 1 });
         Ok(slot(number, Sharing::Exclusive))
     }
@@ -233,22 +233,21 @@ pub(super) const LOST_SCRIPT_END: (Status, ExecutionOutcome, &str, &str) = (
 
 impl ActiveRun {
     /// Executes the script and waits for its result, unless the run is stopped before.
-    pub(super) async fn run_script(&self, ready: PreparedScript, recheck: &Notify) -> FinishedRun {
+    pub(super) async fn run_script(&self, prepared: PreparedScript, recheck: &Notify) -> FinishedRun {
         let engine = &self.engine;
-        let PreparedScript { script, limits, gateway, _slot: _place } = ready;
+        let PreparedScript { script, limits, gateway, _slot } = prepared;
         let gateway = gateway.unwrap_or_else(|| engine.code_gateway.prepare(script.language, limits));
         let request = ScriptRequest { execution_id: self.acceptance.execution_id, script: &script, limits };
-        let began = engine.context.clock.now();
+        let started_at = engine.context.clock.now();
         let outcome = tokio::select! {
-            in_time = timeout(self.time_left, gateway.run(request)) => {
-                in_time.map_or_else(|_| engine.code_gateway.abandoned_script_fate().timeout_outcome(), ScriptOutcome::Returned)
+            result = timeout(self.time_left, gateway.run(request)) => {
+                result.map_or_else(|_| engine.code_gateway.abandoned_script_fate().timeout_outcome(), ScriptOutcome::Returned)
             }
-            cut = self.renew_lease(recheck) => ScriptOutcome::Interrupted(cut),
+            interruption = self.renew_lease(recheck) => ScriptOutcome::Interrupted(interruption),
         };
-        let over = engine.context.clock.now();
-        let ran =
-            ScriptRun { request, gateway: engine.code_gateway.name(), outcome, started_at: began, finished_at: over };
-        ran.finish(self.decision.clone(), engine.context.new_id())
+        let finished_at = engine.context.clock.now();
+        let script_run = ScriptRun { request, gateway: engine.code_gateway.name(), outcome, started_at, finished_at };
+        script_run.finish(self.decision.clone(), engine.context.new_id())
     }
 }
 
@@ -262,10 +261,9 @@ impl Executions {
         limits: ScriptLimits,
         key: Option<&RequestKey>,
     ) -> Result<RunWork, RunRefusal> {
-        let position = self.scripts.acquire(scope.tenant(), key)?;
-        let gateway =
-            (position.shared == Sharing::Exclusive).then(|| self.code_gateway.prepare(script.language, limits));
-        Ok(RunWork::Script(PreparedScript { script: script.clone(), limits, gateway, _slot: position }))
+        let slot = self.scripts.acquire(scope.tenant(), key)?;
+        let gateway = (slot.sharing == Sharing::Exclusive).then(|| self.code_gateway.prepare(script.language, limits));
+        Ok(RunWork::Script(PreparedScript { script: script.clone(), limits, gateway, _slot: slot }))
     }
 }
 
@@ -281,14 +279,15 @@ mod tests {
     #[test]
     fn limits_scripts_per_tenant() {
         let scripts = Arc::new(ScriptSlots::default());
-        let (one, other) = (TenantId::from(uuid::Uuid::from_u128(1)), TenantId::from(uuid::Uuid::from_u128(2)));
-        let mut held: Vec<ScriptSlot> =
-            (0..MAX_CONCURRENT_PER_TENANT).map(|_| scripts.acquire(one, None).unwrap()).collect();
-        assert_eq!(scripts.acquire(one, None).unwrap_err(), RunRefusal::TooManyScripts);
-        drop(scripts.acquire(other, None).unwrap());
-        held.pop();
-        held.push(scripts.acquire(one, None).unwrap());
-        drop(held);
+        let (full_tenant, other_tenant) =
+            (TenantId::from(uuid::Uuid::from_u128(1)), TenantId::from(uuid::Uuid::from_u128(2)));
+        let mut slots: Vec<ScriptSlot> =
+            (0..MAX_CONCURRENT_PER_TENANT).map(|_| scripts.acquire(full_tenant, None).unwrap()).collect();
+        assert_eq!(scripts.acquire(full_tenant, None).unwrap_err(), RunRefusal::TooManyScripts);
+        drop(scripts.acquire(other_tenant, None).unwrap());
+        slots.pop();
+        slots.push(scripts.acquire(full_tenant, None).unwrap());
+        drop(slots);
         assert!(scripts.state().slots.is_empty(), "tenants without active scripts are removed");
     }
 
@@ -296,18 +295,18 @@ mod tests {
     fn requests_with_one_key_share_one_script_slot() {
         let scripts = Arc::new(ScriptSlots::default());
         let tenant = TenantId::from(uuid::Uuid::from_u128(1));
-        let enter = |asked: &RequestKey| scripts.acquire(tenant, Some(asked));
-        let mut twins: Vec<_> = (0..9).map(|body| enter(&key("k", "user:ada", body)).unwrap()).collect();
-        let others = [key("k", "user:bea", 0), key("l", "user:ada", 0), key("m", "user:ada", 0)];
-        let others = others.map(|other| enter(&other).unwrap());
-        assert_eq!(enter(&key("n", "user:ada", 0)).unwrap_err(), RunRefusal::TooManyScripts);
+        let acquire = |request_key: &RequestKey| scripts.acquire(tenant, Some(request_key));
+        let mut same_key_slots: Vec<_> = (0..9).map(|body| acquire(&key("k", "user:ada", body)).unwrap()).collect();
+        let other_keys = [key("k", "user:bea", 0), key("l", "user:ada", 0), key("m", "user:ada", 0)];
+        let other_slots = other_keys.map(|other_key| acquire(&other_key).unwrap());
+        assert_eq!(acquire(&key("n", "user:ada", 0)).unwrap_err(), RunRefusal::TooManyScripts);
         // The slot remains in use while at least one of the requests uses it.
-        twins.truncate(1);
-        twins.push(enter(&key("k", "user:ada", 0)).unwrap());
-        assert_eq!(enter(&key("n", "user:ada", 0)).unwrap_err(), RunRefusal::TooManyScripts);
-        drop(twins);
-        drop(enter(&key("n", "user:ada", 0)).unwrap());
-        drop(others);
+        same_key_slots.truncate(1);
+        same_key_slots.push(acquire(&key("k", "user:ada", 0)).unwrap());
+        assert_eq!(acquire(&key("n", "user:ada", 0)).unwrap_err(), RunRefusal::TooManyScripts);
+        drop(same_key_slots);
+        drop(acquire(&key("n", "user:ada", 0)).unwrap());
+        drop(other_slots);
         assert!(scripts.state().slots.is_empty());
     }
 }

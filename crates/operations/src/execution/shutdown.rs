@@ -11,10 +11,10 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl RunRecovery {
     /// Drains the process: it claims no more runs, and waits at most the given time for its active runs.
-    pub async fn drain(&self, at_most: Duration) {
+    pub async fn drain(&self, max_wait: Duration) {
         self.active_runs.close();
-        let until = Instant::now() + at_most;
-        while !self.active_runs.is_idle() && Instant::now() < until {
+        let deadline = Instant::now() + max_wait;
+        while !self.active_runs.is_idle() && Instant::now() < deadline {
             tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
         }
     }
@@ -25,21 +25,21 @@ impl RunRecovery {
     /// # Errors
     /// When the store fails. The remaining leases then expire.
     pub async fn release_leases(&self) -> Result<usize, Failure> {
-        let held = self.active_runs.take_all();
-        for (scope, id, lease) in &held {
+        let leases = self.active_runs.take_all();
+        for (scope, id, lease) in &leases {
             self.lease_store.release_lease(*scope, LeaseRef { execution_id: *id, lease: *lease }).await?;
         }
         if self.settings.dispatch.has_workers() {
             self.wakeup_sender.publish(Wakeup::RunQueued);
         }
         let mut ended = 0;
-        while !held.is_empty() {
+        while !leases.is_empty() {
             match self.end_lapsed_runs().await? {
                 0 => break,
-                some => ended += some,
+                count => ended += count,
             }
         }
         // Workers of other processes resume the remaining runs.
-        Ok(if self.settings.dispatch.has_workers() { held.len() } else { ended })
+        Ok(if self.settings.dispatch.has_workers() { leases.len() } else { ended })
     }
 }

@@ -97,7 +97,7 @@ impl Executions {
             request.payload.authorize_workload_view(&state.caller, request.link.as_ref(), &state.entry.workload)?;
         let attempt = Attempt { state, request, key, scope };
         match self.start(attempt).await {
-            Ok(started) => Ok(Some(started)),
+            Ok(result) => Ok(Some(result)),
             Err(NotStarted::Stale) => Ok(None),
             Err(NotStarted::Replayed(replayed)) => Ok(replayed.map(|replayed| *replayed)),
             Err(NotStarted::Refused(failure)) => Err(failure),
@@ -129,9 +129,9 @@ impl Executions {
             }
             run_decision => run_decision?,
         };
-        let sent =
+        let stored_inputs =
             Payload { body: Value::Object(Map::clone(&inputs)).to_string().into(), salt: self.context.ids.salt() };
-        let input_digest = sent.digest();
+        let input_digest = stored_inputs.digest();
         let run = RunRef {
             execution_id,
             workload_id: workload.workload.workload_id,
@@ -143,7 +143,7 @@ impl Executions {
         let lease = self.context.ids.new_id();
         let (admission, inline) = self.admit(attempt, &run_decision, &run, lease).await?;
         let (acceptance, result_token) =
-            self.acceptance(attempt, &run_decision, execution_id, requested_lane, sent, admission);
+            self.acceptance(attempt, &run_decision, execution_id, requested_lane, stored_inputs, admission);
         let reservation = OnceLock::new();
         if inline.is_some() && is_large(&acceptance.inputs.body) {
             let reserved = self.large_runs.reserve(scope, REQUEST_WAIT).await.map_err(permit_failure)?;
@@ -154,7 +154,7 @@ impl Executions {
             engine: Arc::clone(&self.run_engine),
             scope,
             plan: run_decision.plan,
-            facts: run_decision.attributes,
+            policy_attributes: run_decision.attributes,
             lease,
             decision: run_decision.decision,
             earlier_decisions: Vec::new(),
@@ -231,13 +231,14 @@ impl Executions {
     ) -> Result<(Admission, Option<InlineRun>), NotStarted> {
         let Attempt { state, request, key, scope } = attempt;
         if run_decision.decision.outcome == policy::Outcome::Deny {
-            let denied = run.denied_fact(&run_decision.recorded, &self.context.stamp(&state.caller));
-            let denied = denied.with_records_digest(&RunRecords::for_commit([&run_decision.recorded], &[], &[]));
-            return Ok((Admission::Deny(Box::new(denied)), None));
+            let denied_fact = run.denied_fact(&run_decision.recorded, &self.context.stamp(&state.caller));
+            let denied_fact =
+                denied_fact.with_records_digest(&RunRecords::for_commit([&run_decision.recorded], &[], &[]));
+            return Ok((Admission::Deny(Box::new(denied_fact)), None));
         }
         let slot = match self.placement(scope, request).await.map_err(NotStarted::RefusedUnlessReplayed)? {
             Placement::Queue => return Ok((Admission::Queue { limit: self.settings.queue_cap }, None)),
-            Placement::Here(slot) => slot,
+            Placement::Inline(slot) => slot,
         };
         let (lease_for, deadline_in) = (self.settings.lease, self.settings.execution_deadline);
         let (admission, work) = match &request.payload {
@@ -278,7 +279,8 @@ impl Executions {
             lane: requested_lane.as_str().to_owned(),
             session: request.session.as_ref().map(SessionId::to_string),
         };
-        let (guest, result_token) = run_access::guest_access(self.context.ids.as_ref(), caller, request.link.as_ref());
+        let (guest_access, result_token) =
+            run_access::guest_access(self.context.ids.as_ref(), caller, request.link.as_ref());
         let delegate = delegate.as_ref().map(|client| client.actor.clone());
         let acceptance = Acceptance {
             execution_id,
@@ -294,7 +296,7 @@ impl Executions {
             request_context,
             started_at: run_decision.recorded.evaluated_at,
             admission,
-            delegated_access: DelegatedAccess { delegate, ..guest },
+            delegated_access: DelegatedAccess { delegate, ..guest_access },
         };
         (acceptance, result_token)
     }

@@ -64,19 +64,19 @@ impl Submission {
     /// # Errors
     /// When the store fails, or the outcome of the commit is unknown.
     pub(super) async fn submit(self) -> Result<SubmitOutcome, Failure> {
-        let receiving = tokio::spawn(self.accept_and_begin().in_current_span());
-        receiving.await.map_err(|_| Failure::Inconsistent("the task that submits a run panicked"))?
+        let task = tokio::spawn(self.accept_and_begin().in_current_span());
+        task.await.map_err(|_| Failure::Inconsistent("the task that submits a run panicked"))?
     }
 
     async fn accept_and_begin(self) -> Result<SubmitOutcome, Failure> {
-        let Self { run: running, inline, expected_revisions: on, key } = self;
-        let (engine, scope) = (running.engine.clone(), running.scope);
-        let acceptance = &running.acceptance;
-        let accepted = match engine.run_store.accept(scope, acceptance, on, key.as_ref()).await {
+        let Self { run: active_run, inline, expected_revisions, key } = self;
+        let (engine, scope) = (active_run.engine.clone(), active_run.scope);
+        let acceptance = &active_run.acceptance;
+        let accepted = match engine.run_store.accept(scope, acceptance, expected_revisions, key.as_ref()).await {
             // The statement may have been committed although no response arrived, so the run is looked up.
             Err(CommitError::Store(error)) => {
-                let found = engine.find_accepted(scope, acceptance.execution_id, error).await;
-                found.map_err(|failure| submit_failure(&acceptance.admission, failure))?
+                let outcome = engine.find_accepted(scope, acceptance.execution_id, error).await;
+                outcome.map_err(|failure| submit_failure(&acceptance.admission, failure))?
             }
             accepted => accepted?,
         };
@@ -90,8 +90,10 @@ impl Submission {
         Ok(match (&acceptance.admission, inline) {
             (Admission::Deny(_), _) => {
                 engine.context.notify_facts();
-                let workload =
-                    ObservedWorkload { id: acceptance.workload_id, slug: Some(running.facts.workload_slug.as_str()) };
+                let workload = ObservedWorkload {
+                    id: acceptance.workload_id,
+                    slug: Some(active_run.policy_attributes.workload_slug.as_str()),
+                };
                 engine.run_observer.run_ended(workload, Status::Denied, Duration::ZERO);
                 SubmitOutcome::Denied(denied_execution(acceptance))
             }
@@ -100,7 +102,7 @@ impl Submission {
                 SubmitOutcome::Queued(accepted_execution(acceptance, Status::Queued, None))
             }
             (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, Some(inline)) => {
-                SubmitOutcome::Started(running.spawn(inline))
+                SubmitOutcome::Started(active_run.spawn(inline))
             }
         })
     }

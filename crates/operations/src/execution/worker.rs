@@ -71,17 +71,17 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 pub async fn run_worker(worker: Arc<RunWorker>) {
     let slots = Arc::new(Semaphore::new(usize::from(MAX_RUNS)));
     let counts: RunCounts = Arc::default();
-    let mut after: Option<TenantId> = None;
-    let (mut lost, mut failures) = (LostClaims::default(), 0_u32);
+    let mut last_tenant: Option<TenantId> = None;
+    let (mut lost_claims, mut failures) = (LostClaims::default(), 0_u32);
     loop {
-        let free = u16::try_from(slots.available_permits()).unwrap_or(MAX_RUNS);
-        if free == 0 {
+        let free_slots = u16::try_from(slots.available_permits()).unwrap_or(MAX_RUNS);
+        if free_slots == 0 {
             // Waits until a slot is free.
             drop(slots.acquire().await);
             continue;
         }
         let Some(claim_guard) = worker.active_runs.begin_claim() else { return };
-        let claim = worker.new_claim(free, &mut lost, after, &counts);
+        let claim = worker.new_claim(free_slots, &mut lost_claims, last_tenant, &counts);
         let claimed = match worker.lease_store.claim(&claim).await {
             Ok(claimed) => claimed,
             Err(error) => {
@@ -91,7 +91,7 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
                     "failed to claim queued runs; the next claim takes over runs that this claim may have leased"
                 );
                 drop(claim_guard);
-                lost.add(claim.lease, claim.lease_for);
+                lost_claims.add(claim.lease, claim.lease_for);
                 failures = failures.saturating_add(1);
                 // After the first failure, the next claim starts at once: the pooled connection may have been broken,
                 // and another may work.
@@ -104,8 +104,8 @@ pub async fn run_worker(worker: Arc<RunWorker>) {
         failures = 0;
         let next_claim_at = Instant::now() + CLAIM_WINDOW;
         // Tenants take turns across claims, so the next claim continues after the last tenant of this claim.
-        let last = claimed.iter().filter(|run| run.round_position > 0).max_by_key(|run| run.round_position);
-        after = last.map(|run| run.scope.tenant()).or(after);
+        let last_run = claimed.iter().filter(|run| run.round_position > 0).max_by_key(|run| run.round_position);
+        last_tenant = last_run.map(|run| run.scope.tenant()).or(last_tenant);
         let is_empty = claimed.is_empty();
         for run in claimed {
             let Ok(permit) = Arc::clone(&slots).acquire_owned().await else { return };
@@ -164,22 +164,28 @@ pub struct RunWorker {
 
 impl RunWorker {
     /// Creates a claim for the free slots.
-    fn new_claim(&self, free: u16, lost: &mut LostClaims, after: Option<TenantId>, counts: &RunCounts) -> Claim {
-        let large = self.large_runs.allowed_claims();
+    fn new_claim(
+        &self,
+        free_slots: u16,
+        lost_claims: &mut LostClaims,
+        after_tenant: Option<TenantId>,
+        counts: &RunCounts,
+    ) -> Claim {
+        let large_claims = self.large_runs.allowed_claims();
         let mut saturated = saturated_tenants(counts);
-        saturated.extend(large.saturated);
+        saturated.extend(large_claims.saturated);
         Claim {
             lease: self.context.ids.new_id(),
-            lost_leases: lost.tokens(),
+            lost_leases: lost_claims.tokens(),
             lease_for: self.settings.lease,
             deadline_after: self.settings.execution_deadline,
-            limit: free.min(CLAIM_LIMIT),
+            limit: free_slots.min(CLAIM_LIMIT),
             per_tenant_limit: CLAIM_LIMIT_PER_TENANT,
-            after_tenant: after,
+            after_tenant,
             saturated,
             max_input_bytes: SMALL_RUN_BYTES,
-            takes_large: large.is_allowed,
-            no_large_tenants: large.excluded,
+            takes_large: large_claims.is_allowed,
+            no_large_tenants: large_claims.excluded,
         }
     }
 
@@ -227,20 +233,20 @@ impl RunWorker {
             let message = "the workers of the run failed repeatedly";
             return self.end_early(&claimed, EarlyEnd::failed("interrupted", message)).await;
         }
-        let reserved = match self.reserve_claimed(&mut claimed, recheck).await {
-            Ok(reserved) => reserved,
+        let reservation = match self.reserve_claimed(&mut claimed, recheck).await {
+            Ok(reservation) => reservation,
             Err(Interruption::LeaseLost) => return Ok(()),
-            Err(cut) => return self.end_early(&claimed, EarlyEnd::interrupted(cut)).await,
+            Err(interruption) => return self.end_early(&claimed, EarlyEnd::interrupted(interruption)).await,
         };
-        let sent = self.read_inputs(&mut claimed).await?.zip(claimed.request_context.clone());
-        let Some((inputs, sender)) = sent else {
+        let inputs_and_context = self.read_inputs(&mut claimed).await?.zip(claimed.request_context.clone());
+        let Some((inputs, request_context)) = inputs_and_context else {
             let message = "the inputs of the run are no longer stored";
             return self.end_early(&claimed, EarlyEnd::failed("interrupted", message)).await;
         };
         for attempt in 0..MAX_DECISION_ATTEMPTS {
             let action = match claimed.execution.status {
-                Status::Running => self.resume(&claimed, &inputs, &sender).await?,
-                Status::Queued => self.prepare_start(&claimed, &inputs, &sender, attempt > 0).await?,
+                Status::Running => self.resume(&claimed, &inputs, &request_context).await?,
+                Status::Queued => self.prepare_start(&claimed, &inputs, &request_context, attempt > 0).await?,
                 Status::AwaitingReview
                 | Status::Completed
                 | Status::Failed
@@ -251,8 +257,8 @@ impl RunWorker {
             match action {
                 NextAction::End(early_end) => return self.end_early(&claimed, early_end).await,
                 NextAction::Retry => {}
-                NextAction::Run(running) => {
-                    match running.with_reservation(reserved.clone()).run(RunWork::Steps, recheck).await {
+                NextAction::Run(active_run) => {
+                    match active_run.with_reservation(reservation.clone()).run(RunWork::Steps, recheck).await {
                         RunResult::Ended(_) | RunResult::LeaseLost => return Ok(()),
                         RunResult::Stale => {}
                     }
@@ -267,29 +273,31 @@ impl RunWorker {
         &self,
         claimed: &ClaimedRun,
         inputs: &Payload,
-        sender: &RequestContext,
+        request_context: &RequestContext,
     ) -> Result<NextAction, Failure> {
         let run = &claimed.execution;
-        let found = self.workload_store.find(claimed.scope, run.workload_id).await?;
-        let workload = found.ok_or(Failure::Inconsistent("the workload of a run is missing"))?;
+        let stored = self.workload_store.find(claimed.scope, run.workload_id).await?;
+        let workload = stored.ok_or(Failure::Inconsistent("the workload of a run is missing"))?;
         if let Some(early_end) = EarlyEnd::for_workload_status(workload.status) {
             return Ok(NextAction::End(early_end));
         }
         let entry = WorkloadWithDeployment { workload, deployment: None };
-        let caller = self.submitter_of(claimed, sender, true).await?;
+        let caller = self.submitter_of(claimed, request_context, true).await?;
         let plan =
             self.run_plans.plan_of_started(claimed.scope, &entry.workload, run.release_id, claimed.snapshot).await?;
-        let decided = combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
-        let facts = policy_attributes(&caller, &entry, &run.environment, run.lane);
-        let first = claimed.decisions.first().cloned().ok_or(Failure::Inconsistent("a run has no decision"))?;
-        let acceptance = self.current_acceptance(claimed, inputs, sender, run.release_id, run.lane, first);
+        let decision = combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
+        let policy_attributes = policy_attributes(&caller, &entry, &run.environment, run.lane);
+        let first_decision =
+            claimed.decisions.first().cloned().ok_or(Failure::Inconsistent("a run has no decision"))?;
+        let acceptance =
+            self.current_acceptance(claimed, inputs, request_context, run.release_id, run.lane, first_decision);
         Ok(NextAction::Run(Box::new(ActiveRun {
             engine: Arc::clone(&self.run_engine),
             scope: claimed.scope,
             plan,
-            facts,
+            policy_attributes,
             lease: claimed.lease,
-            decision: decided,
+            decision,
             earlier_decisions: claimed.decisions.iter().skip(1).cloned().collect(),
             acceptance: Acceptance { snapshot: claimed.snapshot, ..acceptance },
             inputs: parse_object(inputs)?,
@@ -310,32 +318,32 @@ impl RunWorker {
         &self,
         claimed: &ClaimedRun,
         inputs: &Payload,
-        sender: &RequestContext,
-        fresh: bool,
+        request_context: &RequestContext,
+        bypass_cache: bool,
     ) -> Result<NextAction, Failure> {
         let (scope, run) = (claimed.scope, &claimed.execution);
-        let entry = self.runtime_entry_of(claimed, fresh).await?;
+        let entry = self.runtime_entry_of(claimed, bypass_cache).await?;
         if let Some(early_end) = EarlyEnd::for_workload_status(entry.workload.status) {
             return Ok(NextAction::End(early_end));
         }
         if claimed.share_link.is_some() && self.share_link_store.is_run_revoked(scope, run.execution_id).await? {
             return Ok(NextAction::End(EarlyEnd::denied("share_token_revoked", "the share link was revoked")));
         }
-        let caller = self.submitter_of(claimed, sender, fresh).await?;
-        let inputs_read = parse_object(inputs)?;
+        let caller = self.submitter_of(claimed, request_context, bypass_cache).await?;
+        let parsed_inputs = parse_object(inputs)?;
         let run_decision = self.run_plans.decide_run(RunDecisionRequest {
             scope,
             caller: &caller,
             workload: &entry,
             environment: &run.environment,
-            lane: sender.requested_lane(),
-            inputs: &inputs_read,
+            lane: request_context.requested_lane(),
+            inputs: &parsed_inputs,
             has_steps: true,
         });
         let run_decision = match run_decision.await {
             Ok(run_decision) => run_decision,
             Err(RunDecisionRefusal::Stale) => return Ok(NextAction::Retry),
-            Err(RunDecisionRefusal::NoActiveRelease) if !fresh => return Ok(NextAction::Retry),
+            Err(RunDecisionRefusal::NoActiveRelease) if !bypass_cache => return Ok(NextAction::Retry),
             Err(RunDecisionRefusal::NoActiveRelease) => {
                 return Ok(NextAction::End(EarlyEnd::failed("no_active_release", "no release is active")));
             }
@@ -347,25 +355,26 @@ impl RunWorker {
         };
         if run_decision.decision.outcome == policy::Outcome::Deny {
             // A denial that is based on cached state is decided again on fresh state.
-            if !fresh {
+            if !bypass_cache {
                 return Ok(NextAction::Retry);
             }
-            let denied = EarlyEnd::denied("policy_denied", "the policy no longer allows this run");
-            return Ok(NextAction::End(EarlyEnd { decision: Some(run_decision.recorded), ..denied }));
+            let denial = EarlyEnd::denied("policy_denied", "the policy no longer allows this run");
+            return Ok(NextAction::End(EarlyEnd { decision: Some(run_decision.recorded), ..denial }));
         }
-        let accepted = combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
+        let accepted_decision =
+            combined_decision(&claimed.decisions).ok_or(Failure::Inconsistent("a run has no decision"))?;
         let RunDecision { lane, release_id, plan, attributes, decision, recorded, expected_revisions } = run_decision;
-        let acceptance = self.current_acceptance(claimed, inputs, sender, release_id, lane, recorded);
+        let acceptance = self.current_acceptance(claimed, inputs, request_context, release_id, lane, recorded);
         Ok(NextAction::Run(Box::new(ActiveRun {
             engine: Arc::clone(&self.run_engine),
             scope,
-            facts: attributes,
+            policy_attributes: attributes,
             lease: claimed.lease,
-            decision: policy::stricter_decision(accepted, decision),
+            decision: policy::stricter_decision(accepted_decision, decision),
             earlier_decisions: claimed.decisions.clone(),
             acceptance: Acceptance { snapshot: plan.snapshot.digest, ..acceptance },
             plan,
-            inputs: inputs_read,
+            inputs: parsed_inputs,
             input_digest: claimed.input_digest,
             time_left: claimed.time_left,
             checkpoint_policy: CheckpointPolicy::WithEvents,
@@ -381,25 +390,25 @@ impl RunWorker {
     async fn submitter_of(
         &self,
         claimed: &ClaimedRun,
-        sender: &RequestContext,
-        fresh: bool,
+        request_context: &RequestContext,
+        bypass_cache: bool,
     ) -> Result<Caller, Failure> {
         let claims = Claims {
             actor: claimed.execution.submitter.clone(),
-            groups: sender.group_actors(),
+            groups: request_context.group_actors(),
             tenant: Some(claimed.scope.tenant()),
         };
-        self.identities.submitter(self.settings.identity, &claims, sender.request_id, fresh).await
+        self.identities.submitter(self.settings.identity, &claims, request_context.request_id, bypass_cache).await
     }
 
     async fn runtime_entry_of(
         &self,
         claimed: &ClaimedRun,
-        fresh: bool,
+        bypass_cache: bool,
     ) -> Result<Arc<WorkloadWithDeployment>, Failure> {
         let (scope, run) = (claimed.scope, &claimed.execution);
         let key = (scope.tenant(), run.workload_id, run.environment.clone());
-        if !fresh && let Some(entry) = self.plans.workloads_by_id.get(&key) {
+        if !bypass_cache && let Some(entry) = self.plans.workloads_by_id.get(&key) {
             return Ok(entry);
         }
         let workload = self.workload_store.find(scope, run.workload_id).await?;
@@ -417,7 +426,7 @@ impl RunWorker {
         &self,
         claimed: &ClaimedRun,
         inputs: &Payload,
-        sender: &RequestContext,
+        request_context: &RequestContext,
         release_id: fairway_domain::id::ReleaseId,
         lane: fairway_domain::release::lane::Lane,
         decision: RecordedDecision,
@@ -434,7 +443,7 @@ impl RunWorker {
             snapshot: claimed.snapshot,
             decision,
             inputs: inputs.clone(),
-            request_context: sender.clone(),
+            request_context: request_context.clone(),
             delegated_access: DelegatedAccess { delegate: run.delegate.clone(), ..DelegatedAccess::default() },
             started_at: run.started_at,
             admission: Admission::Run {
@@ -448,7 +457,7 @@ impl RunWorker {
     /// Ends a run that never executed a step, or whose steps cannot be resumed.
     async fn end_early(&self, claimed: &ClaimedRun, early_end: EarlyEnd) -> Result<(), Failure> {
         let run = &claimed.execution;
-        let named = RunRef {
+        let run_ref = RunRef {
             execution_id: run.execution_id,
             workload_id: run.workload_id,
             workspace_id: run.workspace_id,
@@ -456,24 +465,24 @@ impl RunWorker {
             environment: &run.environment,
             input_digest: claimed.input_digest,
         };
-        let imposed = claimed.decisions.iter().flat_map(|decision| &decision.obligations);
-        let owes = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
-        let by = match (early_end.outcome, &claimed.cancelled_by) {
-            (ExecutionOutcome::Cancelled, Some(by)) => by.clone(),
+        let obligations = claimed.decisions.iter().flat_map(|decision| &decision.obligations);
+        let must_notify_owner = obligations.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
+        let actor = match (early_end.outcome, &claimed.cancelled_by) {
+            (ExecutionOutcome::Cancelled, Some(actor)) => actor.clone(),
             (_, Some(_) | None) => run.submitter.clone(),
         };
         let request_id =
-            claimed.request_context.as_ref().map_or_else(|| self.context.new_id(), |sender| sender.request_id);
+            claimed.request_context.as_ref().map_or_else(|| self.context.new_id(), |context| context.request_id);
         let target = UnstartedRun {
             scope: claimed.scope,
-            run: named,
+            run: run_ref,
             lease: claimed.lease,
             workload_slug: None,
             started_at: run.started_at,
             decisions: claimed.decisions.iter().map(Into::into).collect(),
-            must_notify_owner: owes,
+            must_notify_owner,
         };
-        self.run_engine.end_without_steps(target, early_end, by, request_id).await
+        self.run_engine.end_without_steps(target, early_end, actor, request_id).await
     }
 }
 
@@ -488,12 +497,12 @@ fn parse_object(inputs: &Payload) -> Result<Map<String, Value>, Failure> {
 
 /// Returns the combined decision of a run: the strictest of its recorded decisions.
 fn combined_decision(decisions: &[RecordedDecision]) -> Option<PolicyDecision> {
-    let read = |recorded: &RecordedDecision| PolicyDecision {
+    let to_decision = |recorded: &RecordedDecision| PolicyDecision {
         outcome: recorded.outcome,
         reason_code: recorded.reason_code.clone(),
         obligations: recorded.obligations.iter().filter_map(|name| Obligation::parse(name)).collect(),
         matched_rules: recorded.rules.clone(),
         failed_rules: recorded.failed_rules.clone(),
     };
-    decisions.iter().map(read).reduce(policy::stricter_decision)
+    decisions.iter().map(to_decision).reduce(policy::stricter_decision)
 }

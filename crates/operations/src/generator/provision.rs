@@ -76,19 +76,19 @@ impl DraftGenerator {
     /// # Errors
     /// When the tenant has no workspace, another resource has a name of the generator, or a step is refused.
     pub async fn provision_generator(&self, tenant: TenantId) -> Result<(), Failure> {
-        let maker = self.system_caller(tenant, CREATOR).await?;
-        let scope = TenantScope::for_caller(&maker);
-        let home = self.first_workspace(scope).await?;
-        let workload_id = self.generator_workload(&maker, &home).await?;
+        let creator = self.system_caller(tenant, CREATOR).await?;
+        let scope = TenantScope::for_caller(&creator);
+        let workspace = self.first_workspace(scope).await?;
+        let workload_id = self.generator_workload(&creator, &workspace).await?;
         if self.has_been_released(scope, workload_id).await? {
             return Ok(());
         }
         let mut versions = Vec::new();
         for (kind, slug, content) in generator::assets() {
             let slug = Slug::parse(&slug).map_err(|_| Failure::Inconsistent("a slug of the generator is invalid"))?;
-            versions.push((self.generator_version(&maker, &home, kind, slug, content).await?, kind));
+            versions.push((self.generator_version(&creator, &workspace, kind, slug, content).await?, kind));
         }
-        self.release_generator(&maker, workload_id, &versions).await?;
+        self.release_generator(&creator, workload_id, &versions).await?;
         tracing::info!(tenant_id = %tenant, "created the built-in workload fairway-generator");
         Ok(())
     }
@@ -110,28 +110,28 @@ impl DraftGenerator {
 
     /// Returns the tenant's oldest workspace.
     async fn first_workspace(&self, scope: TenantScope) -> Result<Workspace, Failure> {
-        let all = self.workspace_store.list(scope, PageRequest::first(1)).await?.total;
-        let skipped = u32::try_from(all.saturating_sub(1).min(MAX_OFFSET)).unwrap_or_default();
+        let total = self.workspace_store.list(scope, PageRequest::first(1)).await?.total;
+        let skipped = u32::try_from(total.saturating_sub(1).min(MAX_OFFSET)).unwrap_or_default();
         let oldest = PageRequest { limit: 1, start: PageStart::Skip(skipped) };
         self.workspace_store.list(scope, oldest).await?.rows.pop().ok_or(Failure::NotFound)
     }
 
-    async fn generator_workload(&self, maker: &Caller, home: &Workspace) -> Result<WorkloadId, Failure> {
-        let scope = TenantScope::for_caller(maker);
+    async fn generator_workload(&self, creator: &Caller, workspace: &Workspace) -> Result<WorkloadId, Failure> {
+        let scope = TenantScope::for_caller(creator);
         let slug = Slug::parse(SLUG).map_err(|_| Failure::Inconsistent("a slug of the generator is invalid"))?;
         let mut stored = self.workload_store.find_by_slug(scope, &slug).await?;
         if stored.is_none() {
-            let new = NewWorkload {
+            let new_workload = NewWorkload {
                 workload_id: self.context.new_id(),
                 slug: slug.clone(),
                 name: Some("Draft generator".to_owned()),
                 description: Some("Drafts prompt templates from descriptions. It comes with Fairway.".to_owned()),
                 owner_ref: owner()?,
                 invocation_mode: InvocationMode::Api,
-                workspace_id: home.workspace_id,
-                namespace_id: home.namespace_id,
+                workspace_id: workspace.workspace_id,
+                namespace_id: workspace.namespace_id,
             };
-            let change = Workload::create_builtin(new, &self.context.stamp(maker));
+            let change = Workload::create_builtin(new_workload, &self.context.stamp(creator));
             match self.workload_store.commit_new(scope, change, None).await {
                 // A concurrent process has created the workload.
                 Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
@@ -161,19 +161,19 @@ impl DraftGenerator {
 
     async fn generator_version(
         &self,
-        maker: &Caller,
-        home: &Workspace,
+        creator: &Caller,
+        workspace: &Workspace,
         kind: AssetKind,
         slug: Slug,
         content: Value,
     ) -> Result<AssetVersionId, Failure> {
-        let scope = TenantScope::for_caller(maker);
+        let scope = TenantScope::for_caller(creator);
         let label =
             VersionLabel::parse(VERSION_LABEL).ok_or(Failure::Inconsistent("a label of the generator is invalid"))?;
         let mut stored = self.asset_store.find_by_slug(scope, &slug, Some(&label)).await?;
         if stored.is_none() {
-            let (workspace_id, namespace_id) = (home.workspace_id, home.namespace_id);
-            let new = NewAsset {
+            let (workspace_id, namespace_id) = (workspace.workspace_id, workspace.namespace_id);
+            let new_asset = NewAsset {
                 asset_id: self.context.new_id(),
                 slug: slug.clone(),
                 kind,
@@ -181,7 +181,10 @@ impl DraftGenerator {
                 workspace_id,
                 namespace_id,
             };
-            match self.asset_store.commit_new(scope, Asset::create_builtin(new, &self.context.stamp(maker)), None).await
+            match self
+                .asset_store
+                .commit_new(scope, Asset::create_builtin(new_asset, &self.context.stamp(creator)), None)
+                .await
             {
                 Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
                 created => created?,
@@ -197,7 +200,7 @@ impl DraftGenerator {
             return Ok(version.asset_version_id);
         }
         let draft = VersionDraft { content, label: Some(label.clone()), change_note: None };
-        match self.assets.create_asset_version(maker, asset.asset_id, None, draft, None).await {
+        match self.assets.create_asset_version(creator, asset.asset_id, None, draft, None).await {
             Ok((_, MaybeReplayed { value: version, .. })) => Ok(version.asset_version_id),
             Err(Failure::Conflict(Conflict::DuplicateVersionLabel)) => {
                 let stored = self.asset_store.find_by_slug(scope, &slug, Some(&label)).await?;
@@ -210,11 +213,11 @@ impl DraftGenerator {
 
     async fn release_generator(
         &self,
-        maker: &Caller,
+        creator: &Caller,
         workload_id: WorkloadId,
         versions: &[(AssetVersionId, AssetKind)],
     ) -> Result<(), Failure> {
-        let approver = self.system_caller(maker.tenant, APPROVER).await?;
+        let approver = self.system_caller(creator.tenant, APPROVER).await?;
         let environment = Slug::parse(ENVIRONMENT);
         let draft = ReleaseDraft {
             workload_id,
@@ -223,12 +226,13 @@ impl DraftGenerator {
             target_lane: TargetLane::All,
             policy_bundle_id: None,
         };
-        let placed = self.releases.create_release(maker, draft, Some(&step_key(maker, "draft"))).await?.value;
-        let id = placed.release.release_id;
+        let release_with_deployment =
+            self.releases.create_release(creator, draft, Some(&step_key(creator, "draft"))).await?.value;
+        let id = release_with_deployment.release.release_id;
         for (version, role) in versions {
-            self.releases.bind_version(maker, id, *version, *role, Some(&step_key(maker, role.as_str()))).await?;
+            self.releases.bind_version(creator, id, *version, *role, Some(&step_key(creator, role.as_str()))).await?;
         }
-        self.move_generator(maker, id, StateName::ReviewReady).await?;
+        self.move_generator(creator, id, StateName::ReviewReady).await?;
         self.releases
             .review_release(
                 &approver,
@@ -243,10 +247,16 @@ impl DraftGenerator {
         self.move_generator(&approver, id, StateName::Active).await
     }
 
-    async fn move_generator(&self, by: &Caller, id: ReleaseId, to: StateName) -> Result<(), Failure> {
-        let transition = Transition { to, lanes: LaneSelection::All };
+    async fn move_generator(&self, caller: &Caller, id: ReleaseId, target_state: StateName) -> Result<(), Failure> {
+        let transition = Transition { to: target_state, lanes: LaneSelection::All };
         self.releases
-            .transition_release(by, id, transition, &Precondition::Any, Some(&step_key(by, to.as_str())))
+            .transition_release(
+                caller,
+                id,
+                transition,
+                &Precondition::Any,
+                Some(&step_key(caller, target_state.as_str())),
+            )
             .await
             .map(|_| ())
     }
@@ -257,10 +267,10 @@ fn owner() -> Result<OwnerRef, Failure> {
 }
 
 /// Returns the idempotency key of a step, so that concurrent processes receive the same result.
-fn step_key(by: &Caller, step: &str) -> RequestKey {
+fn step_key(caller: &Caller, step: &str) -> RequestKey {
     RequestKey {
         key: step.to_owned(),
-        caller: by.actor.clone(),
+        caller: caller.actor.clone(),
         route: "provision generator".to_owned(),
         body_digest: [0; 32],
     }

@@ -84,8 +84,8 @@ impl KeyedRequests {
         let mut reservation = Reservation { keys, scope, key: Some(key.clone()), resource };
         if !reservation.keys.reserve(scope, key, resource, lease).await? {
             reservation.key = None;
-            let earlier = self.earlier_outcome(scope, Some(key)).await?;
-            return Err(earlier.map_or(Failure::KeyInProgress, |_| Failure::KeyTaken));
+            let earlier_outcome = self.earlier_outcome(scope, Some(key)).await?;
+            return Err(earlier_outcome.map_or(Failure::KeyInProgress, |_| Failure::KeyTaken));
         }
         let outcome = tokio::select! {
             outcome = work => outcome,
@@ -110,8 +110,8 @@ mod tests {
     /// Store that counts the renewals and releases of one reservation.
     #[derive(Default)]
     struct Keys {
-        renewed: AtomicUsize,
-        released: AtomicUsize,
+        renewal_count: AtomicUsize,
+        release_count: AtomicUsize,
         release: Notify,
     }
 
@@ -133,12 +133,12 @@ mod tests {
             lease: Duration,
         ) -> Result<(), StoreError> {
             assert_eq!(lease, LEASE);
-            self.renewed.fetch_add(1, Ordering::Relaxed);
+            self.renewal_count.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }
 
         async fn release_reservation(&self, _: TenantScope, _: &RequestKey, _: Uuid) -> Result<(), StoreError> {
-            self.released.fetch_add(1, Ordering::Relaxed);
+            self.release_count.fetch_add(1, Ordering::Relaxed);
             self.release.notify_one();
             Ok(())
         }
@@ -163,9 +163,9 @@ mod tests {
     async fn renews_the_lease_every_third_of_its_duration() {
         let keys = Arc::new(Keys::default());
         let reservation = reservation(&keys);
-        let ended = timeout(LEASE - Duration::from_secs(1), reservation.renew_lease(LEASE)).await;
-        assert!(ended.is_err());
-        assert_eq!(keys.renewed.load(Ordering::Relaxed), 2);
+        let outcome = timeout(LEASE - Duration::from_secs(1), reservation.renew_lease(LEASE)).await;
+        assert!(outcome.is_err());
+        assert_eq!(keys.renewal_count.load(Ordering::Relaxed), 2);
     }
 
     #[tokio::test]
@@ -175,6 +175,6 @@ mod tests {
         keys.release.notified().await;
         drop(reservation(&keys));
         keys.release.notified().await;
-        assert_eq!(keys.released.load(Ordering::Relaxed), 2);
+        assert_eq!(keys.release_count.load(Ordering::Relaxed), 2);
     }
 }

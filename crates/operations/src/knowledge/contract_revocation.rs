@@ -30,12 +30,13 @@ impl KnowledgeBases {
         &self,
         caller: &Caller,
         id: AssetId,
-        from: WorkspaceId,
+        from_workspace: WorkspaceId,
         contract_id: &str,
         reason: &str,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<ContractRevocation>, Failure> {
-        let (scope, asset) = self.assets.authorize_asset_from(caller, Operation::RevokeContract, id, from).await?;
+        let (scope, asset) =
+            self.assets.authorize_asset_from(caller, Operation::RevokeContract, id, from_workspace).await?;
         match check_accepts_documents(&asset) {
             // Contracts of retired and archived knowledge bases may be revoked too, so these states are accepted.
             Ok(()) | Err(KnowledgeRefusal::Asset(_)) => {}

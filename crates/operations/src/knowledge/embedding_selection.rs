@@ -40,8 +40,8 @@ impl KnowledgeBases {
             Err(refusal) if refusal.is_model_mismatch() => refusal,
             searchable => return searchable,
         };
-        let same = self.index_revision_store.revisions_with_same_documents(scope, asset, requested).await?;
-        let equivalent = [same.last, same.first];
+        let same_documents = self.index_revision_store.revisions_with_same_documents(scope, asset, requested).await?;
+        let equivalent = [same_documents.last, same_documents.first];
         for revision in equivalent.into_iter().filter(|revision| *revision != requested) {
             match self.vector_index_at(scope, asset, revision, profile).await {
                 Err(refusal) if refusal.is_model_mismatch() => {}
@@ -101,9 +101,9 @@ impl KnowledgeBases {
         if !base.retrieval.strategy.needs_vectors() {
             return Ok(Vec::new());
         }
-        let within = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), limit: 0 };
+        let search_scope = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), limit: 0 };
         let embedding = self.index_revision_store.index_embedding(scope, asset, revision).await?;
-        let coverage = self.index_revision_store.vector_coverage(scope, &within).await?;
+        let coverage = self.index_revision_store.vector_coverage(scope, &search_scope).await?;
         Ok(IndexWarning::of(&embedding, &self.settings.knowledge.embedding, coverage))
     }
 }

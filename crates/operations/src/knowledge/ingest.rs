@@ -92,11 +92,12 @@ impl KnowledgeBases {
         &self,
         caller: &Caller,
         id: AssetId,
-        from: WorkspaceId,
+        from_workspace: WorkspaceId,
         drafts: Vec<DocumentDraft>,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<IngestReport>, Failure> {
-        let (scope, asset) = self.assets.authorize_asset_from(caller, Operation::AddDocuments, id, from).await?;
+        let (scope, asset) =
+            self.assets.authorize_asset_from(caller, Operation::AddDocuments, id, from_workspace).await?;
         let ingest_id: IngestId = self.context.new_id();
         self.keyed_requests
             .idempotent(
@@ -151,10 +152,10 @@ impl KnowledgeBases {
         &self,
         caller: &Caller,
         id: AssetId,
-        from: WorkspaceId,
+        from_workspace: WorkspaceId,
         page: PageRequest,
     ) -> Result<Page<Document>, Failure> {
-        let (scope, _) = self.assets.authorize_asset_from(caller, Operation::ListDocuments, id, from).await?;
+        let (scope, _) = self.assets.authorize_asset_from(caller, Operation::ListDocuments, id, from_workspace).await?;
         Ok(self.document_store.list_documents(scope, id, page).await?)
     }
 
@@ -172,13 +173,13 @@ impl KnowledgeBases {
         let base = self.latest_base(scope, asset).await?;
         let ids = validate_drafts(&drafts, base.source_type)?;
         if base.source_type == SourceType::Http {
-            let home = ResourcePosition::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
-            authorize::authorize_visible(caller, Operation::FetchDocuments, &home)?;
+            let home_position = ResourcePosition::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
+            authorize::authorize_visible(caller, Operation::FetchDocuments, &home_position)?;
         }
         let _permit = self.ingest_permit(scope).await?;
-        let read =
+        let read_documents =
             with_read_timeout(self.read_documents(caller, base.source_type, ids.into_iter().zip(drafts))).await?;
-        let mut documents = self.split_documents(scope, read, base.chunking).await?;
+        let mut documents = self.split_documents(scope, read_documents, base.chunking).await?;
         // The model is selected at the same revision as the decision, so that no vector of a replaced model is added.
         let base_revision = self.index_revision_store.current_revision(scope, id).await?;
         let model = self.ingest_model(scope, id, base_revision, &base).await?;
@@ -256,45 +257,45 @@ impl KnowledgeBases {
     async fn read_documents(
         &self,
         caller: &Caller,
-        from: SourceType,
+        source_type: SourceType,
         drafts: impl Iterator<Item = (DocumentId, DocumentDraft)>,
     ) -> Result<Vec<ReadDocument>, Failure> {
-        let mut read = Vec::new();
-        let mut room = MAX_INGEST_BYTES;
+        let mut read_documents = Vec::new();
+        let mut remaining_bytes = MAX_INGEST_BYTES;
         for (position, (document_id, mut draft)) in drafts.enumerate() {
             let text = match &mut draft.source {
                 DocumentSource::Text(text) => std::mem::take(text),
-                DocumentSource::Reference(source) => self.read_source(caller, from, source, position).await?,
+                DocumentSource::Reference(source) => self.read_source(caller, source_type, source, position).await?,
             };
-            room = room.checked_sub(text.len()).ok_or(KnowledgeRefusal::TextsTooLong)?;
-            read.push(ReadDocument { document_id, draft, text });
+            remaining_bytes = remaining_bytes.checked_sub(text.len()).ok_or(KnowledgeRefusal::TextsTooLong)?;
+            read_documents.push(ReadDocument { document_id, draft, text });
         }
-        Ok(read)
+        Ok(read_documents)
     }
 
     async fn read_source(
         &self,
         caller: &Caller,
-        from: SourceType,
+        source_type: SourceType,
         source: &str,
         position: usize,
     ) -> Result<String, Failure> {
-        let refused = |fault| Failure::from(KnowledgeRefusal::InvalidDocument { position, fault });
-        let text = match from {
-            SourceType::Inline => return Err(refused(DocumentFault::TextExpected)),
+        let refusal = |fault| Failure::from(KnowledgeRefusal::InvalidDocument { position, fault });
+        let text = match source_type {
+            SourceType::Inline => return Err(refusal(DocumentFault::TextExpected)),
             SourceType::Artifact => {
                 let text = self.artifact_text(caller, source).await?;
-                text.ok_or_else(|| refused(DocumentFault::SourceNotFound))?
+                text.ok_or_else(|| refusal(DocumentFault::SourceNotFound))?
             }
             SourceType::Http => match self.settings.knowledge.fetcher.fetch(source, MAX_TEXT_BYTES).await {
                 Ok(text) => text,
-                Err(FetchError::TooLong) => return Err(refused(DocumentFault::TextTooLong)),
+                Err(FetchError::TooLong) => return Err(refusal(DocumentFault::TextTooLong)),
                 Err(FetchError::Forbidden | FetchError::NoText) => {
-                    return Err(refused(DocumentFault::SourceNotFetched));
+                    return Err(refusal(DocumentFault::SourceNotFetched));
                 }
             },
         };
-        validate_text(&text).map_err(refused)?;
+        validate_text(&text).map_err(refusal)?;
         Ok(text)
     }
 
@@ -317,16 +318,16 @@ impl KnowledgeBases {
     async fn split_documents(
         &self,
         scope: TenantScope,
-        read: Vec<ReadDocument>,
+        read_documents: Vec<ReadDocument>,
         chunking: Chunking,
     ) -> Result<Vec<NewDocument>, Failure> {
         let splitter = Arc::clone(&self.settings.knowledge.splitter);
         let ids = Arc::clone(&self.context.ids);
-        let cut = move || {
-            let mut documents = Vec::with_capacity(read.len());
+        let split = move || {
+            let mut documents = Vec::with_capacity(read_documents.len());
             let mut chunks = 0_usize;
-            for read in read {
-                let ReadDocument { document_id, draft, text } = read;
+            for read_document in read_documents {
+                let ReadDocument { document_id, draft, text } = read_document;
                 let DocumentDraft { title, source, metadata, .. } = draft;
                 let entry_id = ids.new_id().into();
                 let document_chunks = chunk_text(splitter.as_ref(), ids.as_ref(), title.as_deref(), &text, chunking);
@@ -352,7 +353,7 @@ impl KnowledgeBases {
             }
             Ok(documents)
         };
-        run_blocking(scope, ProcessorWait::Request, cut).await?.map_err(Failure::from)
+        run_blocking(scope, ProcessorWait::Request, split).await?.map_err(Failure::from)
     }
 
     /// Embeds every chunk, unless `model` is `None`.
@@ -426,21 +427,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_sources_share_one_deadline() {
-        let slow: Result<(), Failure> = with_read_timeout(std::future::pending()).await;
-        assert!(matches!(slow, Err(Failure::Knowledge(KnowledgeRefusal::SourcesTooSlow))), "{slow:?}");
+        let outcome: Result<(), Failure> = with_read_timeout(std::future::pending()).await;
+        assert!(matches!(outcome, Err(Failure::Knowledge(KnowledgeRefusal::SourcesTooSlow))), "{outcome:?}");
         assert!(with_read_timeout(async { Ok(()) }).await.is_ok());
     }
 
     /// Each call returns within its own timeout, but further calls follow without end.
     #[tokio::test(start_paused = true)]
     async fn all_embedding_calls_share_one_deadline() {
-        let endless = async {
+        let endless_calls = async {
             loop {
                 tokio::time::sleep(Duration::from_secs(9)).await;
             }
         };
-        let slow: Result<(), ProviderError> = with_embed_timeout(endless).await;
-        assert_eq!(slow, Err(ProviderError::TimedOut));
+        let outcome: Result<(), ProviderError> = with_embed_timeout(endless_calls).await;
+        assert_eq!(outcome, Err(ProviderError::TimedOut));
         assert_eq!(with_embed_timeout(async { Ok(7) }).await, Ok(7));
     }
 }

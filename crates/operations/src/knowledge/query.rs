@@ -44,10 +44,10 @@ impl KnowledgeBases {
             self.scope_resolver.position_for_new_resource(caller, Operation::CallTool, query.workspace).await?;
         let scope = authorize::authorize(caller, Operation::CallTool, &position)?;
         let workspace = position.workspace.ok_or(Failure::Inconsistent("the scope of a workspace has no workspace"))?;
-        let found = self.asset_store.find_id(scope, &query.base).await?;
+        let stored_id = self.asset_store.find_id(scope, &query.base).await?;
         // For a hidden knowledge base, the asset is looked up by identifier. An unknown one causes the same lookup
         // with a new identifier, so that the response time does not reveal whether it exists.
-        let id = found.unwrap_or_else(|| self.context.new_id());
+        let id = stored_id.unwrap_or_else(|| self.context.new_id());
         let (_, asset) = self.assets.authorize_asset_from(caller, Operation::ReadAsset, id, workspace).await?;
         // A retired knowledge base can be searched only by runs whose release binds it.
         check_accepts_documents(&asset)?;
@@ -75,17 +75,17 @@ impl KnowledgeBases {
             if let Some(decision) =
                 self.contract_decisions(scope, &[check]).await?.pop().filter(ContractDecision::is_allowed)
             {
-                self.record_reading(caller, scope, &asset, workspace, QueryAudit::Embedding, &decision).await?;
+                self.record_query(caller, scope, &asset, workspace, QueryAudit::Embedding, &decision).await?;
             }
         }
         match self.retrieve(scope, &request).await {
             Ok(retrieval) => {
-                let shown = QueryAudit::Returned(retrieval.index_revision, &retrieval.chunks);
-                self.record_reading(caller, scope, &asset, workspace, shown, &retrieval.decision).await?;
+                let audit = QueryAudit::Returned(retrieval.index_revision, &retrieval.chunks);
+                self.record_query(caller, scope, &asset, workspace, audit, &retrieval.decision).await?;
                 Ok(retrieval)
             }
             Err(RetrievalFailure::Refused(decision)) => {
-                self.record_reading(caller, scope, &asset, workspace, QueryAudit::Refused, &decision).await?;
+                self.record_query(caller, scope, &asset, workspace, QueryAudit::Refused, &decision).await?;
                 Err(ToolRefusal::ContractDenied.into())
             }
             Err(RetrievalFailure::MixedModels | RetrievalFailure::NoAccount(_) | RetrievalFailure::NoRoute(_)) => {
@@ -104,16 +104,16 @@ impl KnowledgeBases {
         }
     }
 
-    async fn record_reading(
+    async fn record_query(
         &self,
         caller: &Caller,
         scope: TenantScope,
         asset: &Asset,
-        from: WorkspaceId,
-        reading: QueryAudit<'_>,
+        workspace: WorkspaceId,
+        query_audit: QueryAudit<'_>,
         decision: &ContractDecision,
     ) -> Result<(), Failure> {
-        let fact = reading.fact(asset, from, decision, &self.context.stamp(caller));
+        let fact = query_audit.fact(asset, workspace, decision, &self.context.stamp(caller));
         self.audit_store.commit_fact(scope, fact).await?;
         self.context.notify_facts();
         Ok(())

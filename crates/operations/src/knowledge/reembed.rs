@@ -59,11 +59,12 @@ impl KnowledgeBases {
         &self,
         caller: &Caller,
         id: AssetId,
-        from: WorkspaceId,
+        from_workspace: WorkspaceId,
         limit: ChunkLimit,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<ReembeddingReport>, Failure> {
-        let (scope, asset) = self.assets.authorize_asset_from(caller, Operation::ReembedDocuments, id, from).await?;
+        let (scope, asset) =
+            self.assets.authorize_asset_from(caller, Operation::ReembedDocuments, id, from_workspace).await?;
         let ingest_id: IngestId = self.context.new_id();
         let replay = async |ingest: Uuid| self.reembedding_report(scope, &asset, ingest.into()).await;
         let outcome = self.keyed_requests.idempotent(
@@ -87,8 +88,11 @@ impl KnowledgeBases {
         }
         // A concurrent request with the same key may have embedded the last chunks. In that case, the response is its
         // outcome.
-        if let Some(earlier) = self.keyed_requests.earlier_outcome(scope, key).await? {
-            return Ok(MaybeReplayed { value: replay(earlier.resource).await?, replayed: Some(earlier.status) });
+        if let Some(earlier_outcome) = self.keyed_requests.earlier_outcome(scope, key).await? {
+            return Ok(MaybeReplayed {
+                value: replay(earlier_outcome.resource).await?,
+                replayed: Some(earlier_outcome.status),
+            });
         }
         Ok(MaybeReplayed::first(self.unchanged_report(scope, &asset).await?))
     }
@@ -102,7 +106,7 @@ impl KnowledgeBases {
         let is_complete = if base.retrieval.strategy.needs_vectors() {
             match self.index_revision_store.index_embedding(scope, id, current_revision).await? {
                 IndexEmbeddingModels::Empty => true,
-                IndexEmbeddingModels::Uniform(present) => present == model,
+                IndexEmbeddingModels::Uniform(index_model) => index_model == model,
                 IndexEmbeddingModels::Mixed => false,
             }
         } else {
@@ -140,11 +144,11 @@ impl KnowledgeBases {
             // Each attempt uses the current chunks, because concurrent requests may have embedded or replaced some of
             // them.
             let current_revision = self.index_revision_store.current_revision(scope, id).await?;
-            let stale = self.document_store.stale_chunks(scope, id, &model, limit.get()).await?;
-            if stale.is_empty() {
+            let stale_chunks = self.document_store.stale_chunks(scope, id, &model, limit.get()).await?;
+            if stale_chunks.is_empty() {
                 return Ok(ReembedOutcome::NothingStale);
             }
-            let vectors = self.vectors_for(scope, id, &model, stale, reusable_vectors).await?;
+            let vectors = self.vectors_for(scope, id, &model, stale_chunks, reusable_vectors).await?;
             let outcome = keyed_outcome(key, 200, ingest_id.uuid());
             let stamp = self.context.stamp(caller);
             let change =
@@ -152,8 +156,13 @@ impl KnowledgeBases {
             match self.document_store.commit_reembedding(scope, &change, outcome.as_ref()).await {
                 // The next attempt reuses the vectors of those chunks that are still stale.
                 Err(CommitError::Stale) => {
-                    reusable_vectors =
-                        change.next.vectors.clone().into_iter().map(|new| (new.replaces, new.vector)).collect();
+                    reusable_vectors = change
+                        .next
+                        .vectors
+                        .clone()
+                        .into_iter()
+                        .map(|new_vector| (new_vector.replaces, new_vector.vector))
+                        .collect();
                 }
                 committed => {
                     committed?;
@@ -170,11 +179,11 @@ impl KnowledgeBases {
         scope: TenantScope,
         asset: AssetId,
         model: &EmbeddingModel,
-        stale: Vec<StaleChunk>,
+        stale_chunks: Vec<StaleChunk>,
         mut reusable_vectors: HashMap<ChunkId, Vec<f32>>,
     ) -> Result<Vec<NewVector>, Failure> {
-        let stale_ids: Vec<ChunkId> = stale.iter().map(|chunk| chunk.chunk_id).collect();
-        let missing = stale.into_iter().filter(|chunk| !reusable_vectors.contains_key(&chunk.chunk_id));
+        let stale_ids: Vec<ChunkId> = stale_chunks.iter().map(|chunk| chunk.chunk_id).collect();
+        let missing = stale_chunks.into_iter().filter(|chunk| !reusable_vectors.contains_key(&chunk.chunk_id));
         let (ids, texts): (Vec<_>, Vec<_>) = missing.map(|chunk| (chunk.chunk_id, chunk.text)).unzip();
         let embedded = with_embed_timeout(self.embed_texts(model, texts)).await.map_err(|error| {
             tracing::warn!(
@@ -186,10 +195,10 @@ impl KnowledgeBases {
             KnowledgeRefusal::NoVectors
         })?;
         reusable_vectors.extend(ids.into_iter().zip(embedded.vectors));
-        let new = |replaces| {
+        let new_vector = |replaces| {
             Some(NewVector { replaces, chunk_id: self.context.new_id(), vector: reusable_vectors.remove(&replaces)? })
         };
-        Ok(stale_ids.into_iter().filter_map(new).collect())
+        Ok(stale_ids.into_iter().filter_map(new_vector).collect())
     }
 
     /// Reads the report of a re-embedding from the store, so that a replay returns the same report.

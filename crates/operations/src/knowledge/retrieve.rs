@@ -148,11 +148,11 @@ impl KnowledgeBases {
         scope: TenantScope,
         checks: &[ContractCheck<'_>],
     ) -> Result<Vec<ContractDecision>, StoreError> {
-        let named = |check: &ContractCheck<'_>| {
+        let contract_key = |check: &ContractCheck<'_>| {
             let name = check.base.contract_id().unwrap_or_default();
             (check.asset, name.to_owned())
         };
-        let contracts: Vec<(AssetId, String)> = checks.iter().map(named).collect();
+        let contracts: Vec<(AssetId, String)> = checks.iter().map(contract_key).collect();
         let states = self.contract_revocation_store.contract_states(scope, &contracts).await?;
         // If the store returns too few states, the remaining contracts count as unknown, so they refuse.
         let states = states.into_iter().chain(std::iter::repeat(ContractState::Unknown));
@@ -204,9 +204,9 @@ impl KnowledgeBases {
         let check = ContractCheck { asset, base, request: KnowledgeAccessRequest { principals, workspace, mode } };
         // The contract is checked first, so that a refused caller causes no use of the index and the model.
         self.require_contract(scope, &check).await?;
-        let present = self.index_revision_store.current_revision(scope, asset).await?;
+        let current_revision = self.index_revision_store.current_revision(scope, asset).await?;
         let settings = &base.retrieval;
-        let searched_revision = pinned.map_or(present, |pinned| pinned.min(present));
+        let searched_revision = pinned.map_or(current_revision, |pinned| pinned.min(current_revision));
         let index = if settings.strategy.needs_vectors() {
             Some(self.vector_index(scope, asset, searched_revision, sovereignty).await?)
         } else {
@@ -214,8 +214,9 @@ impl KnowledgeBases {
         };
         let revision = index.as_ref().map_or(searched_revision, |index| index.revision);
         let limit = top_k.map_or(settings.top_k, |requested| requested.min(settings.top_k));
-        let within = SearchScope { asset, revision, filters: settings.filters.clone(), limit };
-        let (hits, embedding) = self.search_index(scope, base, index.as_ref(), &within, truncate_query(query)).await?;
+        let search_scope = SearchScope { asset, revision, filters: settings.filters.clone(), limit };
+        let (hits, embedding) =
+            self.search_index(scope, base, index.as_ref(), &search_scope, truncate_query(query)).await?;
         let hits = hits.top(limit);
         let chunks = select_chunks(self.load_chunks(scope, asset, &hits).await?, settings);
         // The search may have waited up to a minute for a model, so the contract is checked again.
@@ -248,25 +249,26 @@ impl KnowledgeBases {
         scope: TenantScope,
         base: &KnowledgeBase,
         index: Option<&VectorIndex>,
-        within: &SearchScope,
+        search_scope: &SearchScope,
         query: &str,
     ) -> Result<(SearchResults, Option<QueryEmbedding>), RetrievalFailure> {
         let query_words = WordSet::from_texts([query]);
         match (base.retrieval.strategy, index) {
             (RetrievalStrategy::Lexical, _) => {
-                Ok((self.chunk_search.text_search(scope, within, &query_words).await?, None))
+                Ok((self.chunk_search.text_search(scope, search_scope, &query_words).await?, None))
             }
             (RetrievalStrategy::Vector | RetrievalStrategy::Hybrid, None) => Err(RetrievalFailure::MixedModels),
             (RetrievalStrategy::Vector, Some(index)) => {
-                let (hits, embedding) = self.vector_search(scope, &index.model, within, query).await?;
+                let (hits, embedding) = self.vector_search(scope, &index.model, search_scope, query).await?;
                 Ok((hits, Some(embedding)))
             }
             (RetrievalStrategy::Hybrid, Some(index)) => {
-                let deeper = SearchScope { limit: within.limit.saturating_mul(HYBRID_FACTOR), ..within.clone() };
-                let (vector_hits, embedding) = self.vector_search(scope, &index.model, &deeper, query).await?;
-                let text_hits = self.chunk_search.text_search(scope, &deeper, &query_words).await?;
-                let share = base.retrieval.hybrid_weight;
-                Ok((SearchResults::fuse(&text_hits, &vector_hits, share), Some(embedding)))
+                let candidate_scope =
+                    SearchScope { limit: search_scope.limit.saturating_mul(HYBRID_FACTOR), ..search_scope.clone() };
+                let (vector_hits, embedding) = self.vector_search(scope, &index.model, &candidate_scope, query).await?;
+                let text_hits = self.chunk_search.text_search(scope, &candidate_scope, &query_words).await?;
+                let weight = base.retrieval.hybrid_weight;
+                Ok((SearchResults::fuse(&text_hits, &vector_hits, weight), Some(embedding)))
             }
         }
     }
@@ -277,14 +279,14 @@ impl KnowledgeBases {
         &self,
         scope: TenantScope,
         model: &EmbeddingModel,
-        within: &SearchScope,
+        search_scope: &SearchScope,
         query: &str,
     ) -> Result<(SearchResults, QueryEmbedding), RetrievalFailure> {
-        let began = Instant::now();
+        let started_at = Instant::now();
         let embedded = self.embed_texts(model, vec![query.to_owned()]).await?;
-        let latency = began.elapsed();
+        let latency = started_at.elapsed();
         let vector = embedded.vectors.first().ok_or(ProviderError::Malformed)?;
-        let hits = self.chunk_search.vector_search(scope, within, vector).await?;
+        let hits = self.chunk_search.vector_search(scope, search_scope, vector).await?;
         let model = model.clone();
         Ok((hits, QueryEmbedding { model, tokens_in: embedded.tokens_in, cost_micros: embedded.cost_micros, latency }))
     }
@@ -300,8 +302,8 @@ impl KnowledgeBases {
         let chunks = self.chunk_search.find_chunks(scope, asset, &ids).await?;
         let mut chunks: HashMap<ChunkId, RetrievedChunk> =
             chunks.into_iter().map(|chunk| (chunk.chunk_id, chunk)).collect();
-        let scored =
+        let to_scored_chunk =
             |hit: &SearchHit| chunks.remove(&hit.chunk_id).map(|chunk| RetrievedChunk { score: hit.score, ..chunk });
-        Ok(search_results.hits.iter().filter_map(scored).collect())
+        Ok(search_results.hits.iter().filter_map(to_scored_chunk).collect())
     }
 }

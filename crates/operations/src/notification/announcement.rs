@@ -49,9 +49,9 @@ impl Notifications {
                 key,
                 async || {
                     let id: AnnouncementId = self.context.new_id();
-                    let named = (id, self.context.ids.salt());
-                    let change = Announcement::create(named, title, body, audience, &self.context.stamp(caller))?;
-                    let made = change.next.clone();
+                    let id_and_salt = (id, self.context.ids.salt());
+                    let change = Announcement::create(id_and_salt, title, body, audience, &self.context.stamp(caller))?;
+                    let announcement = change.next.clone();
                     let outcome = keyed_outcome(key, 201, id.uuid());
                     match self.announcement_store.commit(scope, change, outcome.as_ref()).await {
                         Err(CommitError::Stale) => {
@@ -61,7 +61,7 @@ impl Notifications {
                         committed => {
                             committed?;
                             self.context.notify_facts();
-                            Ok(made)
+                            Ok(announcement)
                         }
                     }
                 },

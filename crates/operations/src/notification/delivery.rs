@@ -89,9 +89,9 @@ impl Notifications {
             async |_| Ok(()),
         );
         let outcome = retried.await?;
-        let found = self.delivery_store.find(scope, id).await.map_err(Failure::from);
-        let (shown, _) = convert_failure_after_commit(found, key)?.ok_or(Failure::NotFound)?;
-        Ok(outcome.with_value(shown))
+        let stored = self.delivery_store.find(scope, id).await.map_err(Failure::from);
+        let (delivery, _) = convert_failure_after_commit(stored, key)?.ok_or(Failure::NotFound)?;
+        Ok(outcome.with_value(delivery))
     }
 
     /// Sends a test message to a destination, even if the destination is disabled, and waits for the receiver's
@@ -102,12 +102,12 @@ impl Notifications {
     pub async fn test_destination(
         &self,
         caller: &Caller,
-        at: DestinationScope,
+        destination_scope: DestinationScope,
         id: DestinationId,
     ) -> Result<DestinationTest, Failure> {
         let operations = [Operation::TestOrganizationDestination, Operation::TestWorkspaceDestination];
-        let scope = self.authorize_destinations(caller, at, operations).await?;
-        let destination = self.destination_store.find(scope, at, id).await?.ok_or(Failure::NotFound)?;
+        let scope = self.authorize_destinations(caller, destination_scope, operations).await?;
+        let destination = self.destination_store.find(scope, destination_scope, id).await?.ok_or(Failure::NotFound)?;
         let tenant = self.tenant_store.find(scope).await?.ok_or(Failure::NotFound)?;
         let stamp = self.context.stamp(caller);
         let message = Message {
@@ -120,7 +120,7 @@ impl Notifications {
             link: Some(INBOX_PAGE_PATH.to_owned()),
             event_kind: "notification.destination_tested".to_owned(),
             event_id: stamp.fact_id,
-            workspace_id: at.workspace(),
+            workspace_id: destination_scope.workspace(),
             workload_id: None,
             environment: None,
             created_at: stamp.at,
@@ -136,17 +136,17 @@ impl Notifications {
             },
             message,
         };
-        let started = Instant::now();
-        let sent = self.message_sender.send(&outgoing).await;
-        let duration = started.elapsed();
-        let error = sent.err().map(|failure| failure.error);
+        let started_at = Instant::now();
+        let send_result = self.message_sender.send(&outgoing).await;
+        let duration = started_at.elapsed();
+        let error = send_result.err().map(|failure| failure.error);
         match self.destination_store.commit_test(scope, id, destination.test_fact(error, &stamp)).await {
             // A concurrent request has deleted the destination.
             Err(CommitError::Stale) => return Err(Failure::NotFound),
             committed => committed?,
         }
         self.context.notify_facts();
-        let response_status = match sent {
+        let response_status = match send_result {
             Ok(status) => status,
             Err(failure) => failure.status,
         };

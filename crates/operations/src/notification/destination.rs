@@ -39,10 +39,10 @@ impl Notifications {
     pub(super) async fn authorize_destinations(
         &self,
         caller: &Caller,
-        at: DestinationScope,
+        destination_scope: DestinationScope,
         [organization, workspace]: [Operation; 2],
     ) -> Result<TenantScope, Failure> {
-        let (operation, position) = match at {
+        let (operation, position) = match destination_scope {
             DestinationScope::Organization => (organization, ResourcePosition::tenant(caller.tenant)),
             DestinationScope::Workspace(id) => (workspace, self.scope_resolver.workspace_position(caller, id).await?),
         };
@@ -59,12 +59,12 @@ impl Notifications {
     pub async fn list_destinations(
         &self,
         caller: &Caller,
-        at: DestinationScope,
+        destination_scope: DestinationScope,
         page: PageRequest,
     ) -> Result<Page<Destination>, Failure> {
         let operations = [Operation::ListOrganizationDestinations, Operation::ListWorkspaceDestinations];
-        let scope = self.authorize_destinations(caller, at, operations).await?;
-        Ok(self.destination_store.list(scope, at, page).await?)
+        let scope = self.authorize_destinations(caller, destination_scope, operations).await?;
+        Ok(self.destination_store.list(scope, destination_scope, page).await?)
     }
 
     /// Creates a destination.
@@ -75,28 +75,28 @@ impl Notifications {
     pub async fn create_destination(
         &self,
         caller: &Caller,
-        at: DestinationScope,
+        destination_scope: DestinationScope,
         draft: DestinationDraft,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<Destination>, Failure> {
         let operations = [Operation::CreateOrganizationDestination, Operation::CreateWorkspaceDestination];
-        let scope = self.authorize_destinations(caller, at, operations).await?;
+        let scope = self.authorize_destinations(caller, destination_scope, operations).await?;
         self.keyed_requests
             .idempotent(
                 scope,
                 key,
                 async || {
                     let destination_id: DestinationId = self.context.new_id();
-                    let new = NewDestination {
+                    let new_destination = NewDestination {
                         destination_id,
-                        scope: at,
+                        scope: destination_scope,
                         destination_type: draft.destination_type,
                         display_name: draft.display_name,
                         configuration: draft.configuration,
                         secret_ref: draft.secret_ref,
                         is_enabled: draft.is_enabled,
                     };
-                    let change = Destination::create(new, &self.context.stamp(caller))?;
+                    let change = Destination::create(new_destination, &self.context.stamp(caller))?;
                     let destination = change.next.clone();
                     let outcome = keyed_outcome(key, 201, destination_id.uuid());
                     match self.destination_store.commit_new(scope, change, outcome.as_ref()).await {
@@ -105,7 +105,9 @@ impl Notifications {
                     }
                     Ok(destination)
                 },
-                async |id| self.destination_store.find(scope, at, id.into()).await?.ok_or(Failure::NotFound),
+                async |id| {
+                    self.destination_store.find(scope, destination_scope, id.into()).await?.ok_or(Failure::NotFound)
+                },
             )
             .await
     }
@@ -117,12 +119,12 @@ impl Notifications {
     pub async fn read_destination(
         &self,
         caller: &Caller,
-        at: DestinationScope,
+        destination_scope: DestinationScope,
         id: DestinationId,
     ) -> Result<Destination, Failure> {
         let operations = [Operation::ReadOrganizationDestination, Operation::ReadWorkspaceDestination];
-        let scope = self.authorize_destinations(caller, at, operations).await?;
-        self.destination_store.find(scope, at, id).await?.ok_or(Failure::NotFound)
+        let scope = self.authorize_destinations(caller, destination_scope, operations).await?;
+        self.destination_store.find(scope, destination_scope, id).await?.ok_or(Failure::NotFound)
     }
 
     /// Changes a destination. A change to the current values has no effect.
@@ -132,20 +134,21 @@ impl Notifications {
     pub async fn change_destination(
         &self,
         caller: &Caller,
-        at: DestinationScope,
+        destination_scope: DestinationScope,
         id: DestinationId,
         patch: &DestinationPatch,
         expected: &Precondition,
     ) -> Result<Destination, Failure> {
         let operations = [Operation::ChangeOrganizationDestination, Operation::ChangeWorkspaceDestination];
-        let scope = self.authorize_destinations(caller, at, operations).await?;
+        let scope = self.authorize_destinations(caller, destination_scope, operations).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let destination = self.destination_store.find(scope, at, id).await?.ok_or(Failure::NotFound)?;
+            let destination =
+                self.destination_store.find(scope, destination_scope, id).await?.ok_or(Failure::NotFound)?;
             expected.check(destination.revision)?;
             let Some(change) = destination.amend(patch.clone(), &self.context.stamp(caller))? else {
                 return Ok(destination);
             };
-            let next = change.next.clone();
+            let changed_destination = change.next.clone();
             match self.destination_store.commit_change(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
@@ -154,7 +157,7 @@ impl Notifications {
                 committed => committed?,
             }
             self.context.notify_facts();
-            return Ok(next);
+            return Ok(changed_destination);
         }
         Err(Failure::Contended)
     }
@@ -166,14 +169,15 @@ impl Notifications {
     pub async fn delete_destination(
         &self,
         caller: &Caller,
-        at: DestinationScope,
+        destination_scope: DestinationScope,
         id: DestinationId,
         expected: &Precondition,
     ) -> Result<(), Failure> {
         let operations = [Operation::DeleteOrganizationDestination, Operation::DeleteWorkspaceDestination];
-        let scope = self.authorize_destinations(caller, at, operations).await?;
+        let scope = self.authorize_destinations(caller, destination_scope, operations).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let destination = self.destination_store.find(scope, at, id).await?.ok_or(Failure::NotFound)?;
+            let destination =
+                self.destination_store.find(scope, destination_scope, id).await?.ok_or(Failure::NotFound)?;
             expected.check(destination.revision)?;
             let fact = destination.deletion_fact(&self.context.stamp(caller));
             match self.destination_store.commit_deletion(scope, id, destination.revision, fact).await {

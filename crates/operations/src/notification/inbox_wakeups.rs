@@ -37,10 +37,10 @@ impl InboxWakeups {
 pub struct InboxSubscription(watch::Receiver<()>);
 
 impl InboxSubscription {
-    /// Waits until this process has projected further facts of the tenant since the last wait, or `most` has elapsed.
-    /// The limit is needed because other processes project facts too.
-    pub async fn wait(&mut self, most: Duration) {
-        let _ = tokio::time::timeout(most, self.0.changed()).await;
+    /// Waits until this process has projected further facts of the tenant since the last wait, or `max_wait` has
+    /// elapsed. The limit is needed because other processes project facts too.
+    pub async fn wait(&mut self, max_wait: Duration) {
+        let _ = tokio::time::timeout(max_wait, self.0.changed()).await;
     }
 }
 
@@ -50,17 +50,18 @@ mod tests {
     use uuid::Uuid;
 
     #[tokio::test]
-    async fn projection_wakes_the_streams_of_its_tenant_alone() {
+    async fn projection_wakes_only_the_streams_of_its_tenant() {
         let wakeups = InboxWakeups::default();
-        let [one, other] = [1, 2].map(|number| TenantId::from(Uuid::from_u128(number)));
-        let (mut first, mut second, third) = (wakeups.subscribe(one), wakeups.subscribe(one), wakeups.subscribe(other));
-        wakeups.notify(one);
+        let [tenant, other_tenant] = [1, 2].map(|number| TenantId::from(Uuid::from_u128(number)));
+        let (mut first, mut second, third) =
+            (wakeups.subscribe(tenant), wakeups.subscribe(tenant), wakeups.subscribe(other_tenant));
+        wakeups.notify(tenant);
         for stream in [&mut first, &mut second] {
             stream.0.changed().await.unwrap();
         }
         assert!(!third.0.has_changed().unwrap());
         drop(third);
-        wakeups.notify(other);
+        wakeups.notify(other_tenant);
         assert_eq!(wakeups.streams().len(), 1);
     }
 }

@@ -69,19 +69,20 @@ impl Notifications {
     ) -> Result<ProfileState, Failure> {
         let scope = self.authorize_profile(caller, Operation::ChangeNotificationProfile).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let before = self.profile_store.find(scope, &caller.actor).await?;
-            match &before {
-                Some(before) => expected.check(before.revision)?,
+            let stored_profile = self.profile_store.find(scope, &caller.actor).await?;
+            match &stored_profile {
+                Some(stored_profile) => expected.check(stored_profile.revision)?,
                 None => expected.check_absent()?,
             }
             let (id, stamp) = (self.context.new_id(), self.context.stamp(caller));
-            let change = NotificationProfile::replace(scope.tenant(), id, before.as_ref(), settings.clone(), &stamp)
-                .map_err(|_| {
-                    let message = "must have the form `env:NAME`, `file:name` or `vault:path#key`";
-                    Failure::invalid_field("chat_secret_ref", "invalid_secret_ref", message)
-                })?;
-            let Some(change) = change else { return Ok(ProfileState::of(before)) };
-            let next = change.next.clone();
+            let change =
+                NotificationProfile::replace(scope.tenant(), id, stored_profile.as_ref(), settings.clone(), &stamp)
+                    .map_err(|_| {
+                        let message = "must have the form `env:NAME`, `file:name` or `vault:path#key`";
+                        Failure::invalid_field("chat_secret_ref", "invalid_secret_ref", message)
+                    })?;
+            let Some(change) = change else { return Ok(ProfileState::of(stored_profile)) };
+            let changed_profile = change.next.clone();
             match self.profile_store.commit(scope, change).await {
                 Err(CommitError::Stale) => match expected.stale_failure() {
                     Some(failure) => return Err(failure),
@@ -90,7 +91,7 @@ impl Notifications {
                 committed => committed?,
             }
             self.context.notify_facts();
-            return Ok(ProfileState::of(Some(next)));
+            return Ok(ProfileState::of(Some(changed_profile)));
         }
         Err(Failure::Contended)
     }

@@ -58,7 +58,7 @@ pub struct Projector {
     profile_store: Arc<dyn ProfileStore>,
     outbox_wakeup: Arc<Notify>,
     inbox_wakeups: Arc<InboxWakeups>,
-    failed: Mutex<HashMap<TenantId, Instant>>,
+    last_failures: Mutex<HashMap<TenantId, Instant>>,
     /// Reduced batch sizes of logs that failed, until a batch succeeds.
     batch_limits: Mutex<HashMap<TenantId, u32>>,
 }
@@ -75,7 +75,7 @@ impl Projector {
             profile_store: Arc::clone(&stores.notification_profiles),
             outbox_wakeup: Arc::clone(&shared.outbox_wakeup),
             inbox_wakeups: Arc::clone(&shared.inbox_wakeups),
-            failed: Mutex::default(),
+            last_failures: Mutex::default(),
             batch_limits: Mutex::default(),
             context: shared.context.clone(),
             settings: Arc::clone(&shared.settings),
@@ -90,54 +90,54 @@ impl Projector {
     /// # Errors
     /// When the list of logs cannot be read. If another projector commits the same batch first, this is not an error.
     pub async fn project_pending(&self) -> Result<u64, Failure> {
-        let (mut facts, mut last) = (0_u64, None);
+        let (mut fact_count, mut last_tenant) = (0_u64, None);
         loop {
-            let tenants = self.projection_store.tenants_with_unprojected_facts(last, MAX_LOGS).await?;
+            let tenants = self.projection_store.tenants_with_unprojected_facts(last_tenant, MAX_LOGS).await?;
             for tenant in &tenants {
-                if self.is_left_out(*tenant) {
+                if self.is_in_retry_delay(*tenant) {
                     continue;
                 }
                 match self.project_tenant(*tenant).await {
-                    Ok(count) => facts = facts.saturating_add(count),
+                    Ok(count) => fact_count = fact_count.saturating_add(count),
                     Err(error) => {
                         tracing::warn!(
                             tenant_id = %tenant,
                             error = &error as &dyn std::error::Error,
                             "failed to project the facts of a tenant; retrying in 1 s"
                         );
-                        self.failed().insert(*tenant, Instant::now());
+                        self.last_failures().insert(*tenant, Instant::now());
                     }
                 }
             }
-            last = tenants.last().copied();
-            if last.is_none() || tenants.len() < MAX_LOGS {
-                return Ok(facts);
+            last_tenant = tenants.last().copied();
+            if last_tenant.is_none() || tenants.len() < MAX_LOGS {
+                return Ok(fact_count);
             }
         }
     }
 
     /// Returns the time of the last failure of each log.
-    fn failed(&self) -> MutexGuard<'_, HashMap<TenantId, Instant>> {
+    fn last_failures(&self) -> MutexGuard<'_, HashMap<TenantId, Instant>> {
         // The map is consistent even after a panic, because each update is a single call.
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last_failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_left_out(&self, tenant: TenantId) -> bool {
-        let mut failed = self.failed();
-        failed.retain(|_, since| since.elapsed() < RETRY_DELAY);
-        failed.contains_key(&tenant)
+    fn is_in_retry_delay(&self, tenant: TenantId) -> bool {
+        let mut last_failures = self.last_failures();
+        last_failures.retain(|_, failed_at| failed_at.elapsed() < RETRY_DELAY);
+        last_failures.contains_key(&tenant)
     }
 
     async fn project_tenant(&self, tenant: TenantId) -> Result<u64, Failure> {
         let scope = TenantScope::for_background_task(tenant);
         let limit = self.batch_limits().get(&tenant).copied().unwrap_or(MAX_FACTS);
-        let projected = self.project_facts(scope, limit).await;
+        let outcome = self.project_facts(scope, limit).await;
         // A batch may fail because its statements time out, so the next attempt has fewer facts.
-        let _ = match &projected {
+        let _ = match &outcome {
             Ok(_) => self.batch_limits().remove(&tenant),
             Err(_) => self.batch_limits().insert(tenant, (limit / BATCH_DIVISOR).max(1)),
         };
-        projected
+        outcome
     }
 
     /// Returns the reduced batch sizes of logs that failed.
@@ -163,10 +163,10 @@ impl Projector {
         if !facts.is_empty() {
             self.complete_audiences(&mut facts);
             let directory = self.directory(scope, &facts).await?;
-            let book = self.preference_book(scope, &directory, &facts, (generation, turned_on)).await?;
-            let mut bursts = self.burst_counts(scope, &directory, &book, at).await?;
+            let preferences = self.recipient_preferences(scope, &directory, &facts, (generation, turned_on)).await?;
+            let mut bursts = self.burst_counts(scope, &directory, &preferences, at).await?;
             for (fact, subject) in &facts {
-                let mut projection = project(fact, subject, &directory, &book, at);
+                let mut projection = project(fact, subject, &directory, &preferences, at);
                 if let Some(bursts) = &mut bursts {
                     bursts.collect(&mut projection.deliveries);
                 }
@@ -181,9 +181,9 @@ impl Projector {
                 }
                 pending.append(projection);
                 if row_count(&pending) >= MAX_ROWS {
-                    let next = fact.index.saturating_add(1);
-                    self.commit(scope, position..next, (at, generation), &pending).await?;
-                    (position, pending) = (next, Projection::default());
+                    let next_position = fact.index.saturating_add(1);
+                    self.commit(scope, position..next_position, (at, generation), &pending).await?;
+                    (position, pending) = (next_position, Projection::default());
                 }
             }
         }
@@ -194,10 +194,10 @@ impl Projector {
         &self,
         scope: TenantScope,
         positions: Range<u64>,
-        decided: (Timestamp, u64),
+        basis: (Timestamp, u64),
         projection: &Projection,
     ) -> Result<(), CommitError> {
-        self.projection_store.commit_batch(scope, positions, decided, projection).await?;
+        self.projection_store.commit_batch(scope, positions, basis, projection).await?;
         if !projection.suppressed.is_empty() {
             self.context.notify_facts();
         }
@@ -218,8 +218,8 @@ impl Projector {
         }
         let announcements = facts.iter_mut().filter_map(|(_, subject)| subject.announcement.as_mut());
         for announcement in announcements {
-            let is_meant = announcement.roles.is_empty() || announcement.roles.contains(&LOCAL_ROLE);
-            if is_meant && !announcement.audience.contains(&ActorRef::local()) {
+            let includes_local_user = announcement.roles.is_empty() || announcement.roles.contains(&LOCAL_ROLE);
+            if includes_local_user && !announcement.audience.contains(&ActorRef::local()) {
                 announcement.audience.insert(0, ActorRef::local());
             }
         }
@@ -233,7 +233,7 @@ impl Projector {
         facts: &[(NotifiableFact, SubjectContext)],
     ) -> Result<RecipientRights, CommitError> {
         let positions: Vec<_> = facts.iter().map(|(_, subject)| subject.position).collect();
-        let named = facts.iter().flat_map(|(fact, subject)| {
+        let actors = facts.iter().flat_map(|(fact, subject)| {
             subject
                 .owner
                 .iter()
@@ -242,22 +242,22 @@ impl Projector {
                 .chain(&subject.author)
                 .chain([&fact.actor])
         });
-        let mut people: BTreeSet<ActorRef> = named.cloned().collect();
+        let mut people: BTreeSet<ActorRef> = actors.cloned().collect();
         // The local user has every permission without a role binding.
         if self.settings.identity == IdentityMode::Local {
             people.insert(ActorRef::local());
         }
         let people: Vec<ActorRef> = people.into_iter().collect();
         let holders = self.projection_store.held_roles(scope, &positions, &people).await?;
-        let acting = self.rights(scope, holders, &people);
-        let concerned: BTreeSet<ActorRef> = facts
+        let people_rights = self.rights(scope, holders, &people);
+        let recipients: BTreeSet<ActorRef> = facts
             .iter()
-            .filter_map(|(fact, subject)| recipients_of(fact, subject, &acting))
+            .filter_map(|(fact, subject)| recipients_of(fact, subject, &people_rights))
             .flat_map(|recipients| recipients.actors)
             .collect();
-        let concerned: Vec<ActorRef> = concerned.into_iter().collect();
-        let holders = self.projection_store.held_roles(scope, &[], &concerned).await?;
-        Ok(self.rights(scope, holders, &concerned))
+        let recipients: Vec<ActorRef> = recipients.into_iter().collect();
+        let holders = self.projection_store.held_roles(scope, &[], &recipients).await?;
+        Ok(self.rights(scope, holders, &recipients))
     }
 
     /// Returns the rights of the given people, and of everyone who holds one of the roles.
@@ -269,14 +269,14 @@ impl Projector {
             grants.entry(role.principal).or_default().push(Grant::of_role(role.role, role.scope));
         }
         let rights = grants.into_iter().map(|(actor, grants)| {
-            let known = PrincipalAccess {
+            let access = PrincipalAccess {
                 tenant: scope.tenant(),
                 ever_bound: !without_role_history.contains(&actor),
                 grants,
                 lanes: Vec::new(),
                 access_revision: Revision::FIRST,
             };
-            let rights = effective_rights(self.settings.identity, &actor, &known);
+            let rights = effective_rights(self.settings.identity, &actor, &access);
             (actor, rights)
         });
         RecipientRights { rights: rights.collect() }
@@ -288,20 +288,20 @@ impl Projector {
         &self,
         scope: TenantScope,
         directory: &RecipientRights,
-        book: &RecipientPreferences,
+        preferences: &RecipientPreferences,
         at: Timestamp,
     ) -> Result<Option<BurstCounts>, CommitError> {
-        let window = match book.switches {
+        let window = match preferences.switches {
             NotificationSettings::Enabled(Tier::Advanced) => burst::window(at),
             NotificationSettings::Enabled(Tier::Standard) | NotificationSettings::Disabled => None,
         };
         let Some(window) = window else { return Ok(None) };
         let people: Vec<ActorRef> = directory.rights.keys().cloned().collect();
-        let singles = self.projection_store.count_recent_single_deliveries(scope, &people, window.start).await?;
-        Ok(Some(BurstCounts::new(book.tenant, book.generation, window, singles)))
+        let single_counts = self.projection_store.count_recent_single_deliveries(scope, &people, window.start).await?;
+        Ok(Some(BurstCounts::new(preferences.tenant, preferences.generation, window, single_counts)))
     }
 
-    async fn preference_book(
+    async fn recipient_preferences(
         &self,
         scope: TenantScope,
         directory: &RecipientRights,
@@ -317,9 +317,10 @@ impl Projector {
         let (workspaces, workloads): (Vec<_>, Vec<_>) =
             (workspaces.into_iter().collect(), workloads.into_iter().collect());
         let environments: Vec<&str> = environments.into_iter().collect();
-        let found = self.projection_store.preferences(scope, &people, &workspaces, &workloads, &environments).await?;
+        let stored_sets =
+            self.projection_store.preferences(scope, &people, &workspaces, &workloads, &environments).await?;
         let mut sets: HashMap<ActorRef, Vec<PreferenceSet>> = HashMap::new();
-        for set in found {
+        for set in stored_sets {
             sets.entry(set.principal.clone()).or_default().push(set);
         }
         let profiles = self.preference_store.find_profiles(scope).await?;
@@ -333,7 +334,7 @@ impl Projector {
             let profile = profile.into_record();
             (profile.principal, profile.settings)
         });
-        let mut book = RecipientPreferences {
+        let mut preferences = RecipientPreferences {
             sets,
             profiles,
             switches,
@@ -344,21 +345,22 @@ impl Projector {
             people: settings.collect(),
             mailboxes: HashSet::new(),
         };
-        let uncertain: Vec<ActorRef> = people.into_iter().filter(|person| book.may_turn_inbox_off(person)).collect();
-        if !uncertain.is_empty() {
-            book.mailboxes = self.projection_store.people_with_mailbox(scope, &uncertain).await?;
+        let people_to_check: Vec<ActorRef> =
+            people.into_iter().filter(|person| preferences.may_turn_inbox_off(person)).collect();
+        if !people_to_check.is_empty() {
+            preferences.mailboxes = self.projection_store.people_with_mailbox(scope, &people_to_check).await?;
         }
-        Ok(book)
+        Ok(preferences)
     }
 }
 
 /// Projects sequenced facts in an endless loop. Several processes may run this task concurrently.
-pub async fn run_projector(projector: Arc<Projector>, wake: Arc<SequencerWakeup>) {
+pub async fn run_projector(projector: Arc<Projector>, wakeup: Arc<SequencerWakeup>) {
     loop {
         match projector.project_pending().await {
             Ok(0) => {
                 // After the timeout, the loop polls without a wakeup.
-                let _ = tokio::time::timeout(POLL_INTERVAL, wake.wait_for_sequenced()).await;
+                let _ = tokio::time::timeout(POLL_INTERVAL, wakeup.wait_for_sequenced()).await;
             }
             Ok(_) => {}
             Err(error) => {

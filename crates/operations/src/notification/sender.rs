@@ -90,7 +90,7 @@ impl NotificationSender {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn claim(&self, room: usize) -> Result<ClaimResult, StoreError> {
+    pub async fn claim(&self, free_slots: usize) -> Result<ClaimResult, StoreError> {
         let _claiming = self.claiming.lock().await;
         if self.is_stopping.load(Ordering::Relaxed) {
             return Ok(ClaimResult::default());
@@ -100,7 +100,7 @@ impl NotificationSender {
         let busy_tenants = tenants.into_iter().filter(|(_, count)| *count >= share).map(|(tenant, _)| tenant);
         let claim = DeliveryClaim {
             claim_id: self.context.new_id(),
-            limit: u32::try_from(room.min(MAX_CLAIMED)).unwrap_or(0),
+            limit: u32::try_from(free_slots.min(MAX_CLAIMED)).unwrap_or(0),
             per_lane: MAX_PER_LANE,
             in_progress: lanes.into_iter().collect(),
             lanes_per_tenant: LANES_PER_TENANT,
@@ -133,17 +133,18 @@ impl NotificationSender {
     /// the message is sent twice.
     pub async fn drain(&self, grace: Duration) {
         self.is_stopping.store(true, Ordering::Relaxed);
-        let ended = async {
+        let attempts_ended = async {
             drop(self.claiming.lock().await);
             while !self.attempts().is_empty() {
                 tokio::time::sleep(DRAIN_INTERVAL).await;
             }
         };
-        if tokio::time::timeout(grace, ended).await.is_ok() {
+        if tokio::time::timeout(grace, attempts_ended).await.is_ok() {
             return;
         }
-        let left: Vec<_> = self.attempts().iter().map(|(id, attempt)| (attempt.tenant, *id, attempt.claim)).collect();
-        if let Err(error) = self.outbox_store.release(&left).await {
+        let remaining: Vec<_> =
+            self.attempts().iter().map(|(id, attempt)| (attempt.tenant, *id, attempt.claim)).collect();
+        if let Err(error) = self.outbox_store.release(&remaining).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "failed to release active deliveries; they are sent again when their leases expire"
@@ -155,19 +156,19 @@ impl NotificationSender {
     pub async fn attempt(&self, claimed: ClaimedDelivery) {
         // The guard removes the attempt even after a panic. Otherwise the attempt would count against the limit of
         // its lane forever.
-        let _ended = scopeguard::guard(claimed.outgoing.message.delivery_id, |delivery| {
+        let _attempt_guard = scopeguard::guard(claimed.outgoing.message.delivery_id, |delivery| {
             self.attempts().remove(&delivery);
         });
-        let sent = self.message_sender.send(&claimed.outgoing).await;
-        let outcome = match sent {
+        let result = self.message_sender.send(&claimed.outgoing).await;
+        let outcome = match result {
             Ok(status) => AttemptOutcome::Sent(status),
-            Err(failure) => self.after(&claimed, failure),
+            Err(failure) => self.outcome_of_failure(&claimed, failure),
         };
         self.observer.attempt_ended(claimed.outgoing.channel, &outcome);
         self.store(&claimed, outcome).await;
     }
 
-    fn after(&self, claimed: &ClaimedDelivery, failure: SendFailure) -> AttemptOutcome {
+    fn outcome_of_failure(&self, claimed: &ClaimedDelivery, failure: SendFailure) -> AttemptOutcome {
         let [random, ..] = self.context.ids.salt();
         match decide_retry(claimed.attempt, failure.error, random, failure.retry_after) {
             RetryDecision::Retry(delay) => AttemptOutcome::Retry(failure, delay),
@@ -217,8 +218,8 @@ pub async fn run_notification_sender(sender: Arc<NotificationSender>) {
     loop {
         while attempts.try_join_next().is_some() {}
         let is_stopping = sender.is_stopping.load(Ordering::Relaxed);
-        let room = if is_stopping { 0 } else { MAX_IN_FLIGHT.saturating_sub(attempts.len()) };
-        let claimed = if room == 0 { Ok(ClaimResult::default()) } else { sender.claim(room).await };
+        let free_slots = if is_stopping { 0 } else { MAX_IN_FLIGHT.saturating_sub(attempts.len()) };
+        let claimed = if free_slots == 0 { Ok(ClaimResult::default()) } else { sender.claim(free_slots).await };
         match claimed {
             Ok(ClaimResult { deliveries, skipped: 0 }) if deliveries.is_empty() => tokio::select! {
                 // The end of an attempt allows another attempt in its lane.

@@ -34,7 +34,7 @@ impl Notifications {
         // The position is read before the count, so that no notification is missed between the count and the stream.
         let end = self.inbox_store.count_projected(scope).await?;
         let mut batch = match last_seen.filter(|last_seen| *last_seen <= end) {
-            Some(from) => self.inbox_since(caller, from, None).await?,
+            Some(position) => self.inbox_since(caller, position, None).await?,
             None => InboxBatch { notifications: Vec::new(), next: end, unread: None, has_more: false },
         };
         if batch.unread.is_none() {
@@ -43,7 +43,7 @@ impl Notifications {
         Ok(batch)
     }
 
-    /// Returns the caller's notifications about facts from the index `from`. If there are none, the number of unread
+    /// Returns the caller's notifications about facts from `first_index` on. If there are none, the number of unread
     /// notifications is compared with `known_unread`. Each read authorizes the caller again.
     ///
     /// # Errors
@@ -51,22 +51,22 @@ impl Notifications {
     pub async fn inbox_since(
         &self,
         caller: &Caller,
-        from: u64,
+        first_index: u64,
         known_unread: Option<u64>,
     ) -> Result<InboxBatch, Failure> {
         let scope = self.authorize_own(caller, Operation::ReadInboxStream).await?;
-        let notifications = self.inbox_store.list_from(scope, &caller.actor, from, MAX_BATCH).await?;
-        let Some(last) = notifications.last() else {
+        let notifications = self.inbox_store.list_from(scope, &caller.actor, first_index, MAX_BATCH).await?;
+        let Some(last_notification) = notifications.last() else {
             let unread = match known_unread {
                 None => None,
-                Some(known) => {
-                    let present = self.inbox_store.count_unread(scope, &caller.actor).await?;
-                    (present != known).then_some(present)
+                Some(known_count) => {
+                    let current_count = self.inbox_store.count_unread(scope, &caller.actor).await?;
+                    (current_count != known_count).then_some(current_count)
                 }
             };
-            return Ok(InboxBatch { notifications, next: from, unread, has_more: false });
+            return Ok(InboxBatch { notifications, next: first_index, unread, has_more: false });
         };
-        let next = last.log_index.saturating_add(1);
+        let next = last_notification.log_index.saturating_add(1);
         let unread = Some(self.inbox_store.count_unread(scope, &caller.actor).await?);
         let has_more = u32::try_from(notifications.len()).unwrap_or(MAX_BATCH) >= MAX_BATCH;
         Ok(InboxBatch { notifications, next, unread, has_more })

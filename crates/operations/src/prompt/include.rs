@@ -20,18 +20,18 @@ impl Assets {
     pub(crate) async fn check_includes(
         &self,
         caller: &Caller,
-        own: &Asset,
+        asset: &Asset,
         prompt: &PromptTemplate,
     ) -> Result<(), Failure> {
-        let from = ResourcePosition::workspace(caller.tenant, own.namespace_id, own.workspace_id);
+        let position = ResourcePosition::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
         let mut bytes = 0_usize;
         for (reference, offset) in prompt.distinct_references() {
             // A prompt that includes a version of itself would be included without end.
-            if reference.slug == own.slug {
+            if reference.slug == asset.slug {
                 return Err(Failure::prompt(PromptRefusal::NestedReference { offset }));
             }
             let (_, _, body) =
-                self.resolve_include(caller, &from, reference, offset).await?.map_err(Failure::prompt)?;
+                self.resolve_include(caller, &position, reference, offset).await?.map_err(Failure::prompt)?;
             bytes = bytes.saturating_add(body.bytes());
             if bytes > MAX_RENDERED_BYTES {
                 return Err(Failure::prompt(PromptRefusal::TooLarge { offset }));
@@ -44,11 +44,11 @@ impl Assets {
     pub(crate) async fn resolve_include(
         &self,
         caller: &Caller,
-        from: &ResourcePosition,
+        position: &ResourcePosition,
         reference: &IncludedAsset,
         offset: usize,
     ) -> Result<Result<(Asset, AssetVersion, IncludedBody), PromptRefusal>, Failure> {
-        let (asset, version) = match self.find_include(caller, from, reference, offset).await? {
+        let (asset, version) = match self.find_include(caller, position, reference, offset).await? {
             Ok(target) => target,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -60,7 +60,7 @@ impl Assets {
     pub(crate) async fn find_include(
         &self,
         caller: &Caller,
-        from: &ResourcePosition,
+        position: &ResourcePosition,
         reference: &IncludedAsset,
         offset: usize,
     ) -> Result<Result<(Asset, AssetVersion), PromptRefusal>, Failure> {
@@ -68,7 +68,7 @@ impl Assets {
             Ok(label) => label,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let target = self.resolve(caller, from, &reference.slug, label.as_ref()).await?;
+        let target = self.resolve(caller, position, &reference.slug, label.as_ref()).await?;
         Ok(match target {
             Ok((asset, _)) if asset.lifecycle == Lifecycle::Archived => Err(PromptRefusal::UnknownAsset { offset }),
             Ok(target) => Ok(target),
@@ -110,8 +110,8 @@ impl Assets {
 
 /// Returns the version label of an include. The prompt grammar and [`VersionLabel`] accept the same labels.
 pub(crate) fn label_of(reference: &IncludedAsset, offset: usize) -> Result<Option<VersionLabel>, PromptRefusal> {
-    let parsed = |label: &String| VersionLabel::parse(label).ok_or(PromptRefusal::UnknownAsset { offset });
-    reference.label.as_ref().map(parsed).transpose()
+    let parse_label = |label: &String| VersionLabel::parse(label).ok_or(PromptRefusal::UnknownAsset { offset });
+    reference.label.as_ref().map(parse_label).transpose()
 }
 
 /// Converts the reason why an include does not resolve into the refusal of the prompt.

@@ -26,7 +26,7 @@ const PREVIEW_WAIT: Duration = Duration::from_secs(5);
 
 impl Assets {
     /// Renders a template that is not stored, with the assets that a version would currently include. The asset of
-    /// the template must be visible from `from`, or from any workspace if `from` is `None`.
+    /// the template must be visible from `from_workspace`, or from any workspace if it is `None`.
     ///
     /// # Errors
     /// Not found when the caller does not see the asset; also when the asset is not a prompt template, a version with
@@ -36,11 +36,12 @@ impl Assets {
         &self,
         caller: &Caller,
         id: AssetId,
-        from: Option<WorkspaceId>,
+        from_workspace: Option<WorkspaceId>,
         content: Value,
         arguments: Map<String, Value>,
     ) -> Result<String, Failure> {
-        let (scope, asset) = self.authorize_asset_from_optional(caller, Operation::PreviewPrompt, id, from).await?;
+        let (scope, asset) =
+            self.authorize_asset_from_optional(caller, Operation::PreviewPrompt, id, from_workspace).await?;
         if asset.kind != AssetKind::PromptTemplate {
             return Err(Failure::invalid_field("asset_id", "wrong_asset_kind", "the asset is no prompt template"));
         }
@@ -48,7 +49,7 @@ impl Assets {
         let prompt = prompt.ok_or(Failure::Inconsistent("valid content of a prompt template is no template"))?;
         let processor = ProcessorPermit::acquire(scope, ProcessorWait::Request).await?;
         let _memory = admit(PREVIEW_BYTES, PREVIEW_WAIT).await.map_err(|_| permit_failure(AcquireError::TimedOut))?;
-        let bodies = self.read_seen_includes(caller, &asset, from, &prompt).await?;
+        let bodies = self.read_visible_includes(caller, &asset, from_workspace, &prompt).await?;
         let render = move || prompt.compose(|reference| bodies.get(reference).cloned())?.render(&arguments);
         processor.run(render).await?.map_err(Failure::prompt)
     }
@@ -58,29 +59,31 @@ impl Assets {
     /// A version may include all assets that are visible from the workspace of its own asset. A preview shows their
     /// texts, so the caller itself must see each included asset from the workspace in which it sees the template. A
     /// grant of the template alone therefore reveals no other asset.
-    async fn read_seen_includes(
+    async fn read_visible_includes(
         &self,
         caller: &Caller,
-        own: &Asset,
-        from: Option<WorkspaceId>,
+        template_asset: &Asset,
+        from_workspace: Option<WorkspaceId>,
         prompt: &PromptTemplate,
     ) -> Result<BTreeMap<IncludedAsset, IncludedBody>, Failure> {
-        let home = ResourcePosition::workspace(caller.tenant, own.namespace_id, own.workspace_id);
-        let from = match from {
+        let home_position =
+            ResourcePosition::workspace(caller.tenant, template_asset.namespace_id, template_asset.workspace_id);
+        let from_position = match from_workspace {
             Some(workspace) => Some(self.scope_resolver.workspace_position_unchecked(caller, workspace).await?),
             None => None,
         };
         let mut bodies = BTreeMap::new();
         let mut bytes = 0_usize;
         for (reference, offset) in prompt.distinct_references() {
-            if reference.slug == own.slug {
+            if reference.slug == template_asset.slug {
                 return Err(Failure::prompt(PromptRefusal::NestedReference { offset }));
             }
             let (asset, version) =
-                self.find_include(caller, &home, reference, offset).await?.map_err(Failure::prompt)?;
-            if !self.sees_asset(caller, &asset, from.as_ref()).await? {
-                let known = from.is_some() && self.sees_asset(caller, &asset, None).await?;
-                let unresolved = if known { ResolutionFailure::OtherWorkspace } else { ResolutionFailure::Unknown };
+                self.find_include(caller, &home_position, reference, offset).await?.map_err(Failure::prompt)?;
+            if !self.sees_asset(caller, &asset, from_position.as_ref()).await? {
+                let is_visible_elsewhere = from_position.is_some() && self.sees_asset(caller, &asset, None).await?;
+                let unresolved =
+                    if is_visible_elsewhere { ResolutionFailure::OtherWorkspace } else { ResolutionFailure::Unknown };
                 return Err(Failure::prompt(refusal_of(unresolved, offset)));
             }
             let body = body_of(&asset, &version)?;

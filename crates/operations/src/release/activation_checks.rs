@@ -38,14 +38,14 @@ pub(crate) enum CheckScope<'a> {
 }
 
 impl Releases {
-    /// Creates the activation report from the bound contents, to the extent of `depth`.
+    /// Creates the activation report from the bound contents, to the extent of `check_scope`.
     pub(crate) async fn activation_report(
         &self,
         scope: TenantScope,
         release: &Release,
-        depth: CheckScope<'_>,
+        check_scope: CheckScope<'_>,
     ) -> Result<ActivationReport, Failure> {
-        let unenforced_controls = match depth {
+        let unenforced_controls = match check_scope {
             CheckScope::Decisive if !release.is_for_production() => Vec::new(),
             CheckScope::Decisive | CheckScope::All(_) => self.unenforced_controls(scope, release).await?,
         };
@@ -60,7 +60,7 @@ impl Releases {
             unsupported_memory: Vec::new(),
             unsupported_controls: Vec::new(),
             unenforced_controls,
-            has_no_route: match depth {
+            has_no_route: match check_scope {
                 CheckScope::Decisive => false,
                 CheckScope::All(searches) => self.lacks_route(scope, release, searches).await?,
             },
@@ -75,7 +75,7 @@ impl Releases {
             // Without a model policy, the model configuration determines the route of runs.
             report.primary_route = Some(self.route_status(scope, binding).await?);
         }
-        if depth != CheckScope::Decisive {
+        if check_scope != CheckScope::Decisive {
             let declared = self.declared_inputs(scope, release, &report.flow).await?;
             report.undeclared_inputs = self.undeclared_inputs(scope, release, &declared).await?;
             report.unpassed_variables = self.unpassed_variables(scope, release, &declared).await?;
@@ -116,12 +116,12 @@ impl Releases {
             }
             AssetKind::Memory => {
                 let summary = self.evaluated_content(scope, binding).await?;
-                let EvaluatedContent::Memory(beyond) = &*summary else { return Err(ROLE_MISMATCH) };
-                let named = |pointer: &&'static str| {
+                let EvaluatedContent::Memory(unsupported_pointers) = &*summary else { return Err(ROLE_MISMATCH) };
+                let describe = |pointer: &&'static str| {
                     let path = field_path::from_pointer("content", pointer);
                     format!("`{path}` of the `memory` `{}`", binding.asset_slug)
                 };
-                report.unsupported_memory.extend(beyond.iter().map(named));
+                report.unsupported_memory.extend(unsupported_pointers.iter().map(describe));
             }
             AssetKind::GuardrailConfig | AssetKind::HookDefinition => {
                 let summary = self.evaluated_content(scope, binding).await?;
@@ -134,8 +134,8 @@ impl Releases {
             }
             AssetKind::ToolDefinition => {
                 let summary = self.evaluated_content(scope, binding).await?;
-                let EvaluatedContent::Tool { name, backend: behind } = &*summary else { return Err(ROLE_MISMATCH) };
-                let is_available = match behind {
+                let EvaluatedContent::Tool { name, backend } = &*summary else { return Err(ROLE_MISMATCH) };
+                let is_available = match backend {
                     ToolBackend::Local => true,
                     ToolBackend::Unavailable => false,
                     ToolBackend::McpServer => self.server_offers(scope, release, binding, name).await?,
@@ -167,17 +167,19 @@ impl Releases {
         release: &Release,
     ) -> Result<Vec<UnenforcedControl>, Failure> {
         let mut controls = Vec::new();
-        let bound = release.bindings.iter().map(|binding| (binding.asset_version_id, BindingPath::Bound));
-        let resolved = release.references.iter().map(|reference| (reference.asset_version_id, BindingPath::Referenced));
+        let bound_versions = release.bindings.iter().map(|binding| (binding.asset_version_id, BindingPath::Bound));
+        let referenced_versions =
+            release.references.iter().map(|reference| (reference.asset_version_id, BindingPath::Referenced));
         let mut visited = BTreeSet::new();
-        for (version, path) in bound.chain(resolved).filter(|(version, _)| visited.insert(*version)) {
+        for (version, path) in bound_versions.chain(referenced_versions).filter(|(version, _)| visited.insert(*version))
+        {
             let stored = self.version_store.find_version(scope, version).await?;
             let (asset, version) =
                 stored.ok_or(Failure::Inconsistent("a version that a release refers to is missing"))?;
             let content =
                 version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
-            let promises = content::unenforced_controls(asset.kind, &content, path).into_iter();
-            controls.extend(promises.map(|pointer| UnenforcedControl {
+            let pointers = content::unenforced_controls(asset.kind, &content, path).into_iter();
+            controls.extend(pointers.map(|pointer| UnenforcedControl {
                 kind: asset.kind,
                 asset: asset.slug.clone(),
                 pointer,
@@ -200,8 +202,8 @@ impl Releases {
         }
         let content = self.bound_version(scope, binding).await?.content();
         let content = content.map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
-        let bound = self.resolve_mcp_server(scope, release, binding, &content).await?;
-        Ok(bound.is_some_and(|bound| bound.server.connection.is_some() && bound.server.allows(tool)))
+        let bound_server = self.resolve_mcp_server(scope, release, binding, &content).await?;
+        Ok(bound_server.is_some_and(|bound| bound.server.connection.is_some() && bound.server.allows(tool)))
     }
 
     /// Returns the state of the primary route. A route is approved if the bound version approves it, its asset is
@@ -250,8 +252,8 @@ impl Releases {
             let content = self.bound_version(scope, binding).await?.content();
             let content = content.map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
             match content::parse_existing(binding.role, &content) {
-                Ok(CheckedContent::ModelPolicy(read)) => policy = Some(read),
-                Ok(CheckedContent::Sovereignty(read)) => profile = Some(read),
+                Ok(CheckedContent::ModelPolicy(parsed)) => policy = Some(parsed),
+                Ok(CheckedContent::Sovereignty(parsed)) => profile = Some(parsed),
                 Ok(_) | Err(_) => return Err(ROLE_MISMATCH),
             }
         }

@@ -54,13 +54,13 @@ pub struct ActiveReleaseResponseCache {
 
 impl ActiveReleaseResponseCache {
     pub(crate) fn new() -> Self {
-        let answer_bytes = |key: &ActiveReleaseKey, response: &CachedResponse| {
+        let response_bytes = |key: &ActiveReleaseKey, response: &CachedResponse| {
             let key_bytes = claims_bytes(&key.claims).saturating_add(key.environment.as_str().len());
             key_bytes.saturating_add(response.body.len())
         };
         let scope_bytes = |claims: &Claims, _: &TenantScope| claims_bytes(claims);
         Self {
-            responses: weighted_cache(CACHE_BYTE_LIMITS.active_releases, answer_bytes).build(),
+            responses: weighted_cache(CACHE_BYTE_LIMITS.active_releases, response_bytes).build(),
             scopes: weighted_cache(CACHE_BYTE_LIMITS.active_release_tenants, scope_bytes).build(),
         }
     }
@@ -101,7 +101,9 @@ impl Releases {
                 ActiveReleaseKey { claims: claims.clone(), tenant, workload, environment: environment.clone(), lane };
             if let Some(cached) = self.active_releases.responses.get(&key) {
                 let revisions = self.deployment_store.current_revisions(scope, workload, environment).await?;
-                if revisions.is_some_and(|now| now.deployment == cached.deployment && now.access == cached.access) {
+                if revisions
+                    .is_some_and(|current| current.deployment == cached.deployment && current.access == cached.access)
+                {
                     return Ok(cached.body);
                 }
                 self.active_releases.responses.invalidate(&key);
@@ -157,8 +159,8 @@ impl Releases {
             None => deployment.representative_release(),
         });
         let (lane, release) = holder.ok_or(Failure::NotFound)?;
-        let placed = self.release_store.find(scope, release).await?.ok_or(Failure::NotFound)?;
-        let is_holder = placed.deployment.holder(lane) == Some(release);
-        Ok(is_holder.then_some(ActiveRelease { release: placed, lane }))
+        let release_with_deployment = self.release_store.find(scope, release).await?.ok_or(Failure::NotFound)?;
+        let is_holder = release_with_deployment.deployment.holder(lane) == Some(release);
+        Ok(is_holder.then_some(ActiveRelease { release: release_with_deployment, lane }))
     }
 }

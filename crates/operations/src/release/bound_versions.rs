@@ -28,8 +28,8 @@ impl Releases {
         binding: &Binding,
         content: &Value,
     ) -> Result<Option<BoundServer>, Failure> {
-        let named = find_references(AssetKind::ToolDefinition, content);
-        let Some(reference) = named.first() else { return Ok(None) };
+        let references = find_references(AssetKind::ToolDefinition, content);
+        let Some(reference) = references.first() else { return Ok(None) };
         let label = reference.version.as_ref().map(VersionLabel::as_str);
         // A release that was activated before the introduction of frozen references has none.
         let Some(frozen) = resolve(&release.references, binding, &reference.slug, label) else { return Ok(None) };
@@ -53,9 +53,9 @@ impl Releases {
         binding: &Binding,
         content: &Value,
     ) -> Result<(Hook, usize), Failure> {
-        let named = find_references(AssetKind::HookDefinition, content);
+        let references = find_references(AssetKind::HookDefinition, content);
         let mut policy = (None, 0);
-        if let Some(reference) = named.first() {
+        if let Some(reference) = references.first() {
             let label = reference.version.as_ref().map(VersionLabel::as_str);
             let frozen = resolve(&release.references, binding, &reference.slug, label);
             let frozen = frozen.ok_or(Failure::Inconsistent("a release on a lane has an unresolved reference"))?;
@@ -64,13 +64,13 @@ impl Releases {
                 stored.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
             let content =
                 version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
-            let (kind, read) = (asset.kind, move || content::parse_existing(asset.kind, &content));
+            let (kind, parse) = (asset.kind, move || content::parse_existing(asset.kind, &content));
             // This server cannot evaluate assets of other kinds as handlers.
             if kind == AssetKind::PolicyBundle
-                && let Ok(CheckedContent::PolicyBundle(read)) =
-                    run_blocking(scope, ProcessorWait::Request, read).await?
+                && let Ok(CheckedContent::PolicyBundle(compiled_policy)) =
+                    run_blocking(scope, ProcessorWait::Request, parse).await?
             {
-                policy = (Some(read), version.canonical.len());
+                policy = (Some(compiled_policy), version.canonical.len());
             }
         }
         let hook = Hook::parse(binding.asset_slug.as_str(), content, policy.0);

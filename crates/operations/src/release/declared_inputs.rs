@@ -26,7 +26,7 @@ impl DeclaredInputs {
     }
 }
 
-fn bound(release: &Release, role: AssetKind) -> Option<&Binding> {
+fn find_binding(release: &Release, role: AssetKind) -> Option<&Binding> {
     release.bindings.iter().find(|binding| binding.role == role)
 }
 
@@ -55,7 +55,7 @@ impl Releases {
         release: &Release,
         declared: &DeclaredInputs,
     ) -> Result<Vec<UndeclaredInput>, Failure> {
-        let Some(binding) = bound(release, AssetKind::PolicyBundle) else { return Ok(Vec::new()) };
+        let Some(binding) = find_binding(release, AssetKind::PolicyBundle) else { return Ok(Vec::new()) };
         let summary = self.evaluated_content(scope, binding).await?;
         let EvaluatedContent::Policy { required_inputs, .. } = &*summary else { return Err(ROLE_MISMATCH) };
         Ok(undeclared_inputs(required_inputs, &declared.interface(), &declared.trigger))
@@ -69,8 +69,8 @@ impl Releases {
         release: &Release,
         declared: &DeclaredInputs,
     ) -> Result<Vec<UnpassedVariable>, Failure> {
-        let prompt = bound(release, AssetKind::PromptTemplate);
-        let (Some(prompt), Some(flow)) = (prompt, bound(release, AssetKind::OrchestrationFlow)) else {
+        let prompt = find_binding(release, AssetKind::PromptTemplate);
+        let (Some(prompt), Some(flow)) = (prompt, find_binding(release, AssetKind::OrchestrationFlow)) else {
             return Ok(Vec::new());
         };
         let flow = self.evaluated_content(scope, flow).await?;

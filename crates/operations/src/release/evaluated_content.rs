@@ -96,7 +96,7 @@ const TEXT_OVERHEAD: usize = size_of::<String>() + 16;
 impl EvaluatedContent {
     /// Estimated memory of the summary, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let inside = match self {
+        let heap_bytes = match self {
             Self::Flow { status, prompt_steps } => {
                 let step = |step: &PromptStep| step.step_id.len() + TEXT_OVERHEAD + texts(&step.arguments);
                 flow_bytes(status) + prompt_steps.iter().map(step).sum::<usize>()
@@ -107,15 +107,15 @@ impl EvaluatedContent {
                 approved_primary.as_ref().map_or(0, String::len) + accounts.sum::<usize>()
             }
             Self::Policy { unsupported_obligations, required_inputs } => {
-                let of_rule = |(rule, inputs): &(String, Vec<String>)| rule.len() + TEXT_OVERHEAD + texts(inputs);
-                texts(unsupported_obligations) + required_inputs.iter().map(of_rule).sum::<usize>()
+                let rule_bytes = |(rule, inputs): &(String, Vec<String>)| rule.len() + TEXT_OVERHEAD + texts(inputs);
+                texts(unsupported_obligations) + required_inputs.iter().map(rule_bytes).sum::<usize>()
             }
             Self::Controls(pointers) => texts(pointers),
             Self::Tool { name, .. } => name.len(),
             Self::Memory(pointers) => size_of_val(pointers.as_slice()),
             Self::Profile(_) | Self::Irrelevant => 0,
         };
-        size_of::<Self>().saturating_add(inside)
+        size_of::<Self>().saturating_add(heap_bytes)
     }
 
     pub(super) fn summarize(kind: AssetKind, content: &Value) -> Result<Self, Failure> {
@@ -186,12 +186,12 @@ fn summarize_flow(content: &Value) -> EvaluatedContent {
 
 fn summarize_tool(content: &Value) -> Result<EvaluatedContent, Failure> {
     let tool = Tool::parse(content).map_err(|_| Failure::Inconsistent("a stored tool cannot be parsed"))?;
-    let behind = match tool.binding {
+    let backend = match tool.binding {
         ToolBinding::Http(_) | ToolBinding::Builtin(_) => ToolBackend::Local,
         ToolBinding::Mcp(_) => ToolBackend::McpServer,
         ToolBinding::Unavailable => ToolBackend::Unavailable,
     };
-    Ok(EvaluatedContent::Tool { name: tool.name, backend: behind })
+    Ok(EvaluatedContent::Tool { name: tool.name, backend })
 }
 
 fn approved_routes(kind: AssetKind, content: &Value) -> EvaluatedContent {

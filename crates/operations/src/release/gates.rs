@@ -19,34 +19,35 @@ impl Releases {
     /// # Errors
     /// Not found when the caller does not see the release.
     pub async fn release_gates(&self, caller: &Caller, id: ReleaseId) -> Result<Vec<Gate>, Failure> {
-        let (scope, position, placed) = self.authorize_release(caller, Operation::ReadReleaseGates, id).await?;
-        let (release, deployment) = (&placed.release, &placed.deployment);
-        let next = release.valid_transitions(deployment);
-        let unresolved = if next.contains(&StateName::ReviewReady) {
+        let (scope, position, release_with_deployment) =
+            self.authorize_release(caller, Operation::ReadReleaseGates, id).await?;
+        let (release, deployment) = (&release_with_deployment.release, &release_with_deployment.deployment);
+        let next_states = release.valid_transitions(deployment);
+        let unresolved = if next_states.contains(&StateName::ReviewReady) {
             self.resolve_references(caller, &position, release).await?.err().unwrap_or_default()
         } else {
             Vec::new()
         };
         // The searches of an active release are checked too. It continues to use the index revisions with which it
         // was approved, and operators must see their state.
-        let is_served = next.contains(&StateName::Active) || release.state.name() == StateName::Active;
+        let is_served = next_states.contains(&StateName::Active) || release.state.name() == StateName::Active;
         let searches = if is_served { self.vector_reports(scope, release).await? } else { Vec::new() };
         // The checks of the activation run from the draft on. Until the approval, the gates show them as warnings.
         let precedes_activation =
-            |to: &StateName| matches!(to, StateName::ReviewReady | StateName::Approved | StateName::Active);
-        let report = if next.iter().any(precedes_activation) {
+            |state: &StateName| matches!(state, StateName::ReviewReady | StateName::Approved | StateName::Active);
+        let report = if next_states.iter().any(precedes_activation) {
             self.activation_report(scope, release, CheckScope::All(&searches)).await?
         } else {
             ActivationReport::unchecked()
         };
         let rule = self.approval_rule(scope, release).await?;
-        let around = GateContext {
+        let gate_context = GateContext {
             deployment,
             approval_rule: rule,
             activation_report: &report,
             unresolved_references: &unresolved,
         };
-        let mut gates = release.gates(&around);
+        let mut gates = release.gates(&gate_context);
         if is_served {
             gates.extend(documents_gate(&self.index_revision_store.release_pins(scope, id).await?));
             gates.extend(vector_gates(&searches));

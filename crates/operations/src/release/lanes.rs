@@ -33,7 +33,7 @@ impl Releases {
     ) -> Result<Vec<LaneHistory>, Failure> {
         let (scope, _) = self.workloads.authorize_workload(caller, Operation::ListLanes, workload).await?;
         // The current holders are derived from the history too, so that they always agree with it.
-        let moves = self.deployment_store.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
-        Ok(Lane::ALL.map(|lane| LaneHistory { lane, tenures: lane_tenures(&moves, lane) }).into())
+        let history = self.deployment_store.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
+        Ok(Lane::ALL.map(|lane| LaneHistory { lane, tenures: lane_tenures(&history, lane) }).into())
     }
 }

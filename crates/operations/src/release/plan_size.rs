@@ -28,15 +28,15 @@ const MAX_COMPILED_BYTES: usize = 32 << 20;
 /// Estimated size of a run plan, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanSize {
-    text: usize,
-    compiled: usize,
+    text_bytes: usize,
+    compiled_bytes: usize,
 }
 
 impl PlanSize {
-    fn add(&mut self, text: usize, compiled: usize) -> Result<(), ReleaseRefusal> {
-        self.text = self.text.saturating_add(text);
-        self.compiled = self.compiled.saturating_add(compiled);
-        if plan_bytes(self.text, self.compiled) > MAX_CACHED_PLAN_BYTES {
+    fn add(&mut self, text_bytes: usize, compiled_bytes: usize) -> Result<(), ReleaseRefusal> {
+        self.text_bytes = self.text_bytes.saturating_add(text_bytes);
+        self.compiled_bytes = self.compiled_bytes.saturating_add(compiled_bytes);
+        if plan_bytes(self.text_bytes, self.compiled_bytes) > MAX_CACHED_PLAN_BYTES {
             Err(ReleaseRefusal::TooLarge)
         } else {
             Ok(())
@@ -51,21 +51,21 @@ impl Releases {
     /// # Errors
     /// When the plan does not fit, or a binding cannot be read.
     pub(crate) async fn check_bound_size(&self, scope: TenantScope, release: &Release) -> Result<PlanSize, Failure> {
-        let (mut size, mut schemas) = (PlanSize { text: EMPTY_PLAN_TEXT_BYTES, compiled: 0 }, 0_usize);
+        let (mut size, mut schemas) = (PlanSize { text_bytes: EMPTY_PLAN_TEXT_BYTES, compiled_bytes: 0 }, 0_usize);
         for binding in release.bindings.iter().filter(|binding| is_read_by_runs(binding.role)) {
             let version = self.version_for_size(scope, binding.asset_version_id).await?;
-            let mut compiled = 0;
+            let mut compiled_bytes = 0;
             if may_hold_compiled_parts(binding.role) {
-                compiled = estimate_compiled_bytes(binding.role, &content_of(&version)?);
-                schemas = schemas.saturating_add(compiled);
+                compiled_bytes = estimate_compiled_bytes(binding.role, &content_of(&version)?);
+                schemas = schemas.saturating_add(compiled_bytes);
                 if schemas > MAX_COMPILED_BYTES {
                     return Err(ReleaseRefusal::TooLarge.into());
                 }
             }
             if binding.role == AssetKind::PolicyBundle {
-                compiled = policy_bytes(scope, content_of(&version)?).await?;
+                compiled_bytes = policy_bytes(scope, content_of(&version)?).await?;
             }
-            size.add(version.canonical.len(), compiled)?;
+            size.add(version.canonical.len(), compiled_bytes)?;
         }
         Ok(size)
     }
@@ -83,8 +83,8 @@ impl Releases {
     ) -> Result<(), Failure> {
         let release = release.with_frozen_references(frozen.to_vec());
         for binding in &release.bindings {
-            let (text, compiled) = self.referenced_bytes(scope, &release, binding).await?;
-            size.add(text, compiled)?;
+            let (text_bytes, compiled_bytes) = self.referenced_bytes(scope, &release, binding).await?;
+            size.add(text_bytes, compiled_bytes)?;
         }
         Ok(())
     }
@@ -103,14 +103,14 @@ impl Releases {
             .map(|reference| reference.asset_version_id)
             .collect();
         if binding.role == AssetKind::PromptTemplate {
-            let mut text = 0_usize;
+            let mut text_bytes = 0_usize;
             for id in referenced {
-                let found = self.version_store.find_version(scope, id).await?;
+                let stored = self.version_store.find_version(scope, id).await?;
                 let (asset, version) =
-                    found.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
-                text = text.saturating_add(body_of(&asset, &version)?.map_or(0, |body| body.bytes()));
+                    stored.ok_or(Failure::Inconsistent("the version of a resolved reference is missing"))?;
+                text_bytes = text_bytes.saturating_add(body_of(&asset, &version)?.map_or(0, |body| body.bytes()));
             }
-            return Ok((text, 0));
+            return Ok((text_bytes, 0));
         }
         // The condition and the matcher of a hook are compiled even if the hook has no policy.
         let is_hook = binding.role == AssetKind::HookDefinition;
@@ -119,16 +119,16 @@ impl Releases {
         }
         let content = content_of(&self.version_for_size(scope, binding.asset_version_id).await?)?;
         if is_hook {
-            let (hook, text) = self.resolve_hook(scope, release, binding, &content).await?;
-            return Ok((text, hook.compiled_bytes()));
+            let (hook, text_bytes) = self.resolve_hook(scope, release, binding, &content).await?;
+            return Ok((text_bytes, hook.compiled_bytes()));
         }
         let server = self.resolve_mcp_server(scope, release, binding, &content).await?;
         Ok((0, server.map_or(0, |bound| bound.server.heap_bytes())))
     }
 
     async fn version_for_size(&self, scope: TenantScope, id: AssetVersionId) -> Result<AssetVersion, Failure> {
-        let found = self.version_store.find_version(scope, id).await?;
-        Ok(found.ok_or(Failure::Inconsistent("the version of a binding is missing"))?.1)
+        let stored = self.version_store.find_version(scope, id).await?;
+        Ok(stored.ok_or(Failure::Inconsistent("the version of a binding is missing"))?.1)
     }
 }
 

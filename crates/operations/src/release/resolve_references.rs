@@ -62,8 +62,8 @@ impl ReferenceResolution {
         }
     }
 
-    fn add_unresolved(&mut self, within: &Slug, pointer: &str, offset: Option<usize>, reason: &UnresolvedReason) {
-        let (asset_slug, pointer) = (within.clone(), pointer.to_owned());
+    fn add_unresolved(&mut self, slug: &Slug, pointer: &str, offset: Option<usize>, reason: &UnresolvedReason) {
+        let (asset_slug, pointer) = (slug.clone(), pointer.to_owned());
         self.unresolved.push(UnresolvedReference {
             code: reason.code,
             message: reason.message,
@@ -73,12 +73,12 @@ impl ReferenceResolution {
         });
     }
 
-    fn add_resolved(&mut self, from: AssetVersionId, slug: &Slug, pinned: bool, target: ResolvedTarget) {
+    fn add_resolved(&mut self, from_version_id: AssetVersionId, slug: &Slug, is_pinned: bool, target: ResolvedTarget) {
         self.enqueue(target.asset_version_id);
         self.resolved.push(FrozenReference {
-            from_version_id: from,
+            from_version_id,
             slug: slug.clone(),
-            label: pinned.then(|| target.version_label.clone()),
+            label: is_pinned.then(|| target.version_label.clone()),
             asset_id: target.asset_id,
             kind: target.kind,
             asset_version_id: target.asset_version_id,
@@ -89,7 +89,7 @@ impl ReferenceResolution {
 
     /// Whether the limits allow further references. A release that exceeds a limit is refused, because a truncated
     /// list would be incomplete.
-    const fn has_room(&self) -> bool {
+    const fn is_within_limits(&self) -> bool {
         self.resolved.len() < MAX_REFERENCES && self.unresolved.len() < MAX_REFERENCES && self.bytes <= MAX_BYTES
     }
 }
@@ -132,10 +132,10 @@ impl Releases {
         };
         // The store records whether a content has references, so that contents without references need not be read.
         let scope = TenantScope::for_caller(caller);
-        let refers =
+        let reference_checks =
             release.bindings.iter().map(|binding| self.version_store.has_references(scope, binding.asset_version_id));
-        for (binding, refers) in release.bindings.iter().zip(join_all(refers).await) {
-            if refers? {
+        for (binding, has_references) in release.bindings.iter().zip(join_all(reference_checks).await) {
+            if has_references? {
                 resolution.enqueue(binding.asset_version_id);
             }
         }
@@ -143,7 +143,7 @@ impl Releases {
             let stored = self.version_store.find_version(TenantScope::for_caller(caller), id).await?;
             let (asset, version) = stored.ok_or(Failure::Inconsistent("the version of a binding is missing"))?;
             resolution.bytes = resolution.bytes.saturating_add(version.canonical.len());
-            if !resolution.has_room() {
+            if !resolution.is_within_limits() {
                 resolution.add_unresolved(&asset.slug, "", None, &TOO_MANY);
                 break;
             }
@@ -174,8 +174,8 @@ impl Releases {
                     resolution.add_unresolved(&asset.slug, "/system_prompt", Some(offset), &NOT_ACTIVE);
                 }
                 Ok(target) => {
-                    let pinned = reference.label.is_some();
-                    resolution.add_resolved(version.asset_version_id, &reference.slug, pinned, target);
+                    let is_pinned = reference.label.is_some();
+                    resolution.add_resolved(version.asset_version_id, &reference.slug, is_pinned, target);
                 }
                 Err(refusal) => {
                     let message = "the included asset does not exist, is not visible, or has includes itself";
@@ -198,7 +198,7 @@ impl Releases {
     ) -> Result<(), Failure> {
         let content = version.content().map_err(|_| Failure::Inconsistent("the content of a version is not JSON"))?;
         for reference in find_references(asset.kind, &content) {
-            if !resolution.has_room() {
+            if !resolution.is_within_limits() {
                 resolution.add_unresolved(&asset.slug, &reference.pointer, None, &TOO_MANY);
                 return Ok(());
             }
@@ -213,8 +213,8 @@ impl Releases {
                     resolution.add_unresolved(&asset.slug, &reference.pointer, None, &NOT_ACTIVE);
                 }
                 Ok(target) => {
-                    let pinned = reference.version.is_some();
-                    resolution.add_resolved(version.asset_version_id, &reference.slug, pinned, target);
+                    let is_pinned = reference.version.is_some();
+                    resolution.add_resolved(version.asset_version_id, &reference.slug, is_pinned, target);
                 }
                 Err(_) => resolution.add_unresolved(&asset.slug, &reference.pointer, None, &NOT_FOUND),
             }
@@ -253,11 +253,11 @@ impl Releases {
         label: Option<&VersionLabel>,
         resolution: &mut ReferenceResolution,
     ) -> Result<Result<ResolvedTarget, ResolutionFailure>, Failure> {
-        let named = (slug.clone(), label.cloned());
-        if let Some(resolved) = resolution.targets.get(&named) {
+        let key = (slug.clone(), label.cloned());
+        if let Some(resolved) = resolution.targets.get(&key) {
             return Ok(resolved.clone());
         }
-        let meaning = match self.assets.resolve(caller, position, slug, label).await? {
+        let target = match self.assets.resolve(caller, position, slug, label).await? {
             Ok((asset, version)) => Ok(ResolvedTarget {
                 body: body_of(&asset, &version)?.err(),
                 asset_id: asset.asset_id,
@@ -269,7 +269,7 @@ impl Releases {
             }),
             Err(unresolved) => Err(unresolved),
         };
-        resolution.targets.insert(named, meaning.clone());
-        Ok(meaning)
+        resolution.targets.insert(key, target.clone());
+        Ok(target)
     }
 }

@@ -49,14 +49,15 @@ impl Releases {
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<RollbackResult>, Failure> {
-        let (scope, _, first) = self.authorize_release(caller, Operation::RollBackRelease, id).await?;
-        let workspace = first.release.workspace_id;
+        let (scope, _, release_with_deployment) =
+            self.authorize_release(caller, Operation::RollBackRelease, id).await?;
+        let workspace = release_with_deployment.release.workspace_id;
         self.keyed_requests
             .idempotent(
                 scope,
                 key,
                 async || {
-                    let mut current = first;
+                    let mut current = release_with_deployment;
                     for _ in 0..MAX_LANE_CONFLICTS {
                         expected.check(current.release.revision)?;
                         // A rollback activates an earlier release, which a retired workload does not allow.
@@ -85,11 +86,11 @@ impl Releases {
                             },
                             committed => {
                                 committed?;
-                                let back = |(lane, holder): &(Lane, ReleaseWithDeployment)| ReturnedLane {
+                                let returned_lane = |(lane, holder): &(Lane, ReleaseWithDeployment)| ReturnedLane {
                                     lane: *lane,
                                     rolled_back_to: holder.release.release_id,
                                 };
-                                let lanes = holders.iter().map(back).collect();
+                                let lanes = holders.iter().map(returned_lane).collect();
                                 let record = RollbackRecord { release_id: id, reason: reason.to_owned(), lanes };
                                 return Ok(RollbackResult { record, artifact_id, archived });
                             }
@@ -103,8 +104,8 @@ impl Releases {
                     let record: RollbackRecord = serde_json::from_str(&document.content)
                         .map_err(|_| Failure::Inconsistent("a rollback document cannot be parsed"))?;
                     let mut holders = Vec::new();
-                    for back in &record.lanes {
-                        holders.extend(self.release_store.find(scope, back.rolled_back_to).await?);
+                    for returned_lane in &record.lanes {
+                        holders.extend(self.release_store.find(scope, returned_lane.rolled_back_to).await?);
                     }
                     let archived = self.archived_assets(scope, holders.iter()).await?;
                     Ok(RollbackResult { record, artifact_id, archived })
@@ -122,13 +123,13 @@ impl Releases {
     ) -> Result<Vec<(Lane, ReleaseWithDeployment)>, Failure> {
         let ReleaseWithDeployment { release, deployment } = current;
         let (workload, environment) = (release.workload_id, &release.environment);
-        let moves = self.deployment_store.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
+        let history = self.deployment_store.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
         let mut targets = Vec::new();
-        for held_lane in lanes_by_recency(&moves, deployment, release.release_id) {
+        for held_lane in lanes_by_recency(&history, deployment, release.release_id) {
             if lane.is_some_and(|lane| lane != held_lane) {
                 continue;
             }
-            if let Some(holder) = self.earlier_holder(scope, &moves, held_lane, release.release_id).await? {
+            if let Some(holder) = self.earlier_holder(scope, &history, held_lane, release.release_id).await? {
                 targets.push((held_lane, holder));
             }
         }
@@ -138,14 +139,14 @@ impl Releases {
     async fn earlier_holder(
         &self,
         scope: TenantScope,
-        moves: &[LaneHistoryEntry],
+        history: &[LaneHistoryEntry],
         lane: Lane,
         holder: ReleaseId,
     ) -> Result<Option<ReleaseWithDeployment>, Failure> {
-        for earlier in earlier_holders(moves, lane, holder) {
-            let stored = self.release_store.find(scope, earlier).await?;
-            if let Some(placed) = stored.filter(|placed| placed.release.is_rollback_target()) {
-                return Ok(Some(placed));
+        for earlier_release in earlier_holders(history, lane, holder) {
+            let stored = self.release_store.find(scope, earlier_release).await?;
+            if let Some(target) = stored.filter(|stored| stored.release.is_rollback_target()) {
+                return Ok(Some(target));
             }
         }
         Ok(None)
@@ -157,16 +158,16 @@ impl Releases {
         scope: TenantScope,
         releases: impl Iterator<Item = &ReleaseWithDeployment>,
     ) -> Result<Vec<Slug>, Failure> {
-        let mut archived = BTreeSet::new();
-        let bound: BTreeSet<_> =
-            releases.flat_map(|placed| placed.release.bindings.iter().map(|binding| binding.asset_id)).collect();
-        for asset in bound {
+        let mut archived_slugs = BTreeSet::new();
+        let bound_assets: BTreeSet<_> =
+            releases.flat_map(|restored| restored.release.bindings.iter().map(|binding| binding.asset_id)).collect();
+        for asset in bound_assets {
             let stored = self.asset_store.find(scope, asset).await?;
-            archived.extend(
+            archived_slugs.extend(
                 stored.filter(|asset| asset.lifecycle == Lifecycle::Archived).map(|asset| asset.into_record().slug),
             );
         }
-        Ok(archived.into_iter().collect())
+        Ok(archived_slugs.into_iter().collect())
     }
 
     /// Lists the documents of a release's transitions, newest first.
@@ -194,8 +195,9 @@ impl Releases {
         id: ReleaseId,
         artifact: ArtifactId,
     ) -> Result<ReleaseEvidenceDocument, Failure> {
-        let (scope, _, placed) = self.authorize_release(caller, Operation::ReadReleaseArtifact, id).await?;
-        self.verified_document(caller, scope, placed.release.workspace_id, id, artifact).await
+        let (scope, _, release_with_deployment) =
+            self.authorize_release(caller, Operation::ReadReleaseArtifact, id).await?;
+        self.verified_document(caller, scope, release_with_deployment.release.workspace_id, id, artifact).await
     }
 
     /// Returns one document of a release, verified against its checksum. A mismatch is recorded as an incident before
@@ -224,8 +226,9 @@ impl Releases {
         caller: &Caller,
         id: ReleaseId,
     ) -> Result<RollbackRecommendation, Failure> {
-        let (scope, _, placed) = self.authorize_release(caller, Operation::ReadRollbackRecommendation, id).await?;
-        self.recommend(scope, &placed.release).await
+        let (scope, _, release_with_deployment) =
+            self.authorize_release(caller, Operation::ReadRollbackRecommendation, id).await?;
+        self.recommend(scope, &release_with_deployment.release).await
     }
 }
 

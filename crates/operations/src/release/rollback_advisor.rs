@@ -41,39 +41,43 @@ impl Releases {
     /// # Errors
     /// When the list of serving releases cannot be read.
     pub async fn advise_rollbacks(&self) -> Result<(), Failure> {
-        let mut after = None;
+        let mut last_release = None;
         loop {
-            let page = self.deployment_store.list_serving(after, PAGE).await?;
-            for serving in &page {
-                if let Err(error) = self.advise_release(*serving).await {
+            let page = self.deployment_store.list_serving(last_release, PAGE).await?;
+            for serving_release in &page {
+                if let Err(error) = self.advise_release(*serving_release).await {
                     // A failure must not stop the evaluation of other releases.
                     tracing::warn!(
-                        tenant_id = %serving.tenant,
-                        release_id = %serving.release,
+                        tenant_id = %serving_release.tenant,
+                        release_id = %serving_release.release,
                         error = &error as &dyn std::error::Error,
                         "failed to evaluate a release; retrying when the evaluation is next due"
                     );
                 }
             }
-            after = page.last().copied();
-            if after.is_none() {
+            last_release = page.last().copied();
+            if last_release.is_none() {
                 return Ok(());
             }
         }
     }
 
-    async fn advise_release(&self, serving: TenantRelease) -> Result<(), Failure> {
-        let scope = TenantScope::for_background_task(serving.tenant);
-        let Some(placed) = self.release_store.find(scope, serving.release).await? else { return Ok(()) };
-        let recommendation = self.recommend(scope, &placed.release).await?;
+    async fn advise_release(&self, serving_release: TenantRelease) -> Result<(), Failure> {
+        let scope = TenantScope::for_background_task(serving_release.tenant);
+        let Some(release_with_deployment) = self.release_store.find(scope, serving_release.release).await? else {
+            return Ok(());
+        };
+        let recommendation = self.recommend(scope, &release_with_deployment.release).await?;
         let (actor, request_id) = (ActorRef::system(ACTOR), self.context.new_id());
         let stamp = Stamp { fact_id: self.context.new_id(), at: self.context.clock.now(), actor, request_id };
-        let Some(change) = placed.release.record_recommendation(&recommendation, &stamp) else { return Ok(()) };
+        let Some(change) = release_with_deployment.release.record_recommendation(&recommendation, &stamp) else {
+            return Ok(());
+        };
         match self.recommendation_store.commit_recommendation(scope, change).await {
             // The release no longer serves, or another process has recorded the same recommendation.
             Err(CommitError::Stale) => Ok(()),
-            noted => {
-                noted?;
+            committed => {
+                committed?;
                 self.context.notify_facts();
                 Ok(())
             }

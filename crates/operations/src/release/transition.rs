@@ -91,24 +91,24 @@ impl Releases {
                 Operation::MoveRelease
             }
         };
-        let (scope, position, first) = self.authorize_release(caller, operation, id).await?;
+        let (scope, position, release_with_deployment) = self.authorize_release(caller, operation, id).await?;
         self.keyed_requests
             .idempotent(
                 scope,
                 key,
                 async || {
-                    let mut current = first;
+                    let mut current = release_with_deployment;
                     for _ in 0..MAX_LANE_CONFLICTS {
                         expected.check(current.release.revision)?;
-                        let decided = self.decide_transition(caller, scope, &position, &current, &transition).await?;
-                        match self.commit_decided(scope, &current, decided, key).await {
+                        let decision = self.decide_transition(caller, scope, &position, &current, &transition).await?;
+                        match self.commit_decided(scope, &current, decision, key).await {
                             // A caller that named a revision receives 412. Otherwise the transition is decided again
                             // on the current state. It is refused if this state no longer allows it.
                             Err(CommitError::Stale) => match expected.stale_failure() {
                                 Some(failure) => return Err(failure),
                                 None => {
-                                    let found = self.release_store.find(scope, id).await?;
-                                    current = found.ok_or(Failure::NotFound)?;
+                                    let stored = self.release_store.find(scope, id).await?;
+                                    current = stored.ok_or(Failure::NotFound)?;
                                 }
                             },
                             committed => {
@@ -131,26 +131,29 @@ impl Releases {
         &self,
         scope: TenantScope,
         current: &ReleaseWithDeployment,
-        decided: DecidedTransition,
+        decision: DecidedTransition,
         key: Option<&RequestKey>,
     ) -> Result<(ReleaseWithDeployment, Timestamp), CommitError> {
         // The key's outcome refers to the fact of this transition, from which a replay reads the time.
-        let fact = decided.fact();
+        let fact = decision.fact();
         let (outcome, at) = (keyed_outcome(key, 200, fact.fact_id.uuid()), fact.occurred_at);
-        let (placed, soak_start) = match decided {
+        let (release_with_deployment, soak_start) = match decision {
             DecidedTransition::ReleaseOnly(change) => {
-                let placed =
+                let release_with_deployment =
                     ReleaseWithDeployment { release: change.next.clone(), deployment: current.deployment.clone() };
                 self.release_store.commit_transition(scope, *change, outcome.as_ref()).await?;
-                (placed, None)
+                (release_with_deployment, None)
             }
             DecidedTransition::WithLanes(change) => {
-                let placed =
+                let release_with_deployment =
                     ReleaseWithDeployment { release: change.release.clone(), deployment: change.deployment.clone() };
-                (placed, self.deployment_store.commit_lane_change(scope, *change, outcome.as_ref()).await?)
+                (
+                    release_with_deployment,
+                    self.deployment_store.commit_lane_change(scope, *change, outcome.as_ref()).await?,
+                )
             }
         };
-        Ok((placed.with_soak_start(soak_start), at))
+        Ok((release_with_deployment.with_soak_start(soak_start), at))
     }
 
     /// Returns the result of an earlier request with the same key, from the fact of its transition.
@@ -162,15 +165,15 @@ impl Releases {
         transition: &Transition,
         fact: FactId,
     ) -> Result<TransitionResult, Failure> {
-        let placed = self.read_release(caller, id).await?;
-        let lane = transition.single_lane(&placed.release);
+        let release_with_deployment = self.read_release(caller, id).await?;
+        let lane = transition.single_lane(&release_with_deployment.release);
         let event = self.audit_store.find(scope, fact).await?;
         // Outcomes stored by older versions refer to the release instead of the fact. Such keys expire after a day.
         let event = event.filter(|event| event.subject_id == id.uuid());
-        let from = event.as_ref().and_then(|event| event.detail.get("from")).and_then(Value::as_str);
-        let previous = from.and_then(StateName::parse);
-        let at = event.as_ref().map_or(placed.release.updated_at, |event| event.occurred_at);
-        Ok(TransitionResult { release: placed, previous, at, lane })
+        let previous_name = event.as_ref().and_then(|event| event.detail.get("from")).and_then(Value::as_str);
+        let previous = previous_name.and_then(StateName::parse);
+        let at = event.as_ref().map_or(release_with_deployment.release.updated_at, |event| event.occurred_at);
+        Ok(TransitionResult { release: release_with_deployment, previous, at, lane })
     }
 
     async fn decide_transition(
@@ -178,10 +181,10 @@ impl Releases {
         caller: &Caller,
         scope: TenantScope,
         position: &ResourcePosition,
-        seen: &ReleaseWithDeployment,
+        current: &ReleaseWithDeployment,
         transition: &Transition,
     ) -> Result<DecidedTransition, Failure> {
-        let ReleaseWithDeployment { release, deployment } = seen;
+        let ReleaseWithDeployment { release, deployment } = current;
         let stamp = self.context.stamp(caller);
         Ok(match transition.to {
             StateName::Draft => DecidedTransition::ReleaseOnly(Box::new(release.reopen(deployment, &stamp)?)),

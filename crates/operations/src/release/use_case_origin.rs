@@ -19,9 +19,9 @@ impl Releases {
         caller: &Caller,
         id: ReleaseId,
     ) -> Result<(ReleaseWithDeployment, Option<UseCaseId>), Failure> {
-        let (scope, _, placed) = self.authorize_release(caller, Operation::ReadRelease, id).await?;
-        let origin = self.use_case_store.find_by_workload(scope, placed.release.workload_id).await?;
-        Ok((placed, origin.map(|origin| origin.use_case_id)))
+        let (scope, _, release_with_deployment) = self.authorize_release(caller, Operation::ReadRelease, id).await?;
+        let origin = self.use_case_store.find_by_workload(scope, release_with_deployment.release.workload_id).await?;
+        Ok((release_with_deployment, origin.map(|origin| origin.use_case_id)))
     }
 
     /// Whether the workload was created from a use case that is not active. An active use case can only be archived.

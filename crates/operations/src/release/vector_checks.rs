@@ -39,17 +39,17 @@ impl Releases {
         if bases.is_empty() {
             return Ok(Vec::new());
         }
-        let served = self
+        let served_revisions = self
             .knowledge_bases
             .served_revisions(scope, release.release_id, release.workspace_id, &release.environment)
             .await?;
-        let mut standings = Vec::new();
+        let mut statuses = Vec::new();
         for (asset, slug, base) in bases {
-            let present = self.index_revision_store.current_revision(scope, asset).await?;
-            let revision = served.of(asset).map_or(present, |pinned| pinned.min(present));
-            standings.push(self.vector_report(scope, asset, slug, revision, &base, profile.as_ref()).await?);
+            let current_revision = self.index_revision_store.current_revision(scope, asset).await?;
+            let revision = served_revisions.of(asset).map_or(current_revision, |pinned| pinned.min(current_revision));
+            statuses.push(self.vector_report(scope, asset, slug, revision, &base, profile.as_ref()).await?);
         }
-        Ok(standings)
+        Ok(statuses)
     }
 
     async fn vector_report(
@@ -70,8 +70,8 @@ impl Releases {
             // These failures cannot occur, because this check evaluates no access contract and calls no model.
             Err(RetrievalFailure::Refused(_) | RetrievalFailure::EmbeddingFailed(_)) => QueryEmbeddingStatus::Partial,
         };
-        let within = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), limit: 0 };
-        let coverage = self.index_revision_store.vector_coverage(scope, &within).await?;
+        let search_scope = SearchScope { asset, revision, filters: base.retrieval.filters.clone(), limit: 0 };
+        let coverage = self.index_revision_store.vector_coverage(scope, &search_scope).await?;
         Ok(VectorIndexStatus { slug, embedding, capped_at: (!coverage.is_complete).then_some(coverage.limit) })
     }
 }

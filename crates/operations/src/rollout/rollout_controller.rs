@@ -54,14 +54,14 @@ pub async fn run_rollout_controller(
     rollouts: &Rollouts,
     mut shutdown: Pin<&mut impl Future<Output = ()>>,
 ) -> StopReason {
-    let mut failed = 0_u32;
-    let stopping = AtomicBool::new(false);
+    let mut failed_rounds = 0_u32;
+    let is_stopping = AtomicBool::new(false);
     loop {
-        let mut round = pin!(rollouts.control_round(&stopping));
-        let (result, stopped) = tokio::select! {
+        let mut round = pin!(rollouts.control_round(&is_stopping));
+        let (result, is_shutdown) = tokio::select! {
             result = &mut round => (result, false),
             () = &mut shutdown => {
-                stopping.store(true, Ordering::Relaxed);
+                is_stopping.store(true, Ordering::Relaxed);
                 (round.await, true)
             }
         };
@@ -75,11 +75,11 @@ pub async fn run_rollout_controller(
                 );
             }
         }
-        failed = if result.is_ok() { 0 } else { failed.saturating_add(1) };
-        if stopped {
+        failed_rounds = if result.is_ok() { 0 } else { failed_rounds.saturating_add(1) };
+        if is_shutdown {
             return StopReason::Shutdown;
         }
-        if failed >= MAX_FAILED_ROUNDS {
+        if failed_rounds >= MAX_FAILED_ROUNDS {
             return StopReason::DatabaseLost;
         }
         tokio::select! {
@@ -98,36 +98,36 @@ impl Rollouts {
         self.control_round(&AtomicBool::new(false)).await
     }
 
-    async fn control_round(&self, stopping: &AtomicBool) -> Result<RoundResult, Failure> {
-        let (mut result, mut after) = (RoundResult::default(), None);
+    async fn control_round(&self, is_stopping: &AtomicBool) -> Result<RoundResult, Failure> {
+        let (mut result, mut last_rollout) = (RoundResult::default(), None);
         loop {
-            let page = self.rollout_store.list_soaked(after, PAGE).await?;
-            for due in &page {
-                if stopping.load(Ordering::Relaxed) {
+            let page = self.rollout_store.list_soaked(last_rollout, PAGE).await?;
+            for due_rollout in &page {
+                if is_stopping.load(Ordering::Relaxed) {
                     return Ok(result);
                 }
-                match self.control_rollout(*due).await {
+                match self.control_rollout(*due_rollout).await {
                     Ok(StepResult::Advanced) => result.advanced += 1,
                     Ok(StepResult::Held) => result.held += 1,
                     Ok(StepResult::Skipped) => {}
                     Err(error @ Failure::Store(_)) => return Err(error),
                     Err(error) => {
-                        let (release, error) = (due.release, &error as &dyn std::error::Error);
+                        let (release, error) = (due_rollout.release, &error as &dyn std::error::Error);
                         tracing::warn!(release_id = %release, error, "failed to process a rollout; retrying it in the next round");
                     }
                 }
             }
-            after = page.last().copied();
-            if after.is_none() {
+            last_rollout = page.last().copied();
+            if last_rollout.is_none() {
                 return Ok(result);
             }
         }
     }
 
-    async fn control_rollout(&self, due: TenantRelease) -> Result<StepResult, Failure> {
-        let scope = TenantScope::for_background_task(due.tenant);
+    async fn control_rollout(&self, due_rollout: TenantRelease) -> Result<StepResult, Failure> {
+        let scope = TenantScope::for_background_task(due_rollout.tenant);
         for _ in 0..MAX_ATTEMPTS {
-            let Some(current) = self.release_store.find(scope, due.release).await? else {
+            let Some(current) = self.release_store.find(scope, due_rollout.release).await? else {
                 return Ok(StepResult::Skipped);
             };
             let (Some(rollout), Some(observed)) =
@@ -135,8 +135,8 @@ impl Rollouts {
             else {
                 return Ok(StepResult::Skipped);
             };
-            if let Some(turn) = self.try_step(scope, &current, rollout, &observed).await? {
-                return Ok(turn);
+            if let Some(step_result) = self.try_step(scope, &current, rollout, &observed).await? {
+                return Ok(step_result);
             }
         }
         // Concurrent changes made every attempt stale; the next round retries.
@@ -157,8 +157,8 @@ impl Rollouts {
         if !rollout.is_due(observed) {
             return Ok(Some(StepResult::Skipped));
         }
-        let by = AdvanceTrigger::Automatic(observed.soak_status);
-        let advanced = self.advance(scope, current, by, &self.controller_stamp(), None).await?;
+        let trigger = AdvanceTrigger::Automatic(observed.soak_status);
+        let advanced = self.advance(scope, current, trigger, &self.controller_stamp(), None).await?;
         Ok(advanced.map(|_| StepResult::Advanced))
     }
 
@@ -173,8 +173,8 @@ impl Rollouts {
         };
         match self.rollout_store.commit_hold(scope, change).await {
             Err(CommitError::Stale) => Ok(None),
-            said => {
-                said?;
+            committed => {
+                committed?;
                 Ok(Some(StepResult::Held))
             }
         }

@@ -76,11 +76,11 @@ impl LogAuditor {
     /// When a store fails.
     pub async fn tenants(&self) -> Result<BTreeSet<TenantId>, LogAccessError> {
         let mut tenants: BTreeSet<TenantId> = self.archive.tenants().await?.into_iter().collect();
-        let mut after = None;
+        let mut last_tenant = None;
         loop {
-            let page = self.tree_store.logged_tenants(after, MAX_TENANTS).await?;
+            let page = self.tree_store.logged_tenants(last_tenant, MAX_TENANTS).await?;
             let Some(last) = page.last() else { return Ok(tenants) };
-            after = Some(*last);
+            last_tenant = Some(*last);
             tenants.extend(page);
         }
     }
@@ -109,22 +109,27 @@ impl LogAuditor {
             },
         };
         let covered = checkpoint.as_ref().map(|checkpoint| checkpoint.size);
-        let audit = self.walk(scope, LogAudit::new(checkpoint), size).await?;
+        let audit = self.check_entries(scope, LogAudit::new(checkpoint), size).await?;
         let finding = audit.finish(size, &edge).map(AuditFinding::Entry);
         Ok(AuditedLog { size, covered, finding })
     }
 
     /// Audits all entries up to `size`, and the full tiles over these entries.
-    async fn walk(&self, scope: TenantScope, mut audit: LogAudit, size: u64) -> Result<LogAudit, LogAccessError> {
-        'walk: while audit.next_index() < size {
-            let missing = u32::try_from(size - audit.next_index()).unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES);
-            let entries = self.tree_store.entries(scope, audit.next_index(), missing).await?;
+    async fn check_entries(
+        &self,
+        scope: TenantScope,
+        mut audit: LogAudit,
+        size: u64,
+    ) -> Result<LogAudit, LogAccessError> {
+        'entries: while audit.next_index() < size {
+            let limit = u32::try_from(size - audit.next_index()).unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES);
+            let entries = self.tree_store.entries(scope, audit.next_index(), limit).await?;
             if entries.is_empty() {
                 break;
             }
             for entry in entries {
                 if !audit.check_entry(&entry) {
-                    break 'walk;
+                    break 'entries;
                 }
                 if let Some(tile) = audit.filled_tile() {
                     audit.compare_tile(self.unverified_tile(scope, tile).await?.as_ref());
@@ -151,9 +156,9 @@ impl LogAuditor {
         // The published checkpoint is only the start of the search. If it claims too large a size, the whole archive
         // is searched.
         let published = self.tree_store.find_log(scope).await?.and_then(|log| log.tree.parse_checkpoint());
-        let from = published.map_or(0, |checkpoint| checkpoint.size);
-        match self.archive.newest_from(scope.tenant(), from).await? {
-            None if from > 0 => Ok(self.archive.newest_from(scope.tenant(), 0).await?),
+        let published_size = published.map_or(0, |checkpoint| checkpoint.size);
+        match self.archive.newest_from(scope.tenant(), published_size).await? {
+            None if published_size > 0 => Ok(self.archive.newest_from(scope.tenant(), 0).await?),
             newest => Ok(newest),
         }
     }
@@ -167,12 +172,12 @@ impl LogAuditor {
         let name = self.origin.origin_of_tenant(tenant);
         let note = SignedNote::parse(note).ok();
         let checkpoint = note.as_ref().and_then(|note| Checkpoint::parse(note.text()).ok());
-        let own = note.zip(checkpoint).filter(|(_, checkpoint)| checkpoint.origin == name);
-        let Some((note, checkpoint)) = own else { return Ok(Err(AuditFinding::ForeignCheckpoint)) };
-        let present = self.signer.public_keys().await?;
-        let present = present.iter().filter_map(|key| VerifierKey::new(&name, key));
-        let given = keys.iter().filter(|key| key.name() == name).cloned();
-        let is_signed = given.chain(present).any(|key| note.is_signed_by(&key));
+        let own_checkpoint = note.zip(checkpoint).filter(|(_, checkpoint)| checkpoint.origin == name);
+        let Some((note, checkpoint)) = own_checkpoint else { return Ok(Err(AuditFinding::ForeignCheckpoint)) };
+        let current_keys = self.signer.public_keys().await?;
+        let current_keys = current_keys.iter().filter_map(|key| VerifierKey::new(&name, key));
+        let given_keys = keys.iter().filter(|key| key.name() == name).cloned();
+        let is_signed = given_keys.chain(current_keys).any(|key| note.is_signed_by(&key));
         Ok(if is_signed { Ok(checkpoint) } else { Err(AuditFinding::UnsignedCheckpoint) })
     }
 }

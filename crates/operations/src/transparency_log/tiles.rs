@@ -41,11 +41,11 @@ impl TileLoader {
         edge: &TreeEdge,
         plan: &ProofPlan,
     ) -> Result<Vec<TreeHash>, Failure> {
-        let mut full = HashMap::new();
+        let mut full_tiles = HashMap::new();
         for coordinate in plan.tiles().into_iter().filter(|tile| edge.tile(*tile).is_none()) {
-            full.insert(coordinate, self.full_tile(scope, edge, coordinate).await?);
+            full_tiles.insert(coordinate, self.full_tile(scope, edge, coordinate).await?);
         }
-        let hashes = plan.hashes(&|tile| match full.get(&tile) {
+        let hashes = plan.hashes(&|tile| match full_tiles.get(&tile) {
             Some(tile) => Some(tile.hashes()),
             None => edge.tile(tile),
         });
@@ -80,9 +80,9 @@ impl TileLoader {
         }
         // The tiles to read, from the requested one upwards to the first whose parent hash is verified.
         let mut unread = vec![coordinate];
-        let mut at = coordinate;
+        let mut current = coordinate;
         let mut root = loop {
-            let (parent, position) = at.parent().ok_or(MISSING)?;
+            let (parent, position) = current.parent().ok_or(MISSING)?;
             if let Some(hashes) = edge.tile(parent) {
                 break *hashes.get(position).ok_or(MISSING)?;
             }
@@ -90,11 +90,11 @@ impl TileLoader {
                 break *tile.hashes().get(position).ok_or(MISSING)?;
             }
             unread.push(parent);
-            at = parent;
+            current = parent;
         };
-        while let Some(at) = unread.pop() {
-            let tile = Arc::new(self.read(tenant, at, root).await?);
-            self.cache.insert((tenant, at), Arc::clone(&tile));
+        while let Some(tile_coordinate) = unread.pop() {
+            let tile = Arc::new(self.read(tenant, tile_coordinate, root).await?);
+            self.cache.insert((tenant, tile_coordinate), Arc::clone(&tile));
             let Some(child) = unread.last() else { return Ok(tile) };
             let (_, position) = child.parent().ok_or(MISSING)?;
             root = *tile.hashes().get(position).ok_or(MISSING)?;

@@ -99,19 +99,19 @@ impl TreeBuilder {
         let stepper = Arc::clone(&self.stepper);
         let signed_by: Arc<str> = stepper.key_fingerprint().await?.into();
         stepper.witnesses.begin_pass();
-        let complete = format!("{signed_by}{}", stepper.witnesses.fingerprint());
+        let complete_fingerprint = format!("{signed_by}{}", stepper.witnesses.fingerprint());
         let start_after = self.start_after;
-        let (mut after, mut is_second_part) = (start_after, start_after.is_none());
-        let (mut progress, mut started) = (Progress::UpToDate, 0);
+        let (mut last_tenant, mut is_second_part) = (start_after, start_after.is_none());
+        let (mut progress, mut started_count) = (Progress::UpToDate, 0);
         loop {
-            let mut logs = stepper.tree_store.pending_logs(&complete, after, MAX_LOGS).await?;
+            let mut logs = stepper.tree_store.pending_logs(&complete_fingerprint, last_tenant, MAX_LOGS).await?;
             if is_second_part && let Some(first) = start_after {
                 logs.retain(|log| log.tenant <= first);
             }
             match logs.last() {
-                Some(last) => after = Some(last.tenant),
+                Some(last) => last_tenant = Some(last.tenant),
                 None if is_second_part => return Ok(progress),
-                None => (after, is_second_part) = (None, true),
+                None => (last_tenant, is_second_part) = (None, true),
             }
             // The list is filtered before any step ends, because it may not contain the result of such a step yet.
             logs.retain(|log| !self.in_progress.values().any(|tenant| *tenant == log.tenant));
@@ -119,8 +119,8 @@ impl TreeBuilder {
                 if self.steps.len() >= MAX_STEPS {
                     progress = progress.max(self.join_step().await.unwrap_or(Progress::UpToDate));
                 }
-                started += 1;
-                if started == MAX_STEPS {
+                started_count += 1;
+                if started_count == MAX_STEPS {
                     self.start_after = Some(log.tenant);
                 }
                 let (tenant, stepper, signed_by) = (log.tenant, Arc::clone(&stepper), Arc::clone(&signed_by));
@@ -133,8 +133,8 @@ impl TreeBuilder {
     /// Waits until the next pass is due. Active steps do not delay the next pass.
     async fn wait_for_next_pass(&mut self, progress: Progress) {
         let mut due_at = Instant::now() + progress.delay();
-        while let Ok(ended) = timeout_at(due_at, self.join_step()).await {
-            match ended {
+        while let Ok(joined) = timeout_at(due_at, self.join_step()).await {
+            match joined {
                 Some(progress) => due_at = due_at.min(Instant::now() + progress.delay()),
                 None => return sleep_until(due_at).await,
             }

@@ -30,10 +30,10 @@ pub(super) const RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// The witnesses of all logs.
 pub(super) struct Witnesses {
-    known: Vec<KnownWitness>,
+    known_witnesses: Vec<KnownWitness>,
     tile_loader: TileLoader,
     /// Remaining time budget of the current pass.
-    left: Mutex<Duration>,
+    remaining_budget: Mutex<Duration>,
 }
 
 /// A witness with the state that this process remembers about it. Steps in several logs share the state.
@@ -78,23 +78,23 @@ enum CosignError {
 
 impl Witnesses {
     pub(super) fn new(witnesses: &[Arc<dyn Witness>], tile_loader: TileLoader) -> Self {
-        let known =
+        let known_witnesses =
             witnesses.iter().map(|witness| KnownWitness { witness: Arc::clone(witness), memory: Mutex::default() });
-        Self { known: known.collect(), tile_loader, left: Mutex::new(PASS_BUDGET) }
+        Self { known_witnesses: known_witnesses.collect(), tile_loader, remaining_budget: Mutex::new(PASS_BUDGET) }
     }
 
     /// Begins a pass over the logs with the full time budget.
     pub(super) fn begin_pass(&self) {
-        *self.left() = PASS_BUDGET;
+        *self.remaining_budget() = PASS_BUDGET;
     }
 
-    fn left(&self) -> MutexGuard<'_, Duration> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    fn remaining_budget(&self) -> MutexGuard<'_, Duration> {
+        self.remaining_budget.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the identifiers of all witnesses, which is the fingerprint of a checkpoint that all of them cosigned.
     pub(super) fn fingerprint(&self) -> String {
-        self.known.iter().map(|known| known.witness.key().id_hex()).collect()
+        self.known_witnesses.iter().map(|known| known.witness.key().id_hex()).collect()
     }
 
     /// Returns the note with the cosignatures of all witnesses that respond, and the fingerprint of these witnesses.
@@ -106,19 +106,19 @@ impl Witnesses {
         checkpoint: &Checkpoint,
         note: SignedNote,
     ) -> (SignedNote, String) {
-        if self.known.is_empty() || self.left().is_zero() {
+        if self.known_witnesses.is_empty() || self.remaining_budget().is_zero() {
             return (note, String::new());
         }
         let started_at = Instant::now();
         let (tile_loader, tree) = (&self.tile_loader, SignedTree { scope, edge, checkpoint, note: &note });
-        let lines = join_all(self.known.iter().map(|known| known.cosign(tile_loader, &tree))).await;
-        let took = started_at.elapsed();
-        let mut left = self.left();
-        *left = left.saturating_sub(took);
-        drop(left);
-        let names = self.known.iter().zip(&lines).filter(|(_, line)| line.is_some());
-        let fingerprint = names.map(|(known, _)| known.witness.key().id_hex()).collect();
-        (note.with_signatures(lines.into_iter().flatten()), fingerprint)
+        let cosignatures = join_all(self.known_witnesses.iter().map(|known| known.cosign(tile_loader, &tree))).await;
+        let duration = started_at.elapsed();
+        let mut remaining_budget = self.remaining_budget();
+        *remaining_budget = remaining_budget.saturating_sub(duration);
+        drop(remaining_budget);
+        let cosigners = self.known_witnesses.iter().zip(&cosignatures).filter(|(_, cosignature)| cosignature.is_some());
+        let fingerprint = cosigners.map(|(known, _)| known.witness.key().id_hex()).collect();
+        (note.with_signatures(cosignatures.into_iter().flatten()), fingerprint)
     }
 }
 
@@ -144,11 +144,11 @@ impl KnownWitness {
     async fn cosign(&self, tile_loader: &TileLoader, tree: &SignedTree<'_>) -> Option<NoteSignature> {
         let tenant = tree.scope.tenant();
         let known_size = self.memory().begin_request(tenant)?;
-        let asked = timeout(COSIGN_TIMEOUT, self.ask(tile_loader, tree, known_size)).await;
-        let error = match asked.unwrap_or(Err(CosignError::TimedOut)) {
-            Ok(line) => {
+        let response = timeout(COSIGN_TIMEOUT, self.request_cosignature(tile_loader, tree, known_size)).await;
+        let error = match response.unwrap_or(Err(CosignError::TimedOut)) {
+            Ok(cosignature) => {
                 self.memory().sizes.insert(tenant, tree.checkpoint.size);
-                return Some(line);
+                return Some(cosignature);
             }
             Err(error) => error,
         };
@@ -192,7 +192,7 @@ impl KnownWitness {
 
     /// Requests a cosignature from the tree size that the witness last cosigned. If the witness returns another size,
     /// the request is repeated with that size.
-    async fn ask(
+    async fn request_cosignature(
         &self,
         tile_loader: &TileLoader,
         tree: &SignedTree<'_>,
@@ -205,7 +205,7 @@ impl KnownWitness {
             let proof = proof.map_err(|_| CosignError::NoProof)?;
             let request = WitnessRequest { old_size, proof, checkpoint: tree.note.clone() };
             match self.witness.add_checkpoint(&request).await? {
-                WitnessResponse::Cosigned(lines) => return self.valid_line(tree.note, lines),
+                WitnessResponse::Cosigned(cosignatures) => return self.valid_cosignature(tree.note, cosignatures),
                 WitnessResponse::SizeMismatch(size) if size > tree.checkpoint.size => {
                     return Err(CosignError::LargerTree(size));
                 }
@@ -218,11 +218,15 @@ impl KnownWitness {
 
     /// Returns the line of the response that is a cosignature by the witness's key. Other lines are ignored, so that
     /// they do not enter the note.
-    fn valid_line(&self, note: &SignedNote, lines: Vec<NoteSignature>) -> Result<NoteSignature, CosignError> {
-        let is_valid = |line: &NoteSignature| {
-            let alone = SignedNote::new(note.text().to_owned(), vec![line.clone()]);
-            alone.is_some_and(|alone| self.witness.key().cosigned_at(&alone).is_some())
+    fn valid_cosignature(
+        &self,
+        note: &SignedNote,
+        cosignatures: Vec<NoteSignature>,
+    ) -> Result<NoteSignature, CosignError> {
+        let is_valid = |cosignature: &NoteSignature| {
+            let single_note = SignedNote::new(note.text().to_owned(), vec![cosignature.clone()]);
+            single_note.is_some_and(|single_note| self.witness.key().cosigned_at(&single_note).is_some())
         };
-        lines.into_iter().find(is_valid).ok_or(CosignError::Unsigned)
+        cosignatures.into_iter().find(is_valid).ok_or(CosignError::Unsigned)
     }
 }

@@ -181,9 +181,9 @@ impl UseCases {
             MAX_MODEL_POLICIES,
         );
         let from_workspace = from_workspace.await?;
-        let visible = self.asset_store.list(scope, &filter, PageRequest::first(MAX_LISTED)).await?;
+        let page = self.asset_store.list(scope, &filter, PageRequest::first(MAX_LISTED)).await?;
         let from_other_workspaces =
-            visible.rows.into_iter().filter(|asset| !asset.is_builtin() && asset.workspace_id != workspace);
+            page.rows.into_iter().filter(|asset| !asset.is_builtin() && asset.workspace_id != workspace);
         let mut slugs = Vec::new();
         for asset in
             from_workspace.into_iter().chain(from_other_workspaces).zip(0..MAX_MODEL_POLICIES).map(|(asset, _)| asset)
@@ -233,8 +233,8 @@ impl UseCases {
 /// Returns the refusal of a generated plan, with the members of the plan that are invalid.
 fn invalid_plan(execution_id: ExecutionId, refusal: &BundleRefusal) -> GenerateRefusal {
     let mut problems = Vec::new();
-    if let BundleRefusal::Invalid(refused) = refusal {
-        for problem in refused.iter().map(|problem| (problem.member_path(), problem.code)) {
+    if let BundleRefusal::Invalid(bundle_problems) = refusal {
+        for problem in bundle_problems.iter().map(|problem| (problem.member_path(), problem.code)) {
             if !problems.contains(&problem) {
                 problems.push(problem);
             }

@@ -40,9 +40,10 @@ impl UseCases {
         let redacted = connection_access(caller, &position) == ConnectionAccess::Hidden;
         let changes = match predecessor_id {
             Some(predecessor) if !redacted => {
-                let found = self.use_case_store.find(scope, predecessor).await?;
-                let before = found.ok_or(Failure::Inconsistent("the predecessor of a use case is missing"))?;
-                plan_changes(&before.plan, &use_case.plan)
+                let stored = self.use_case_store.find(scope, predecessor).await?;
+                let predecessor_use_case =
+                    stored.ok_or(Failure::Inconsistent("the predecessor of a use case is missing"))?;
+                plan_changes(&predecessor_use_case.plan, &use_case.plan)
             }
             Some(_) | None => PlanChanges::default(),
         };

@@ -40,21 +40,21 @@ impl UseCases {
         expected: &Precondition,
         key: Option<&RequestKey>,
     ) -> Result<MaybeReplayed<UseCase>, Failure> {
-        let (scope, position, first) =
+        let (scope, position, authorized_use_case) =
             self.authorize_use_case(caller, Operation::PublishUseCase, workspace, id).await?;
         self.keyed_requests
             .idempotent(
                 scope,
                 key,
                 async || {
-                    let mut use_case = first;
+                    let mut use_case = authorized_use_case;
                     for _ in 0..MAX_ATTEMPTS {
                         expected.check(use_case.revision)?;
                         use_case.check_publishable()?;
-                        let new = self.new_pieces(caller, scope, &position, &use_case).await?;
+                        let publication_context = self.publication_context(caller, scope, &position, &use_case).await?;
                         let ids = self.publication_ids(&use_case);
-                        let change = use_case.publish(ids, &new, &self.context.stamp(caller))?;
-                        let next = change.next.use_case.clone();
+                        let change = use_case.publish(ids, &publication_context, &self.context.stamp(caller))?;
+                        let published_use_case = change.next.use_case.clone();
                         let new_assets = change.next.created.iter().flat_map(|pieces| &pieces.assets);
                         try_join_all(new_assets.map(|(_, version)| {
                             self.artifacts.put_artifact(caller, scope, use_case.workspace_id, version)
@@ -70,7 +70,7 @@ impl UseCases {
                             },
                             committed => {
                                 committed?;
-                                return Ok(next);
+                                return Ok(published_use_case);
                             }
                         }
                     }
@@ -81,7 +81,7 @@ impl UseCases {
             .await
     }
 
-    async fn new_pieces(
+    async fn publication_context(
         &self,
         caller: &Caller,
         scope: TenantScope,
@@ -170,9 +170,10 @@ impl UseCases {
     ) -> Result<Option<Asset>, Failure> {
         let (workspace, namespace) = workspace_and_namespace(position)?;
         // A limit of two rows suffices to detect several bundles.
-        let own = self.asset_store.list_owned_active(scope, (namespace, workspace), AssetKind::PolicyBundle, 2).await?;
-        let mut own = own.into_iter();
-        let (first, second) = (own.next(), own.next());
+        let policy_bundles =
+            self.asset_store.list_owned_active(scope, (namespace, workspace), AssetKind::PolicyBundle, 2).await?;
+        let mut policy_bundles = policy_bundles.into_iter();
+        let (first, second) = (policy_bundles.next(), policy_bundles.next());
         Ok(first.filter(|_| second.is_none()))
     }
 

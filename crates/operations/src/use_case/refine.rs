@@ -67,21 +67,25 @@ impl UseCases {
         request: RefineRequest,
         expected: &Precondition,
     ) -> Result<RefinementOutcome, Failure> {
-        let (scope, position, first) = self.authorize_use_case(caller, Operation::RefineUseCase, workspace, id).await?;
+        let (scope, position, authorized_use_case) =
+            self.authorize_use_case(caller, Operation::RefineUseCase, workspace, id).await?;
         if let Some(successor) = self.earlier_refinement(scope, workspace, id, &request.key).await? {
             return Ok(successor);
         }
-        expected.check(first.revision)?;
-        first.check_refinable()?;
-        if request.description != first.source_description {
+        expected.check(authorized_use_case.revision)?;
+        authorized_use_case.check_refinable()?;
+        if request.description != authorized_use_case.source_description {
             return Err(UseCaseRefusal::DescriptionChanged.into());
         }
-        let input =
-            GenerationInput { description: &request.description, notes: &request.notes, current: Some(&first.plan) };
+        let input = GenerationInput {
+            description: &request.description,
+            notes: &request.notes,
+            current: Some(&authorized_use_case.plan),
+        };
         let message = self.generation_message(caller, scope, &position, input).await?;
-        let answer =
+        let generated_object =
             self.await_generated(caller, workspace, &message, &generation_key(caller, id, &request.key)).await?;
-        let generated = self.check_generated_plan(caller, scope, &position, answer, input).await?;
+        let generated = self.check_generated_plan(caller, scope, &position, generated_object, input).await?;
         let plan = match generated.outcome {
             GenerationOutcome::Question { question, proposed_answer } => {
                 return Ok(RefinementOutcome::Question { question, proposed_answer });
@@ -93,7 +97,7 @@ impl UseCases {
                 generated.plan
             }
         };
-        let mut use_case = first;
+        let mut use_case = authorized_use_case;
         for _ in 0..MAX_ATTEMPTS {
             expected.check(use_case.revision)?;
             let change = use_case.refine(self.context.new_id(), plan.clone(), &self.context.stamp(caller));
@@ -132,11 +136,11 @@ impl UseCases {
         message: &str,
         key: &RequestKey,
     ) -> Result<GeneratedObject, Failure> {
-        let until = Instant::now() + MAX_WAIT;
+        let deadline = Instant::now() + MAX_WAIT;
         loop {
             match self.draft_generator.generate_object(caller, workspace, message, Some(key)).await {
-                Err(Failure::KeyInProgress) if Instant::now() < until => sleep(PAUSE).await,
-                answered => return answered,
+                Err(Failure::KeyInProgress) if Instant::now() < deadline => sleep(PAUSE).await,
+                result => return result,
             }
         }
     }
@@ -149,13 +153,13 @@ impl UseCases {
         id: UseCaseId,
         key: &RefinementKey,
     ) -> Result<Option<RefinementOutcome>, Failure> {
-        let Some(earlier) = self.use_case_store.find_refinement(scope, workspace, &key.key).await? else {
+        let Some(refinement) = self.use_case_store.find_refinement(scope, workspace, &key.key).await? else {
             return Ok(None);
         };
-        if earlier.predecessor_id != id || earlier.body_digest != key.body_digest {
+        if refinement.predecessor_id != id || refinement.body_digest != key.body_digest {
             return Err(UseCaseRefusal::RefinementKeyConflict.into());
         }
-        let successor = self.use_case_store.find(scope, earlier.successor_id).await?.ok_or(Failure::NotFound)?;
+        let successor = self.use_case_store.find(scope, refinement.successor_id).await?.ok_or(Failure::NotFound)?;
         Ok(Some(RefinementOutcome::Successor { use_case: Box::new(successor), is_replay: true }))
     }
 }

@@ -71,8 +71,8 @@ fn unused_names(plan: &BundlePlan, input: GenerationInput<'_>) -> Vec<String> {
     for name in texts.flat_map(|text| text.split('`').skip(1).step_by(2)).map(str::trim) {
         // The built-in provider renames some inputs, so all possible names are compared.
         let field = name.trim_start_matches('_').to_ascii_lowercase();
-        let renamed = [format!("input_{field}"), format!("{field}_text"), field];
-        let is_used = plan.inputs().iter().any(|input| renamed.contains(&input.name))
+        let possible_names = [format!("input_{field}"), format!("{field}_text"), field];
+        let is_used = plan.inputs().iter().any(|input| possible_names.contains(&input.name))
             || plan.connections().iter().any(|connection| connection.eq_ignore_ascii_case(name));
         let is_short = !name.is_empty() && name.chars().count() <= MAX_NAME_CHARS;
         if is_short && !is_used && names.len() < MAX_LISTED_NAMES && !names.iter().any(|listed| listed == name) {
@@ -97,12 +97,16 @@ fn uses_tools(plan: &BundlePlan) -> bool {
     flow.is_ok_and(|flow| flow.agent_tool_choices().any(names_tools))
 }
 
-/// Returns warnings about the assumptions and omissions of a plan, and about the effect of a failed step. `local` is
-/// the input of the built-in local provider, if that provider generated the plan.
-pub(super) fn plan_warnings(plan: &BundlePlan, gaps: &Gaps, local: Option<GenerationInput<'_>>) -> Vec<PlanWarning> {
+/// Returns warnings about the assumptions and omissions of a plan, and about the effect of a failed step.
+/// `local_input` is the input of the built-in local provider, if that provider generated the plan.
+pub(super) fn plan_warnings(
+    plan: &BundlePlan,
+    gaps: &Gaps,
+    local_input: Option<GenerationInput<'_>>,
+) -> Vec<PlanWarning> {
     let mut warnings = Vec::new();
     let mut warn = |code, message: String| warnings.push(PlanWarning { code, message });
-    if let Some(input) = local {
+    if let Some(input) = local_input {
         let message = "no model was called: the built-in provider generated the bundle from its rules";
         warn("local_provider", message.to_owned());
         for name in unused_names(plan, input) {

@@ -48,7 +48,7 @@ impl Random {
 
 /// A scope and its position.
 #[derive(Clone, Copy)]
-struct Place {
+struct ScopeEntry {
     scope: GrantScope,
     position: ResourcePosition,
 }
@@ -58,33 +58,33 @@ fn name(scope: &GrantScope) -> String {
 }
 
 /// Two tenants. Each has two namespaces, four workspaces and eight workloads.
-struct World {
-    places: Vec<Place>,
+struct ScopeTree {
+    entries: Vec<ScopeEntry>,
     /// The scope that contains each scope, by name.
     parents: BTreeMap<String, String>,
 }
 
-impl World {
+impl ScopeTree {
     fn new() -> Self {
-        let platform = Place { scope: GrantScope::Platform, position: ResourcePosition::INSTALLATION };
-        let mut world = Self { places: vec![platform], parents: BTreeMap::new() };
+        let platform = ScopeEntry { scope: GrantScope::Platform, position: ResourcePosition::INSTALLATION };
+        let mut scope_tree = Self { entries: vec![platform], parents: BTreeMap::new() };
         for _ in 0..2 {
-            let tenant = TenantId::from(world.fresh_id());
-            world.add(GrantScope::Tenant(tenant), &platform.scope, ResourcePosition::tenant(tenant));
+            let tenant = TenantId::from(scope_tree.fresh_id());
+            scope_tree.add(GrantScope::Tenant(tenant), &platform.scope, ResourcePosition::tenant(tenant));
             for _ in 0..2 {
-                world.add_namespace(tenant);
+                scope_tree.add_namespace(tenant);
             }
         }
-        world
+        scope_tree
     }
 
     fn fresh_id(&self) -> Uuid {
-        Uuid::from_u128(u128::try_from(self.places.len()).unwrap())
+        Uuid::from_u128(u128::try_from(self.entries.len()).unwrap())
     }
 
     fn add(&mut self, scope: GrantScope, parent: &GrantScope, position: ResourcePosition) {
         self.parents.insert(name(&scope), name(parent));
-        self.places.push(Place { scope, position });
+        self.entries.push(ScopeEntry { scope, position });
     }
 
     fn add_namespace(&mut self, tenant: TenantId) {
@@ -105,20 +105,20 @@ impl World {
     }
 
     fn tenants(&self) -> Vec<TenantId> {
-        let tenant = |place: &Place| match place.scope {
+        let tenant = |entry: &ScopeEntry| match entry.scope {
             GrantScope::Tenant(id) => Some(id),
             GrantScope::Platform | GrantScope::Namespace(_) | GrantScope::Workspace(_) | GrantScope::Workload(_) => {
                 None
             }
         };
-        self.places.iter().filter_map(tenant).collect()
+        self.entries.iter().filter_map(tenant).collect()
     }
 
     /// Returns a caller with up to three roles in its tenant and on the platform.
     fn random_caller(&self, random: &mut Random) -> Caller {
         let tenant = *random.one_of(&self.tenants());
-        let in_reach = |place: &&Place| place.position.tenant.is_none_or(|own| own == tenant);
-        let scopes: Vec<GrantScope> = self.places.iter().filter(in_reach).map(|place| place.scope).collect();
+        let is_in_tenant = |entry: &&ScopeEntry| entry.position.tenant.is_none_or(|owner| owner == tenant);
+        let scopes: Vec<GrantScope> = self.entries.iter().filter(is_in_tenant).map(|entry| entry.scope).collect();
         let count = random.below(4);
         let grants = (0..count).map(|_| {
             let scope = *random.one_of(&scopes);
@@ -145,16 +145,16 @@ struct Question {
 }
 
 impl Question {
-    fn random(world: &World, random: &mut Random) -> Self {
-        let caller = world.random_caller(random);
+    fn random(scope_tree: &ScopeTree, random: &mut Random) -> Self {
+        let caller = scope_tree.random_caller(random);
         let operation = *random.one_of(Operation::ALL);
-        let place = random.one_of(&world.places);
+        let entry = random.one_of(&scope_tree.entries);
         let grants = caller.rights.grants().iter().map(|grant| json!([grant.role.as_str(), name(&grant.scope)]));
         let line = json!({
             "tenant": name(&GrantScope::Tenant(caller.tenant)), "grants": grants.collect::<Vec<_>>(),
-            "operation": operation.id(), "at": name(&place.scope),
+            "operation": operation.id(), "at": name(&entry.scope),
         });
-        let decision = match authorize(&caller, operation, &place.position) {
+        let decision = match authorize(&caller, operation, &entry.position) {
             Ok(_) => "allowed".to_owned(),
             Err(Failure::NotFound) => "not found".to_owned(),
             Err(Failure::Forbidden(permission)) => format!("forbidden {}", permission.as_str()),
@@ -166,14 +166,14 @@ impl Question {
 
 /// Sends random questions to the model. Returns those with a different verdict, and that verdict.
 fn disagreements(document: &Path, count: usize, seed: u64) -> Vec<(Question, String)> {
-    let world = World::new();
-    let mut model = DecisionModel::start(document, &world.parents);
+    let scope_tree = ScopeTree::new();
+    let mut model = DecisionModel::start(document, &scope_tree.parents);
     let mut random = Random(seed);
     let mut found = Vec::new();
     let (mut operations, mut decisions) = (BTreeSet::new(), BTreeMap::<String, usize>::new());
     for start in (0..count).step_by(BATCH) {
         let questions: Vec<Question> =
-            (start..count.min(start + BATCH)).map(|_| Question::random(&world, &mut random)).collect();
+            (start..count.min(start + BATCH)).map(|_| Question::random(&scope_tree, &mut random)).collect();
         let lines: Vec<Value> = questions.iter().map(|question| question.line.clone()).collect();
         for (question, verdict) in questions.into_iter().zip(model.answer(&lines)) {
             operations.insert(question.operation.id());
@@ -241,12 +241,12 @@ fn model_follows_the_document() {
 
 #[test]
 fn roles_are_bound_at_the_documented_scopes() {
-    let world = World::new();
-    let mut model = DecisionModel::start(Path::new(DOCUMENT), &world.parents);
+    let scope_tree = ScopeTree::new();
+    let mut model = DecisionModel::start(Path::new(DOCUMENT), &scope_tree.parents);
     for role in Role::ALL {
-        for place in &world.places {
-            let question = json!({ "role": role.as_str(), "scope_kind": place.scope.kind() });
-            let expected = if role.may_be_bound_at(&place.scope) { "bindable" } else { "too narrow" };
+        for entry in &scope_tree.entries {
+            let question = json!({ "role": role.as_str(), "scope_kind": entry.scope.kind() });
+            let expected = if role.may_be_bound_at(&entry.scope) { "bindable" } else { "too narrow" };
             assert_eq!(model.answer(std::slice::from_ref(&question)), [expected], "{question}");
         }
     }

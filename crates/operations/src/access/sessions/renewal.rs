@@ -5,7 +5,7 @@
 //! requests of this process share the renewal. A claim in the database prevents other servers from using the same
 //! refresh token; they wait for the result of the claiming server.
 
-use super::{SessionFailure, Sessions, opened, sealed};
+use super::{SessionFailure, Sessions, seal_tokens, unseal_tokens};
 use crate::{Failure, cache::PendingLoads};
 use fairway_domain::{
     access::{
@@ -131,17 +131,17 @@ impl Sessions {
         request_id: RequestId,
     ) -> Result<Renewed, SessionFailure> {
         let scope = TenantScope::for_session(token);
-        let refused = async || {
+        let end_refused_session = async || {
             self.end(token, snapshot, SessionEnd::Refused, request_id).await?;
             Ok(None)
         };
-        let proved = match opened(provider, token, &snapshot.sealed_tokens) {
-            Some(tokens) => self.proved_again(provider, token, &snapshot.issuer, claim, &tokens).await?,
+        let renewed_person = match unseal_tokens(provider, token, &snapshot.sealed_tokens) {
+            Some(tokens) => self.renew_identity(provider, token, &snapshot.issuer, claim, &tokens).await?,
             None => Err(SignInError::Refused),
         };
-        let person = match proved {
+        let person = match renewed_person {
             Ok(person) if person.identity.subject == snapshot.subject => person,
-            Ok(_) => return refused().await,
+            Ok(_) => return end_refused_session().await,
             Err(error @ (SignInError::Refused | SignInError::Token(_) | SignInError::UnknownIssuer)) => {
                 let (issuer, clock_seconds) = (&snapshot.issuer, error.seconds_outside_validity());
                 tracing::info!(
@@ -150,7 +150,7 @@ impl Sessions {
                     clock_seconds,
                     "identity provider refused to renew a session; ending the session"
                 );
-                return refused().await;
+                return end_refused_session().await;
             }
             Err(
                 error @ (SignInError::Unavailable
@@ -161,16 +161,16 @@ impl Sessions {
         };
         let pin = match self.pinned_identities.pinned_by_sign_in(&person.identity, request_id).await {
             Ok((tenant, pin)) if tenant == token.tenant() && pin.actor == snapshot.actor => pin,
-            Ok(_) | Err(Failure::Identity(_)) => return refused().await,
+            Ok(_) | Err(Failure::Identity(_)) => return end_refused_session().await,
             Err(failure) => return Err(failure.into()),
         };
-        let sealed = sealed(provider, token, &person.tokens)?;
+        let sealed = seal_tokens(provider, token, &person.tokens)?;
         self.session_store.renew(scope, claim, &pin.groups, &sealed).await.map_err(Failure::from)?;
         Ok(Some(pin.groups.clone()))
     }
 
     /// Uses the refresh token, and returns the identity that the provider proves for it.
-    async fn proved_again(
+    async fn renew_identity(
         &self,
         provider: &dyn SignInProvider,
         token: &SessionToken,
@@ -184,7 +184,7 @@ impl Sessions {
         };
         // The new tokens are stored before any other step can fail, because the provider may no longer accept the old
         // refresh token.
-        let sealed = sealed(provider, token, &renewed.tokens)?;
+        let sealed = seal_tokens(provider, token, &renewed.tokens)?;
         self.session_store.store_renewed_tokens(TenantScope::for_session(token), claim, &sealed).await?;
         Ok(provider.reread_identity(issuer, &renewed).await)
     }

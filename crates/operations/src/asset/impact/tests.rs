@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 fn asset(slug: &str) -> Asset {
     Asset::restore(AssetRecord {
-        asset_id: Uuid::from_u128(slug.bytes().fold(7, |all, byte| all << 8 | u128::from(byte))).into(),
+        asset_id: Uuid::from_u128(slug.bytes().fold(7, |bits, byte| bits << 8 | u128::from(byte))).into(),
         slug: Slug::parse(slug).unwrap(),
         kind: AssetKind::Skill,
         owner_ref: OwnerRef::parse("team:x").unwrap(),
@@ -36,27 +36,27 @@ impl InMemoryStore {
     /// Parses versions `slug@label` with their targets `slug` or `slug@label`. A target without a label refers to any
     /// version.
     fn of(lines: &[(String, &str)]) -> Self {
-        let line = |(place, (version, target)): (usize, &(String, &str))| {
+        let referrer = |(index, (version, target)): (usize, &(String, &str))| {
             let (slug, label) = version.split_once('@').unwrap();
             let (target, target_label) =
-                target.split_once('@').map_or((*target, None), |(to, label)| (to, Some(label)));
+                target.split_once('@').map_or((*target, None), |(target, label)| (target, Some(label)));
             Referrer {
                 asset: asset(slug),
-                asset_version_id: Uuid::from_u128(u128::MAX - place as u128).into(),
+                asset_version_id: Uuid::from_u128(u128::MAX - index as u128).into(),
                 version_label: VersionLabel::parse(label).unwrap(),
                 target_slug: Slug::parse(target).unwrap(),
                 target_label: target_label.and_then(VersionLabel::parse),
                 pointer: "/a".to_owned(),
             }
         };
-        Self(lines.iter().enumerate().map(line).collect())
+        Self(lines.iter().enumerate().map(referrer).collect())
     }
 
     /// Runs the search; returns `slug@label > target` for each version found, and whether more exist.
-    fn search(&self, bounds: SearchLimits) -> (Vec<String>, bool) {
+    fn search(&self, limits: SearchLimits) -> (Vec<String>, bool) {
         let scope = TenantScope::for_background_task(DEFAULT_TENANT.into());
         let base = asset("base");
-        let (hops, truncated) = find_referrers(self, scope, &base, bounds).now_or_never().unwrap().unwrap();
+        let (hops, truncated) = find_referrers(self, scope, &base, limits).now_or_never().unwrap().unwrap();
         let name = |referrer: &Referrer| format!("{}@{}", referrer.asset.slug, referrer.version_label);
         let found = hops.iter().map(|hop| {
             let towards = hops.iter().find(|nearer| Some(nearer.referrer.asset_version_id) == hop.towards);
@@ -72,7 +72,7 @@ impl ImpactStore for InMemoryStore {
         &self,
         _: TenantScope,
         targets: &[ReferenceTarget],
-        known: &[AssetVersionId],
+        visited: &[AssetVersionId],
         limit: u32,
     ) -> Result<Vec<Referrer>, StoreError> {
         let matches_target = |referrer: &&Referrer| {
@@ -83,8 +83,8 @@ impl ImpactStore for InMemoryStore {
                 target.slug == referrer.target_slug && target.labels.as_ref().is_none_or(label)
             })
         };
-        let new = |referrer: &&Referrer| !known.contains(&referrer.asset_version_id);
-        Ok(self.0.iter().filter(matches_target).filter(new).take(limit as usize).cloned().collect())
+        let is_unvisited = |referrer: &&Referrer| !visited.contains(&referrer.asset_version_id);
+        Ok(self.0.iter().filter(matches_target).filter(is_unvisited).take(limit as usize).cloned().collect())
     }
 
     async fn binding_releases(
@@ -101,7 +101,7 @@ fn reference(version: &str, target: &'static str) -> (String, &'static str) {
     (version.to_owned(), target)
 }
 
-fn bounds(versions: u32, depth: usize) -> SearchLimits {
+fn limits(versions: u32, depth: usize) -> SearchLimits {
     SearchLimits { versions, depth, total: 100 }
 }
 
@@ -109,12 +109,12 @@ fn bounds(versions: u32, depth: usize) -> SearchLimits {
 fn search_continues_from_found_versions_beyond_a_limit() {
     let versions = (0..10).map(|number| (format!("many@v{}", 10 - number), "base"));
     let further = [reference("top@v1", "many@v9"), reference("top@v2", "many@v1"), reference("roof@v1", "top")];
-    let book = InMemoryStore::of(&versions.chain(further).collect::<Vec<_>>());
-    let (found, truncated) = book.search(bounds(3, 32));
+    let store = InMemoryStore::of(&versions.chain(further).collect::<Vec<_>>());
+    let (found, truncated) = store.search(limits(3, 32));
     assert!(truncated);
     let expected = ["many@v10 > base", "many@v9 > base", "many@v8 > base", "top@v1 > many@v9", "roof@v1 > top@v1"];
     assert_eq!(found, expected);
-    let (found, truncated) = book.search(SEARCH_LIMITS);
+    let (found, truncated) = store.search(SEARCH_LIMITS);
     assert!(!truncated);
     assert_eq!(found.len(), 13);
 }
@@ -129,7 +129,7 @@ fn known_versions_do_not_count_against_the_limit() {
         reference("f@v1", "a@v2"),
     ];
     // The reference to `a` without a label matches again when the search reaches `a@v2`.
-    let (found, _) = InMemoryStore::of(&lines).search(bounds(2, 32));
+    let (found, _) = InMemoryStore::of(&lines).search(limits(2, 32));
     assert_eq!(found, ["a@v1 > base", "d@v1 > a@v1", "e@v1 > a@v1", "a@v2 > e@v1", "f@v1 > a@v2"]);
 }
 
@@ -149,18 +149,18 @@ fn versions_of_the_asset_are_not_listed() {
 #[test]
 fn search_ends_at_its_depth_and_reports_truncation() {
     let chain = [reference("a@v1", "base"), reference("b@v1", "a"), reference("c@v1", "b@v1")];
-    let book = InMemoryStore::of(&chain);
-    assert_eq!(book.search(bounds(10, 2)), (vec!["a@v1 > base".into(), "b@v1 > a@v1".into()], true));
-    assert!(!book.search(bounds(10, 4)).1);
+    let store = InMemoryStore::of(&chain);
+    assert_eq!(store.search(limits(10, 2)), (vec!["a@v1 > base".into(), "b@v1 > a@v1".into()], true));
+    assert!(!store.search(limits(10, 4)).1);
     // The search reaches its maximum depth before it reads the referrers of the last version.
-    assert!(book.search(bounds(10, 3)).1);
+    assert!(store.search(limits(10, 3)).1);
 }
 
 /// The chain is as long as a release can resolve: each version refers to the previous one.
 #[test]
 fn finds_the_longest_chain_that_a_release_can_resolve() {
     let slugs: Vec<String> = (0..MAX_REFERENCES).map(|number| format!("a{number}")).collect();
-    let target = |number: usize| number.checked_sub(1).map_or("base", |before| slugs[before].as_str());
+    let target = |number: usize| number.checked_sub(1).map_or("base", |previous| slugs[previous].as_str());
     let chain: Vec<_> = (0..slugs.len()).map(|number| (format!("{}@v1", slugs[number]), target(number))).collect();
     // Resolution refuses a release with `MAX_REFERENCES` references, so the longest chain has one fewer.
     let (found, truncated) = InMemoryStore::of(&chain[..MAX_REFERENCES - 1]).search(SEARCH_LIMITS);
@@ -171,20 +171,20 @@ fn finds_the_longest_chain_that_a_release_can_resolve() {
 fn search_ends_at_its_total() {
     let mut lines: Vec<(String, &str)> = (0..4).map(|number| (format!("wide@v{number}"), "base")).collect();
     lines.extend([reference("top@v1", "wide"), reference("roof@v1", "top")]);
-    let book = InMemoryStore::of(&lines);
-    let (found, truncated) = book.search(SearchLimits { total: 5, ..SEARCH_LIMITS });
+    let store = InMemoryStore::of(&lines);
+    let (found, truncated) = store.search(SearchLimits { total: 5, ..SEARCH_LIMITS });
     assert_eq!((found.len(), truncated), (5, true));
-    assert_eq!(book.search(SEARCH_LIMITS).0.len(), 6);
+    assert_eq!(store.search(SEARCH_LIMITS).0.len(), 6);
 }
 
 /// Returns the hops of a chain that ends at `base`, with as many references as a release can resolve.
 fn longest_chain() -> Vec<Arc<ReferenceHop>> {
     let slugs: Vec<String> = (0..MAX_REFERENCES - 1).map(|number| format!("a{number}")).collect();
-    let target = |number: usize| number.checked_sub(1).map_or("base", |before| slugs[before].as_str());
+    let target = |number: usize| number.checked_sub(1).map_or("base", |previous| slugs[previous].as_str());
     let chain: Vec<_> = (0..slugs.len()).map(|number| (format!("{}@v1", slugs[number]), target(number))).collect();
     let scope = TenantScope::for_background_task(DEFAULT_TENANT.into());
-    let book = InMemoryStore::of(&chain);
-    let (hops, _) = find_referrers(&book, scope, &asset("base"), SEARCH_LIMITS).now_or_never().unwrap().unwrap();
+    let store = InMemoryStore::of(&chain);
+    let (hops, _) = find_referrers(&store, scope, &asset("base"), SEARCH_LIMITS).now_or_never().unwrap().unwrap();
     hops.into_iter().map(Arc::new).collect()
 }
 
@@ -218,13 +218,13 @@ fn limits_path_hops_in_total_and_reports_truncation() {
     // The oldest release has a short path. The newest release binds both the nearest and the farthest version.
     let mut bound: Vec<BoundRelease> = (1..=1_000).map(|number| release(number, farthest)).collect();
     bound.extend([release(0, nearest), release(1_000, nearest)]);
-    let (releases, workloads, left_out) = visible_impact(&operator(), bound.clone(), &hops, |_| true);
+    let (releases, workloads, omits_releases) = visible_impact(&operator(), bound.clone(), &hops, |_| true);
     let lengths: Vec<usize> = releases.iter().map(|release| release.path.len()).collect();
-    assert_eq!((lengths, left_out), (vec![1, 499, 499, 499, 499, 1], true));
+    assert_eq!((lengths, omits_releases), (vec![1, 499, 499, 499, 499, 1], true));
     let ids: Vec<u128> = releases.iter().map(|found| found.release.release_id.uuid().as_u128()).collect();
     assert_eq!(ids, [1_000, 999, 998, 997, 996, 0]);
     let listed: usize = workloads.iter().map(|workload| workload.releases.len()).sum();
     assert_eq!((workloads.len(), listed), (3, 6), "workloads contain the listed releases");
-    let (releases, _, left_out) = visible_impact(&operator(), bound.split_off(1_000), &hops, |_| true);
-    assert_eq!((releases.len(), left_out), (2, false));
+    let (releases, _, omits_releases) = visible_impact(&operator(), bound.split_off(1_000), &hops, |_| true);
+    assert_eq!((releases.len(), omits_releases), (2, false));
 }

@@ -15,25 +15,25 @@ impl RunEngine {
     pub(in crate::execution) async fn renew_lease(
         &self,
         scope: TenantScope,
-        held: LeaseRef,
+        lease_ref: LeaseRef,
         recheck: &Notify,
         cancelled_by: &OnceLock<ActorRef>,
     ) -> Interruption {
         let interval = self.settings.lease / 3;
         loop {
             let _renewal_or_recheck = tokio::time::timeout(interval, recheck.notified()).await;
-            match self.lease_store.renew(scope, held.execution_id, held.lease).await {
+            match self.lease_store.renew(scope, lease_ref.execution_id, lease_ref.lease).await {
                 Ok(LeaseState::Held) => {}
                 Ok(LeaseState::Lost) => return Interruption::LeaseLost,
                 Ok(LeaseState::WorkloadStopped) => return Interruption::WorkloadStopped,
-                Ok(LeaseState::Cancelled(by)) => {
-                    cancelled_by.get_or_init(|| by);
+                Ok(LeaseState::Cancelled(actor)) => {
+                    cancelled_by.get_or_init(|| actor);
                     return Interruption::Cancelled;
                 }
                 Err(error) => {
                     tracing::warn!(
                         tenant_id = %scope.tenant(),
-                        execution_id = %held.execution_id,
+                        execution_id = %lease_ref.execution_id,
                         error = &error as &dyn std::error::Error,
                         "failed to renew a lease; retrying within a third of its duration"
                     );

@@ -68,19 +68,19 @@ impl ProgressRecorder<'_> {
         let restarted_event = || RunEvent::step_started(&step.id, step.kind.as_str());
         let mut events: Vec<RunEvent> =
             mem::take(&mut self.replay.is_answer_partial).then(restarted_event).into_iter().collect();
-        let (mut answer, mut gathered, mut stored) = (None, Vec::new(), 0_u32);
+        let (mut answer, mut received_parts, mut commit_count) = (None, Vec::new(), 0_u32);
         loop {
-            let received = tokio::select! {
-                received = parts.recv_many(&mut gathered, MAX_PARTS_PER_COMMIT) => received,
+            let part_count = tokio::select! {
+                part_count = parts.recv_many(&mut received_parts, MAX_PARTS_PER_COMMIT) => part_count,
                 response = &mut completion, if answer.is_none() => {
                     answer = Some(response);
                     continue;
                 }
             };
-            if received == 0 {
+            if part_count == 0 {
                 break;
             }
-            for part in gathered.drain(..) {
+            for part in received_parts.drain(..) {
                 match (part, events.last_mut()) {
                     (StreamPart::Restart, _) => events.push(restarted_event()),
                     (StreamPart::Text(text), Some(last)) if last.kind.is_model_output() => last.append_delta(&text),
@@ -88,19 +88,19 @@ impl ProgressRecorder<'_> {
                 }
             }
             {
-                let keeping = self.store_progress(mem::take(&mut events));
-                tokio::pin!(keeping);
+                let commit = self.store_progress(mem::take(&mut events));
+                tokio::pin!(commit);
                 loop {
                     tokio::select! {
-                        kept = &mut keeping => break kept?,
+                        outcome = &mut commit => break outcome?,
                         response = &mut completion, if answer.is_none() => answer = Some(response),
                     }
                 }
             }
-            stored = stored.saturating_add(1);
+            commit_count = commit_count.saturating_add(1);
             // All parts that arrive during the pause are stored by one commit.
             if answer.is_none() {
-                let pause = sleep(if stored < SHORT_PAUSES { SHORT_PAUSE } else { LONG_PAUSE });
+                let pause = sleep(if commit_count < SHORT_PAUSES { SHORT_PAUSE } else { LONG_PAUSE });
                 tokio::select! {
                     response = &mut completion => answer = Some(response),
                     () = pause => {}
@@ -142,32 +142,32 @@ impl RunEngine {
     async fn call_routes(&self, run: RunRef, request: &ModelRequest, sink: Option<&StreamSink>) -> ModelResponse {
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut failure = ProviderError::UnknownAccount;
-        while let Some(next) = request.next_attempt(&attempts) {
-            let Some(call) = request.call(next.route) else { break };
-            if !next.delay.is_zero() {
-                sleep(self.with_jitter(next.delay)).await;
+        while let Some(next_attempt) = request.next_attempt(&attempts) {
+            let Some(call) = request.call(next_attempt.route) else { break };
+            if !next_attempt.delay.is_zero() {
+                sleep(self.with_jitter(next_attempt.delay)).await;
             }
-            let began = Instant::now();
-            let answer = match &request.kind {
+            let started_at = Instant::now();
+            let response = match &request.kind {
                 RequestKind::Completion => {
                     self.provider.complete(&call, sink.map(|sink| sink as &dyn DeltaListener)).await
                 }
                 RequestKind::Embedding(text) => self.embed_query(call.route, text).await,
             };
-            let latency = began.elapsed();
-            match answer {
+            let latency = started_at.elapsed();
+            match response {
                 Ok(completion) => {
-                    let (route, result) = (next.route, Ok(()));
+                    let (route, result) = (next_attempt.route, Ok(()));
                     attempts.push(Attempt { route, result, status: None, cause: None, retry_after: None, latency });
                     let was_streamed = sink.is_some_and(|sink| sink.has_output.load(Ordering::Relaxed));
                     return ModelResponse { attempts, was_streamed, completion: Ok(completion) };
                 }
-                Err(failed) => {
-                    failure = failed.error;
+                Err(provider_failure) => {
+                    failure = provider_failure.error;
                     sink.inspect(|sink| sink.record_route_failure());
-                    log_failure(run, &request.routes, next.route, failed);
-                    let ProviderFailure { error, retry_after, status, cause } = failed;
-                    let (route, result, cause) = (next.route, Err(error), cause.map(Cow::Borrowed));
+                    log_failure(run, &request.routes, next_attempt.route, provider_failure);
+                    let ProviderFailure { error, retry_after, status, cause } = provider_failure;
+                    let (route, result, cause) = (next_attempt.route, Err(error), cause.map(Cow::Borrowed));
                     attempts.push(Attempt { route, result, status, cause, retry_after, latency });
                 }
             }
@@ -176,22 +176,24 @@ impl RunEngine {
     }
 
     async fn embed_query(&self, route: RouteTarget, text: &str) -> Result<Completion, ProviderFailure> {
-        let embedded = self.provider.embed(&EmbeddingCall { route, texts: vec![text.to_owned()] }).await?;
-        match <[Vec<f32>; 1]>::try_from(embedded.vectors) {
+        let embedding = self.provider.embed(&EmbeddingCall { route, texts: vec![text.to_owned()] }).await?;
+        match <[Vec<f32>; 1]>::try_from(embedding.vectors) {
             // JSON cannot represent non-finite numbers, so such a vector could not be stored.
-            Ok([vector]) if !vector.is_empty() && vector.iter().all(|part| part.is_finite()) => Ok(Completion {
-                vector,
-                tokens_in: embedded.tokens_in,
-                cost_micros: embedded.cost_micros,
-                ..Completion::default()
-            }),
+            Ok([vector]) if !vector.is_empty() && vector.iter().all(|component| component.is_finite()) => {
+                Ok(Completion {
+                    vector,
+                    tokens_in: embedding.tokens_in,
+                    cost_micros: embedding.cost_micros,
+                    ..Completion::default()
+                })
+            }
             Ok(_) | Err(_) => Err(ProviderError::Malformed.into()),
         }
     }
 
     /// Extends the delay by up to a half, so that concurrently failed calls do not retry at the same time.
-    fn with_jitter(&self, pause: Duration) -> Duration {
-        let [drawn, ..] = self.context.ids.salt();
-        pause + pause.mul_f64(f64::from(drawn) / 512.0)
+    fn with_jitter(&self, delay: Duration) -> Duration {
+        let [random_byte, ..] = self.context.ids.salt();
+        delay + delay.mul_f64(f64::from(random_byte) / 512.0)
     }
 }

@@ -1,4 +1,4 @@
-//! The progress of a run: replays what earlier workers stored, and records what this worker does.
+//! The progress of a run: replays the stored progress of earlier workers, and records that of this worker.
 
 use super::{super::large_runs::Reservation, RunEngine};
 use fairway_domain::{
@@ -89,7 +89,7 @@ impl<'s> ProgressRecorder<'s> {
         Self { engine, scope, lease, policy, replay, pending_answer: None, is_replaying: false, reservation: None }
     }
 
-    /// Sets the place for a reservation that the run may acquire.
+    /// Sets the cell that stores the reservation if the run acquires one.
     pub(in crate::execution) const fn with_reservation(mut self, reservation: &'s OnceLock<Arc<Reservation>>) -> Self {
         self.reservation = Some(reservation);
         self
@@ -111,7 +111,7 @@ impl<'s> ProgressRecorder<'s> {
     pub(in crate::execution) fn unstored_events(&mut self, mut events: Vec<RunEvent>) -> Vec<RunEvent> {
         // A resumed run repeats its steps, whose events are already stored. After the first event that differs, every
         // event is new.
-        let mut repeated = 0;
+        let mut stored_count = 0;
         for (index, event) in events.iter().enumerate().filter(|(_, event)| !event.kind.is_model_output()) {
             if self.replay.events.front() != Some(event) {
                 self.replay.events.clear();
@@ -119,9 +119,9 @@ impl<'s> ProgressRecorder<'s> {
             }
             self.replay.events.pop_front();
             // Model output that precedes a stored event is stored too.
-            repeated = index.saturating_add(1);
+            stored_count = index.saturating_add(1);
         }
-        events.split_off(repeated)
+        events.split_off(stored_count)
     }
 
     /// Creates the next progress record with these events and the pending answer.
@@ -158,16 +158,16 @@ impl<'s> ProgressRecorder<'s> {
 
     /// Returns the stored answer to a step's call.
     pub(super) fn replayed_answer(&mut self, step: Option<&str>) -> Option<ModelResponse> {
-        let first = self.next_replayed(step)?;
-        first.into_answer().or_else(|| self.discard_replay())
+        let response = self.next_replayed(step)?;
+        response.into_answer().or_else(|| self.discard_replay())
     }
 
     /// Returns the next stored answer, if it belongs to this step.
     pub(super) fn next_replayed(&mut self, step: Option<&str>) -> Option<StoredStepResponse> {
-        let first = self.replay.answers.pop_front();
-        self.is_replaying = first.is_some();
-        let first = first?;
-        if step == Some(first.step_id.as_str()) { Some(first) } else { self.discard_replay() }
+        let response = self.replay.answers.pop_front();
+        self.is_replaying = response.is_some();
+        let response = response?;
+        if step == Some(response.step_id.as_str()) { Some(response) } else { self.discard_replay() }
     }
 
     /// Discards the stored answers, because the resumed run made a different call than the stored one.
@@ -194,7 +194,7 @@ impl<'s> ProgressRecorder<'s> {
     /// Stores the next progress record. Retries for at most the duration of a lease.
     pub(super) async fn store_progress(&mut self, events: Vec<RunEvent>) -> Result<(), Interruption> {
         let record = self.next_record(events);
-        let until = Instant::now() + self.engine.settings.lease;
+        let deadline = Instant::now() + self.engine.settings.lease;
         let (mut pause, mut attempt) = (MIN_RETRY_DELAY, 0_u32);
         loop {
             attempt = attempt.saturating_add(1);
@@ -203,7 +203,7 @@ impl<'s> ProgressRecorder<'s> {
                     self.engine.wakeup_sender.publish(Wakeup::RunProgress(self.lease.execution_id));
                     return Ok(());
                 }
-                Err(CommitError::Store(error)) if Instant::now() + pause < until => {
+                Err(CommitError::Store(error)) if Instant::now() + pause < deadline => {
                     tracing::warn!(
                         tenant_id = %self.scope.tenant(),
                         execution_id = %self.lease.execution_id,

@@ -41,9 +41,9 @@ impl DeltaListener for StreamSink {
         }
         // A send fails only after the run was stopped, so the failure is ignored.
         if self.is_restart_due.swap(false, Ordering::Relaxed) {
-            let _gone = self.parts.send(StreamPart::Restart);
+            let _ignored = self.parts.send(StreamPart::Restart);
         }
         self.has_output.store(true, Ordering::Relaxed);
-        let _gone = self.parts.send(StreamPart::Text(part.to_owned()));
+        let _ignored = self.parts.send(StreamPart::Text(part.to_owned()));
     }
 }

@@ -48,7 +48,7 @@ struct PlanParts {
     /// The model policy that a legacy model configuration implies. It applies if the release binds no model policy.
     legacy_policy: Option<ModelPolicy>,
     sovereignty: Option<SovereigntyProfile>,
-    bound: Vec<BoundAsset>,
+    bound_assets: Vec<BoundAsset>,
     included: Vec<SourceVersion>,
     knowledge: Vec<BoundKnowledgeBase>,
     /// The bound memory assets; `None` for an asset that this server does not support.
@@ -58,9 +58,9 @@ struct PlanParts {
     hooks: Vec<Hook>,
     sandbox: Option<SandboxProfile>,
     /// Bytes of source text.
-    text: usize,
+    text_bytes: usize,
     /// Bytes of compiled patterns and schemas.
-    compiled: usize,
+    compiled_bytes: usize,
 }
 
 /// A binding with its parsed version.
@@ -80,7 +80,7 @@ impl RunPlans {
         workload: &Workload,
         release: &Release,
     ) -> Result<CachedPlan, Failure> {
-        let mut parts = PlanParts { text: EMPTY_PLAN_TEXT_BYTES, ..PlanParts::default() };
+        let mut parts = PlanParts { text_bytes: EMPTY_PLAN_TEXT_BYTES, ..PlanParts::default() };
         for binding in &release.bindings {
             self.add_binding(&mut parts, scope, release, binding).await?;
         }
@@ -96,7 +96,7 @@ impl RunPlans {
     ) -> Result<(), Failure> {
         let mut asset = BoundAsset { role: binding.role, slug: binding.asset_slug.to_string(), source: None };
         if !is_read_by_runs(binding.role) {
-            parts.bound.push(asset);
+            parts.bound_assets.push(asset);
             return Ok(());
         }
         let version = self.releases.bound_version(scope, binding).await?;
@@ -104,10 +104,10 @@ impl RunPlans {
         let guardrails = mem::take(&mut parts.guardrails);
         let (content, checked, guardrails) = compile_binding(scope, binding, content, guardrails).await?;
         parts.guardrails = guardrails;
-        parts.text = parts.text.saturating_add(version.canonical.len());
+        parts.text_bytes = parts.text_bytes.saturating_add(version.canonical.len());
         let source = source_version(&binding.asset_slug, &version);
         asset.source = Some(source.clone());
-        parts.bound.push(asset);
+        parts.bound_assets.push(asset);
         let version = BoundVersion { scope, release, binding, content, source };
         self.add_parsed(parts, &version).await?;
         self.add_checked(parts, &version, checked).await
@@ -132,8 +132,8 @@ impl RunPlans {
             }
             AssetKind::HookDefinition => {
                 let (hook, bytes) = self.releases.resolve_hook(*scope, release, binding, content).await?;
-                parts.compiled = parts.compiled.saturating_add(hook.compiled_bytes());
-                parts.text = parts.text.saturating_add(bytes);
+                parts.compiled_bytes = parts.compiled_bytes.saturating_add(hook.compiled_bytes());
+                parts.text_bytes = parts.text_bytes.saturating_add(bytes);
                 parts.hooks.push(hook);
             }
             AssetKind::PolicyBundle
@@ -165,15 +165,15 @@ impl RunPlans {
         let BoundVersion { scope, release, binding, .. } = version;
         match checked {
             CheckedContent::PolicyBundle(content) => {
-                parts.compiled = parts.compiled.saturating_add(content.pattern_bytes());
+                parts.compiled_bytes = parts.compiled_bytes.saturating_add(content.pattern_bytes());
                 parts.policy = Some(content);
             }
             CheckedContent::Flow(content) => parts.flow = Some(content),
             CheckedContent::PromptTemplate(content) => {
                 let (composed, sources) = self.assets.compose_prompt(*scope, release, binding, content).await?;
                 parts.included = sources;
-                parts.text = parts.text.saturating_add(composed.included_bytes());
-                parts.compiled = parts.compiled.saturating_add(composed.compiled_response_schema_bytes());
+                parts.text_bytes = parts.text_bytes.saturating_add(composed.included_bytes());
+                parts.compiled_bytes = parts.compiled_bytes.saturating_add(composed.compiled_response_schema_bytes());
                 parts.prompt = Some(composed);
             }
             CheckedContent::ModelPolicy(content) if binding.role.is_legacy() => parts.legacy_policy = Some(content),
@@ -181,7 +181,7 @@ impl RunPlans {
             CheckedContent::Sovereignty(content) => parts.sovereignty = Some(content),
             CheckedContent::Tool(tool) => {
                 let tool = self.bound_tool(version, *tool).await?;
-                parts.compiled = parts.compiled.saturating_add(tool_bytes(&tool));
+                parts.compiled_bytes = parts.compiled_bytes.saturating_add(tool_bytes(&tool));
                 parts.tools.push(tool);
             }
             CheckedContent::Untyped => {}
@@ -199,7 +199,7 @@ impl RunPlans {
     }
 
     fn finish(&self, parts: PlanParts, workload: &Workload, release: &Release) -> Result<CachedPlan, Failure> {
-        let compiled = parts.compiled.saturating_add(parts.guardrails.compiled_bytes());
+        let compiled_bytes = parts.compiled_bytes.saturating_add(parts.guardrails.compiled_bytes());
         let model_policy = parts.model_policy.or(parts.legacy_policy);
         let residency = |slot: &str| self.provider.residency(slot);
         let routing = model_policy.as_ref().map(|policy| {
@@ -226,13 +226,13 @@ impl RunPlans {
                 guardrails: Arc::new(parts.guardrails),
                 hooks: Hooks::in_execution_order(parts.hooks),
                 sandbox: parts.sandbox,
-                bound_assets: parts.bound,
+                bound_assets: parts.bound_assets,
                 included: parts.included,
                 release_id: release.release_id.to_string(),
                 workload_id: workload.workload_id.to_string(),
             },
             snapshot: GovernanceChain::for_release(release, workload).to_snapshot(),
-            bytes: plan_bytes(parts.text, compiled),
+            bytes: plan_bytes(parts.text_bytes, compiled_bytes),
         })
     }
 }
@@ -248,8 +248,8 @@ async fn compile_binding(
     let (role, slug) = (binding.role, binding.asset_slug.clone());
     let compile = move || {
         let added = if role == AssetKind::GuardrailConfig { guardrails.add(slug.as_str(), &content) } else { Ok(()) };
-        let read = content::parse_existing(role, &content).ok().filter(|_| added.is_ok());
-        read.map(|read| (content, read, guardrails))
+        let parsed = content::parse_existing(role, &content).ok().filter(|_| added.is_ok());
+        parsed.map(|parsed| (content, parsed, guardrails))
     };
     let compiled = run_blocking(scope, ProcessorWait::Request, compile).await?;
     compiled.ok_or(Failure::Inconsistent("a bound version cannot be parsed"))
@@ -257,9 +257,9 @@ async fn compile_binding(
 
 /// Returns the memory of a bound tool in addition to its text: its compiled schemas and its own copy of its MCP
 /// server's definition.
-fn tool_bytes(bound: &BoundTool) -> usize {
-    let server = bound.server.as_ref().map_or(0, |bound| bound.server.heap_bytes());
-    bound.tool.schema_bytes().saturating_add(server)
+fn tool_bytes(tool: &BoundTool) -> usize {
+    let server = tool.server.as_ref().map_or(0, |bound_server| bound_server.server.heap_bytes());
+    tool.tool.schema_bytes().saturating_add(server)
 }
 
 #[cfg(test)]
@@ -292,9 +292,9 @@ mod tests {
                 SourceVersion { reference: "look@v1".to_owned(), checksum: Checksum::blake3_of(b"{}"), size_bytes: 2 };
             tool_bytes(&BoundTool { slug: "look".to_owned(), source, tool: Tool::parse(&tool).unwrap(), server })
         };
-        let (alone, few, many) = (bytes(None), bytes(Some(server(1))), bytes(Some(server(1_000))));
-        assert!(alone < few, "{alone} and {few}");
+        let (without_server, one_pin, many_pins) = (bytes(None), bytes(Some(server(1))), bytes(Some(server(1_000))));
+        assert!(without_server < one_pin, "{without_server} and {one_pin}");
         // Each added tool has a pin of 64 characters and a name.
-        assert!(many - few > 64_000, "{few} and {many}");
+        assert!(many_pins - one_pin > 64_000, "{one_pin} and {many_pins}");
     }
 }

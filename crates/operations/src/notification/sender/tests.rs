@@ -57,7 +57,7 @@ impl MessageSender for Panicking {
 
 /// An outbox with one delivery. A claim receives the delivery when the test adds a permit.
 struct Outbox {
-    is_asked: Notify,
+    claim_started: Notify,
     permits: Semaphore,
     /// The active attempts by lane that each claim named.
     in_progress: Mutex<Vec<Vec<(Uuid, u32)>>>,
@@ -67,7 +67,7 @@ struct Outbox {
 impl Outbox {
     fn new(permits: usize) -> Arc<Self> {
         let (in_progress, released) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { is_asked: Notify::new(), permits: Semaphore::new(permits), in_progress, released })
+        Arc::new(Self { claim_started: Notify::new(), permits: Semaphore::new(permits), in_progress, released })
     }
 
     /// Creates a sender that claims from this outbox.
@@ -117,7 +117,7 @@ fn delivery(claim_id: Uuid) -> ClaimedDelivery {
 impl OutboxStore for Outbox {
     async fn claim(&self, claim: &DeliveryClaim) -> Result<ClaimResult, StoreError> {
         self.in_progress.lock().unwrap().push(claim.in_progress.clone());
-        self.is_asked.notify_one();
+        self.claim_started.notify_one();
         self.permits.acquire().await.unwrap().forget();
         Ok(ClaimResult { deliveries: vec![delivery(claim.claim_id)], skipped: 0 })
     }
@@ -134,14 +134,14 @@ impl OutboxStore for Outbox {
 
 /// The clock is paused and advances only while all tasks wait, so the grace period elapses without a delay.
 #[tokio::test(start_paused = true)]
-async fn drain_returns_what_a_claim_in_progress_gets() {
+async fn drain_releases_the_deliveries_of_a_claim_in_progress() {
     let outbox = Outbox::new(0);
     let sender = outbox.sender();
-    let claiming = tokio::spawn({
+    let claim_task = tokio::spawn({
         let sender = Arc::clone(&sender);
         async move { sender.claim(1).await.unwrap().deliveries.len() }
     });
-    outbox.is_asked.notified().await;
+    outbox.claim_started.notified().await;
     let drain = tokio::spawn({
         let sender = Arc::clone(&sender);
         async move { sender.drain(GRACE).await }
@@ -151,7 +151,7 @@ async fn drain_returns_what_a_claim_in_progress_gets() {
     }
     assert!(!drain.is_finished(), "the claim in progress may still get deliveries");
     outbox.permits.add_permits(1);
-    assert_eq!(claiming.await.unwrap(), 1);
+    assert_eq!(claim_task.await.unwrap(), 1);
     drain.await.unwrap();
     assert_eq!(*outbox.released.lock().unwrap(), [delivery_id()], "nobody attempts it");
     assert!(sender.claim(1).await.unwrap().deliveries.is_empty(), "a stopping sender claims nothing");
@@ -159,7 +159,7 @@ async fn drain_returns_what_a_claim_in_progress_gets() {
 }
 
 #[tokio::test]
-async fn attempt_that_panics_frees_its_place_in_the_lane() {
+async fn panicking_attempt_frees_its_slot_in_the_lane() {
     let outbox = Outbox::new(2);
     let sender = outbox.sender();
     for turn in 0..2 {

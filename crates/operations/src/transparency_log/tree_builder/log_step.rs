@@ -108,7 +108,7 @@ pub(super) struct LogStepper {
 struct ComparedLog {
     log: PendingLog,
     /// A published checkpoint that is larger than the tree. The facts of the log must lead to it.
-    ahead: Option<Checkpoint>,
+    later_checkpoint: Option<Checkpoint>,
 }
 
 impl LogStepper {
@@ -174,11 +174,13 @@ impl LogStepper {
             return Ok(Progress::UpToDate);
         }
         // The comparison is part of each step, because the database may be restored to an earlier state at any time.
-        let Some(ComparedLog { log, ahead }) = self.compare_with_archive(scope, &log).await? else {
+        let Some(ComparedLog { log, later_checkpoint }) = self.compare_with_archive(scope, &log).await? else {
             return Ok(Progress::UpToDate);
         };
         let from_size = log.tree.edge.size();
-        let missing = ahead.as_ref().map_or(u64::from(MAX_LEAVES), |ahead| ahead.size.saturating_sub(from_size));
+        let missing = later_checkpoint
+            .as_ref()
+            .map_or(u64::from(MAX_LEAVES), |checkpoint| checkpoint.size.saturating_sub(from_size));
         let limit = u32::try_from(missing).unwrap_or(MAX_LEAVES).min(MAX_LEAVES);
         let mut edge = log.tree.edge;
         let mut tiles = Vec::new();
@@ -189,14 +191,15 @@ impl LogStepper {
         }
         self.store_tiles(tenant, tiles).await?;
         let size = edge.size();
-        let is_reached = ahead.as_ref().is_none_or(|ahead| ahead.size <= size);
-        if let Some(ahead) = ahead.filter(|ahead| ahead.size == size)
-            && ahead.root != edge.root()
+        let is_reached = later_checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.size <= size);
+        if let Some(later_checkpoint) = later_checkpoint.filter(|checkpoint| checkpoint.size == size)
+            && later_checkpoint.root != edge.root()
         {
             return Err(BuildError::Forked("checkpoint"));
         }
         let published = if is_reached { Some(self.publish(scope, &edge).await?) } else { None };
-        let (checkpoint, cosigned_by) = published.map_or_else(Default::default, |(note, by)| (Some(note), by));
+        let (checkpoint, cosigned_by) =
+            published.map_or_else(Default::default, |(note, cosigners)| (Some(note), cosigners));
         let is_complete = cosigned_by == self.witnesses.fingerprint();
         let advance = TreeAdvance { from_size, edge, checkpoint, signed_by: format!("{signed_by}{cosigned_by}") };
         if !self.tree_store.advance_tree(scope, advance).await? {
@@ -219,12 +222,12 @@ impl LogStepper {
     ) -> Result<Option<ComparedLog>, BuildError> {
         let tenant = log.tenant;
         let published = log.tree.parse_checkpoint();
-        let from = published.as_ref().map_or(0, |checkpoint| checkpoint.size);
-        let newest = self.archive.newest_from(tenant, from).await?;
+        let published_size = published.as_ref().map_or(0, |checkpoint| checkpoint.size);
+        let newest = self.archive.newest_from(tenant, published_size).await?;
         // The log is read again after the archive. Another builder archives a checkpoint before it commits the tree,
         // so the earlier read may lag.
         let Some(log) = self.tree_store.find_log(scope).await? else { return Ok(None) };
-        let mut ahead = None;
+        let mut later_checkpoint = None;
         if let Some(newest) = newest {
             let newest = self.parse_archived(tenant, &newest)?;
             let published = log.tree.parse_checkpoint();
@@ -233,13 +236,13 @@ impl LogStepper {
                 return Err(BuildError::Truncated { log_size: log.log_size, archived_size: newest.size });
             }
             let is_contradicted = (newest.size == tree_size && newest.root != log.tree.edge.root())
-                || published.is_some_and(|own| own.size == newest.size && own.root != newest.root);
+                || published.is_some_and(|checkpoint| checkpoint.size == newest.size && checkpoint.root != newest.root);
             if is_contradicted {
                 return Err(BuildError::Forked("checkpoint"));
             }
-            ahead = (newest.size > tree_size).then_some(newest);
+            later_checkpoint = (newest.size > tree_size).then_some(newest);
         }
-        Ok(Some(ComparedLog { log, ahead }))
+        Ok(Some(ComparedLog { log, later_checkpoint }))
     }
 
     fn parse_archived(&self, tenant: TenantId, note: &[u8]) -> Result<Checkpoint, BuildError> {
@@ -251,7 +254,7 @@ impl LogStepper {
     }
 
     async fn store_tiles(&self, tenant: TenantId, tiles: Vec<FullTile>) -> Result<(), BuildError> {
-        let puts = tiles.into_iter().map(|tile| async move {
+        let writes = tiles.into_iter().map(|tile| async move {
             let path = ArtifactPath::of_log_tile(tenant, tile.coordinate);
             match self.artifact_store.put_if_absent(&path, tile.to_bytes()).await {
                 Ok(_) => Ok(()),
@@ -259,7 +262,7 @@ impl LogStepper {
                 Err(error @ ArtifactError::Unavailable(_)) => Err(error.into()),
             }
         });
-        try_join_all(puts).await.map(|_| ())
+        try_join_all(writes).await.map(|_| ())
     }
 
     /// Signs the checkpoint of a tree, requests the cosignatures of the witnesses, and archives the checkpoint before
@@ -277,9 +280,9 @@ impl LogStepper {
         let note = SignedNote::new(text, signatures).ok_or(BuildError::InvalidOrigin)?;
         let (note, cosigned_by) = self.witnesses.cosign(scope, edge, &checkpoint, note).await;
         let note = note.to_string();
-        let kept = self.archive.store_if_absent(tenant, checkpoint.size, &note).await?;
+        let archived_note = self.archive.store_if_absent(tenant, checkpoint.size, &note).await?;
         // Another builder, or this builder with older keys, may have published the same tree with other signatures.
-        if kept == note.as_bytes() || self.parse_archived(tenant, &kept)? == checkpoint {
+        if archived_note == note.as_bytes() || self.parse_archived(tenant, &archived_note)? == checkpoint {
             Ok((note, cosigned_by))
         } else {
             Err(BuildError::Forked("checkpoint"))

@@ -54,8 +54,7 @@ struct State {
 }
 
 impl State {
-    /// Applies a write, or fails. After a failure all writes fail until the test resets it, as after the death of a
-    /// process.
+    /// Applies a write, or fails. After a failure all writes fail until the test resets it, as after a crash.
     fn write<T>(&mut self, apply: impl FnOnce(&mut Self) -> T) -> Option<T> {
         self.writes += 1;
         match self.fails_in {
@@ -67,8 +66,8 @@ impl State {
                 }
                 None
             }
-            Some((left, effect)) => {
-                self.fails_in = Some((left - 1, effect));
+            Some((remaining, effect)) => {
+                self.fails_in = Some((remaining - 1, effect));
                 Some(apply(self))
             }
             None => Some(apply(self)),
@@ -77,7 +76,7 @@ impl State {
 }
 
 #[derive(Clone, Default)]
-struct World(Arc<Mutex<State>>);
+struct TestStores(Arc<Mutex<State>>);
 
 fn tenant() -> TenantId {
     Uuid::from_u128(7).into()
@@ -110,12 +109,12 @@ impl TreeBuilder {
     }
 }
 
-impl World {
+impl TestStores {
     fn with_facts(count: usize) -> Self {
-        let world = Self::default();
-        world.state().seeds = vec![1];
-        world.add_facts(count);
-        world
+        let stores = Self::default();
+        stores.state().seeds = vec![1];
+        stores.add_facts(count);
+        stores
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -124,8 +123,8 @@ impl World {
 
     fn add_facts(&self, count: usize) {
         let facts = &mut self.state().facts;
-        let first = facts.len();
-        facts.extend((first..first + count).map(leaf));
+        let start = facts.len();
+        facts.extend((start..start + count).map(leaf));
     }
 
     fn builder(&self) -> TreeBuilder {
@@ -188,7 +187,7 @@ fn unavailable() -> StoreError {
 }
 
 #[async_trait]
-impl TreeStore for World {
+impl TreeStore for TestStores {
     async fn pending_logs(
         &self,
         signed_by: &str,
@@ -226,14 +225,14 @@ impl TreeStore for World {
     async fn advance_tree(&self, _: TenantScope, advance: TreeAdvance) -> Result<bool, StoreError> {
         tokio::task::yield_now().await;
         let committed = self.state().write(|state| {
-            let old = state.tree.clone().unwrap_or_default();
-            if old.edge.size() != advance.from_size {
+            let stored = state.tree.clone().unwrap_or_default();
+            if stored.edge.size() != advance.from_size {
                 return false;
             }
             if advance.checkpoint.is_some() {
                 state.signed_by = advance.signed_by;
             }
-            state.tree = Some(TreeState { edge: advance.edge, checkpoint: advance.checkpoint.or(old.checkpoint) });
+            state.tree = Some(TreeState { edge: advance.edge, checkpoint: advance.checkpoint.or(stored.checkpoint) });
             true
         });
         committed.ok_or_else(unavailable)
@@ -255,18 +254,18 @@ impl TreeStore for World {
 }
 
 #[async_trait]
-impl ArtifactStore for World {
+impl ArtifactStore for TestStores {
     async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<PutOutcome, ArtifactError> {
         tokio::task::yield_now().await;
-        let put = self.state().write(|state| match state.tiles.get(path.as_str()) {
-            Some(there) if *there == bytes => Ok(PutOutcome::AlreadyExists),
+        let outcome = self.state().write(|state| match state.tiles.get(path.as_str()) {
+            Some(stored_bytes) if *stored_bytes == bytes => Ok(PutOutcome::AlreadyExists),
             Some(_) => Err(ArtifactError::Conflict),
             None => {
                 state.tiles.insert(path.as_str().to_owned(), bytes);
                 Ok(PutOutcome::Created)
             }
         });
-        put.unwrap_or_else(|| Err(ArtifactError::Unavailable("stopped".into())))
+        outcome.unwrap_or_else(|| Err(ArtifactError::Unavailable("stopped".into())))
     }
 
     async fn read(&self, path: &ArtifactPath, _: usize) -> Result<Option<UnverifiedBytes>, ArtifactError> {
@@ -287,11 +286,11 @@ impl ArtifactStore for World {
 }
 
 #[async_trait]
-impl CheckpointArchive for World {
+impl CheckpointArchive for TestStores {
     async fn store_if_absent(&self, _: TenantId, size: u64, note: &str) -> Result<Vec<u8>, ArchiveError> {
         tokio::task::yield_now().await;
-        let kept = self.state().write(|state| state.archive.entry(size).or_insert_with(|| note.into()).clone());
-        kept.ok_or_else(|| ArchiveError::Unavailable("stopped".into()))
+        let stored_note = self.state().write(|state| state.archive.entry(size).or_insert_with(|| note.into()).clone());
+        stored_note.ok_or_else(|| ArchiveError::Unavailable("stopped".into()))
     }
 
     async fn newest_from(&self, _: TenantId, size: u64) -> Result<Option<Vec<u8>>, ArchiveError> {
@@ -305,7 +304,7 @@ impl CheckpointArchive for World {
 }
 
 #[async_trait]
-impl CheckpointSigner for World {
+impl CheckpointSigner for TestStores {
     async fn public_keys(&self) -> Result<Vec<[u8; 32]>, SigningError> {
         let seeds = self.state().seeds.clone();
         Ok(seeds.into_iter().map(|seed| NoteSigningKey::from_seed(&[seed; 32]).public_key()).collect())
@@ -325,60 +324,60 @@ fn verifier(seed: u8) -> VerifierKey {
 #[tokio::test]
 async fn publishes_signed_checkpoint_over_every_fact() {
     for facts in [0, 1, 255, 256, 257, 4_096, 4_097, 10_000] {
-        let world = World::with_facts(facts);
-        world.build().await;
-        world.assert_one_history();
-        assert!(world.published().is_signed_by(&verifier(1)), "{facts}");
-        assert_eq!(world.builder().build_once().await.unwrap(), Progress::UpToDate);
-        let writes = world.state().writes;
-        world.build().await;
-        assert_eq!(world.state().writes, writes, "a log without new facts is not written");
+        let stores = TestStores::with_facts(facts);
+        stores.build().await;
+        stores.assert_one_history();
+        assert!(stores.published().is_signed_by(&verifier(1)), "{facts}");
+        assert_eq!(stores.builder().build_once().await.unwrap(), Progress::UpToDate);
+        let writes = stores.state().writes;
+        stores.build().await;
+        assert_eq!(stores.state().writes, writes, "a log without new facts is not written");
     }
 }
 
-/// If a builder dies at any write, with or without its effect, the next builder creates neither a gap nor a fork.
+/// If a builder stops at any write, with or without its effect, the next builder creates neither a gap nor a fork.
 #[tokio::test]
-async fn killed_builder_leaves_one_history_to_the_next() {
+async fn next_builder_continues_one_history_after_a_kill() {
     for effect in [Effect::None, Effect::Written] {
-        for at in 1..14 {
-            let world = World::with_facts(700);
-            world.build().await;
-            world.add_facts(1_900);
-            world.state().fails_in = Some((at, effect));
+        for failing_write in 1..14 {
+            let stores = TestStores::with_facts(700);
+            stores.build().await;
+            stores.add_facts(1_900);
+            stores.state().fails_in = Some((failing_write, effect));
             // The result of the killed builder is ignored.
-            drop(world.builder().build_once().await);
-            world.state().fails_in = None;
+            drop(stores.builder().build_once().await);
+            stores.state().fails_in = None;
             // The log grows before the next builder starts.
-            world.add_facts(3);
-            world.build().await;
-            world.assert_one_history();
+            stores.add_facts(3);
+            stores.build().await;
+            stores.assert_one_history();
         }
     }
 }
 
 #[tokio::test]
 async fn concurrent_builders_publish_one_history() {
-    let world = World::with_facts(100);
+    let stores = TestStores::with_facts(100);
     let build = |number: usize| {
-        let world = world.clone();
+        let stores = stores.clone();
         async move {
-            let mut builder = world.builder();
+            let mut builder = stores.builder();
             for _ in 0..20 {
-                world.add_facts(50 * number + 7);
+                stores.add_facts(50 * number + 7);
                 builder.build_once().await.unwrap();
             }
         }
     };
     tokio::join!(build(1), build(2), build(3));
-    world.build().await;
-    world.assert_one_history();
-    assert!(world.state().archive.len() > 10);
+    stores.build().await;
+    stores.assert_one_history();
+    assert!(stores.state().archive.len() > 10);
 }
 
-async fn refusal(world: &World) -> BuildError {
-    let stepper = world.stepper_with(&[]);
+async fn refusal(stores: &TestStores) -> BuildError {
+    let stepper = stores.stepper_with(&[]);
     loop {
-        let log = world.find_log(TenantScope::for_background_task(tenant())).await.unwrap().unwrap();
+        let log = stores.find_log(TenantScope::for_background_task(tenant())).await.unwrap().unwrap();
         match stepper.step(log, "keys").await {
             Ok(Progress::Backlog) => {}
             Ok(Progress::UpToDate) => panic!("the log was published"),
@@ -426,13 +425,13 @@ async fn refuses_to_publish_logs_that_contradict_the_archive() {
         }),
     ];
     for (name, change) in changes {
-        let world = World::with_facts(700);
-        world.build().await;
-        let archive = world.state().archive.clone();
-        change(&mut world.state());
-        let refusal = refusal(&world).await;
+        let stores = TestStores::with_facts(700);
+        stores.build().await;
+        let archive = stores.state().archive.clone();
+        change(&mut stores.state());
+        let refusal = refusal(&stores).await;
         assert!(matches!(refusal, BuildError::Truncated { .. } | BuildError::Forked(_)), "{name}: {refusal:?}");
-        assert_eq!(world.state().archive, archive, "{name}: nothing is published");
+        assert_eq!(stores.state().archive, archive, "{name}: nothing is published");
     }
 }
 
@@ -440,29 +439,29 @@ async fn refuses_to_publish_logs_that_contradict_the_archive() {
 #[tokio::test]
 async fn running_builder_compares_restored_trees_again() {
     for is_own_last_step in [false, true] {
-        let world = World::with_facts(300);
-        let mut running = world.builder();
-        running.build_once().await.unwrap();
+        let stores = TestStores::with_facts(300);
+        let mut running_builder = stores.builder();
+        running_builder.build_once().await.unwrap();
         let restored = {
-            let state = world.state();
+            let state = stores.state();
             (state.facts.clone(), state.tree.clone())
         };
-        world.add_facts(100);
+        stores.add_facts(100);
         if is_own_last_step {
-            world.build().await;
+            stores.build().await;
         } else {
-            running.build_once().await.unwrap();
+            running_builder.build_once().await.unwrap();
         }
         let archive = {
-            let mut state = world.state();
+            let mut state = stores.state();
             (state.facts, state.tree) = restored;
             state.facts.extend((5_000..5_200).map(leaf));
             state.archive.clone()
         };
         for _ in 0..3 {
-            running.build_once().await.unwrap();
+            running_builder.build_once().await.unwrap();
         }
-        assert_eq!(world.state().archive, archive, "own last step: {is_own_last_step}");
+        assert_eq!(stores.state().archive, archive, "own last step: {is_own_last_step}");
     }
 }
 
@@ -471,23 +470,23 @@ async fn foreign_bytes_in_the_archive_stop_publication() {
     for note in
         ["", "text", "other.example/log\n700\n47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n\n\u{2014} a AAAAAAA=\n"]
     {
-        let world = World::with_facts(700);
-        world.state().archive.insert(10, note.into());
-        assert!(matches!(refusal(&world).await, BuildError::ForeignCheckpoint), "{note:?}");
+        let stores = TestStores::with_facts(700);
+        stores.state().archive.insert(10, note.into());
+        assert!(matches!(refusal(&stores).await, BuildError::ForeignCheckpoint), "{note:?}");
     }
 }
 
 #[tokio::test]
 async fn rotated_keys_sign_the_checkpoint_of_an_idle_log_again() {
-    let world = World::with_facts(300);
-    world.build().await;
-    world.state().seeds = vec![2, 1];
-    world.build().await;
-    let note = world.published();
+    let stores = TestStores::with_facts(300);
+    stores.build().await;
+    stores.state().seeds = vec![2, 1];
+    stores.build().await;
+    let note = stores.published();
     assert!(note.is_signed_by(&verifier(1)) && note.is_signed_by(&verifier(2)));
-    world.state().seeds = vec![2];
-    world.build().await;
-    let note = world.published();
+    stores.state().seeds = vec![2];
+    stores.build().await;
+    let note = stores.published();
     assert!(!note.is_signed_by(&verifier(1)) && note.is_signed_by(&verifier(2)));
-    world.assert_one_history();
+    stores.assert_one_history();
 }

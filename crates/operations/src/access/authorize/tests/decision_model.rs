@@ -45,13 +45,13 @@ impl DecisionModel {
         // process blocks.
         std::thread::scope(|scope| {
             scope.spawn(move || input.write_all(text.as_bytes()).and_then(|()| input.flush()).unwrap());
-            let mut answers = Vec::new();
+            let mut verdicts = Vec::new();
             for question in questions {
-                let mut answer = String::new();
-                assert!(output.read_line(&mut answer).unwrap() > 0, "the model ended at {question}");
-                answers.push(answer.trim_end().to_owned());
+                let mut verdict = String::new();
+                assert!(output.read_line(&mut verdict).unwrap() > 0, "the model ended at {question}");
+                verdicts.push(verdict.trim_end().to_owned());
             }
-            answers
+            verdicts
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Concurrency of steps: bounded in total, one at a time in each log, and independent of other logs with a blocked
 //! archive.
 
-use super::{World, origin};
+use super::{TestStores, origin};
 use crate::transparency_log::tree_builder::{MAX_STEPS, TreeBuilder, run_tree_builder};
 use async_trait::async_trait;
 use fairway_domain::{
@@ -26,12 +26,12 @@ use uuid::Uuid;
 
 /// Calls that the archive has observed.
 #[derive(Default)]
-struct Seen {
+struct ObservedCalls {
     /// Tenants with active calls of their archive, and the number of these calls.
     active: BTreeMap<TenantId, usize>,
-    /// The maximum numbers of concurrent calls: for one tenant, and in `most` for all tenants.
-    most_of_one: usize,
-    most: usize,
+    /// The maximum numbers of concurrent calls: for one tenant, and in `max_total` for all tenants.
+    max_per_tenant: usize,
+    max_total: usize,
     /// The tenants of archived checkpoints, in order.
     archived: Vec<TenantId>,
 }
@@ -39,10 +39,10 @@ struct Seen {
 /// Logs of several tenants. Calls to the archives of blocked tenants wait for permits of `gate`.
 #[derive(Clone)]
 struct Logs {
-    worlds: Arc<BTreeMap<TenantId, World>>,
+    stores_by_tenant: Arc<BTreeMap<TenantId, TestStores>>,
     blocked: Arc<BTreeSet<TenantId>>,
     gate: Arc<Semaphore>,
-    seen: Arc<Mutex<Seen>>,
+    observed: Arc<Mutex<ObservedCalls>>,
 }
 
 fn number(tenant: usize) -> TenantId {
@@ -53,77 +53,77 @@ impl Logs {
     /// Creates logs with one fact each for the tenants 1 to `count`.
     fn new(count: usize, blocked: &[usize]) -> Self {
         Self {
-            worlds: Arc::new((1..=count).map(|tenant| (number(tenant), World::with_facts(1))).collect()),
+            stores_by_tenant: Arc::new((1..=count).map(|tenant| (number(tenant), TestStores::with_facts(1))).collect()),
             blocked: Arc::new(blocked.iter().map(|tenant| number(*tenant)).collect()),
             gate: Arc::new(Semaphore::new(0)),
-            seen: Arc::default(),
+            observed: Arc::default(),
         }
     }
 
     fn builder(&self) -> TreeBuilder {
-        // The tiles and keys are the same for all tenants, so one world provides them.
-        let mut stepper = World::with_facts(0).stepper_with(&[]);
+        // The tiles and keys are the same for all tenants, so the stores of one log provide them.
+        let mut stepper = TestStores::with_facts(0).stepper_with(&[]);
         stepper.tree_store = Arc::new(self.clone());
         stepper.archive = Arc::new(self.clone());
         TreeBuilder::with_stepper(stepper)
     }
 
-    fn world(&self, tenant: TenantId) -> &World {
-        &self.worlds[&tenant]
+    fn stores(&self, tenant: TenantId) -> &TestStores {
+        &self.stores_by_tenant[&tenant]
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap()
+    fn observed(&self) -> MutexGuard<'_, ObservedCalls> {
+        self.observed.lock().unwrap()
     }
 
     /// Returns the number of facts that the published checkpoint of a tenant covers.
     fn covered(&self, tenant: usize) -> u64 {
-        let tree = self.world(number(tenant)).state().tree.clone();
+        let tree = self.stores(number(tenant)).state().tree.clone();
         tree.and_then(|tree| tree.parse_checkpoint()).map_or(0, |checkpoint| checkpoint.size)
     }
 
     /// Waits for a condition with the paused clock, which advances only while all tasks wait.
-    async fn wait_until(&self, what: &str, is_reached: impl Fn(&Self) -> bool) {
-        let reached = async {
+    async fn wait_until(&self, condition: &str, is_reached: impl Fn(&Self) -> bool) {
+        let wait = async {
             while !is_reached(self) {
                 sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(Duration::from_secs(60), reached).await.unwrap_or_else(|_| panic!("never: {what}"));
+        timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("never: {condition}"));
     }
 
     /// Counts a call of the archive, and waits for a permit if the tenant is blocked.
-    async fn enter(&self, tenant: TenantId) {
+    async fn record_call(&self, tenant: TenantId) {
         {
-            let mut seen = self.seen();
-            *seen.active.entry(tenant).or_default() += 1;
-            seen.most_of_one = seen.most_of_one.max(seen.active[&tenant]);
-            seen.most = seen.most.max(seen.active.values().sum());
+            let mut observed = self.observed();
+            *observed.active.entry(tenant).or_default() += 1;
+            observed.max_per_tenant = observed.max_per_tenant.max(observed.active[&tenant]);
+            observed.max_total = observed.max_total.max(observed.active.values().sum());
         }
         if self.blocked.contains(&tenant) {
             self.gate.acquire().await.unwrap().forget();
         }
         tokio::task::yield_now().await;
-        *self.seen().active.get_mut(&tenant).unwrap() -= 1;
+        *self.observed().active.get_mut(&tenant).unwrap() -= 1;
     }
 }
 
 #[async_trait]
 impl CheckpointArchive for Logs {
     async fn store_if_absent(&self, tenant: TenantId, size: u64, note: &str) -> Result<Vec<u8>, ArchiveError> {
-        self.enter(tenant).await;
+        self.record_call(tenant).await;
         let parsed = SignedNote::parse(note.as_bytes()).unwrap();
         assert_eq!(Checkpoint::parse(parsed.text()).unwrap().origin, origin().origin_of_tenant(tenant));
-        self.seen().archived.push(tenant);
-        self.world(tenant).store_if_absent(tenant, size, note).await
+        self.observed().archived.push(tenant);
+        self.stores(tenant).store_if_absent(tenant, size, note).await
     }
 
     async fn newest_from(&self, tenant: TenantId, size: u64) -> Result<Option<Vec<u8>>, ArchiveError> {
-        self.world(tenant).newest_from(tenant, size).await
+        self.stores(tenant).newest_from(tenant, size).await
     }
 
     async fn tenants(&self) -> Result<Vec<TenantId>, ArchiveError> {
-        Ok(self.worlds.keys().copied().collect())
+        Ok(self.stores_by_tenant.keys().copied().collect())
     }
 }
 
@@ -136,8 +136,10 @@ impl TreeStore for Logs {
         limit: u32,
     ) -> Result<Vec<PendingLog>, StoreError> {
         let mut pending = Vec::new();
-        for (tenant, world) in self.worlds.iter().filter(|(tenant, _)| after.is_none_or(|after| **tenant > after)) {
-            let logs = world.pending_logs(signed_by, None, limit).await?;
+        for (tenant, stores) in
+            self.stores_by_tenant.iter().filter(|(tenant, _)| after.is_none_or(|after| **tenant > after))
+        {
+            let logs = stores.pending_logs(signed_by, None, limit).await?;
             pending.extend(logs.into_iter().map(|log| PendingLog { tenant: *tenant, ..log }));
         }
         // Pages are short, so that even a pass over few logs reads several pages.
@@ -146,16 +148,16 @@ impl TreeStore for Logs {
     }
 
     async fn find_log(&self, scope: TenantScope) -> Result<Option<PendingLog>, StoreError> {
-        let log = self.world(scope.tenant()).find_log(scope).await?;
+        let log = self.stores(scope.tenant()).find_log(scope).await?;
         Ok(log.map(|log| PendingLog { tenant: scope.tenant(), ..log }))
     }
 
     async fn leaves(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<TreeHash>, StoreError> {
-        self.world(scope.tenant()).leaves(scope, from, limit).await
+        self.stores(scope.tenant()).leaves(scope, from, limit).await
     }
 
     async fn advance_tree(&self, scope: TenantScope, advance: TreeAdvance) -> Result<bool, StoreError> {
-        self.world(scope.tenant()).advance_tree(scope, advance).await
+        self.stores(scope.tenant()).advance_tree(scope, advance).await
     }
 
     async fn entries(&self, _: TenantScope, _: u64, _: u32) -> Result<Vec<StoredEntry>, StoreError> {
@@ -191,15 +193,15 @@ async fn blocked_archive_of_one_log_delays_no_other_checkpoint() {
             .await;
         assert!(started_at.elapsed() < Duration::from_secs(5), "{:?}", started_at.elapsed());
         for tenant in 1..=3 {
-            logs.world(number(tenant)).add_facts(1);
+            logs.stores(number(tenant)).add_facts(1);
         }
     }
     assert_eq!(logs.covered(1), 0);
-    assert_eq!(logs.seen().most_of_one, 1, "a log has one step at a time");
+    assert_eq!(logs.observed().max_per_tenant, 1, "a log has one step at a time");
     // After the blocked step ends, the log continues.
     logs.gate.add_permits(1_000);
     logs.wait_until("the blocked log is covered", |logs| logs.covered(1) == 6).await;
-    assert_eq!(logs.seen().most_of_one, 1);
+    assert_eq!(logs.observed().max_per_tenant, 1);
     builder.abort();
 }
 
@@ -207,7 +209,7 @@ async fn blocked_archive_of_one_log_delays_no_other_checkpoint() {
 #[tokio::test(start_paused = true)]
 async fn blocked_archive_of_one_log_delays_no_backlog() {
     let logs = Logs::new(2, &[1]);
-    logs.world(number(2)).add_facts(40_000);
+    logs.stores(number(2)).add_facts(40_000);
     let builder = tokio::spawn(run_tree_builder(logs.builder()));
     let started_at = Instant::now();
     logs.wait_until("the backlog is covered", |logs| logs.covered(2) == 40_001).await;
@@ -217,16 +219,16 @@ async fn blocked_archive_of_one_log_delays_no_backlog() {
 
 #[tokio::test(start_paused = true)]
 async fn steps_of_many_logs_are_bounded() {
-    let all: Vec<usize> = (1..=20).collect();
-    let logs = Logs::new(20, &all);
+    let tenants: Vec<usize> = (1..=20).collect();
+    let logs = Logs::new(20, &tenants);
     let builder = tokio::spawn(run_tree_builder(logs.builder()));
-    logs.wait_until("every place is taken", |logs| logs.seen().most == MAX_STEPS).await;
+    logs.wait_until("every step slot is in use", |logs| logs.observed().max_total == MAX_STEPS).await;
     sleep(Duration::from_secs(30)).await;
-    assert_eq!(logs.seen().most, MAX_STEPS);
+    assert_eq!(logs.observed().max_total, MAX_STEPS);
     logs.gate.add_permits(1_000);
-    logs.wait_until("all logs are covered", |logs| all.iter().all(|tenant| logs.covered(*tenant) == 1)).await;
-    let seen = logs.seen();
-    assert_eq!((seen.most, seen.most_of_one), (MAX_STEPS, 1));
+    logs.wait_until("all logs are covered", |logs| tenants.iter().all(|tenant| logs.covered(*tenant) == 1)).await;
+    let observed = logs.observed();
+    assert_eq!((observed.max_total, observed.max_per_tenant), (MAX_STEPS, 1));
     builder.abort();
 }
 
@@ -235,16 +237,16 @@ async fn steps_of_many_logs_are_bounded() {
 async fn passes_begin_at_different_logs() {
     let logs = Logs::new(20, &[]);
     let mut builder = logs.builder();
-    let mut first = BTreeSet::new();
+    let mut first_tenants = BTreeSet::new();
     for _ in 0..3 {
         builder.build_once().await.unwrap();
-        let archived = std::mem::take(&mut logs.seen().archived);
+        let archived = std::mem::take(&mut logs.observed().archived);
         let distinct: BTreeSet<TenantId> = archived.iter().copied().collect();
         assert!(archived.len() == 20 && distinct.len() == 20, "a pass takes a step in each log: {archived:?}");
-        first.extend(archived[..MAX_STEPS].iter().copied());
-        for world in logs.worlds.values() {
-            world.add_facts(1);
+        first_tenants.extend(archived[..MAX_STEPS].iter().copied());
+        for stores in logs.stores_by_tenant.values() {
+            stores.add_facts(1);
         }
     }
-    assert_eq!(first.len(), 20, "each log is among the first of a pass: {first:?}");
+    assert_eq!(first_tenants.len(), 20, "each log is among the first of a pass: {first_tenants:?}");
 }

@@ -1,6 +1,6 @@
 //! Tests of the builder with witnesses: each witness cosigns one history, and no witness stops the log.
 
-use super::{World, origin, tenant, verifier};
+use super::{TestStores, origin, tenant, verifier};
 use crate::transparency_log::{
     tiles::{TileLoader, new_tile_cache},
     tree_builder::{MAX_STEPS, Progress},
@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 /// Behaviour of a test witness.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Conduct {
+enum Behaviour {
     Honest,
     Unreachable,
     Hanging,
@@ -37,13 +37,13 @@ enum Conduct {
 }
 
 struct WitnessState {
-    conduct: Conduct,
+    behaviour: Behaviour,
     size: u64,
     root: TreeHash,
     requests: usize,
 }
 
-/// An in-memory witness that follows the protocol, unless its [`Conduct`] deviates.
+/// An in-memory witness that follows the protocol, unless its [`Behaviour`] deviates.
 struct TestWitness {
     key: WitnessKey,
     signing: NoteSigningKey,
@@ -55,7 +55,7 @@ impl TestWitness {
         let signing = NoteSigningKey::from_seed(&[seed; 32]);
         let key = WitnessKey::new(&format!("witness.example/{seed}"), &signing.public_key()).unwrap();
         let root = TreeHash::of_empty_tree();
-        let state = Mutex::new(WitnessState { conduct: Conduct::Honest, size: 0, root, requests: 0 });
+        let state = Mutex::new(WitnessState { behaviour: Behaviour::Honest, size: 0, root, requests: 0 });
         Arc::new(Self { key, signing, state })
     }
 
@@ -63,8 +63,8 @@ impl TestWitness {
         self.state.lock().unwrap()
     }
 
-    fn behaves(&self, conduct: Conduct) {
-        self.state().conduct = conduct;
+    fn set_behaviour(&self, behaviour: Behaviour) {
+        self.state().behaviour = behaviour;
     }
 }
 
@@ -76,13 +76,13 @@ impl Witness for TestWitness {
 
     async fn add_checkpoint(&self, request: &WitnessRequest) -> Result<WitnessResponse, WitnessError> {
         self.state().requests += 1;
-        let conduct = self.state().conduct;
-        match conduct {
-            Conduct::Unreachable => return Err(WitnessError::Unavailable("down".into())),
-            Conduct::Hanging => std::future::pending().await,
-            Conduct::Contrary => return Ok(WitnessResponse::SizeMismatch(request.old_size)),
-            Conduct::Slow => tokio::time::sleep(Duration::from_millis(900)).await,
-            Conduct::Honest | Conduct::Forging => {}
+        let behaviour = self.state().behaviour;
+        match behaviour {
+            Behaviour::Unreachable => return Err(WitnessError::Unavailable("down".into())),
+            Behaviour::Hanging => std::future::pending().await,
+            Behaviour::Contrary => return Ok(WitnessResponse::SizeMismatch(request.old_size)),
+            Behaviour::Slow => tokio::time::sleep(Duration::from_millis(900)).await,
+            Behaviour::Honest | Behaviour::Forging => {}
         }
         if !request.checkpoint.is_signed_by(&verifier(1)) {
             return Err(WitnessError::UnknownLog);
@@ -103,9 +103,9 @@ impl Witness for TestWitness {
         }
         (state.size, state.root) = (checkpoint.size, checkpoint.root);
         let message = cosigned_message(request.checkpoint.text(), 1_700_000_000);
-        let signing = match conduct {
-            Conduct::Forging => NoteSigningKey::from_seed(&[99; 32]),
-            Conduct::Honest | Conduct::Unreachable | Conduct::Hanging | Conduct::Contrary | Conduct::Slow => {
+        let signing = match behaviour {
+            Behaviour::Forging => NoteSigningKey::from_seed(&[99; 32]),
+            Behaviour::Honest | Behaviour::Unreachable | Behaviour::Hanging | Behaviour::Contrary | Behaviour::Slow => {
                 self.signing.clone()
             }
         };
@@ -113,14 +113,14 @@ impl Witness for TestWitness {
     }
 }
 
-fn all(witnesses: &[Arc<TestWitness>]) -> Vec<Arc<dyn Witness>> {
+fn as_dyn_witnesses(witnesses: &[Arc<TestWitness>]) -> Vec<Arc<dyn Witness>> {
     witnesses.iter().map(|witness| Arc::clone(witness) as Arc<dyn Witness>).collect()
 }
 
-impl World {
+impl TestStores {
     /// Builds with witnesses until no backlog remains, like a new process.
     async fn build_with(&self, witnesses: &[Arc<TestWitness>]) {
-        let mut builder = self.builder_with(&all(witnesses));
+        let mut builder = self.builder_with(&as_dyn_witnesses(witnesses));
         while builder.build_once().await.unwrap() == Progress::Backlog {}
     }
 
@@ -134,42 +134,42 @@ impl World {
 
 #[tokio::test]
 async fn witnesses_cosign_each_checkpoint_of_a_growing_log() {
-    let (world, witnesses) = (World::with_facts(3), [TestWitness::new(11), TestWitness::new(12)]);
+    let (stores, witnesses) = (TestStores::with_facts(3), [TestWitness::new(11), TestWitness::new(12)]);
     for added in [0, 1, 300, 5_000, 256] {
-        world.add_facts(added);
+        stores.add_facts(added);
         // Each new builder does not know the tree sizes of the witnesses. Its second request has the size that the
         // witness returned.
-        world.build_with(&witnesses).await;
-        assert_eq!(world.cosigners(&witnesses), [true, true], "{added}");
-        world.assert_one_history();
+        stores.build_with(&witnesses).await;
+        assert_eq!(stores.cosigners(&witnesses), [true, true], "{added}");
+        stores.assert_one_history();
     }
-    let writes = world.state().writes;
-    world.build_with(&witnesses).await;
-    assert_eq!(world.state().writes, writes, "a cosigned log without new facts is not written");
+    let writes = stores.state().writes;
+    stores.build_with(&witnesses).await;
+    assert_eq!(stores.state().writes, writes, "a cosigned log without new facts is not written");
 }
 
 #[tokio::test(start_paused = true)]
-async fn witness_that_fails_neither_stops_nor_enters_the_checkpoint() {
-    for conduct in [Conduct::Unreachable, Conduct::Hanging, Conduct::Forging, Conduct::Contrary] {
-        let (world, witnesses) = (World::with_facts(10), [TestWitness::new(11), TestWitness::new(12)]);
-        witnesses[0].behaves(conduct);
-        let mut builder = world.builder_with(&all(&witnesses));
-        assert_eq!(builder.build_once().await.unwrap(), Progress::UpToDate, "{conduct:?}");
-        assert_eq!(world.cosigners(&witnesses), [false, true], "{conduct:?}");
+async fn failed_witness_neither_blocks_nor_cosigns_the_checkpoint() {
+    for behaviour in [Behaviour::Unreachable, Behaviour::Hanging, Behaviour::Forging, Behaviour::Contrary] {
+        let (stores, witnesses) = (TestStores::with_facts(10), [TestWitness::new(11), TestWitness::new(12)]);
+        witnesses[0].set_behaviour(behaviour);
+        let mut builder = stores.builder_with(&as_dyn_witnesses(&witnesses));
+        assert_eq!(builder.build_once().await.unwrap(), Progress::UpToDate, "{behaviour:?}");
+        assert_eq!(stores.cosigners(&witnesses), [false, true], "{behaviour:?}");
         // The failed witness is not requested again until `RETRY_DELAY` has elapsed, and the log continues.
-        let (requests, writes) = (witnesses[0].state().requests, world.state().writes);
+        let (requests, writes) = (witnesses[0].state().requests, stores.state().writes);
         builder.build_once().await.unwrap();
-        assert_eq!(world.state().writes, writes, "{conduct:?}: an idle log waits for its witnesses");
-        world.add_facts(5);
+        assert_eq!(stores.state().writes, writes, "{behaviour:?}: an idle log waits for its witnesses");
+        stores.add_facts(5);
         builder.build_once().await.unwrap();
-        assert_eq!(world.cosigners(&witnesses), [false, true], "{conduct:?}");
-        assert_eq!(witnesses[0].state().requests, requests, "{conduct:?}");
+        assert_eq!(stores.cosigners(&witnesses), [false, true], "{behaviour:?}");
+        assert_eq!(witnesses[0].state().requests, requests, "{behaviour:?}");
         // Afterwards even an idle log receives the missing cosignature.
-        witnesses[0].behaves(Conduct::Honest);
+        witnesses[0].set_behaviour(Behaviour::Honest);
         tokio::time::advance(RETRY_DELAY).await;
         builder.build_once().await.unwrap();
-        assert_eq!(world.cosigners(&witnesses), [true, true], "{conduct:?}");
-        world.assert_one_history();
+        assert_eq!(stores.cosigners(&witnesses), [true, true], "{behaviour:?}");
+        stores.assert_one_history();
     }
 }
 
@@ -177,19 +177,19 @@ async fn witness_that_fails_neither_stops_nor_enters_the_checkpoint() {
 #[tokio::test]
 async fn second_history_gets_no_cosignature() {
     let witnesses = [TestWitness::new(11)];
-    let first = World::with_facts(20);
+    let first = TestStores::with_facts(20);
     first.build_with(&witnesses).await;
     assert_eq!(first.cosigners(&witnesses), [true]);
     for facts in [20, 30] {
-        let second = World::with_facts(facts);
+        let second = TestStores::with_facts(facts);
         second.state().facts[3] = super::leaf(1_000_000);
         second.build_with(&witnesses).await;
         assert_eq!(second.cosigners(&witnesses), [false], "{facts}");
     }
     // A truncated log requests a smaller tree than the witness has cosigned.
-    let cut = World::with_facts(15);
-    cut.build_with(&witnesses).await;
-    assert_eq!(cut.cosigners(&witnesses), [false]);
+    let truncated = TestStores::with_facts(15);
+    truncated.build_with(&witnesses).await;
+    assert_eq!(truncated.cosigners(&witnesses), [false]);
     assert_eq!(witnesses[0].state().size, 20, "the witness of log {} kept its history", tenant());
 }
 
@@ -206,12 +206,12 @@ async fn cosign(witnesses: &Witnesses, log: TenantId) -> String {
 }
 
 fn witnesses_of(witness: &Arc<TestWitness>) -> Witnesses {
-    let loader = TileLoader::new(Arc::new(World::default()), new_tile_cache());
-    Witnesses::new(&all(std::slice::from_ref(witness)), loader)
+    let loader = TileLoader::new(Arc::new(TestStores::default()), new_tile_cache());
+    Witnesses::new(&as_dyn_witnesses(std::slice::from_ref(witness)), loader)
 }
 
 #[tokio::test(start_paused = true)]
-async fn log_that_a_witness_does_not_know_bars_no_other_log() {
+async fn log_unknown_to_a_witness_blocks_no_other_log() {
     let witness = TestWitness::new(11);
     let witnesses = witnesses_of(&witness);
     let unknown = TenantId::from(Uuid::from_u128(6));
@@ -226,7 +226,7 @@ async fn log_that_a_witness_does_not_know_bars_no_other_log() {
 #[tokio::test(start_paused = true)]
 async fn slow_witness_delays_a_pass_over_many_logs_by_its_budget() {
     let witness = TestWitness::new(11);
-    witness.behaves(Conduct::Slow);
+    witness.set_behaviour(Behaviour::Slow);
     let witnesses = witnesses_of(&witness);
     let started_at = tokio::time::Instant::now();
     // The number of concurrent requests equals the number of concurrent steps of a pass.
