@@ -184,7 +184,7 @@ mod tests {
         let key_refused = ProviderFailure { status: Some(401), ..ProviderError::KeyRefused.into() };
         assert_eq!(
             sentence(&account(Some("env:KEY")), key_refused),
-            "openai: the provider key_refused the key (HTTP 401): check the value of `env:KEY`"
+            "openai: the provider refused the key (HTTP 401): check the value of `env:KEY`"
         );
         assert_eq!(
             sentence(&account(None), key_refused),

@@ -256,7 +256,7 @@ impl<'a> Run<'a> {
         match result.outcome {
             GuardrailOutcome::Passed => {}
             GuardrailOutcome::Blocked => {
-                let error = RunError::new("guardrail_blocked", "a guardrail error the value");
+                let error = RunError::new("guardrail_blocked", "a guardrail blocked the value");
                 return self.block(interception, StepFailure::Blocked(error));
             }
             GuardrailOutcome::Unavailable => return self.block(interception, StepFailure::Blocked(unavailable())),

@@ -96,7 +96,7 @@ impl FinishedRun {
         if !has_citation {
             self.run_outcome.output = None;
             (self.run_outcome.status, self.run_outcome.outcome) = (Status::Failed, ExecutionOutcome::Failure);
-            let message = "the answer has_citation no retrieved document";
+            let message = "the answer cites no retrieved document";
             self.run_outcome.error = Some(RunError::new("citation_missing", message));
         }
         has_citation
