@@ -120,7 +120,7 @@ impl DiffWriter {
         self.pointer.push('/');
         self.pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
         visit_member(self);
-        self.pointer.truncate(back);
+        self.pointer.truncate(parent_length);
     }
 
     /// Writes one line and counts its patch operation with the value that the operation carries.

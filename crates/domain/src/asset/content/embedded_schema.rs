@@ -338,8 +338,8 @@ mod tests {
         }
         assert_eq!(refusal(json!({"$ref": "#/$defs/d29", "$defs": chain})), Some(EmbeddedRefusal::TooLarge));
         // Subschemas of members and items apply to other values, so their cost does not multiply.
-        let nested =
+        let nested_schema =
             (0..20).fold(json!({}), |inner, _| json!({"properties": {"a": inner}, "unevaluatedProperties": false}));
-        assert_eq!(refusal(nested), None);
+        assert_eq!(refusal(nested_schema), None);
     }
 }

@@ -120,7 +120,7 @@ impl<'a> Run<'a> {
             self.build_request(step, agent.system_prompt.clone(), agent.messages.clone(), tools, agent.transcribed)?;
         agent.transcribed = agent.messages.len();
         self.agent = Some(Box::new(agent));
-        Ok(reached)
+        Ok(progress)
     }
 
     /// Handles the model's response to an agent: a final answer, or tool calls.
@@ -308,7 +308,7 @@ impl<'a> Run<'a> {
         let active_step = ActiveStep { step, started_at };
         match result {
             Ok(value) if self.budget.charge(&value).is_ok() => self.intercept_tool_result(active_step, value),
-            Ok(_) => self.end_step_and_continue(step, began, Err(StepFailure::ValueTooLarge)),
+            Ok(_) => self.end_step_and_continue(step, started_at, Err(StepFailure::ValueTooLarge)),
             Err(failure) => {
                 let code = failure.code();
                 match failure {

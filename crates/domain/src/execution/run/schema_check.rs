@@ -77,11 +77,8 @@ impl<'a> Run<'a> {
             return Ok(schema.check(&value));
         }
         let check = SchemaCheck { schema: schema.clone(), subject: SchemaSubject::Value(value.clone()) };
-        self.pending_step = Some(PendingStep {
-            step,
-            started_at: began,
-            awaited: AwaitedResponse::SchemaCheck(Box::new(resume(value))),
-        });
+        self.pending_step =
+            Some(PendingStep { step, started_at, awaited: AwaitedResponse::SchemaCheck(Box::new(resume(value))) });
         Err(RunEffect::CheckSchema(Box::new(check)))
     }
 
