@@ -117,9 +117,9 @@ impl ActorRef {
         Self { kind, name: format!("sub-{digest}") }
     }
 
-    /// The reference to this actor of the tenant `home_tenant` while it works in another tenant: `user:ada@home_tenant`. The suffix
-    /// is necessary because names are unique within one tenant only. Identities of the other tenant cannot have such
-    /// a name. `None` if the name would be too long.
+    /// The reference to this actor while it works in another tenant: the name, `@`, and the slug of its home tenant,
+    /// such as `user:ada@acme`. The suffix is necessary because names are unique within one tenant only. Identities of
+    /// the other tenant cannot have such a name. `None` if the name would be too long.
     #[must_use]
     pub fn visiting_from(&self, home_tenant: &Slug) -> Option<Self> {
         let name = format!("{}@{home_tenant}", self.name);

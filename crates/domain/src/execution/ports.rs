@@ -54,7 +54,7 @@ pub enum LapsedFilter {
     Scripts,
 }
 
-/// What a run with a lapsed lease was doing.
+/// The work of a run whose lease lapsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkKind {
     /// The run executed steps.
@@ -74,7 +74,7 @@ pub struct LapsedRun {
     pub input_digest: [u8; 32],
     /// The fencing token under which the lease was acquired to end the run.
     pub lease: Uuid,
-    /// What the run was doing.
+    /// The work of the run.
     pub work_kind: WorkKind,
     /// Whether its deadline has passed.
     pub is_past_deadline: bool,

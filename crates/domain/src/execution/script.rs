@@ -196,14 +196,14 @@ impl GatewayFailure {
 pub trait ScriptGateway: Send + Sync {
     /// The name of the gateway in evidence.
     fn name(&self) -> &'static str;
-    /// What happens to a script that Fairway abandons after the hand-over.
+    /// Whether a script terminates when Fairway abandons it after the hand-over.
     fn abandoned_script_fate(&self) -> AbandonedScriptFate;
     /// Prepares a sandbox for this language and these limits, without blocking. No script is handed over yet.
     /// Dropping the result releases all resources.
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway>;
 }
 
-/// What happens to a script whose run Fairway interrupts after the hand-over.
+/// Whether a script terminates when Fairway interrupts its run after the hand-over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AbandonedScriptFate {
     /// The script terminates together with the interrupted run.

@@ -21,8 +21,8 @@ pub(super) fn is_too_long(problem: &ContentProblem) -> bool {
     problem.message == TOO_LONG
 }
 
-/// Converts a validator error about a value below the JSON pointer `parent_pointer`, whose schema declares `fields`. The
-/// problems have messages of their own, because the validator's messages contain values of the content.
+/// Converts a validator error about a value below the JSON pointer `parent_pointer`, whose schema declares `fields`.
+/// The problems have messages of their own, because the validator's messages contain values of the content.
 pub(super) fn to_problems(error: &ValidationError<'_>, parent_pointer: &str, fields: &[&str]) -> Vec<ContentProblem> {
     let pointer = format!("{parent_pointer}{}", error.instance_path());
     let member = |name: &str| member_pointer(&pointer, name);

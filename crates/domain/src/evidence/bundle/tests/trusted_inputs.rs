@@ -113,7 +113,7 @@ fn second_checkpoint_reveals_forked_history() {
         (
             "no proof",
             note_of(&tree_of(&longer_leaves), 1),
-            Some("{\"proof_json_of\":[1]}".to_owned()),
+            Some("{\"proof\":[1]}".to_owned()),
             Some("consistency with the second checkpoint"),
             false,
         ),
