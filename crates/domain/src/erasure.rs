@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn another_person_than_the_requester_approves() {
+    fn requester_cannot_approve_erasure() {
         let erasure = request_erasure("user:eve").unwrap();
         assert_eq!(erasure.approve(&stamp(3, "user:ada")).unwrap_err(), ErasureRefusal::SelfApproval);
         assert!(erasure.refuse(&stamp(3, "user:ada")).is_ok(), "the requester withdraws");

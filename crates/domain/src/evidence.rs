@@ -310,7 +310,7 @@ impl EvidenceRecord {
                             .fulfilled
                             .iter()
                             .find(|(fulfilled_name, _)| fulfilled_name == name)
-                            .map(|(_, at)| *at),
+                            .map(|(_, fulfilled_at)| *fulfilled_at),
                         decisions: vec![decision.decision_id],
                     }),
                 }

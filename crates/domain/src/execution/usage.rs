@@ -193,10 +193,10 @@ impl DurationBuckets {
     pub fn percentile_ms(&self, percentage: u64) -> Option<u64> {
         let total: u64 = self.0.values().fold(0, |sum, count| sum.saturating_add(*count));
         let rank = total.saturating_mul(percentage).div_ceil(100);
-        let mut counted = 0_u64;
+        let mut cumulative = 0_u64;
         let bucket = self.0.iter().find_map(|(bucket, count)| {
-            counted = counted.saturating_add(*count);
-            (*count > 0 && counted >= rank).then_some(*bucket)
+            cumulative = cumulative.saturating_add(*count);
+            (*count > 0 && cumulative >= rank).then_some(*bucket)
         })?;
         Some(bucket_ms(bucket))
     }

@@ -176,9 +176,9 @@ mod tests {
         let assert_refused = |rule, refusal| assert_eq!(verdict(&unusable, rule), MappingVerdict::Refused(refusal));
         assert_refused(MappingRule::Groups, IdentityRefusal::GroupsIncomplete);
         assert_refused(MappingRule::Tenant, IdentityRefusal::TenantMissing { claim: "org".into() });
-        let bound = VerifiedIdentity { bound_tenant: Slug::parse("acme").ok(), ..identity() };
+        let bound_identity = VerifiedIdentity { bound_tenant: Slug::parse("acme").ok(), ..identity() };
         assert_eq!(
-            verdict(&bound, MappingRule::Tenant),
+            verdict(&bound_identity, MappingRule::Tenant),
             MappingVerdict::Applied("acme; the issuer is bound to it".to_owned())
         );
     }

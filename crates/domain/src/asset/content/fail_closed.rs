@@ -38,16 +38,16 @@ pub fn unenforced_controls(kind: AssetKind, content: &Value, path: BindingPath) 
             matches!(kind, AssetKind::GuardrailConfig | AssetKind::HookDefinition | AssetKind::SandboxProfile)
         }
     };
-    let mut recorded: Option<String> = is_never_enforced.then(String::new);
+    let mut recorded_field: Option<String> = is_never_enforced.then(String::new);
     if let Some(root) = schema::schema_value(kind) {
         content_walk::visit(root, content, &mut |visited| {
             // A field below a recorded field counts as recorded, even if its own annotation says `enforced`.
             let is_inside_recorded =
-                recorded.as_deref().is_some_and(|recorded_pointer| is_below(visited.pointer, recorded_pointer));
+                recorded_field.as_deref().is_some_and(|recorded_pointer| is_below(visited.pointer, recorded_pointer));
             if !is_inside_recorded {
-                recorded = is_recorded(visited.schema).then(|| visited.pointer.to_owned());
+                recorded_field = is_recorded(visited.schema).then(|| visited.pointer.to_owned());
             }
-            collect_controls(visited, recorded.is_some(), &mut found);
+            collect_controls(visited, recorded_field.is_some(), &mut found);
             VisitFlow::Descend
         });
     }

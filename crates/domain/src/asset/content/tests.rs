@@ -67,15 +67,15 @@ fn assert_properties_marked(node: &Value, path: &str) {
 }
 
 /// The traversal of a schema terminates only if its branches (`oneOf` and similar) are not nested.
-fn assert_no_nested_branches(node: &Value, inside: bool, path: &str) {
+fn assert_no_nested_branches(node: &Value, nested: bool, path: &str) {
     let Value::Object(members) = node else {
-        node.as_array().into_iter().flatten().for_each(|item| assert_no_nested_branches(item, inside, path));
+        node.as_array().into_iter().flatten().for_each(|item| assert_no_nested_branches(item, nested, path));
         return;
     };
     for (key, member) in members {
         let branches = matches!(key.as_str(), "anyOf" | "oneOf" | "allOf") && member.is_array();
-        assert!(!(branches && inside), "{path}/{key}");
-        assert_no_nested_branches(member, inside || branches, &format!("{path}/{key}"));
+        assert!(!(branches && nested), "{path}/{key}");
+        assert_no_nested_branches(member, nested || branches, &format!("{path}/{key}"));
     }
 }
 

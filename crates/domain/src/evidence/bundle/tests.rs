@@ -178,8 +178,8 @@ fn sign_checkpoint(checkpoint: &Checkpoint, seed: u8) -> String {
 
 fn seal<P: Serialize>(statement: &Statement<P>, seeds: &[u8]) -> String {
     let payload = statement.to_payload();
-    let signed = Envelope::signed_bytes(PAYLOAD_TYPE, &payload);
-    let sign = |seed: &u8| EnvelopeSignature::new(&verifier(*seed), &signing_key(*seed).sign(&signed));
+    let signed_bytes = Envelope::signed_bytes(PAYLOAD_TYPE, &payload);
+    let sign = |seed: &u8| EnvelopeSignature::new(&verifier(*seed), &signing_key(*seed).sign(&signed_bytes));
     let signatures = seeds.iter().map(sign).collect();
     Envelope { payload_type: PAYLOAD_TYPE.to_owned(), payload, signatures }.to_json()
 }

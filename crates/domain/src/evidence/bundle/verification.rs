@@ -39,13 +39,13 @@ const APPROVED_STATES: [&str; 2] = ["approved", "active"];
 const ERASURE_APPROVED: &str = "erasure.approved";
 
 /// A fact with its parsed body.
-struct ReadFact<'b> {
+struct ParsedFact<'b> {
     index: u64,
     body: Value,
     proven: &'b ProvenFact,
 }
 
-impl ReadFact<'_> {
+impl ParsedFact<'_> {
     /// The text of a member; empty if the member is absent.
     fn text(&self, pointer: &str) -> &str {
         self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
@@ -184,12 +184,16 @@ fn check_checkpoint(report: &mut BundleReport, log: LogPart<'_>, trusted: Truste
 }
 
 /// Checks each fact against the checkpoint, and returns the facts that pass.
-fn check_facts<'b>(report: &mut BundleReport, log: LogPart<'b>, checkpoint: Option<&Checkpoint>) -> Vec<ReadFact<'b>> {
+fn check_facts<'b>(
+    report: &mut BundleReport,
+    log: LogPart<'b>,
+    checkpoint: Option<&Checkpoint>,
+) -> Vec<ParsedFact<'b>> {
     let mut proven_facts = Vec::new();
     let mut previous = None;
     for proven in log.facts {
         let body: Value = serde_json::from_str(&proven.body).unwrap_or_default();
-        let fact = ReadFact { index: proven.index, body, proven };
+        let fact = ParsedFact { index: proven.index, body, proven };
         let part = fact.part();
         let is_ordered = previous.is_none_or(|previous| previous < fact.index);
         previous = Some(fact.index);
@@ -221,8 +225,8 @@ fn check_facts<'b>(report: &mut BundleReport, log: LogPart<'b>, checkpoint: Opti
 fn check_end<'f, 'b>(
     report: &mut BundleReport,
     predicate: &ExecutionPredicate,
-    facts: &'f [ReadFact<'b>],
-) -> Option<&'f ReadFact<'b>> {
+    facts: &'f [ParsedFact<'b>],
+) -> Option<&'f ParsedFact<'b>> {
     let evidence = |name: &str| predicate.evidence.get("execution").and_then(|run| run.get(name));
     let text = |value: Option<&Value>| match value {
         None | Some(Value::Null) => "null".to_owned(),
@@ -231,9 +235,9 @@ fn check_end<'f, 'b>(
     };
     let execution = text(evidence("execution_id"));
     let is_about_run =
-        |fact: &&ReadFact<'_>| fact.text("/subject/kind") == "execution" && fact.text("/subject/id") == execution;
+        |fact: &&ParsedFact<'_>| fact.text("/subject/kind") == "execution" && fact.text("/subject/id") == execution;
     let end = facts.iter().filter(is_about_run).rfind(|fact| END_KINDS.contains(&fact.text("/kind")));
-    let actual = end.map_or_else(|| "none".to_owned(), ReadFact::part);
+    let actual = end.map_or_else(|| "none".to_owned(), ParsedFact::part);
     report.require("end of the run in the log", execution, "a proven fact", actual, end.is_some());
     let end = end?;
     for name in END_FACT_MEMBERS {
@@ -247,7 +251,7 @@ fn check_end<'f, 'b>(
 }
 
 /// If the evidence states an erasure, checks that the log contains its approval for the submitter of the run.
-fn check_erasure(report: &mut BundleReport, predicate: &ExecutionPredicate, facts: &[ReadFact<'_>]) {
+fn check_erasure(report: &mut BundleReport, predicate: &ExecutionPredicate, facts: &[ParsedFact<'_>]) {
     let run = predicate.evidence.get("execution");
     let member = |name: &str| run.and_then(|run| run.get(name)).filter(|value| !value.is_null());
     if member("erased_at").is_none() && member("erasure_id").is_none() {
@@ -268,19 +272,19 @@ fn check_erasure(report: &mut BundleReport, predicate: &ExecutionPredicate, fact
 fn check_release(
     report: &mut BundleReport,
     predicate: &ExecutionPredicate,
-    facts: &[ReadFact<'_>],
-    end: Option<&ReadFact<'_>>,
+    facts: &[ParsedFact<'_>],
+    end: Option<&ParsedFact<'_>>,
 ) {
     let release = &predicate.release;
     let digest = Checksum::blake3_of(release.digest_text.as_bytes());
     let release_id = end.map_or("", |end| end.text("/detail/release_id"));
-    let release_facts: Vec<&ReadFact<'_>> = facts
+    let release_facts: Vec<&ParsedFact<'_>> = facts
         .iter()
         .filter(|fact| fact.text("/subject/kind") == "release" && fact.text("/subject/id") == release_id)
         .collect();
     // Only transitions to approved states count, because submissions, rejections and later transitions contain a
     // digest too.
-    let is_approval = |fact: &&ReadFact<'_>| {
+    let is_approval = |fact: &&ParsedFact<'_>| {
         fact.text("/kind") == TRANSITION
             && APPROVED_STATES.contains(&fact.text("/detail/to"))
             && end.is_some_and(|end| fact.index < end.index)
@@ -302,13 +306,13 @@ fn check_release(
 fn check_approvals(
     report: &mut BundleReport,
     predicate: &ExecutionPredicate,
-    release_facts: &[&ReadFact<'_>],
+    release_facts: &[&ParsedFact<'_>],
     digest: &str,
 ) {
     let approvals = predicate.evidence.get("approvals").and_then(Value::as_array);
     for approval in approvals.into_iter().flatten() {
         let member = |name: &str| approval.get(name).and_then(Value::as_str).unwrap_or_default();
-        let has_approval_id = |fact: &&&ReadFact<'_>| fact.text("/detail/approval_id") == member("approval_id");
+        let has_approval_id = |fact: &&&ParsedFact<'_>| fact.text("/detail/approval_id") == member("approval_id");
         let expected = format!("approved by {} at {} of {digest}", member("approved_by"), member("approved_at"));
         let actual = release_facts.iter().find(has_approval_id).map_or_else(
             || "none".to_owned(),

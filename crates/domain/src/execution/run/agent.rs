@@ -110,10 +110,10 @@ impl<'a> Run<'a> {
             return Err(StepFailure::failed("agent_step_limit", message));
         };
         agent.turns_left = turns_left;
-        let to_definition = |bound: &&BoundTool| ToolDefinition {
-            name: bound.tool.name.clone(),
-            description: bound.tool.description.clone(),
-            input_schema: Arc::clone(&bound.tool.input_schema),
+        let to_definition = |bound_tool: &&BoundTool| ToolDefinition {
+            name: bound_tool.tool.name.clone(),
+            description: bound_tool.tool.description.clone(),
+            input_schema: Arc::clone(&bound_tool.tool.input_schema),
         };
         let tools = agent.tools.iter().map(to_definition).collect();
         let progress =
@@ -195,7 +195,7 @@ impl<'a> Run<'a> {
                 };
             };
             self.tool_calls = self.tool_calls.saturating_add(1);
-            let tool = agent.tools.iter().find(|bound| bound.tool.name == call.name).copied();
+            let tool = agent.tools.iter().find(|bound_tool| bound_tool.tool.name == call.name).copied();
             let arguments = parse_arguments(&call.arguments);
             let refusal = call_refusal(tool, arguments.as_ref(), schema_result);
             let argument_value = arguments.map_or(Value::String(call.arguments), Value::Object);
@@ -225,7 +225,7 @@ impl<'a> Run<'a> {
     fn check_arguments(&mut self, active_step: ActiveStep<'a>) -> Result<SchemaResult, RunEffect> {
         let to_check = self.agent.as_ref().and_then(|agent| {
             let call = agent.pending_calls.front()?;
-            let tool = agent.tools.iter().find(|bound| bound.tool.name == call.name).copied()?;
+            let tool = agent.tools.iter().find(|bound_tool| bound_tool.tool.name == call.name).copied()?;
             if tool.tool.needs_approval() { None } else { Some((tool, parse_arguments(&call.arguments)?)) }
         });
         let Some((tool, arguments)) = to_check else { return Ok(Ok(())) };
@@ -251,12 +251,14 @@ impl<'a> Run<'a> {
         let Some(active_call) = &mut agent.active_call else { return RunEffect::Ended };
         let call_id = format!("{execution}.tool.{}", self.tool_calls);
         active_call.arguments.clone_from(&arguments);
-        let (Some(bound), Value::Object(arguments)) = (active_call.tool, arguments) else { return RunEffect::Ended };
+        let (Some(bound_tool), Value::Object(arguments)) = (active_call.tool, arguments) else {
+            return RunEffect::Ended;
+        };
         // A hook may have changed the arguments after the first check, so they are checked again.
         let argument_value = Value::Object(arguments.clone());
         match self.check_schema(
             active_step,
-            Some(bound.tool.arguments_schema()),
+            Some(bound_tool.tool.arguments_schema()),
             argument_value,
             ResumePoint::ToolArguments,
         ) {
@@ -264,26 +266,35 @@ impl<'a> Run<'a> {
             Ok(Err(rejection)) => return self.fail_tool_call(active_step, rejection.code(ARGUMENTS_INVALID)),
             Err(effect) => return effect,
         }
-        match &bound.tool.binding {
+        match &bound_tool.tool.binding {
             ToolBinding::Http(http) => {
                 self.pending_step = Some(PendingStep { step, started_at, awaited: AwaitedResponse::Tool });
-                let call = ToolTarget::Http(build_http_call(http, arguments, call_id, bound.tool.timeout));
-                RunEffect::CallTool(Box::new(ToolRequest { target: call, repeat_safety: bound.tool.repeat_safety }))
+                let call = ToolTarget::Http(build_http_call(http, arguments, call_id, bound_tool.tool.timeout));
+                RunEffect::CallTool(Box::new(ToolRequest {
+                    target: call,
+                    repeat_safety: bound_tool.tool.repeat_safety,
+                }))
             }
             ToolBinding::Mcp(binding) => {
-                let server = bound.server.as_ref().and_then(|bound| Some((bound, bound.server.connection.as_ref()?)));
+                let server = bound_tool
+                    .server
+                    .as_ref()
+                    .and_then(|bound_tool| Some((bound_tool, bound_tool.server.connection.as_ref()?)));
                 let Some((server, connection)) = server else {
                     return self.fail_tool_call(active_step, "tool_unavailable");
                 };
-                if !server.server.allows(&bound.tool.name) {
+                if !server.server.allows(&bound_tool.tool.name) {
                     return self.fail_tool_call(active_step, "tool_not_allowed");
                 }
                 if self.quarantined_servers.contains(&server.asset) {
                     return self.fail_tool_call(active_step, "tool_quarantined");
                 }
                 self.pending_step = Some(PendingStep { step, started_at, awaited: AwaitedResponse::Tool });
-                let call = ToolTarget::Mcp(build_mcp_call(bound, binding, server, connection, arguments, call_id));
-                RunEffect::CallTool(Box::new(ToolRequest { target: call, repeat_safety: bound.tool.repeat_safety }))
+                let call = ToolTarget::Mcp(build_mcp_call(bound_tool, binding, server, connection, arguments, call_id));
+                RunEffect::CallTool(Box::new(ToolRequest {
+                    target: call,
+                    repeat_safety: bound_tool.tool.repeat_safety,
+                }))
             }
             ToolBinding::Builtin(BuiltinBinding::QueryKnowledgeBase) => {
                 let mut inputs = arguments;
@@ -323,8 +334,10 @@ impl<'a> Run<'a> {
     /// Records the drift of the active tool, and quarantines its server if its definition requires that.
     fn record_drift(&mut self, current_pin: Option<ToolPin>) {
         let call = self.agent.as_mut().and_then(|agent| agent.active_call.as_mut());
-        let Some((call, bound)) = call.and_then(|call| call.tool.map(|bound| (call, bound))) else { return };
-        let Some((server, pinned)) = bound.server.as_ref().zip(tool_pin(bound)) else { return };
+        let Some((call, bound_tool)) = call.and_then(|call| call.tool.map(|bound_tool| (call, bound_tool))) else {
+            return;
+        };
+        let Some((server, pinned)) = bound_tool.server.as_ref().zip(tool_pin(bound_tool)) else { return };
         call.drift = Some(Drift { pinned, current_pin });
         if server.server.on_drift == OnDrift::Quarantine {
             self.quarantined_servers.insert(server.asset);
@@ -427,11 +440,11 @@ impl<'a> Run<'a> {
         let latency = call.started_at.duration_until(self.moment.now());
         let texts = json!({ "arguments": call.arguments, "result": result.as_ref().ok() });
         let payload = Payload { body: texts.to_string().into(), salt: self.moment.salt() };
-        let reference = call.tool.map(|bound| bound.source.reference.as_str());
+        let reference = call.tool.map(|bound_tool| bound_tool.source.reference.as_str());
         let mut body = Map::from_iter([
             ("step_id".to_owned(), json!(step.id)),
             ("call".to_owned(), json!(number)),
-            ("tool".to_owned(), json!(call.tool.map(|bound| bound.tool.name.as_str()))),
+            ("tool".to_owned(), json!(call.tool.map(|bound_tool| bound_tool.tool.name.as_str()))),
             ("version".to_owned(), json!(reference)),
             ("result".to_owned(), json!(result.as_ref().err().copied().unwrap_or("answered"))),
             ("latency_us".to_owned(), json!(super::model_call::as_micros(latency))),

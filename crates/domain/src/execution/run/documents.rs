@@ -28,13 +28,13 @@ impl<'a> Run<'a> {
     /// when the decisions could not be loaded.
     pub fn on_contract_decisions(&mut self, moment: Moment, decisions: Option<Vec<ContractDecision>>) -> RunEffect {
         self.moment = moment;
-        let bound = &self.run_input.plan.knowledge;
-        let Some(decisions) = decisions.filter(|decisions| decisions.len() == bound.len()) else {
+        let knowledge_bases = &self.run_input.plan.knowledge;
+        let Some(decisions) = decisions.filter(|decisions| decisions.len() == knowledge_bases.len()) else {
             let message = "the access contracts of the bound knowledge bases are unavailable";
             return self.fail(RunError::new("contract_unavailable", message));
         };
         let mut allowed = true;
-        for (knowledge, decision) in bound.iter().zip(decisions) {
+        for (knowledge, decision) in knowledge_bases.iter().zip(decisions) {
             allowed = allowed && decision.is_allowed();
             let mut body = Map::new();
             body.insert("knowledge_base_asset_id".to_owned(), json!(knowledge.asset));
@@ -62,14 +62,14 @@ impl<'a> Run<'a> {
 
     /// Builds a query from the inputs `query`, `knowledge_base` and `top_k`.
     pub(super) fn build_query(&self, inputs: &Map<String, Value>) -> Result<RetrievalQuery, StepFailure> {
-        let bound = &self.run_input.plan.knowledge;
+        let knowledge_bases = &self.run_input.plan.knowledge;
         let requested_slug = inputs.get("knowledge_base").and_then(Value::as_str);
-        let knowledge = match (requested_slug, bound.as_slice()) {
-            (Some(name), _) => bound.iter().position(|base| base.slug == name),
+        let index = match (requested_slug, knowledge_bases.as_slice()) {
+            (Some(name), _) => knowledge_bases.iter().position(|knowledge_base| knowledge_base.slug == name),
             (None, [_]) => Some(0),
             (None, _) => None,
         };
-        let Some(knowledge) = knowledge else {
+        let Some(index) = index else {
             return Err(StepFailure::failed(
                 "knowledge_base_unknown",
                 "the release binds no knowledge base of that name",
@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
             None => return Err(StepFailure::failed("reference_missing", "the step has no query")),
         };
         let top_k = inputs.get("top_k").and_then(Value::as_u64).and_then(|limit| u32::try_from(limit).ok());
-        Ok(RetrievalQuery { knowledge_index: knowledge, query, top_k })
+        Ok(RetrievalQuery { knowledge_index: index, query, top_k })
     }
 
     /// Records the retrieval of a step, and returns the documents as the value of the step.

@@ -71,8 +71,8 @@ impl Run<'_> {
         let template = step.inputs.get("prompt");
         let mut items = Vec::new();
         if uses_bound_prompt(template) {
-            let bound = plan.bound_asset(AssetKind::PromptTemplate).and_then(|asset| asset.source.as_ref());
-            let sources = bound.into_iter().chain(&plan.included);
+            let bound_prompt = plan.bound_asset(AssetKind::PromptTemplate).and_then(|asset| asset.source.as_ref());
+            let sources = bound_prompt.into_iter().chain(&plan.included);
             items.extend(
                 sources.map(|source| LineageInput::version(Origin::PromptTemplate, source, source.reference.clone())),
             );

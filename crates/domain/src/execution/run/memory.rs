@@ -192,7 +192,11 @@ impl RunOutcome {
             }
         };
         body.insert("decision".to_owned(), json!(decision.as_str()));
-        let contracts = knowledge.iter().filter_map(|bound| bound.base.contract_id()).map(str::to_owned).collect();
+        let contracts = knowledge
+            .iter()
+            .filter_map(|knowledge_base| knowledge_base.base.contract_id())
+            .map(str::to_owned)
+            .collect();
         let writeback = (decision == TurnDecision::Offered).then(|| Writeback {
             conversation: conversation_key,
             turn,
@@ -305,9 +309,9 @@ fn contract_evidence(knowledge: &[BoundKnowledgeBase], decisions: &[ContractDeci
     let contracts: Vec<Value> = knowledge
         .iter()
         .zip(decisions)
-        .map(|(bound, decision)| {
+        .map(|(knowledge_base, decision)| {
             let mut members = contract_decision_members(decision);
-            members.insert("knowledge_base".to_owned(), json!(bound.slug));
+            members.insert("knowledge_base".to_owned(), json!(knowledge_base.slug));
             Value::Object(members)
         })
         .collect();

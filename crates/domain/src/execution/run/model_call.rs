@@ -258,16 +258,16 @@ impl<'a> Run<'a> {
     fn render_prompt(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<String, StepFailure> {
         let (plan, run_inputs) = (self.run_input.plan, &*self.inputs);
         let template = step.inputs.get("prompt");
-        let bound = uses_bound_prompt(template);
+        let is_bound = uses_bound_prompt(template);
         let rendered = match &plan.prompt {
-            Some(prompt) if bound => {
+            Some(prompt) if is_bound => {
                 let mut arguments = run_inputs.clone();
                 let step_inputs = inputs.iter().filter(|(name, _)| !CONVERSATION_INPUTS.contains(&name.as_str()));
                 arguments.extend(step_inputs.map(|(name, value)| (name.clone(), value.clone())));
                 let flow_step = plan.bound_asset(AssetKind::OrchestrationFlow).map(|_| step);
                 prompt.render(&arguments).map_err(|refusal| StepFailure::from_prompt(&refusal, flow_step))?
             }
-            None if bound => return Err(StepFailure::failed("prompt_missing", "the release binds no prompt")),
+            None if is_bound => return Err(StepFailure::failed("prompt_missing", "the release binds no prompt")),
             Some(_) | None => String::new(),
         };
         let Some(template) = template else { return Ok(rendered) };

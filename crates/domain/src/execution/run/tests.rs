@@ -175,22 +175,25 @@ fn prompt_flow(prompts: &[&str]) -> Flow {
 #[test]
 fn stops_cyclic_flow_at_step_limit() {
     let plan = plan(allow_all_policy(), prompt_flow(&["a", "b"]).with_cycle_to_entry());
-    let ended = run(&plan, "x", None);
-    assert_eq!(ended.error.unwrap().code, "step_budget_exceeded");
+    let run_outcome = run(&plan, "x", None);
+    assert_eq!(run_outcome.error.unwrap().code, "step_budget_exceeded");
     assert_eq!(
-        (ended.status, ended.outcome, ended.steps.len()),
+        (run_outcome.status, run_outcome.outcome, run_outcome.steps.len()),
         (Status::Failed, ExecutionOutcome::Failure, MAX_STEPS)
     );
-    assert_eq!(ended.lineage.len(), crate::evidence::lineage::MAX_LINEAGE_ITEMS + 1, "the lineage is bounded");
-    assert_eq!(ended.lineage.last().unwrap().reference, "lineage_truncated");
+    assert_eq!(run_outcome.lineage.len(), crate::evidence::lineage::MAX_LINEAGE_ITEMS + 1, "the lineage is bounded");
+    assert_eq!(run_outcome.lineage.last().unwrap().reference, "lineage_truncated");
 }
 
 #[test]
 fn records_model_inputs_with_trust() {
     let plan = plan(allow_all_policy(), prompt_flow(&["{{release.prompt_template}}", "Shorten: {{steps.s0.output}}"]));
-    let ended = run(&plan, "billing", None);
-    let items: Vec<(&str, &str, Option<UntrustedReason>)> =
-        ended.lineage.iter().map(|item| (item.origin.as_str(), item.reference.as_str(), item.untrusted)).collect();
+    let run_outcome = run(&plan, "billing", None);
+    let items: Vec<(&str, &str, Option<UntrustedReason>)> = run_outcome
+        .lineage
+        .iter()
+        .map(|item| (item.origin.as_str(), item.reference.as_str(), item.untrusted))
+        .collect();
     let (prompt, input) = (Origin::PromptTemplate.as_str(), Origin::UserInput.as_str());
     assert_eq!(
         items,
@@ -204,10 +207,10 @@ fn records_model_inputs_with_trust() {
         ]
     );
     // The digest is salted, so that an attacker cannot confirm a guess of the output.
-    let output = ended.lineage.last().unwrap();
+    let output = run_outcome.lineage.last().unwrap();
     assert_ne!(output.digest, <[u8; 32]>::from(blake3::hash(br#""billing""#)));
     assert_eq!(output.size_bytes, 9);
-    assert_eq!(ended.lineage[0].digest, plan.bound_assets[0].source.as_ref().unwrap().checksum.bytes());
+    assert_eq!(run_outcome.lineage[0].digest, plan.bound_assets[0].source.as_ref().unwrap().checksum.bytes());
 }
 
 #[test]
@@ -215,20 +218,21 @@ fn interrupted_run_keeps_its_transcript() {
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": ["record_transcript", "notify_owner"] }]);
     let plan = plan(policy(rules), prompt_flow(&["one", "two", "three"]));
-    let ended = run(&plan, "secret words", Some((3, Interruption::DeadlineExceeded)));
-    assert_eq!((ended.status, ended.outcome), (Status::Failed, ExecutionOutcome::Timeout));
-    assert!(ended.output.is_none());
-    let transcript = ended.artifacts.iter().find(|artifact| artifact.kind == "transcript").unwrap();
+    let run_outcome = run(&plan, "secret words", Some((3, Interruption::DeadlineExceeded)));
+    assert_eq!((run_outcome.status, run_outcome.outcome), (Status::Failed, ExecutionOutcome::Timeout));
+    assert!(run_outcome.output.is_none());
+    let transcript = run_outcome.artifacts.iter().find(|artifact| artifact.kind == "transcript").unwrap();
     assert!(!Value::Object(transcript.body.clone()).to_string().contains("secret"), "{:?}", transcript.body);
     let payload: Value = serde_json::from_str(&transcript.payload.as_ref().unwrap().body).unwrap();
     assert_eq!(payload["calls"].as_array().unwrap().len(), 3);
     assert_eq!((&payload["calls"][2]["system_prompt"], payload["calls"][2].get("answer")), (&json!("three"), None));
-    assert_eq!(ended.steps.last().unwrap().failure.as_deref(), Some("deadline_exceeded"));
-    let calls: Vec<&Value> = ended.artifacts.iter().filter_map(|artifact| artifact.body.get("attempts")).collect();
+    assert_eq!(run_outcome.steps.last().unwrap().failure.as_deref(), Some("deadline_exceeded"));
+    let calls: Vec<&Value> =
+        run_outcome.artifacts.iter().filter_map(|artifact| artifact.body.get("attempts")).collect();
     assert_eq!(calls[2][0]["result"], "not_waited_for");
     assert_eq!(payload["calls"][1]["answer"], "secret words");
     assert_eq!(payload["calls"][1]["system_prompt"], "two");
-    let fulfilled: Vec<Obligation> = ended.fulfilled.iter().map(|(obligation, _)| *obligation).collect();
+    let fulfilled: Vec<Obligation> = run_outcome.fulfilled.iter().map(|(obligation, _)| *obligation).collect();
     assert_eq!(fulfilled, [Obligation::RecordTranscript, Obligation::NotifyOwner]);
 }
 
@@ -237,11 +241,11 @@ fn redaction_masks_answer_and_records_counts_only() {
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "masked", "obligations": ["redact_output"] }]);
     let plan = plan(policy(rules), prompt_flow(&["one"]));
-    let ended = run(&plan, "write to mia@example.com", None);
-    assert_eq!(ended.output.unwrap().0, "write to [email]");
-    let redaction = ended.artifacts.iter().find(|artifact| artifact.kind == "redaction").unwrap();
+    let run_outcome = run(&plan, "write to mia@example.com", None);
+    assert_eq!(run_outcome.output.unwrap().0, "write to [email]");
+    let redaction = run_outcome.artifacts.iter().find(|artifact| artifact.kind == "redaction").unwrap();
     assert_eq!(redaction.body["masked"], json!({ "email": 1 }));
-    assert_eq!(ended.fulfilled.len(), 1);
+    assert_eq!(run_outcome.fulfilled.len(), 1);
     let interrupted = run(&plan, "x", Some((1, Interruption::DeadlineExceeded)));
     assert!(interrupted.fulfilled.is_empty(), "redaction without an answer is unfulfilled");
 }
@@ -250,17 +254,17 @@ fn redaction_masks_answer_and_records_counts_only() {
 fn uncited_answer_fails_the_run() {
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "cited", "obligations": ["require_citation"] }]);
-    let ended = run(&plan(policy(rules), prompt_flow(&["one"])), "x", None);
-    assert_eq!((ended.status, ended.output), (Status::Failed, None));
-    assert_eq!(ended.error.unwrap().code, "citation_missing");
-    assert!(ended.fulfilled.is_empty());
+    let run_outcome = run(&plan(policy(rules), prompt_flow(&["one"])), "x", None);
+    assert_eq!((run_outcome.status, run_outcome.output), (Status::Failed, None));
+    assert_eq!(run_outcome.error.unwrap().code, "citation_missing");
+    assert!(run_outcome.fulfilled.is_empty());
 }
 
 #[test]
 fn no_transcript_without_obligation() {
-    let ended = run(&plan(allow_all_policy(), prompt_flow(&["one"])), "secret words", None);
-    assert!(ended.artifacts.iter().all(|artifact| artifact.payload.is_none()));
-    assert_eq!(ended.artifacts.len(), 1);
+    let run_outcome = run(&plan(allow_all_policy(), prompt_flow(&["one"])), "secret words", None);
+    assert!(run_outcome.artifacts.iter().all(|artifact| artifact.payload.is_none()));
+    assert_eq!(run_outcome.artifacts.len(), 1);
 }
 
 /// Output before a denial is still subject to the obligations that earlier decisions imposed.
@@ -278,10 +282,10 @@ fn denied_run_fulfils_earlier_obligations() {
     ]);
     let trigger = json!({ "type": "api_request", "inputs_schema": { "text": "string" } });
     let content = json!({ "name": "f", "trigger": trigger, "entry_step": "ask", "steps": steps });
-    let ended = run(&plan(policy(rules), Flow::from_content(&content).unwrap()), "x", None);
-    assert_eq!((ended.status, ended.outcome), (Status::Denied, ExecutionOutcome::Denied));
-    assert!(ended.artifacts.iter().any(|artifact| artifact.kind == "transcript"));
-    assert_eq!(ended.fulfilled.len(), 1);
+    let run_outcome = run(&plan(policy(rules), Flow::from_content(&content).unwrap()), "x", None);
+    assert_eq!((run_outcome.status, run_outcome.outcome), (Status::Denied, ExecutionOutcome::Denied));
+    assert!(run_outcome.artifacts.iter().any(|artifact| artifact.kind == "transcript"));
+    assert_eq!(run_outcome.fulfilled.len(), 1);
 }
 
 /// A mapped output is as untrusted as the least trusted value to which it refers.
@@ -301,9 +305,9 @@ fn mapped_output_inherits_worst_trust() {
     ]);
     let trigger = json!({ "type": "api_request", "inputs_schema": { "text": "string" } });
     let content = json!({ "name": "f", "trigger": trigger, "entry_step": "ask", "steps": steps });
-    let ended = run(&plan(allow_all_policy(), Flow::from_content(&content).unwrap()), "x", None);
-    assert_eq!(ended.status, Status::Completed, "{:?}", ended.error);
-    let items: Vec<(&str, &str, Option<UntrustedReason>)> = ended
+    let run_outcome = run(&plan(allow_all_policy(), Flow::from_content(&content).unwrap()), "x", None);
+    assert_eq!(run_outcome.status, Status::Completed, "{:?}", run_outcome.error);
+    let items: Vec<(&str, &str, Option<UntrustedReason>)> = run_outcome
         .lineage
         .iter()
         .filter(|item| item.reference.starts_with("steps.") || item.action_class.as_str() == "write")

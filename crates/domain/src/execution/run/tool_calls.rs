@@ -52,23 +52,23 @@ pub(super) fn build_http_call(
 }
 
 /// The pin that the description of an MCP server's tool must match; `None` for any other tool.
-pub(super) fn tool_pin(bound: &BoundTool) -> Option<ToolPin> {
-    let server = bound.server.as_ref()?;
-    match &bound.tool.binding {
-        ToolBinding::Mcp(binding) => Some(server.server.expected_pin(&bound.tool.name, &binding.pin).clone()),
+pub(super) fn tool_pin(bound_tool: &BoundTool) -> Option<ToolPin> {
+    let server = bound_tool.server.as_ref()?;
+    match &bound_tool.tool.binding {
+        ToolBinding::Mcp(binding) => Some(server.server.expected_pin(&bound_tool.tool.name, &binding.pin).clone()),
         ToolBinding::Http(_) | ToolBinding::Builtin(_) | ToolBinding::Unavailable => None,
     }
 }
 
 pub(super) fn build_mcp_call(
-    bound: &BoundTool,
+    bound_tool: &BoundTool,
     binding: &McpBinding,
     server: &BoundServer,
     connection: &McpConnection,
     arguments: Map<String, Value>,
     call_id: String,
 ) -> McpCall {
-    let tool = &bound.tool;
+    let tool = &bound_tool.tool;
     let bearer = binding.secret.clone().or_else(|| connection.bearer.clone());
     McpCall {
         server: (server.asset, server.reference.clone()),

@@ -136,7 +136,7 @@ fn tolerates_a_minute_between_clocks() {
 }
 
 #[test]
-fn times_are_numbers_in_range() {
+fn requires_times_as_numbers_in_range() {
     assert_eq!(refusal(json!({"exp": null})), Some(InvalidToken::Time), "absent");
     for name in ["exp", "nbf", "iat"] {
         for value in [
@@ -268,7 +268,7 @@ fn names_the_tenant_claim_without_a_value_when_it_is_missing() {
 }
 
 #[test]
-fn takes_only_an_address_that_the_issuer_verified() {
+fn reads_only_verified_email_addresses() {
     for (verified, email) in
         [(json!(true), Some("a@b.example")), (json!(false), None), (json!("true"), None), (json!(null), None)]
     {

@@ -1,6 +1,6 @@
 //! Checks of a run's records: the log must contain their digest, and the evidence must match them.
 
-use super::{END_KINDS, ReadFact, member_text};
+use super::{END_KINDS, ParsedFact, member_text};
 use crate::{
     asset::canonical::Checksum,
     evidence::{
@@ -39,12 +39,12 @@ fn digest_pointer() -> String {
 }
 
 /// Compares the records with the facts about the run, and the evidence with the records.
-pub(super) fn check_records(report: &mut BundleReport, predicate: &ExecutionPredicate, facts: &[ReadFact<'_>]) {
+pub(super) fn check_records(report: &mut BundleReport, predicate: &ExecutionPredicate, facts: &[ParsedFact<'_>]) {
     let run = predicate.evidence.get("execution").unwrap_or(&Value::Null);
     let execution = member_text(run, "execution_id");
     let is_about_run =
-        |fact: &&ReadFact<'_>| fact.text("/subject/kind") == "execution" && fact.text("/subject/id") == execution;
-    let closing_facts: Vec<&ReadFact<'_>> =
+        |fact: &&ParsedFact<'_>| fact.text("/subject/kind") == "execution" && fact.text("/subject/id") == execution;
+    let closing_facts: Vec<&ParsedFact<'_>> =
         facts.iter().filter(is_about_run).filter(|fact| is_closing(fact.text("/kind"))).collect();
     check_earlier_fact(report, &closing_facts);
     let pointer = digest_pointer();
@@ -87,7 +87,7 @@ pub(super) fn check_records(report: &mut BundleReport, predicate: &ExecutionPred
 
 /// If a person decided on the run, requires the earlier fact that closed it, because that fact contains the digest of
 /// the records.
-fn check_earlier_fact(report: &mut BundleReport, closing_facts: &[&ReadFact<'_>]) {
+fn check_earlier_fact(report: &mut BundleReport, closing_facts: &[&ParsedFact<'_>]) {
     let Some((end, earlier)) = closing_facts.split_last() else { return };
     let was_review_requested =
         end.body.pointer(&format!("/detail/{REVIEW_REQUESTED_MEMBER}")) == Some(&Value::Bool(true));

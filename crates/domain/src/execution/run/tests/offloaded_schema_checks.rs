@@ -36,7 +36,8 @@ fn run_counting_checks(
         effect = match effect {
             RunEffect::CallModel(request) => {
                 let offers = request.conversation.tools.iter().zip(&plan.tools);
-                let mut schemas = offers.map(|(offer, bound)| (&offer.input_schema, &bound.tool.input_schema));
+                let mut schemas =
+                    offers.map(|(offer, bound_tool)| (&offer.input_schema, &bound_tool.tool.input_schema));
                 assert!(schemas.all(|(offered, bound)| Arc::ptr_eq(offered, bound)), "a model request copies a schema");
                 run.on_model(moments.next(), answers.next().unwrap())
             }
@@ -74,12 +75,12 @@ fn offloads_only_long_answer_checks() {
         };
         plan.prompt = Some(template.compose(|_| None).unwrap());
         let answer = json!(vec![1; items]).to_string();
-        let (checks, ended) = run_counting_checks(&plan, vec![model_response(&answer)], &Value::Null, None);
+        let (checks, run_outcome) = run_counting_checks(&plan, vec![model_response(&answer)], &Value::Null, None);
         assert_eq!(checks, expected_checks, "{items} items");
-        let code = ended.error.map(|error| error.code);
+        let code = run_outcome.error.map(|error| error.code);
         assert_eq!(code.as_deref(), (!fits).then_some("output_schema_mismatch"), "{items} items");
         assert_eq!(
-            (ended.steps.len(), ended.artifacts.len()),
+            (run_outcome.steps.len(), run_outcome.artifacts.len()),
             (if fits { 2 } else { 1 }, 1),
             "the answer is recorded once"
         );
@@ -125,11 +126,11 @@ fn offloads_long_tool_schema_checks() {
         let arguments = json!({ "a": vec![1; items] }).to_string();
         let call = ToolCall { id: "c".to_owned(), name: "count".to_owned(), arguments };
         call_response.completion.as_mut().unwrap().tool_calls = vec![call];
-        let (checks, ended) =
+        let (checks, run_outcome) =
             run_counting_checks(&plan, vec![call_response, model_response("done")], &json!(vec![1; items]), None);
         assert_eq!(checks, expected_checks, "{argument_fits} {result_fits} {items}");
-        assert_eq!(ended.output.unwrap().0, "done");
-        let call = ended.artifacts.iter().find(|artifact| artifact.kind == "tool_call").unwrap();
+        assert_eq!(run_outcome.output.unwrap().0, "done");
+        let call = run_outcome.artifacts.iter().find(|artifact| artifact.kind == "tool_call").unwrap();
         let code = match (argument_fits, result_fits) {
             (true, true) => "answered",
             (false, _) => "tool_arguments_invalid",
