@@ -124,7 +124,7 @@ impl RoleBinding {
         principal: ActorRef,
         role: Role,
         scope: GrantScope,
-        place: &ResourcePosition,
+        position: &ResourcePosition,
         granter: &Rights,
         stamp: &Stamp,
     ) -> Result<Change<Self>, GrantRefusal> {
@@ -135,7 +135,7 @@ impl RoleBinding {
         if !role.may_be_bound_at(&scope) {
             return Err(GrantRefusal::ScopeTooNarrow);
         }
-        if let Some(missing) = role.permissions().iter().find(|permission| !granter.allow(*permission, place)) {
+        if let Some(missing) = role.permissions().iter().find(|permission| !granter.allow(*permission, position)) {
             return Err(GrantRefusal::BeyondGranter(missing));
         }
         let next = Self(RoleBindingRecord {
@@ -192,7 +192,7 @@ pub trait AccessStore: Send + Sync {
         &self,
         tenant: Option<TenantId>,
         principals: &[ActorRef],
-        names: ActorNameScope,
+        name_scope: ActorNameScope,
     ) -> Result<Option<PrincipalAccess>, StoreError>;
     /// The tenant's current access revision. While it is unchanged, every result of [`Self::load_principal`] for this
     /// tenant stays valid. Each change of a role or principal binding increments the revision of all affected
@@ -210,7 +210,7 @@ pub trait AccessStore: Send + Sync {
         &self,
         scope: TenantScope,
         principals: &[ActorRef],
-        names: ActorNameScope,
+        name_scope: ActorNameScope,
     ) -> Result<Vec<RoleBinding>, StoreError>;
     /// Loads one role binding.
     async fn find(&self, scope: TenantScope, id: RoleBindingId) -> Result<Option<RoleBinding>, StoreError>;

@@ -205,7 +205,7 @@ impl AccessRequest {
     }
 
     /// Grants the request. The grant creates the connection, or changes an existing one to the specified settings and
-    /// makes it usable. `others` are the connections of the workspace that the use case names. If all of them are
+    /// makes it usable. `connections` are the connections of the workspace that the use case names. If all of them are
     /// usable after the grant, the use case becomes active in the same commit, and its other requests are withdrawn.
     ///
     /// # Errors
@@ -213,16 +213,16 @@ impl AccessRequest {
     pub fn grant(
         &self,
         connection_id: ConnectionId,
-        granted: GrantedSettings,
-        others: &[ConnectionSnapshot],
+        settings: GrantedSettings,
+        connections: &[ConnectionSnapshot],
         use_case: &UseCase,
         stamp: &Stamp,
     ) -> Result<Change<GrantedRequest>, AccessRequestRefusal> {
         self.check_pending()?;
-        let existing = others.iter().find(|other| other.connection.name == self.connection_name);
+        let existing = connections.iter().find(|snapshot| snapshot.connection.name == self.connection_name);
         let GrantedConnection { connection, decided_on, fact_detail } = match existing {
-            None => self.new_connection(connection_id, granted, stamp)?,
-            Some(existing) => grant_existing(existing, granted, stamp)?,
+            None => self.new_connection(connection_id, settings, stamp)?,
+            Some(existing) => grant_existing(existing, settings, stamp)?,
         };
         let request = Self(AccessRequestRecord {
             status: AccessRequestStatus::Granted,
@@ -232,10 +232,10 @@ impl AccessRequest {
             revision: self.revision.next(),
             ..self.0.clone()
         });
-        let mut after: Vec<ConnectionSnapshot> =
-            others.iter().filter(|other| other.connection.name != self.connection_name).cloned().collect();
-        after.push(ConnectionSnapshot { connection: connection.clone(), is_expired: false });
-        let (next_use_case, activates) = use_case.after_grant(&after, stamp);
+        let mut connections_after: Vec<ConnectionSnapshot> =
+            connections.iter().filter(|snapshot| snapshot.connection.name != self.connection_name).cloned().collect();
+        connections_after.push(ConnectionSnapshot { connection: connection.clone(), is_expired: false });
+        let (next_use_case, activates) = use_case.after_grant(&connections_after, stamp);
         let detail = json!({
             "use_case_id": self.use_case_id,
             "connection_id": connection.connection_id,
@@ -256,15 +256,15 @@ impl AccessRequest {
     fn new_connection(
         &self,
         id: ConnectionId,
-        granted: GrantedSettings,
+        settings: GrantedSettings,
         stamp: &Stamp,
     ) -> Result<GrantedConnection, ConnectionRefusal> {
-        let new = granted.into_connection(self.connection_name.clone());
-        let created = Connection::create(id, self.workspace_id, new, stamp)?.into_record();
+        let new_connection = settings.into_connection(self.connection_name.clone());
+        let creation = Connection::create(id, self.workspace_id, new_connection, stamp)?.into_record();
         Ok(GrantedConnection {
-            connection: created.next,
+            connection: creation.next,
             decided_on: None,
-            fact_detail: fact_detail("created", created.fact.detail),
+            fact_detail: fact_detail("created", creation.fact.detail),
         })
     }
 
@@ -295,10 +295,10 @@ impl AccessRequest {
 /// Decides a grant of an existing connection, whose settings the grant changes or leaves unchanged.
 fn grant_existing(
     existing: &ConnectionSnapshot,
-    granted: GrantedSettings,
+    settings: GrantedSettings,
     stamp: &Stamp,
 ) -> Result<GrantedConnection, ConnectionRefusal> {
-    let patch = granted.into_patch(existing);
+    let patch = settings.into_patch(existing);
     let existing = &existing.connection;
     let (connection, fact_detail) = match existing.amend(patch, stamp)?.map(Change::into_record) {
         Some(changed) => (changed.next, fact_detail("changed", changed.fact.detail)),

@@ -155,8 +155,8 @@ impl VersionLabel {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        let fits = (1..=Self::MAX_CHARS).contains(&text.len()) && text.bytes().all(allowed);
-        fits.then(|| Self(text.to_owned()))
+        let is_valid = (1..=Self::MAX_CHARS).contains(&text.len()) && text.bytes().all(allowed);
+        is_valid.then(|| Self(text.to_owned()))
     }
 
     /// The label as text.
@@ -380,9 +380,9 @@ impl Asset {
         }
         let subject = Subject { kind: "asset_version", id: id.uuid() };
         let detail = json!({ "asset_id": self.asset_id, "checksum": content.canonical.checksum().as_str() });
-        let decides = matches!(self.kind, AssetKind::PolicyBundle | AssetKind::ModelPolicy);
+        let is_policy = matches!(self.kind, AssetKind::PolicyBundle | AssetKind::ModelPolicy);
         let fact = Fact::new(FactKind::AssetVersionCreated, subject, Some(self.workspace_id), stamp, detail)
-            .with_categories(decides.then_some(FactCategory::PolicyChanges));
+            .with_categories(is_policy.then_some(FactCategory::PolicyChanges));
         Ok(Change::create(NewVersion::of(self.asset_id, id, label, content, stamp), fact))
     }
 

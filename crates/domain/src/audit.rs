@@ -295,9 +295,9 @@ impl Fact {
 
     /// Merges the members of a JSON object into `detail`; equal keys are replaced. Any other JSON adds nothing.
     #[must_use]
-    pub fn merge_detail(mut self, more: Value) -> Self {
-        if let Value::Object(more) = more {
-            self.detail.extend(more);
+    pub fn merge_detail(mut self, members: Value) -> Self {
+        if let Value::Object(members) = members {
+            self.detail.extend(members);
         }
         self
     }
@@ -455,10 +455,10 @@ mod tests {
             let subject = Subject { kind: "release", id: Uuid::from_u128(3) };
             let fact = Fact::new(FactKind::ReleaseCreated, subject, workspace, &stamp, detail);
             let stored = fact.canonical_bytes(Uuid::from_u128(4).into());
-            let read: Value = serde_json::from_slice(&stored).unwrap();
-            assert_eq!(String::from_utf8(stored).unwrap(), serde_json_canonicalizer::to_string(&read).unwrap());
-            assert_eq!(read.as_object().unwrap().len(), 9);
-            assert_eq!(read["subject"], json!({ "kind": "release", "id": Uuid::from_u128(3) }));
+            let parsed: Value = serde_json::from_slice(&stored).unwrap();
+            assert_eq!(String::from_utf8(stored).unwrap(), serde_json_canonicalizer::to_string(&parsed).unwrap());
+            assert_eq!(parsed.as_object().unwrap().len(), 9);
+            assert_eq!(parsed["subject"], json!({ "kind": "release", "id": Uuid::from_u128(3) }));
         }
     }
 

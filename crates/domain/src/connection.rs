@@ -273,14 +273,14 @@ pub fn check_name(name: &str) -> Result<(), ConnectionRefusal> {
 /// When the endpoint is not such an address.
 pub fn check_endpoint(endpoint: &str) -> Result<(), ConnectionRefusal> {
     let is_address = |text: &str| {
-        let (scheme, rest) = text.split_once("://")?;
-        let authority = rest.split('/').next().unwrap_or_default();
+        let (scheme, after_scheme) = text.split_once("://")?;
+        let authority = after_scheme.split('/').next().unwrap_or_default();
         let is_scheme =
             !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-        (is_scheme && !authority.is_empty() && !rest.contains(['@', '?', '#', '\\'])).then_some(())
+        (is_scheme && !authority.is_empty() && !after_scheme.contains(['@', '?', '#', '\\'])).then_some(())
     };
-    let fits = endpoint.len() <= MAX_ENDPOINT_CHARS && endpoint.bytes().all(|byte| byte.is_ascii_graphic());
-    if fits && is_address(endpoint).is_some() { Ok(()) } else { Err(ConnectionRefusal::Endpoint) }
+    let is_valid_text = endpoint.len() <= MAX_ENDPOINT_CHARS && endpoint.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_valid_text && is_address(endpoint).is_some() { Ok(()) } else { Err(ConnectionRefusal::Endpoint) }
 }
 
 impl Connection {
@@ -333,7 +333,7 @@ impl Connection {
         });
         let is_redirected =
             next.kind != self.kind || next.endpoint != self.endpoint || next.secret_bindings != self.secret_bindings;
-        let changed: Vec<&str> = [
+        let changed_keys: Vec<&str> = [
             ("name", next.name != self.name),
             ("connector_kind", next.kind != self.kind),
             ("endpoint", next.endpoint != self.endpoint),
@@ -344,7 +344,7 @@ impl Connection {
         .into_iter()
         .filter_map(|(name, differs)| differs.then_some(name))
         .collect();
-        if changed.is_empty() {
+        if changed_keys.is_empty() {
             return Ok(None);
         }
         if is_redirected {
@@ -353,7 +353,7 @@ impl Connection {
         }
         next.0.updated_at = stamp.at;
         next.0.revision = self.revision.next();
-        let detail = json!({ "keys": changed, "status": next.status.as_str() });
+        let detail = json!({ "keys": changed_keys, "status": next.status.as_str() });
         let fact = next.fact(FactKind::ConnectionChanged, stamp, detail);
         Ok(Some(Change::replace(next, self.revision, fact)))
     }

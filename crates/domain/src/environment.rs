@@ -43,8 +43,8 @@ pub struct EnvironmentSettings {
 impl EnvironmentSettings {
     /// The defaults for an unconfigured environment. Outside `dev`, authors may not approve their own releases.
     #[must_use]
-    pub fn defaults_for(environment: &Slug, in_dev: SelfApproval) -> Self {
-        let self_approval = if is_development(environment) { in_dev } else { SelfApproval::Refused };
+    pub fn defaults_for(environment: &Slug, dev_default: SelfApproval) -> Self {
+        let self_approval = if is_development(environment) { dev_default } else { SelfApproval::Refused };
         Self { min_approvals: 1, self_approval, pin_documents: is_production(environment) }
     }
 
@@ -84,7 +84,7 @@ pub struct EnvironmentRecord {
 aggregate!(Environment, EnvironmentRecord);
 
 impl Environment {
-    /// Replaces the settings of an environment; `before` is the environment with its previous settings, if it was
+    /// Replaces the settings of an environment; `previous` is the environment with its previous settings, if it was
     /// configured.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Environment {
     pub fn configure(
         workspace_id: WorkspaceId,
         environment: Slug,
-        before: Option<&Self>,
+        previous: Option<&Self>,
         settings: EnvironmentSettings,
         stamp: &Stamp,
     ) -> Result<Change<Self>, EnvironmentRefusal> {
@@ -108,12 +108,12 @@ impl Environment {
         });
         let fact = Fact::new(FactKind::EnvironmentConfigured, subject, Some(workspace_id), stamp, detail);
         let fact = fact.with_categories([FactCategory::PolicyChanges]);
-        let revision = before.map_or(Revision::FIRST, |before| before.revision.next());
+        let revision = previous.map_or(Revision::FIRST, |previous| previous.revision.next());
         let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
         let next = Self(EnvironmentRecord { workspace_id, environment, settings, updated_at, updated_by, revision });
-        Ok(match before {
+        Ok(match previous {
             None => Change::create(next, fact),
-            Some(before) => Change::replace(next, before.revision, fact),
+            Some(previous) => Change::replace(next, previous.revision, fact),
         })
     }
 }
@@ -163,19 +163,20 @@ mod tests {
         };
         let workspace = WorkspaceId::from(Uuid::nil());
         let dev = Slug::parse("dev").unwrap();
-        let asking = |min_approvals| EnvironmentSettings {
+        let settings_with = |min_approvals| EnvironmentSettings {
             min_approvals,
             ..EnvironmentSettings::defaults_for(&dev, SelfApproval::Refused)
         };
         for allowed in [1, MAX_APPROVALS] {
-            let first = Environment::configure(workspace, dev.clone(), None, asking(allowed), &stamp).unwrap();
+            let first = Environment::configure(workspace, dev.clone(), None, settings_with(allowed), &stamp).unwrap();
             assert_eq!((first.decided_on, first.next.revision), (None, Revision::FIRST));
-            let second = Environment::configure(workspace, dev.clone(), Some(&first.next), asking(1), &stamp).unwrap();
+            let second =
+                Environment::configure(workspace, dev.clone(), Some(&first.next), settings_with(1), &stamp).unwrap();
             assert_eq!((second.decided_on, second.next.revision), (Some(Revision::FIRST), Revision::FIRST.next()));
         }
         for refused in [0, MAX_APPROVALS + 1] {
             assert_eq!(
-                Environment::configure(workspace, dev.clone(), None, asking(refused), &stamp).unwrap_err(),
+                Environment::configure(workspace, dev.clone(), None, settings_with(refused), &stamp).unwrap_err(),
                 EnvironmentRefusal
             );
         }

@@ -174,9 +174,9 @@ impl SubjectErasure {
         let next = Self(ErasureRecord {
             status: ErasureStatus::Approved,
             covers_before: Some(stamp.fact_id.uuid()),
-            ..self.decided(stamp)
+            ..self.decided_record(stamp)
         });
-        Ok(self.decision(next, FactKind::ErasureApproved, stamp))
+        Ok(self.decision_change(next, FactKind::ErasureApproved, stamp))
     }
 
     /// Refuses the erasure. A refusal by the requester withdraws it.
@@ -185,8 +185,8 @@ impl SubjectErasure {
     /// When the erasure was decided before.
     pub fn refuse(&self, stamp: &Stamp) -> Result<Change<Self>, ErasureRefusal> {
         self.check_requested()?;
-        let next = Self(ErasureRecord { status: ErasureStatus::Refused, ..self.decided(stamp) });
-        Ok(self.decision(next, FactKind::ErasureRefused, stamp))
+        let next = Self(ErasureRecord { status: ErasureStatus::Refused, ..self.decided_record(stamp) });
+        Ok(self.decision_change(next, FactKind::ErasureRefused, stamp))
     }
 
     /// Completes the erasure after its last batch. The fact contains the counts.
@@ -225,7 +225,7 @@ impl SubjectErasure {
         }
     }
 
-    fn decided(&self, stamp: &Stamp) -> ErasureRecord {
+    fn decided_record(&self, stamp: &Stamp) -> ErasureRecord {
         ErasureRecord {
             decided_by: Some(stamp.actor.clone()),
             decided_at: Some(stamp.at),
@@ -234,7 +234,7 @@ impl SubjectErasure {
         }
     }
 
-    fn decision(&self, next: Self, kind: FactKind, stamp: &Stamp) -> Change<Self> {
+    fn decision_change(&self, next: Self, kind: FactKind, stamp: &Stamp) -> Change<Self> {
         let detail = json!({ "erased_actor": self.subject, "requested_by": self.requested_by });
         let fact = self.fact(kind, stamp, detail).with_categories([FactCategory::Approvals]);
         Change::replace(next, self.revision, fact)
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    fn requested(subject: &str) -> Result<SubjectErasure, ErasureRefusal> {
+    fn request_erasure(subject: &str) -> Result<SubjectErasure, ErasureRefusal> {
         let subject = ActorRef::parse(subject).unwrap();
         SubjectErasure::request(Uuid::from_u128(9).into(), subject, &stamp(1, "user:ada"))
             .map(|change| change.next.clone())
@@ -348,16 +348,16 @@ mod tests {
     #[test]
     fn subjects_are_single_actors_that_start_runs() {
         for subject in ["user:eve", "service:ci", "share_link:0190"] {
-            assert!(requested(subject).is_ok(), "{subject}");
+            assert!(request_erasure(subject).is_ok(), "{subject}");
         }
         for subject in ["anonymous", "group:staff", "system:sequencer"] {
-            assert_eq!(requested(subject).unwrap_err(), ErasureRefusal::Subject, "{subject}");
+            assert_eq!(request_erasure(subject).unwrap_err(), ErasureRefusal::Subject, "{subject}");
         }
     }
 
     #[test]
-    fn another_person_than_the_requester_approves() {
-        let erasure = requested("user:eve").unwrap();
+    fn requester_cannot_approve_erasure() {
+        let erasure = request_erasure("user:eve").unwrap();
         assert_eq!(erasure.approve(&stamp(3, "user:ada")).unwrap_err(), ErasureRefusal::SelfApproval);
         assert!(erasure.refuse(&stamp(3, "user:ada")).is_ok(), "the requester withdraws");
         let approved = erasure.approve(&stamp(4, "user:grace")).unwrap();
@@ -367,16 +367,16 @@ mod tests {
 
     #[test]
     fn each_erasure_is_decided_and_completed_once() {
-        let erasure = requested("user:eve").unwrap();
+        let erasure = request_erasure("user:eve").unwrap();
         assert_eq!(erasure.complete(&stamp(5, "system:eraser")).unwrap_err(), ErasureRefusal::NotApproved);
         let approved = erasure.approve(&stamp(4, "user:grace")).unwrap().next.clone();
-        let done = approved.complete(&stamp(5, "system:eraser")).unwrap().next.clone();
+        let completed = approved.complete(&stamp(5, "system:eraser")).unwrap().next.clone();
         let refused = erasure.refuse(&stamp(6, "user:grace")).unwrap().next.clone();
-        for decided in [&approved, &done, &refused] {
+        for decided in [&approved, &completed, &refused] {
             let expected = ErasureRefusal::NotRequested { status: decided.status };
             assert_eq!(decided.approve(&stamp(7, "user:joan")).unwrap_err(), expected);
             assert_eq!(decided.refuse(&stamp(7, "user:joan")).unwrap_err(), expected);
         }
-        assert_eq!(done.complete(&stamp(8, "system:eraser")).unwrap_err(), ErasureRefusal::NotApproved);
+        assert_eq!(completed.complete(&stamp(8, "system:eraser")).unwrap_err(), ErasureRefusal::NotApproved);
     }
 }

@@ -99,7 +99,7 @@ impl GovernanceChain {
     pub fn for_release(release: &Release, workload: &Workload) -> Self {
         let digest = release.bindings_digest();
         let mut referenced = BTreeSet::new();
-        let once = |reference: &&FrozenReference| referenced.insert(reference.asset_version_id);
+        let is_new = |reference: &&FrozenReference| referenced.insert(reference.asset_version_id);
         Self {
             release: ChainRelease {
                 release_id: release.release_id,
@@ -123,7 +123,7 @@ impl GovernanceChain {
             references: release
                 .references
                 .iter()
-                .filter(once)
+                .filter(is_new)
                 .map(|reference| ChainBinding {
                     role: reference.kind.as_str().to_owned(),
                     asset_version_id: reference.asset_version_id,
@@ -302,11 +302,15 @@ impl EvidenceRecord {
         let mut imposed: Vec<ImposedObligation> = Vec::new();
         for decision in &self.decisions {
             for name in &decision.obligations {
-                match imposed.iter_mut().find(|known| known.name == *name) {
-                    Some(known) => known.decisions.push(decision.decision_id),
+                match imposed.iter_mut().find(|obligation| obligation.name == *name) {
+                    Some(obligation) => obligation.decisions.push(decision.decision_id),
                     None => imposed.push(ImposedObligation {
                         name: name.clone(),
-                        fulfilled_at: self.fulfilled.iter().find(|(known, _)| known == name).map(|(_, at)| *at),
+                        fulfilled_at: self
+                            .fulfilled
+                            .iter()
+                            .find(|(fulfilled_name, _)| fulfilled_name == name)
+                            .map(|(_, fulfilled_at)| *fulfilled_at),
                         decisions: vec![decision.decision_id],
                     }),
                 }

@@ -58,7 +58,7 @@ impl FactCategory {
         Self::ALL.into_iter().find(|category| category.as_str() == text)
     }
 
-    /// Whether the audit log must record that, and why, a person was not notified of a fact in this category.
+    /// Whether the audit log must record each notification of this category that a person did not receive, and why.
     #[must_use]
     pub const fn is_governance_relevant(self) -> bool {
         match self {

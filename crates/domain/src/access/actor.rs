@@ -53,9 +53,9 @@ pub struct ActorRef {
 pub struct ActorRefusal;
 
 fn is_name(text: &str) -> bool {
-    let first = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let inner = |byte: u8| first(byte) || b"._@+-".contains(&byte);
-    text.len() <= MAX_NAME && text.bytes().next().is_some_and(first) && text.bytes().all(inner)
+    let is_first = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_inner = |byte: u8| is_first(byte) || b"._@+-".contains(&byte);
+    text.len() <= MAX_NAME && text.bytes().next().is_some_and(is_first) && text.bytes().all(is_inner)
 }
 
 impl ActorRef {
@@ -117,21 +117,21 @@ impl ActorRef {
         Self { kind, name: format!("sub-{digest}") }
     }
 
-    /// The reference to this actor of the tenant `home` while it works in another tenant: `user:ada@home`. The suffix
-    /// is necessary because names are unique within one tenant only. Identities of the other tenant cannot have such
-    /// a name. `None` if the name would be too long.
+    /// The reference to this actor while it works in another tenant: the name, `@`, and the slug of its home tenant,
+    /// such as `user:ada@acme`. The suffix is necessary because names are unique within one tenant only. Identities of
+    /// the other tenant cannot have such a name. `None` if the name would be too long.
     #[must_use]
-    pub fn visiting_from(&self, home: &Slug) -> Option<Self> {
-        let name = format!("{}@{home}", self.name);
+    pub fn visiting_from(&self, home_tenant: &Slug) -> Option<Self> {
+        let name = format!("{}@{home_tenant}", self.name);
         is_name(&name).then_some(Self { kind: self.kind, name })
     }
 
     /// The actor and its home tenant, if [`Self::visiting_from`] created the name.
     #[must_use]
     pub fn visitor_home(&self) -> Option<(Self, Slug)> {
-        let (name, home) = self.name.rsplit_once('@')?;
-        let home = Slug::parse(home).ok()?;
-        is_name(name).then(|| (Self { kind: self.kind, name: name.to_owned() }, home))
+        let (name, home_tenant) = self.name.rsplit_once('@')?;
+        let home_tenant = Slug::parse(home_tenant).ok()?;
+        is_name(name).then(|| (Self { kind: self.kind, name: name.to_owned() }, home_tenant))
     }
 
     /// The kind of the actor.
@@ -211,10 +211,10 @@ mod tests {
             assert!(ActorRef::parse(bad).is_err(), "{bad}");
         }
         assert!(OwnerRef::parse("team:support").is_ok());
-        let (ada, home) = (ActorRef::parse("user:ada").unwrap(), Slug::parse("acme").unwrap());
-        let visitor = ada.visiting_from(&home).unwrap();
+        let (ada, home_tenant) = (ActorRef::parse("user:ada").unwrap(), Slug::parse("acme").unwrap());
+        let visitor = ada.visiting_from(&home_tenant).unwrap();
         assert_eq!(visitor.to_string(), "user:ada@acme");
-        assert_eq!(visitor.visitor_home(), Some((ada.clone(), home)));
+        assert_eq!(visitor.visitor_home(), Some((ada.clone(), home_tenant)));
         assert_eq!(ActorRef::parse("user:ada@corp.example").unwrap().visitor_home(), None);
         assert_eq!(ada.visitor_home(), None);
         assert!(OwnerRef::parse("group:support").is_err());

@@ -57,12 +57,12 @@ impl OnBehalfOfFields {
             )
             | None => "user",
         };
-        let fits = |field: &Option<Value>, expected: &str| text(field).as_deref() == Some(expected);
+        let matches = |field: &Option<Value>, expected: &str| text(field).as_deref() == Some(expected);
         let checks = [
             (OnBehalfOfField::ActorRef, subject.is_some()),
-            (OnBehalfOfField::ExecutionMode, fits(execution_mode, ON_BEHALF_OF)),
-            (OnBehalfOfField::ActorType, fits(actor_type, kind)),
-            (OnBehalfOfField::ActorAuthMode, fits(actor_auth_mode, auth_mode)),
+            (OnBehalfOfField::ExecutionMode, matches(execution_mode, ON_BEHALF_OF)),
+            (OnBehalfOfField::ActorType, matches(actor_type, kind)),
+            (OnBehalfOfField::ActorAuthMode, matches(actor_auth_mode, auth_mode)),
         ];
         let invalid: Vec<OnBehalfOfField> =
             checks.into_iter().filter(|(_, is_valid)| !is_valid).map(|(field, _)| field).collect();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn names_nobody_without_fields() {
+    fn has_no_subject_without_fields() {
         for trust in [DelegationTrust::Trusted, DelegationTrust::Untrusted] {
             assert_eq!(OnBehalfOfFields::default().subject(trust, "local"), Ok(None));
         }
@@ -120,8 +120,8 @@ mod tests {
     #[test]
     fn refuses_fields_of_untrusted_clients_whatever_their_value() {
         let null = OnBehalfOfFields { actor_type: Some(Value::Null), ..OnBehalfOfFields::default() };
-        for sent in [null, fields("on_behalf_of", "user:ada", "user", "local")] {
-            let refused = sent.subject(DelegationTrust::Untrusted, "local");
+        for sent_fields in [null, fields("on_behalf_of", "user:ada", "user", "local")] {
+            let refused = sent_fields.subject(DelegationTrust::Untrusted, "local");
             assert_eq!(refused, Err(DelegationRefusal::UntrustedClient));
         }
     }
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn reports_every_field_that_does_not_fit() {
         use OnBehalfOfField::{ActorAuthMode, ActorRef, ActorType, ExecutionMode};
-        for (sent, invalid) in [
+        for (sent_fields, invalid) in [
             (fields("direct", "user:ada", "user", "local"), vec![ExecutionMode]),
             (fields("on_behalf_of", "anonymous", "user", "local"), vec![ActorRef]),
             (fields("on_behalf_of", "user:ada", "service", "oidc"), vec![ActorType, ActorAuthMode]),
@@ -138,7 +138,7 @@ mod tests {
                 vec![ActorRef, ExecutionMode, ActorType, ActorAuthMode],
             ),
         ] {
-            assert_eq!(subject(&sent), Err(DelegationRefusal::InvalidFields(invalid)));
+            assert_eq!(subject(&sent_fields), Err(DelegationRefusal::InvalidFields(invalid)));
         }
     }
 

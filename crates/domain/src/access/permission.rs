@@ -76,10 +76,10 @@ impl Permissions {
     #[must_use]
     pub const fn of(list: &[Permission]) -> Self {
         let mut bits = 0;
-        let mut rest = list;
-        while let Some((first, tail)) = rest.split_first() {
+        let mut remaining = list;
+        while let Some((first, tail)) = remaining.split_first() {
             bits |= 1 << (*first as u64);
-            rest = tail;
+            remaining = tail;
         }
         Self(bits)
     }

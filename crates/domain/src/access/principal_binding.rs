@@ -134,16 +134,17 @@ impl CallerLanes {
     /// Selects a lane for each workload. The actor's own binding overrides the bindings of its groups. Among the
     /// groups' bindings, the most restrictive lane applies.
     #[must_use]
-    pub fn from_bindings(actor: &ActorRef, bound: Vec<LaneBinding>) -> Self {
-        let (own, of_groups): (Vec<_>, Vec<_>) = bound.into_iter().partition(|bound| bound.principal == *actor);
+    pub fn from_bindings(actor: &ActorRef, bindings: Vec<LaneBinding>) -> Self {
+        let (own_bindings, group_bindings): (Vec<_>, Vec<_>) =
+            bindings.into_iter().partition(|binding| binding.principal == *actor);
         let mut lanes = BTreeMap::new();
-        for LaneBinding { workload_id, lane, .. } in of_groups {
+        for LaneBinding { workload_id, lane, .. } in group_bindings {
             lanes
                 .entry(workload_id)
                 .and_modify(|strictest: &mut Lane| *strictest = lane.min(*strictest))
                 .or_insert(lane);
         }
-        lanes.extend(own.into_iter().map(|bound| (bound.workload_id, bound.lane)));
+        lanes.extend(own_bindings.into_iter().map(|binding| (binding.workload_id, binding.lane)));
         Self(lanes)
     }
 
@@ -206,23 +207,24 @@ mod tests {
     #[test]
     fn own_lane_overrides_most_restrictive_group_lane() {
         let [first, second, third] = [1, 2, 3].map(|number| WorkloadId::from(Uuid::from_u128(number)));
-        let bound = [
+        let bindings = [
             ("user:ada", first, Lane::Standard),
             ("group:wary", first, Lane::Restricted),
             ("group:bold", second, Lane::Standard),
             ("group:wary", second, Lane::Restricted),
             ("group:calm", second, Lane::Guided),
         ];
-        let lanes = |turned: bool| {
-            let one = |(principal, workload_id, lane)| LaneBinding { principal: actor(principal), workload_id, lane };
-            let mut bound: Vec<LaneBinding> = bound.into_iter().map(one).collect();
-            if turned {
-                bound.reverse();
+        let lanes = |is_reversed: bool| {
+            let to_binding =
+                |(principal, workload_id, lane)| LaneBinding { principal: actor(principal), workload_id, lane };
+            let mut bindings: Vec<LaneBinding> = bindings.into_iter().map(to_binding).collect();
+            if is_reversed {
+                bindings.reverse();
             }
-            CallerLanes::from_bindings(&actor("user:ada"), bound)
+            CallerLanes::from_bindings(&actor("user:ada"), bindings)
         };
-        for turned in [false, true] {
-            let lanes = [first, second, third].map(|workload| lanes(turned).lane(workload));
+        for is_reversed in [false, true] {
+            let lanes = [first, second, third].map(|workload| lanes(is_reversed).lane(workload));
             assert_eq!(lanes, [Some(Lane::Standard), Some(Lane::Restricted), None]);
         }
     }

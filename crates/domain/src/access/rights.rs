@@ -133,8 +133,8 @@ impl Rights {
 
     /// Whether any grant that covers the scope includes the permission.
     #[must_use]
-    pub fn allow(&self, permission: Permission, place: &ResourcePosition) -> bool {
-        self.grants.iter().any(|grant| grant.permissions.has(permission) && place.is_within(&grant.scope))
+    pub fn allow(&self, permission: Permission, position: &ResourcePosition) -> bool {
+        self.grants.iter().any(|grant| grant.permissions.has(permission) && position.is_within(&grant.scope))
     }
 
     /// An estimate of the heap memory of the grants, in bytes.
@@ -152,11 +152,11 @@ impl Rights {
     /// The only workspace that the grants name, if they name exactly one and no wider scope.
     #[must_use]
     pub fn sole_workspace(&self) -> Option<WorkspaceId> {
-        let mut home = None;
+        let mut sole_workspace = None;
         for grant in &self.grants {
-            match (grant.scope, home) {
-                (GrantScope::Workspace(id), None) => home = Some(id),
-                (GrantScope::Workspace(id), Some(known)) if id == known => {}
+            match (grant.scope, sole_workspace) {
+                (GrantScope::Workspace(id), None) => sole_workspace = Some(id),
+                (GrantScope::Workspace(id), Some(workspace)) if id == workspace => {}
                 (GrantScope::Workload(_), _) => {}
                 (
                     GrantScope::Workspace(_) | GrantScope::Platform | GrantScope::Tenant(_) | GrantScope::Namespace(_),
@@ -164,13 +164,13 @@ impl Rights {
                 ) => return None,
             }
         }
-        home
+        sole_workspace
     }
 
     /// The roles that apply in the scope.
     #[must_use]
-    pub fn roles_at(&self, place: &ResourcePosition) -> Roles {
-        self.grants.iter().filter(|grant| place.is_within(&grant.scope)).map(|grant| grant.role).collect()
+    pub fn roles_at(&self, position: &ResourcePosition) -> Roles {
+        self.grants.iter().filter(|grant| position.is_within(&grant.scope)).map(|grant| grant.role).collect()
     }
 
     /// The scopes to which the grants of a permission are confined; `None` when a grant covers the whole tenant.
@@ -211,9 +211,9 @@ mod tests {
 
     #[test]
     fn grant_applies_only_inside_its_scope() {
-        let here = ResourcePosition::workspace(id(1).into(), id(2).into(), id(3).into());
-        let there = ResourcePosition::workspace(id(1).into(), id(2).into(), id(4).into());
-        let elsewhere = ResourcePosition::workspace(id(9).into(), id(8).into(), id(7).into());
+        let workspace = ResourcePosition::workspace(id(1).into(), id(2).into(), id(3).into());
+        let sibling = ResourcePosition::workspace(id(1).into(), id(2).into(), id(4).into());
+        let other_tenant = ResourcePosition::workspace(id(9).into(), id(8).into(), id(7).into());
         let cases = [
             (GrantScope::Platform, [true, true, true]),
             (GrantScope::Tenant(id(1).into()), [true, true, false]),
@@ -222,9 +222,10 @@ mod tests {
         ];
         for (scope, expected) in cases {
             let rights = Rights::new(vec![Grant::of_role(Role::Viewer, scope)]);
-            let got = [here, there, elsewhere].map(|place| rights.allow(Permission::AssetView, &place));
-            assert_eq!(got, expected, "{scope:?}");
-            assert!(!rights.allow(Permission::AssetEdit, &here));
+            let allowed =
+                [workspace, sibling, other_tenant].map(|position| rights.allow(Permission::AssetView, &position));
+            assert_eq!(allowed, expected, "{scope:?}");
+            assert!(!rights.allow(Permission::AssetEdit, &workspace));
         }
     }
 }

@@ -72,9 +72,9 @@ impl SessionToken {
     /// Parses a cookie; `None` for invalid or non-canonical text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let (tenant, rest) = text.split_at_checked(TENANT_HEX_DIGITS)?;
+        let (tenant, encoded_secret) = text.split_at_checked(TENANT_HEX_DIGITS)?;
         let tenant = Uuid::try_parse(tenant).ok()?.into();
-        let secret = URL_SAFE_NO_PAD.decode(rest.strip_prefix('_')?).ok()?.try_into().ok()?;
+        let secret = URL_SAFE_NO_PAD.decode(encoded_secret.strip_prefix('_')?).ok()?.try_into().ok()?;
         Some(Self::from_secret(tenant, secret)).filter(|token| token.text == text)
     }
 
@@ -319,24 +319,31 @@ mod tests {
 
     #[test]
     fn tokens_have_one_canonical_form() {
-        let one = token(0xab);
-        assert_eq!(SessionToken::parse(one.reveal()), Some(one.clone()));
-        assert!(one.reveal().bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)));
-        for text in
-            [one.reveal().to_uppercase(), format!("{}=", one.reveal()), one.reveal()[1..].to_owned(), String::new()]
-        {
+        let token = token(0xab);
+        assert_eq!(SessionToken::parse(token.reveal()), Some(token.clone()));
+        assert!(token.reveal().bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte)));
+        for text in [
+            token.reveal().to_uppercase(),
+            format!("{}=", token.reveal()),
+            token.reveal()[1..].to_owned(),
+            String::new(),
+        ] {
             assert_eq!(SessionToken::parse(&text), None, "{text}");
         }
-        assert_eq!(format!("{one:?}"), "SessionToken(…)");
+        assert_eq!(format!("{token:?}"), "SessionToken(…)");
     }
 
     #[test]
     fn derived_secrets_differ_by_session_and_use() {
-        let (one, other) = (token(1), token(2));
-        assert!(one.is_csrf_token(&one.csrf_token()));
-        assert!(!one.is_csrf_token(&other.csrf_token()) && !one.is_csrf_token("") && !one.is_csrf_token(one.reveal()));
-        assert_ne!(one.sealing_key(), other.sealing_key());
-        assert_ne!(one.csrf_token(), URL_SAFE_NO_PAD.encode(one.sealing_key()));
-        assert!(!one.csrf_token().contains(&one.reveal()[33..]));
+        let (first, second) = (token(1), token(2));
+        assert!(first.is_csrf_token(&first.csrf_token()));
+        assert!(
+            !first.is_csrf_token(&second.csrf_token())
+                && !first.is_csrf_token("")
+                && !first.is_csrf_token(first.reveal())
+        );
+        assert_ne!(first.sealing_key(), second.sealing_key());
+        assert_ne!(first.csrf_token(), URL_SAFE_NO_PAD.encode(first.sealing_key()));
+        assert!(!first.csrf_token().contains(&first.reveal()[33..]));
     }
 }

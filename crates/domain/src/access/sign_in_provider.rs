@@ -195,10 +195,10 @@ pub trait SignInProvider: Send + Sync {
     /// Verifies a logout token.
     async fn verify_logout(&self, token: &str) -> Result<ProviderLogout, SignInError>;
 
-    /// Encrypts `plain` under `key`; `None` on failure. `purpose` is authenticated, so that a ciphertext for one use
-    /// is invalid for another.
-    fn seal(&self, key: &[u8; 32], purpose: &str, plain: &[u8]) -> Option<Vec<u8>>;
+    /// Encrypts `plaintext` under `key`; `None` on failure. `purpose` is authenticated, so that a ciphertext for one
+    /// use is invalid for another.
+    fn seal(&self, key: &[u8; 32], purpose: &str, plaintext: &[u8]) -> Option<Vec<u8>>;
 
     /// Decrypts a result of [`Self::seal`]; `None` if it was encrypted for another purpose or key, or was changed.
-    fn unseal(&self, key: &[u8; 32], purpose: &str, sealed: &[u8]) -> Option<Vec<u8>>;
+    fn unseal(&self, key: &[u8; 32], purpose: &str, ciphertext: &[u8]) -> Option<Vec<u8>>;
 }

@@ -44,8 +44,8 @@ impl ArtifactPath {
     /// Parses a path that [`Self::of_version`] can create; `None` for every other path.
     #[must_use]
     pub fn parse_version(path: &str) -> Option<(AssetId, AssetVersionId)> {
-        let (asset, rest) = path.strip_prefix(Self::VERSION_PREFIX)?.strip_prefix('/')?.split_once('/')?;
-        let version = rest.strip_suffix("/content.json")?;
+        let (asset, file) = path.strip_prefix(Self::VERSION_PREFIX)?.strip_prefix('/')?.split_once('/')?;
+        let version = file.strip_suffix("/content.json")?;
         let ids: (AssetId, AssetVersionId) =
             (Uuid::try_parse(asset).ok()?.into(), Uuid::try_parse(version).ok()?.into());
         // `try_parse` accepts several spellings of an identifier. The comparison accepts only the canonical one.

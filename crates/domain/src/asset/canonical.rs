@@ -54,12 +54,12 @@ impl CanonicalRefusal {
         }
     }
 
-    fn from_path(culprit: InvalidPath) -> Self {
-        let pointer = culprit.path.into_iter().rev().fold(String::new(), |pointer, step| match step {
+    fn from_path(invalid_path: InvalidPath) -> Self {
+        let pointer = invalid_path.path.into_iter().rev().fold(String::new(), |pointer, step| match step {
             PathStep::Index(index) => format!("{pointer}/{index}"),
             PathStep::Key(key) => format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1")),
         });
-        match culprit.defect {
+        match invalid_path.defect {
             Defect::IntegerOutOfRange => Self::IntegerOutOfRange { pointer },
             Defect::NulInText => Self::NulInText { pointer },
         }
@@ -121,8 +121,8 @@ impl Checksum {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(PREFIX)?;
-        let hexadecimal = digits.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
-        (digits.len() == 64 && hexadecimal).then(|| Self(text.to_owned()))
+        let is_hexadecimal = digits.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+        (digits.len() == 64 && is_hexadecimal).then(|| Self(text.to_owned()))
     }
 
     /// The 32 bytes of the digest, without the prefix.
@@ -237,27 +237,27 @@ mod tests {
     proptest! {
         #[test]
         fn matches_reference_serializer(document in document()) {
-            let theirs = serde_json_canonicalizer::to_string(&document).unwrap();
-            let ours = Canonical::of(&document).unwrap();
-            prop_assert_eq!(ours.text(), theirs);
+            let expected = serde_json_canonicalizer::to_string(&document).unwrap();
+            let canonical = Canonical::of(&document).unwrap();
+            prop_assert_eq!(canonical.text(), expected);
         }
 
         #[test]
         fn ignores_key_order(
             members in proptest::collection::btree_map("[a-z€]{1,4}", any::<i32>(), 0..8),
-            turn in 0usize..8,
+            rotation in 0usize..8,
         ) {
-            let written = |members: &[(&String, &i32)]| {
+            let canonical_of_text = |members: &[(&String, &i32)]| {
                 let body: Vec<String> = members.iter().map(|(key, value)| format!("\"{key}\": {value}")).collect();
                 let text = format!("{{{}}}", body.join(", "));
                 Canonical::of(&serde_json::from_str(&text).unwrap()).unwrap()
             };
             let mut list: Vec<_> = members.iter().collect();
-            let straight = written(&list);
-            let middle = turn.min(list.len());
+            let canonical_in_order = canonical_of_text(&list);
+            let middle = rotation.min(list.len());
             list.rotate_left(middle);
             list.reverse();
-            prop_assert_eq!(written(&list), straight);
+            prop_assert_eq!(canonical_of_text(&list), canonical_in_order);
         }
     }
 }

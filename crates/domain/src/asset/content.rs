@@ -58,18 +58,19 @@ pub const fn may_hold_compiled_parts(kind: AssetKind) -> bool {
 /// Estimated memory of the content's patterns and schemas once compiled, in bytes. The estimate compiles nothing.
 #[must_use]
 pub fn estimate_compiled_bytes(kind: AssetKind, content: &Value) -> usize {
-    let schemas = |holder: &Value, names: &[&str]| {
+    let schema_bytes = |holder: &Value, names: &[&str]| {
         let schemas = names.iter().filter_map(|name| holder.get(name));
         schemas.map(embedded_schema::EmbeddedSchema::estimated_bytes).fold(0, usize::saturating_add)
     };
     if kind == AssetKind::GuardrailConfig {
-        let rails = content.get("guardrails").and_then(Value::as_array).into_iter().flatten();
-        let pattern = |rail: &Value| if rail.get("pattern").is_some() { MAX_GUARDRAIL_PATTERN_BYTES } else { 0 };
-        return rails
-            .map(|rail| pattern(rail).saturating_add(schemas(rail, &["schema"])))
+        let guardrails = content.get("guardrails").and_then(Value::as_array).into_iter().flatten();
+        let pattern_bytes =
+            |guardrail: &Value| if guardrail.get("pattern").is_some() { MAX_GUARDRAIL_PATTERN_BYTES } else { 0 };
+        return guardrails
+            .map(|guardrail| pattern_bytes(guardrail).saturating_add(schema_bytes(guardrail, &["schema"])))
             .fold(0, usize::saturating_add);
     }
-    if may_hold_compiled_parts(kind) { schemas(content, &["input_schema", "output_schema"]) } else { 0 }
+    if may_hold_compiled_parts(kind) { schema_bytes(content, &["input_schema", "output_schema"]) } else { 0 }
 }
 
 /// Parsed content, by kind.
@@ -213,9 +214,9 @@ fn find_problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
         return vec![ContentProblem::new("", "invalid_content", "the schema of this kind does not compile")];
     };
     // The size check runs before the validator, which would visit and report every entry of an oversized collection.
-    let crowded = oversized_collection::oversized_collections(kind, content);
-    if !crowded.is_empty() {
-        return crowded;
+    let oversized = oversized_collection::oversized_collections(kind, content);
+    if !oversized.is_empty() {
+        return oversized;
     }
     let mut problems = published.find_problems(content);
     // A full list of problems skips the rules. They could not add a problem, and the truncated list may lack the
@@ -223,24 +224,24 @@ fn find_problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     if problems.len() >= problem::MAX_PROBLEMS {
         return problems;
     }
-    let refused: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
+    let refused_pointers: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
     // Overlong content is refused in any case. Its patterns are not compiled, because that could take seconds.
     let is_within_bounds = !problems.iter().any(validator_problems::is_too_long);
-    let mut ruled = rule::find_violations(kind, content, is_within_bounds);
+    let mut violations = rule::find_violations(kind, content, is_within_bounds);
     // Parsers report further problems, but refused content is never parsed later. They run here, so that the report
     // is complete.
-    let unread = !problems.is_empty() || !ruled.is_empty();
-    if unread && is_within_bounds && kind == AssetKind::PolicyBundle {
-        ruled.extend(CompiledPolicy::rule_problems(content));
-    } else if unread && kind == AssetKind::OrchestrationFlow {
-        ruled.extend(parse_flow(content).err().unwrap_or_default());
+    let is_refused = !problems.is_empty() || !violations.is_empty();
+    if is_refused && is_within_bounds && kind == AssetKind::PolicyBundle {
+        violations.extend(CompiledPolicy::rule_problems(content));
+    } else if is_refused && kind == AssetKind::OrchestrationFlow {
+        violations.extend(parse_flow(content).err().unwrap_or_default());
     }
     // A schema problem hides rule problems at the same pointer.
     let mut reported = BTreeSet::new();
-    ruled.retain(|problem| {
-        !refused.contains(&problem.pointer) && reported.insert((problem.pointer.clone(), problem.code))
+    violations.retain(|problem| {
+        !refused_pointers.contains(&problem.pointer) && reported.insert((problem.pointer.clone(), problem.code))
     });
-    problems.extend(ruled);
+    problems.extend(violations);
     problems.truncate(problem::MAX_PROBLEMS);
     problems
 }
@@ -248,10 +249,10 @@ fn find_problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
 /// Whether the content has more than `limit` values. Counting stops at the limit.
 fn exceeds_value_limit(content: &Value, limit: usize) -> bool {
     let mut pending = vec![content];
-    let mut seen = 0_usize;
+    let mut visited_count = 0_usize;
     while let Some(value) = pending.pop() {
-        seen += 1;
-        if seen + pending.len() > limit {
+        visited_count += 1;
+        if visited_count + pending.len() > limit {
             return true;
         }
         match value {

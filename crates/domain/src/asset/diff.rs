@@ -38,19 +38,19 @@ pub struct VersionDiff {
 /// Compares two contents. The contents are passed by value, so that a patch that replaces the document needs no copy.
 #[must_use]
 pub fn diff(from: Value, to: Value) -> VersionDiff {
-    let mut lines = DiffWriter::default();
-    lines.compare(&from, &to);
-    let (patch, weight) = match lines.patch_bytes {
-        steps @ 0..=MAX_PATCH_BYTES => (json_patch::diff(&from, &to), steps),
+    let mut writer = DiffWriter::default();
+    writer.compare(&from, &to);
+    let (patch, patch_bytes) = match writer.patch_bytes {
+        bytes @ 0..=MAX_PATCH_BYTES => (json_patch::diff(&from, &to), bytes),
         _ => {
-            let one = estimate_bytes(&to);
-            (replace_document(to), one)
+            let replacement_bytes = estimate_bytes(&to);
+            (replace_document(to), replacement_bytes)
         }
     };
-    if lines.is_truncated {
-        lines.text.push_str("… and more\n");
+    if writer.is_truncated {
+        writer.text.push_str("… and more\n");
     }
-    VersionDiff { patch, readable: lines.text, patch_bytes: weight }
+    VersionDiff { patch, readable: writer.text, patch_bytes }
 }
 
 fn replace_document(to: Value) -> json_patch::Patch {
@@ -87,21 +87,21 @@ impl DiffWriter {
         match (from, to) {
             (Value::Object(old), Value::Object(new)) => {
                 for (key, value) in old {
-                    self.with_member(key, |lines| match new.get(key) {
-                        Some(other) => lines.compare(value, other),
-                        None => lines.write_change('-', None, || render_value(value)),
+                    self.with_member(key, |writer| match new.get(key) {
+                        Some(new_value) => writer.compare(value, new_value),
+                        None => writer.write_change('-', None, || render_value(value)),
                     });
                 }
                 for (key, value) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
-                    self.with_member(key, |lines| lines.write_change('+', Some(value), || render_value(value)));
+                    self.with_member(key, |writer| writer.write_change('+', Some(value), || render_value(value)));
                 }
             }
             (Value::Array(old), Value::Array(new)) => {
                 for index in 0..old.len().max(new.len()) {
-                    self.with_member(&index.to_string(), |lines| match (old.get(index), new.get(index)) {
-                        (Some(value), Some(other)) => lines.compare(value, other),
-                        (Some(value), None) => lines.write_change('-', None, || render_value(value)),
-                        (None, Some(value)) => lines.write_change('+', Some(value), || render_value(value)),
+                    self.with_member(&index.to_string(), |writer| match (old.get(index), new.get(index)) {
+                        (Some(value), Some(new_value)) => writer.compare(value, new_value),
+                        (Some(value), None) => writer.write_change('-', None, || render_value(value)),
+                        (None, Some(value)) => writer.write_change('+', Some(value), || render_value(value)),
                         (None, None) => {}
                     });
                 }
@@ -114,49 +114,51 @@ impl DiffWriter {
         }
     }
 
-    /// Runs `look` at the position of a member, then restores the position.
-    fn with_member(&mut self, key: &str, look: impl FnOnce(&mut Self)) {
-        let back = self.pointer.len();
+    /// Runs `visit_member` at the position of a member, then restores the position.
+    fn with_member(&mut self, key: &str, visit_member: impl FnOnce(&mut Self)) {
+        let parent_length = self.pointer.len();
         self.pointer.push('/');
         self.pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
-        look(self);
-        self.pointer.truncate(back);
+        visit_member(self);
+        self.pointer.truncate(parent_length);
     }
 
     /// Writes one line and counts its patch operation with the value that the operation carries.
-    fn write_change(&mut self, mark: char, carried: Option<&Value>, what: impl FnOnce() -> String) {
-        let step = OPERATION_BYTES.saturating_add(self.pointer.len()).saturating_add(carried.map_or(0, estimate_bytes));
-        self.patch_bytes = self.patch_bytes.saturating_add(step);
-        if self.has_room() {
+    fn write_change(&mut self, sign: char, value: Option<&Value>, describe: impl FnOnce() -> String) {
+        let operation_bytes =
+            OPERATION_BYTES.saturating_add(self.pointer.len()).saturating_add(value.map_or(0, estimate_bytes));
+        self.patch_bytes = self.patch_bytes.saturating_add(operation_bytes);
+        if self.has_space_left() {
             // Writing to a `String` cannot fail.
-            let _ = writeln!(self.text, "{mark} {}: {}", excerpt(&self.pointer), what());
+            let _ = writeln!(self.text, "{sign} {}: {}", excerpt(&self.pointer), describe());
         }
     }
 
     /// Compares a text of several lines, line by line.
-    fn write_text_changes(&mut self, old: &str, new: &str, carried: &Value) {
+    fn write_text_changes(&mut self, old: &str, new: &str, new_value: &Value) {
         if old.lines().count().max(new.lines().count()) > MAX_COMPARED_LINES {
             let (old, new) = (old.lines().count(), new.lines().count());
-            return self.write_change('~', Some(carried), || format!("a text of {old} lines -> a text of {new} lines"));
+            return self
+                .write_change('~', Some(new_value), || format!("a text of {old} lines -> a text of {new} lines"));
         }
-        self.write_change('~', Some(carried), String::new);
+        self.write_change('~', Some(new_value), String::new);
         let compared = TextDiff::from_lines(old, new);
         for change in compared.iter_all_changes() {
-            let mark = match change.tag() {
+            let sign = match change.tag() {
                 ChangeTag::Delete => '-',
                 ChangeTag::Insert => '+',
                 ChangeTag::Equal => ' ',
             };
-            if self.has_room() {
-                let _ = writeln!(self.text, "    {mark} {}", excerpt(change.value().trim_end_matches(['\n', '\r'])));
+            if self.has_space_left() {
+                let _ = writeln!(self.text, "    {sign} {}", excerpt(change.value().trim_end_matches(['\n', '\r'])));
             }
         }
     }
 
-    fn has_room(&mut self) -> bool {
-        let room = self.text.len() < MAX_READABLE_BYTES;
-        self.is_truncated |= !room;
-        room
+    fn has_space_left(&mut self) -> bool {
+        let has_space = self.text.len() < MAX_READABLE_BYTES;
+        self.is_truncated |= !has_space;
+        has_space
     }
 }
 
@@ -224,23 +226,23 @@ mod tests {
 
     #[test]
     fn replaces_the_document_when_keys_inflate_the_patch() {
-        let bomb = |value: u32| json!({ "k".repeat(10_000): vec![value; 10_000] });
-        let made = diff(bomb(1), bomb(2));
-        assert_eq!(made.patch.0.len(), 1);
-        assert!(made.readable.len() < MAX_READABLE_BYTES + 3 * MAX_VALUE_CHARS, "{}", made.readable.len());
-        assert!(made.readable.ends_with("… and more\n"));
-        assert_eq!(apply_patch(&bomb(1), &bomb(2)), bomb(2));
+        let repeated_values = |value: u32| json!({ "k".repeat(10_000): vec![value; 10_000] });
+        let result = diff(repeated_values(1), repeated_values(2));
+        assert_eq!(result.patch.0.len(), 1);
+        assert!(result.readable.len() < MAX_READABLE_BYTES + 3 * MAX_VALUE_CHARS, "{}", result.readable.len());
+        assert!(result.readable.ends_with("… and more\n"));
+        assert_eq!(apply_patch(&repeated_values(1), &repeated_values(2)), repeated_values(2));
     }
 
     #[test]
     fn replaces_the_document_when_the_patch_outweighs_it() {
         let list =
             |items: &mut dyn Iterator<Item = u32>| json!(items.map(|item| format!("{item:070}")).collect::<Vec<_>>());
-        let (straight, reversed) = (list(&mut (0..49_900)), list(&mut (0..49_900).rev()));
-        assert_eq!(diff(straight.clone(), reversed.clone()).patch.0.len(), 1);
-        assert_eq!(apply_patch(&straight, &reversed), reversed);
-        let fewer = list(&mut (0..49_890));
-        assert_eq!(diff(straight, fewer).patch.0.len(), 10);
+        let (ascending, descending) = (list(&mut (0..49_900)), list(&mut (0..49_900).rev()));
+        assert_eq!(diff(ascending.clone(), descending.clone()).patch.0.len(), 1);
+        assert_eq!(apply_patch(&ascending, &descending), descending);
+        let shorter = list(&mut (0..49_890));
+        assert_eq!(diff(ascending, shorter).patch.0.len(), 10);
     }
 
     #[test]

@@ -72,19 +72,19 @@ pub struct BoundRelease {
 /// Reverse lookups of references and bindings.
 #[async_trait]
 pub trait ImpactStore: Send + Sync {
-    /// Versions that refer to one of the targets and are not in `known`, newest first, at most `limit`.
+    /// Versions that refer to one of the targets and are not in `excluded`, newest first, at most `limit`.
     async fn referrers(
         &self,
         scope: TenantScope,
         targets: &[ReferenceTarget],
-        known: &[AssetVersionId],
+        excluded: &[AssetVersionId],
         limit: u32,
     ) -> Result<Vec<Referrer>, StoreError>;
     /// Releases that bind a matching version, newest first, at most `limit`; one row for each binding.
     async fn binding_releases(
         &self,
         scope: TenantScope,
-        bound: BindingTarget<'_>,
+        target: BindingTarget<'_>,
         limit: u32,
     ) -> Result<Vec<BoundRelease>, StoreError>;
 }

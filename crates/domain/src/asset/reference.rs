@@ -83,7 +83,7 @@ fn parse_reference(value: &Value, pointer: &str, schema: &Value) -> Option<Asset
 
 fn prompt_references(content: &Value) -> Vec<AssetReference> {
     let text = content.get("system_prompt").and_then(Value::as_str).unwrap_or_default();
-    let token = |piece: TemplateSegment| match piece {
+    let to_reference = |segment: TemplateSegment| match segment {
         TemplateSegment::Asset { reference, .. } => {
             let version = match reference.label {
                 None => None,
@@ -97,7 +97,7 @@ fn prompt_references(content: &Value) -> Vec<AssetReference> {
         | TemplateSegment::Argument { .. }
         | TemplateSegment::Placeholder { .. } => None,
     };
-    grammar::scan(text).unwrap_or_default().into_iter().filter_map(token).collect()
+    grammar::scan(text).unwrap_or_default().into_iter().filter_map(to_reference).collect()
 }
 
 #[cfg(test)]
@@ -106,11 +106,11 @@ mod tests {
     use serde_json::json;
 
     fn describe(references: Vec<AssetReference>) -> Vec<String> {
-        let stated = |reference: AssetReference| {
+        let describe_one = |reference: AssetReference| {
             let version = reference.version.map(|version| format!("@{version}")).unwrap_or_default();
             format!("{} {}{version}", reference.pointer, reference.slug)
         };
-        references.into_iter().map(stated).collect()
+        references.into_iter().map(describe_one).collect()
     }
 
     #[test]
@@ -153,7 +153,9 @@ mod tests {
             "memory_ref": {"slug": "notes"}, "sub_agents": [{"ref": {"slug": "helper"}}],
         });
         let found = find_references(AssetKind::Agent, &agent);
-        let kinds = |pointer: &str| found.iter().find(|found| found.pointer == pointer).map(|found| &*found.kinds);
+        let kinds = |pointer: &str| {
+            found.iter().find(|reference| reference.pointer == pointer).map(|reference| &*reference.kinds)
+        };
         assert_eq!(kinds("/memory_ref"), Some(&[AssetKind::Memory][..]));
         assert_eq!(kinds("/sub_agents/0/ref"), Some(&[AssetKind::Agent][..]));
         // The schema describes `handler` by several branches.
@@ -165,22 +167,22 @@ mod tests {
     /// A reference without kinds would refuse every asset, and a misspelled kind would be ignored.
     #[test]
     fn every_schema_reference_lists_known_kinds() {
-        fn each(schema: &Value, seen: &mut usize) {
+        fn count_references(schema: &Value, count: &mut usize) {
             if schema.get("$ref").and_then(Value::as_str) == Some(REFERENCE_SCHEMA) {
-                *seen += 1;
+                *count += 1;
                 let kinds = schema["x-asset-kinds"].as_array().unwrap();
                 assert!(!kinds.is_empty());
                 assert!(kinds.iter().all(|kind| AssetKind::parse(kind.as_str().unwrap()).is_some()), "{schema}");
             }
             match schema {
-                Value::Object(members) => members.values().for_each(|member| each(member, seen)),
-                Value::Array(items) => items.iter().for_each(|item| each(item, seen)),
+                Value::Object(members) => members.values().for_each(|member| count_references(member, count)),
+                Value::Array(items) => items.iter().for_each(|item| count_references(item, count)),
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
             }
         }
-        let mut seen = 0;
-        AssetKind::ALL.into_iter().filter_map(schema_value).for_each(|schema| each(schema, &mut seen));
-        assert!(seen > 20, "{seen}");
+        let mut count = 0;
+        AssetKind::ALL.into_iter().filter_map(schema_value).for_each(|schema| count_references(schema, &mut count));
+        assert!(count > 20, "{count}");
     }
 
     #[test]

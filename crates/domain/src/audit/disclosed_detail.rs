@@ -33,8 +33,8 @@ mod tests {
             let Value::Object(detail) = json!({ "digest": "sha256:00", "recipient": "user:ada" }) else { panic!() };
             detail
         };
-        let shown = disclosed_detail("notification.suppressed", detail()).unwrap();
-        assert_eq!(Value::Object(shown), json!({ "digest": "sha256:00" }));
+        let disclosed = disclosed_detail("notification.suppressed", detail()).unwrap();
+        assert_eq!(Value::Object(disclosed), json!({ "digest": "sha256:00" }));
         for kind in ["notification.marked", "execution.denied", "notification.suppressed2", ""] {
             assert_eq!(disclosed_detail(kind, detail()), None, "{kind}");
         }

@@ -4,13 +4,13 @@ use super::*;
 
 #[test]
 fn accepts_references_and_refuses_secrets() {
-    let of = |name: &str, value: &str| SecretBindings::new([(name.to_owned(), value.to_owned())].into());
-    assert!(of("token", "env:CRM_TOKEN").is_ok() && of("api-key", "vault:crm/main#key").is_ok());
+    let bindings = |name: &str, value: &str| SecretBindings::new([(name.to_owned(), value.to_owned())].into());
+    assert!(bindings("token", "env:CRM_TOKEN").is_ok() && bindings("api-key", "vault:crm/main#key").is_ok());
     for secret in ["sk-live-1", "", "https://user:pass@host", "file:../x", "env:lower"] {
-        assert_eq!(of("token", secret), Err(ConnectionRefusal::SecretRef), "{secret}");
+        assert_eq!(bindings("token", secret), Err(ConnectionRefusal::SecretRef), "{secret}");
     }
     for name in ["", "1a", "a b", "é", &"x".repeat(64)] {
-        assert_eq!(of(name, "env:A"), Err(ConnectionRefusal::BindingName), "{name}");
+        assert_eq!(bindings(name, "env:A"), Err(ConnectionRefusal::BindingName), "{name}");
     }
     let many = (0..21).map(|number| (format!("b{number}"), "env:A".to_owned())).collect();
     assert_eq!(SecretBindings::new(many), Err(ConnectionRefusal::TooManyBindings));

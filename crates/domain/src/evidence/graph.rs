@@ -142,7 +142,7 @@ pub struct Graph<'r> {
 impl<'r> Graph<'r> {
     /// Builds the graph of a record and its obligations.
     #[must_use]
-    pub fn from_record(record: &'r EvidenceRecord, owed: &'r [ImposedObligation]) -> Self {
+    pub fn from_record(record: &'r EvidenceRecord, obligations: &'r [ImposedObligation]) -> Self {
         let (run, release) = (Node::Execution(record), Node::Release(&record.chain.release));
         let workload = Node::Workload(&record.chain.workload);
         let mut graph = Self { nodes: vec![run.clone(), release.clone(), workload.clone()], edges: Vec::new() };
@@ -166,7 +166,7 @@ impl<'r> Graph<'r> {
         for decision in &record.decisions {
             graph.add_node(&run, Node::PolicyDecision(decision), Relationship::GovernedBy);
         }
-        for obligation in owed {
+        for obligation in obligations {
             graph.nodes.push(Node::Obligation(obligation));
             let imposed_by = |decision: &&RecordedDecision| obligation.decisions.contains(&decision.decision_id);
             for decision in record.decisions.iter().filter(imposed_by) {
@@ -185,23 +185,23 @@ impl<'r> Graph<'r> {
         graph
     }
 
-    fn add_node(&mut self, from: &Node<'r>, to: Node<'r>, relationship: Relationship) {
-        self.add_edge(from, &to, relationship);
-        self.nodes.push(to);
+    fn add_node(&mut self, source: &Node<'r>, target: Node<'r>, relationship: Relationship) {
+        self.add_edge(source, &target, relationship);
+        self.nodes.push(target);
     }
 
-    fn add_edge(&mut self, from: &Node<'r>, to: &Node<'r>, relationship: Relationship) {
-        self.edges.push(Edge { source: from.id(), target: to.id(), relationship });
+    fn add_edge(&mut self, source: &Node<'r>, target: &Node<'r>, relationship: Relationship) {
+        self.edges.push(Edge { source: source.id(), target: target.id(), relationship });
     }
 }
 
 /// The bound and referenced assets of a chain, by slug.
 fn assets(chain: &GovernanceChain) -> BTreeMap<&str, UsedAsset<'_>> {
     let mut assets = BTreeMap::new();
-    for named in chain.bindings.iter().chain(&chain.references) {
-        let (slug, kind) = (named.asset_slug.as_str(), named.role.as_str());
+    for binding in chain.bindings.iter().chain(&chain.references) {
+        let (slug, kind) = (binding.asset_slug.as_str(), binding.role.as_str());
         let asset = assets.entry(slug).or_insert_with(|| UsedAsset { slug, kind, versions: BTreeSet::new() });
-        asset.versions.insert(named.asset_version_id);
+        asset.versions.insert(binding.asset_version_id);
     }
     assets
 }

@@ -203,11 +203,11 @@ pub struct LineageRow {
 
 impl Origin {
     /// Whether the text of an item of this origin and name is unavailable. Outputs of steps are never stored. Inputs
-    /// are available while they are stored (`inputs_kept`).
+    /// are available while they are stored (`are_inputs_stored`).
     #[must_use]
-    pub fn is_text_unavailable(self, reference: &str, inputs_kept: bool) -> bool {
+    pub fn is_text_unavailable(self, reference: &str, are_inputs_stored: bool) -> bool {
         match self {
-            Self::UserInput => !inputs_kept || reference.starts_with("steps."),
+            Self::UserInput => !are_inputs_stored || reference.starts_with("steps."),
             Self::ToolResult => true,
             Self::PromptTemplate | Self::KnowledgeBase | Self::Memory | Self::System => false,
         }

@@ -109,27 +109,27 @@ impl RunRecords {
     }
 
     /// The stored records of a run, grouped by the fact that contains their digest. The first group has the records
-    /// of the run, if its first closing fact contains a digest (`is_run_named`). Each further group has the record of
+    /// of the run, if its first closing fact contains a digest (`has_run_digest`). Each further group has the record of
     /// a person's decision on the run.
     #[must_use]
     pub fn group_stored_by_fact(
-        is_run_named: bool,
+        has_run_digest: bool,
         decisions: &[RecordedDecision],
         documents: &[StoredEvidenceDocument],
         lineage: &[LineageRow],
     ) -> Vec<Self> {
         let has_own_fact =
             |document: &&StoredEvidenceDocument| OWN_FACT_KINDS.contains(&document.artifact_kind.as_str());
-        let run = is_run_named.then(|| {
+        let run = has_run_digest.then(|| {
             let documents = documents.iter().filter(|document| !has_own_fact(document));
             let artifacts = documents.map(ArtifactEntry::of_document).collect();
             let lineage = lineage.iter().map(LineageEntry::of_row).collect();
             Self::sorted(artifacts, decisions.iter().map(Into::into).collect(), lineage)
         });
-        let later = documents.iter().filter(has_own_fact);
-        let later =
-            later.map(|document| Self { artifacts: vec![ArtifactEntry::of_document(document)], ..Self::default() });
-        run.into_iter().chain(later).collect()
+        let decision_records = documents.iter().filter(has_own_fact);
+        let decision_records = decision_records
+            .map(|document| Self { artifacts: vec![ArtifactEntry::of_document(document)], ..Self::default() });
+        run.into_iter().chain(decision_records).collect()
     }
 
     /// Sorts the records by identifier, because their order differs between the process that executes a run and the

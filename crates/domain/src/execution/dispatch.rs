@@ -61,8 +61,8 @@ impl DispatchPolicy {
     /// Whether a run with the requested mode is queued; `None` when the caller requests queueing and this setting
     /// has no queue.
     #[must_use]
-    pub const fn should_queue(self, wanted: DispatchMode) -> Option<bool> {
-        match (self, wanted) {
+    pub const fn should_queue(self, requested_mode: DispatchMode) -> Option<bool> {
+        match (self, requested_mode) {
             (Self::Inline, DispatchMode::Queued) => None,
             (Self::Inline | Self::Hybrid, DispatchMode::Synchronous) => Some(false),
             (Self::Queued, DispatchMode::Synchronous | DispatchMode::Queued) | (Self::Hybrid, DispatchMode::Queued) => {

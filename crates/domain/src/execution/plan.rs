@@ -146,11 +146,11 @@ impl RunPlan {
 
     /// Whether the bound policy or the policy of a hook may impose the obligation.
     pub(super) fn may_impose(&self, obligation: Obligation) -> bool {
-        let asked = self.hooks.iter().filter_map(|hook| match &hook.handler {
+        let hook_policies = self.hooks.iter().filter_map(|hook| match &hook.handler {
             HookHandler::Policy(policy) => Some(policy.as_ref()),
             HookHandler::Http(_) | HookHandler::Unavailable => None,
         });
-        asked.chain([&self.policy]).any(|policy| policy.obligations().any(|imposed| imposed == obligation))
+        hook_policies.chain([&self.policy]).any(|policy| policy.obligations().any(|imposed| imposed == obligation))
     }
 
     /// Whether a guardrail or a hook may change answers, withhold them, or require a review.

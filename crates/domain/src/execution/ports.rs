@@ -54,7 +54,7 @@ pub enum LapsedFilter {
     Scripts,
 }
 
-/// What a run with a lapsed lease was doing.
+/// The work of a run whose lease lapsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkKind {
     /// The run executed steps.
@@ -74,7 +74,7 @@ pub struct LapsedRun {
     pub input_digest: [u8; 32],
     /// The fencing token under which the lease was acquired to end the run.
     pub lease: Uuid,
-    /// What the run was doing.
+    /// The work of the run.
     pub work_kind: WorkKind,
     /// Whether its deadline has passed.
     pub is_past_deadline: bool,
@@ -249,11 +249,11 @@ pub trait RunStore: Send + Sync {
         &self,
         scope: TenantScope,
         acceptance: &Acceptance,
-        on: ExpectedRevisions,
+        expected_revisions: ExpectedRevisions,
         key: Option<&RequestKey>,
     ) -> Result<AcceptOutcome, CommitError>;
     /// Ends a run in one statement. Fails with `Stale` if the caller no longer holds the lease.
-    async fn finish(&self, scope: TenantScope, ending: &FinishRecord) -> Result<(), CommitError>;
+    async fn finish(&self, scope: TenantScope, record: &FinishRecord) -> Result<(), CommitError>;
     /// Loads the inputs of a run; `None` after their erasure.
     async fn inputs(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Payload>, StoreError>;
     /// Starts a claimed run if the expected revisions are current. Fails with `Stale` if the caller no longer
@@ -263,7 +263,7 @@ pub trait RunStore: Send + Sync {
     async fn record_progress(
         &self,
         scope: TenantScope,
-        held: LeaseRef,
+        lease_ref: LeaseRef,
         progress: &ProgressRecord,
     ) -> Result<(), CommitError>;
 }
@@ -274,20 +274,20 @@ pub trait LeaseStore: Send + Sync {
     /// Extends a lease by its duration, and returns the state of the lease and the workload.
     async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError>;
     /// Releases a held lease. The lease lapses immediately, and writes of its former holder are refused.
-    async fn release_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<(), StoreError>;
+    async fn release_lease(&self, scope: TenantScope, lease_ref: LeaseRef) -> Result<(), StoreError>;
     /// Claims a batch of lapsed leases so that their runs can be ended.
-    async fn claim_lapsed(&self, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError>;
+    async fn claim_lapsed(&self, lease: Uuid, filter: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError>;
     /// Claims queued runs, and reclaims runs whose leases lapsed.
     async fn claim(&self, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError>;
     /// Requests cancellation of a run. If the run is queued, the caller acquires its lease under the given token.
     async fn request_cancel(
         &self,
         scope: TenantScope,
-        taken: CancelLease,
-        by: &ActorRef,
+        cancel_lease: CancelLease,
+        requested_by: &ActorRef,
         key: Option<&KeyedOutcome>,
     ) -> Result<CancelOutcome, StoreError>;
     /// Acquires a run's lease regardless of its current holder, and returns whether the run exists and has not
     /// ended.
-    async fn take_over_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<bool, StoreError>;
+    async fn take_over_lease(&self, scope: TenantScope, lease_ref: LeaseRef) -> Result<bool, StoreError>;
 }

@@ -91,17 +91,17 @@ impl RunEvent {
 
     /// Appends text to the model output of the event.
     pub fn append_delta(&mut self, text: &str) {
-        if let Some(Value::String(said)) = self.data.get_mut("delta") {
-            said.push_str(text);
+        if let Some(Value::String(delta)) = self.data.get_mut("delta") {
+            delta.push_str(text);
         }
     }
 
     /// The event for the start of the run.
     #[must_use]
     pub fn started(execution: &Execution) -> Self {
-        let at: Timestamp = execution.started_at;
-        let named = [("execution_id", json!(execution.execution_id)), ("started_at", json!(at))];
-        Self::new(EventKind::ExecutionStarted, named)
+        let started_at: Timestamp = execution.started_at;
+        let data = [("execution_id", json!(execution.execution_id)), ("started_at", json!(started_at))];
+        Self::new(EventKind::ExecutionStarted, data)
     }
 
     /// Replaces the model output of the event by null.
@@ -123,15 +123,15 @@ impl RunEvent {
 /// Reconstructs the events of a finished run that stored none, from its stored steps.
 #[must_use]
 pub fn events_of_stored_steps(steps: &[StepRow]) -> Vec<RunEvent> {
-    let of = |step: &StepRow| step_events(&step.step_id, &step.step_type, step.failure.as_deref());
-    steps.iter().flat_map(of).collect()
+    let to_events = |step: &StepRow| step_events(&step.step_id, &step.step_type, step.failure.as_deref());
+    steps.iter().flat_map(to_events).collect()
 }
 
 /// Reconstructs the events of a run from the records of its steps, before the steps are stored.
 #[must_use]
 pub fn events_of_unstored_steps(steps: &[StepRecord]) -> Vec<RunEvent> {
-    let of = |step: &StepRecord| step_events(&step.step_id, step.step_type, step.failure.as_deref());
-    steps.iter().flat_map(of).collect()
+    let to_events = |step: &StepRecord| step_events(&step.step_id, step.step_type, step.failure.as_deref());
+    steps.iter().flat_map(to_events).collect()
 }
 
 fn step_events(step_id: &str, step_type: &str, failure: Option<&str>) -> [RunEvent; 2] {
@@ -233,14 +233,14 @@ impl StoredStepResponse {
             }
             Err(error) => StoredResponse::Failure { error: error.code().to_owned() },
         };
-        let kept = |attempt: &Attempt| StoredAttempt {
+        let stored_attempt = |attempt: &Attempt| StoredAttempt {
             route: attempt.route,
             failure: attempt.result.err().map(|error| error.code().to_owned()),
             status: attempt.status,
             cause: attempt.cause.clone(),
             latency_us: u64::try_from(attempt.latency.as_micros()).unwrap_or(u64::MAX),
         };
-        let attempts = answer.attempts.iter().map(kept).collect();
+        let attempts = answer.attempts.iter().map(stored_attempt).collect();
         Self { step_id: step_id.to_owned(), attempts, was_streamed: answer.was_streamed, response }
     }
 
@@ -283,13 +283,13 @@ impl StoredStepResponse {
             }
             StoredResponse::Failure { error } => Err(provider_error_from_code(&error)),
         };
-        let attempt = |kept: StoredAttempt| Attempt {
-            route: kept.route,
-            result: kept.failure.map_or(Ok(()), |code| Err(provider_error_from_code(&code))),
-            status: kept.status,
-            cause: kept.cause,
+        let attempt = |stored: StoredAttempt| Attempt {
+            route: stored.route,
+            result: stored.failure.map_or(Ok(()), |code| Err(provider_error_from_code(&code))),
+            status: stored.status,
+            cause: stored.cause,
             retry_after: None,
-            latency: Duration::from_micros(kept.latency_us),
+            latency: Duration::from_micros(stored.latency_us),
         };
         let attempts = self.attempts.into_iter().map(attempt).collect();
         Some(ModelResponse { attempts, was_streamed: self.was_streamed, completion })
@@ -298,7 +298,7 @@ impl StoredStepResponse {
 
 /// The provider error with this code. An unknown code counts as an unavailable provider.
 fn provider_error_from_code(code: &str) -> ProviderError {
-    ProviderError::ALL.into_iter().find(|known| known.code() == code).unwrap_or(ProviderError::Unavailable)
+    ProviderError::ALL.into_iter().find(|error| error.code() == code).unwrap_or(ProviderError::Unavailable)
 }
 
 /// A progress record of a run.
@@ -339,10 +339,10 @@ mod tests {
             };
             let attempts = vec![attempt(0, Err(ProviderError::Busy)), attempt(1, completion.clone().map(drop))];
             let answer = ModelResponse { attempts, was_streamed: completion.is_ok(), completion };
-            let kept = serde_json::to_string(&StoredStepResponse::from_answer("ask", &answer)).unwrap();
-            let read: StoredStepResponse = serde_json::from_str(&kept).unwrap();
-            assert_eq!((read.step_id.as_str(), read.clone().into_answer()), ("ask", Some(answer)));
-            assert_eq!(read.into_tool_result(), None);
+            let stored_json = serde_json::to_string(&StoredStepResponse::from_answer("ask", &answer)).unwrap();
+            let stored: StoredStepResponse = serde_json::from_str(&stored_json).unwrap();
+            assert_eq!((stored.step_id.as_str(), stored.clone().into_answer()), ("ask", Some(answer)));
+            assert_eq!(stored.into_tool_result(), None);
         }
     }
 
@@ -355,16 +355,16 @@ mod tests {
         ]);
         let values = [json!(null), json!("text"), json!({"text": "a", "error": "b"})];
         for result in failures.map(Err).chain(values.map(Ok)) {
-            let kept = serde_json::to_string(&StoredStepResponse::from_tool_result("agent", &result)).unwrap();
-            let read: StoredStepResponse = serde_json::from_str(&kept).unwrap();
-            assert_eq!((read.clone().into_answer(), read.into_tool_result()), (None, Some(result)));
+            let stored_json = serde_json::to_string(&StoredStepResponse::from_tool_result("agent", &result)).unwrap();
+            let stored: StoredStepResponse = serde_json::from_str(&stored_json).unwrap();
+            assert_eq!((stored.clone().into_answer(), stored.into_tool_result()), (None, Some(result)));
         }
     }
 
     #[test]
     fn reads_answers_stored_by_earlier_versions() {
-        let kept = r#"{"step_id":"ask","text":"a","tokens_in":1,"tokens_out":2,"metadata":{}}"#;
-        let answer = serde_json::from_str::<StoredStepResponse>(kept).unwrap().into_answer().unwrap();
+        let stored_json = r#"{"step_id":"ask","text":"a","tokens_in":1,"tokens_out":2,"metadata":{}}"#;
+        let answer = serde_json::from_str::<StoredStepResponse>(stored_json).unwrap().into_answer().unwrap();
         assert_eq!((answer.attempts.len(), answer.completion.unwrap().text.as_str()), (0, "a"));
         let failed = serde_json::from_str::<StoredStepResponse>(r#"{"step_id":"ask","error":"gone"}"#).unwrap();
         assert_eq!(failed.into_answer().unwrap().completion, Err(ProviderError::Unavailable));

@@ -86,7 +86,7 @@ pub struct Conversation {
     pub max_tokens: Option<u32>,
 }
 
-/// What a route leads to: a model of a provider, called through an account.
+/// The target of a route: a model of a provider, called through an account.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RouteTarget {
     /// The identifier of the route in its model policy.

@@ -54,7 +54,7 @@ impl AccountToCheck {
     /// One sentence about a result. It contains no address, no key and no text of the provider.
     #[must_use]
     pub fn sentence(&self, result: &CheckResult) -> String {
-        let said = match result {
+        let description = match result {
             CheckResult::Answered(latency) => {
                 let model = self.model.as_deref().unwrap_or_default();
                 format!("model `{model}` answered in {} ms", latency.as_millis())
@@ -62,7 +62,7 @@ impl AccountToCheck {
             CheckResult::NoModel => "no model to ask: set its `test_model`, or pass `--model`".to_owned(),
             CheckResult::Failed(failure) => self.describe_failure(failure),
         };
-        format!("{}: {said}", self.account_slot)
+        format!("{}: {description}", self.account_slot)
     }
 
     fn describe_failure(&self, failure: &ProviderFailure) -> String {
@@ -181,18 +181,18 @@ mod tests {
     #[test]
     fn names_the_setting_to_change() {
         let sentence = |account: &AccountToCheck, failure| account.sentence(&CheckResult::Failed(failure));
-        let refused = ProviderFailure { status: Some(401), ..ProviderError::KeyRefused.into() };
+        let key_refused = ProviderFailure { status: Some(401), ..ProviderError::KeyRefused.into() };
         assert_eq!(
-            sentence(&account(Some("env:KEY")), refused),
+            sentence(&account(Some("env:KEY")), key_refused),
             "openai: the provider refused the key (HTTP 401): check the value of `env:KEY`"
         );
         assert_eq!(
-            sentence(&account(None), refused),
+            sentence(&account(None), key_refused),
             "openai: the provider requires a key (HTTP 401): set `secret_ref`"
         );
-        let path = ProviderFailure { status: Some(404), ..ProviderError::Refused.into() };
+        let not_found = ProviderFailure { status: Some(404), ..ProviderError::Refused.into() };
         assert_eq!(
-            sentence(&account(None), path),
+            sentence(&account(None), not_found),
             "openai: the address has no API of the kind `openai` (HTTP 404): check `base_url`"
         );
         let answered = CheckResult::Answered(Duration::from_millis(7));

@@ -44,7 +44,7 @@ impl Resolution {
     /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|settled| settled.as_str() == text)
+        Self::ALL.into_iter().find(|resolution| resolution.as_str() == text)
     }
 }
 
@@ -89,7 +89,7 @@ pub struct ResolvedRun {
 /// If the outcome of the run is known or still pending.
 pub fn resolve(
     record: &EvidenceRecord,
-    settled: Resolution,
+    resolution: Resolution,
     note: Option<&Note>,
     stamp: &Stamp,
     mut moment: Moment,
@@ -105,14 +105,14 @@ pub fn resolve(
         | Status::Denied
         | Status::Cancelled => return Err(ResolveRefusal::NotUnknown),
     }
-    let (status, outcome, error, categories): (_, _, _, &[FactCategory]) = match settled {
+    let (status, outcome, error, categories): (_, _, _, &[FactCategory]) = match resolution {
         Resolution::Success => (Status::Completed, ExecutionOutcome::Success, None, &[]),
         Resolution::Failure => {
             let error = RunError::new(RESOLVED_AS_FAILURE, "a person resolved the run as failed");
             (Status::Failed, ExecutionOutcome::Failure, Some(error), &[FactCategory::Executions])
         }
     };
-    let named = RunRef {
+    let run_ref = RunRef {
         execution_id: run.execution_id,
         workload_id: run.workload_id,
         workspace_id: run.workspace_id,
@@ -124,7 +124,7 @@ pub fn resolve(
         note.map(|note| Payload { body: json!({ "note": note.as_str() }).to_string().into(), salt: moment.salt() });
     let note_digest = note.as_ref().map(|note| digest_text(&note.digest()));
     let detail = json!({ "outcome": outcome.as_str(), "note_digest": note_digest });
-    let fact = named.fact(FactKind::ExecutionResolved, detail, stamp).with_categories(categories.iter().copied());
+    let fact = run_ref.fact(FactKind::ExecutionResolved, detail, stamp).with_categories(categories.iter().copied());
     let artifact_id = moment.new_id().into();
     let artifact = EvidenceArtifact {
         artifact_id,
@@ -150,7 +150,7 @@ pub trait ResolutionStore: Send + Sync {
     async fn commit_resolution(
         &self,
         scope: TenantScope,
-        settlement: &ResolvedRun,
+        resolved_run: &ResolvedRun,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
 }

@@ -142,7 +142,7 @@ impl EmbeddingPermission {
             return Self::Allowed;
         }
         let mut reasons = Vec::new();
-        if !residency.is_some_and(|place| profile.allows_jurisdiction(place)) {
+        if !residency.is_some_and(|jurisdiction| profile.allows_jurisdiction(jurisdiction)) {
             reasons.push(RouteRefusal::Jurisdiction);
         }
         if !profile.allows_region(None) {
@@ -162,10 +162,10 @@ impl EmbeddingPermission {
 /// property is unknown.
 fn route_refusals(profile: &SovereigntyProfile, route: &Route, account: Option<&str>) -> Vec<RouteRefusal> {
     let mut reasons = Vec::new();
-    if !route.residency.as_deref().is_some_and(|place| profile.allows_jurisdiction(place)) {
+    if !route.residency.as_deref().is_some_and(|jurisdiction| profile.allows_jurisdiction(jurisdiction)) {
         reasons.push(RouteRefusal::Jurisdiction);
     }
-    if account.is_some_and(|place| !profile.allows_jurisdiction(place)) {
+    if account.is_some_and(|jurisdiction| !profile.allows_jurisdiction(jurisdiction)) {
         reasons.push(RouteRefusal::AccountJurisdiction);
     }
     if !profile.allows_region(route.region.as_deref()) {
@@ -259,14 +259,14 @@ impl ModelRequest {
             return Some(NextAttempt { route: attempts.len(), delay: Duration::ZERO });
         }
         let attempts_of = |route: usize| attempts.iter().filter(move |attempt| attempt.route == route);
-        let again = (0..self.routes.len()).find_map(|route| {
-            let failed = attempts_of(route).next_back()?;
-            let passes = failed.result.is_err_and(ProviderError::allows_retry);
-            let wait = failed.retry_after.unwrap_or_default();
-            (passes && wait <= MAX_RETRY_AFTER && attempts_of(route).count() < MAX_ATTEMPTS_PER_ROUTE)
-                .then_some((route, wait))
+        let retry = (0..self.routes.len()).find_map(|route| {
+            let last_attempt = attempts_of(route).next_back()?;
+            let is_retryable = last_attempt.result.is_err_and(ProviderError::allows_retry);
+            let delay = last_attempt.retry_after.unwrap_or_default();
+            (is_retryable && delay <= MAX_RETRY_AFTER && attempts_of(route).count() < MAX_ATTEMPTS_PER_ROUTE)
+                .then_some((route, delay))
         });
-        again.map(|(route, wait)| NextAttempt { route, delay: wait.max(BACKOFF) })
+        retry.map(|(route, delay)| NextAttempt { route, delay: delay.max(BACKOFF) })
     }
 }
 
@@ -284,8 +284,8 @@ mod tests {
         }
     }
 
-    fn route(id: &str, state: &str, place: Option<(&str, &str)>) -> Value {
-        let (residency, region) = place.unzip();
+    fn route(id: &str, state: &str, location: Option<(&str, &str)>) -> Value {
+        let (residency, region) = location.unzip();
         json!({ "route_id": id, "provider": "acme", "model": "m", "account_slot": id, "state": state,
             "residency": residency, "region": region })
     }
@@ -294,7 +294,7 @@ mod tests {
         SovereigntyProfile::parse(content).unwrap()
     }
 
-    fn open_and_refused(routing: &Routing) -> (Vec<&str>, Vec<(&str, Vec<&str>)>) {
+    fn allowed_and_refused(routing: &Routing) -> (Vec<&str>, Vec<(&str, Vec<&str>)>) {
         let refused = routing.refused.iter().map(|refused| {
             (refused.route.route_id.as_str(), refused.reasons.iter().map(|reason| reason.code()).collect())
         });
@@ -310,8 +310,8 @@ mod tests {
             route("d", "suspended", None),
         ]);
         let routing = Routing::for_policy(&policy, None, |_| None);
-        let why = vec!["route_not_approved"];
-        assert_eq!(open_and_refused(&routing), (vec!["a", "c"], vec![("b", why.clone()), ("d", why)]));
+        let reasons = vec!["route_not_approved"];
+        assert_eq!(allowed_and_refused(&routing), (vec!["a", "c"], vec![("b", reasons.clone()), ("d", reasons)]));
     }
 
     #[test]
@@ -333,19 +333,19 @@ mod tests {
             ("fr", vec!["region_not_allowed"]),
             ("lies", vec!["account_jurisdiction_not_allowed"]),
         ];
-        assert_eq!(open_and_refused(&routing), (vec!["de", "eu"], refused));
+        assert_eq!(allowed_and_refused(&routing), (vec!["de", "eu"], refused));
     }
 
     #[test]
     fn empty_list_refuses_all_and_missing_list_allows_all() {
         let policy = policy(&[route("de", "approved", Some(("DE", "x")))]);
-        let closed = |content: Value| {
-            open_and_refused(&Routing::for_policy(&policy, Some(&profile(&content)), |_| None)).1.len()
+        let refused_count = |content: Value| {
+            allowed_and_refused(&Routing::for_policy(&policy, Some(&profile(&content)), |_| None)).1.len()
         };
-        assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"] })), 0);
-        assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"], "regions_allowed": [] })), 1);
-        assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"], "providers_allowed": [] })), 1);
-        assert_eq!(closed(json!({ "jurisdictions_allowed": ["FR"] })), 1);
+        assert_eq!(refused_count(json!({ "jurisdictions_allowed": ["DE"] })), 0);
+        assert_eq!(refused_count(json!({ "jurisdictions_allowed": ["DE"], "regions_allowed": [] })), 1);
+        assert_eq!(refused_count(json!({ "jurisdictions_allowed": ["DE"], "providers_allowed": [] })), 1);
+        assert_eq!(refused_count(json!({ "jurisdictions_allowed": ["FR"] })), 1);
     }
 
     /// The refusal codes of an embedding account.
@@ -364,10 +364,10 @@ mod tests {
 
     #[test]
     fn embedding_needs_permission_of_every_profile_list() {
-        let places = json!({ "jurisdictions_allowed": ["DE"] });
-        assert!(embedding_refusal_codes(&places, "acme", Some("DE")).is_empty());
-        assert_eq!(embedding_refusal_codes(&places, "acme", Some("US")), ["jurisdiction_not_allowed"]);
-        assert_eq!(embedding_refusal_codes(&places, "acme", None), ["jurisdiction_not_allowed"]);
+        let jurisdictions = json!({ "jurisdictions_allowed": ["DE"] });
+        assert!(embedding_refusal_codes(&jurisdictions, "acme", Some("DE")).is_empty());
+        assert_eq!(embedding_refusal_codes(&jurisdictions, "acme", Some("US")), ["jurisdiction_not_allowed"]);
+        assert_eq!(embedding_refusal_codes(&jurisdictions, "acme", None), ["jurisdiction_not_allowed"]);
         let providers = json!({ "jurisdictions_allowed": ["DE"], "providers_allowed": ["acme"] });
         assert!(embedding_refusal_codes(&providers, "acme", Some("DE")).is_empty());
         assert_eq!(embedding_refusal_codes(&providers, "other", Some("DE")), ["provider_not_allowed"]);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     fn model_request(routes: usize) -> ModelRequest {
-        let point = |id: usize| RouteTarget {
+        let route = |id: usize| RouteTarget {
             route_id: id.to_string(),
             provider: "acme".to_owned(),
             model: "m".to_owned(),
@@ -390,7 +390,7 @@ mod tests {
         ModelRequest {
             kind: RequestKind::Completion,
             conversation: Arc::default(),
-            routes: (0..routes).map(point).collect(),
+            routes: (0..routes).map(route).collect(),
             is_streamable: true,
         }
     }
@@ -400,9 +400,9 @@ mod tests {
         routes: usize,
         failure: impl Fn(usize) -> (ProviderError, Option<Duration>),
     ) -> Vec<(usize, u128)> {
-        let (question, mut attempts, mut asked) = (model_request(routes), Vec::new(), Vec::new());
-        while let Some(next) = question.next_attempt(&attempts) {
-            asked.push((next.route, next.delay.as_millis()));
+        let (request, mut attempts, mut attempted) = (model_request(routes), Vec::new(), Vec::new());
+        while let Some(next) = request.next_attempt(&attempts) {
+            attempted.push((next.route, next.delay.as_millis()));
             let (error, retry_after) = failure(next.route);
             let result = Err(error);
             attempts.push(Attempt {
@@ -415,7 +415,7 @@ mod tests {
             });
             assert!(attempts.len() < 100, "the attempts do not end");
         }
-        asked
+        attempted
     }
 
     #[test]
@@ -437,8 +437,8 @@ mod tests {
 
     #[test]
     fn honors_retry_after_up_to_the_limit() {
-        let wish = |seconds| move |_| (ProviderError::Busy, Some(Duration::from_secs(seconds)));
-        assert_eq!(attempted_routes(1, wish(3)), [(0, 0), (0, 3_000)]);
-        assert_eq!(attempted_routes(1, wish(60)), [(0, 0)], "a longer delay is not awaited");
+        let busy_for = |seconds| move |_| (ProviderError::Busy, Some(Duration::from_secs(seconds)));
+        assert_eq!(attempted_routes(1, busy_for(3)), [(0, 0), (0, 3_000)]);
+        assert_eq!(attempted_routes(1, busy_for(60)), [(0, 0)], "a longer delay is not awaited");
     }
 }

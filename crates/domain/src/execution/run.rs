@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
             // The final obligations are known only at the end, which is too late to start recording a transcript.
             records_transcript: run_input.plan.may_impose(Obligation::RecordTranscript),
             streams_answers: !run_input.plan.may_withhold_output()
-                && WITHHOLDING_OBLIGATIONS.iter().all(|held_back| !run_input.plan.may_impose(*held_back)),
+                && WITHHOLDING_OBLIGATIONS.iter().all(|obligation| !run_input.plan.may_impose(*obligation)),
             inputs: Cow::Borrowed(run_input.inputs),
             run_input,
             moment,
@@ -186,7 +186,7 @@ impl<'a> Run<'a> {
     /// The step that awaits a response.
     #[must_use]
     pub fn awaiting_step(&self) -> Option<&'a Step> {
-        self.pending_step.as_ref().map(|waiting| waiting.step)
+        self.pending_step.as_ref().map(|pending| pending.step)
     }
 
     fn emit(&mut self, event: impl FnOnce() -> RunEvent) {
@@ -216,56 +216,52 @@ impl<'a> Run<'a> {
 
     /// Resumes with the response to the pending model request. Without a pending request, the response has no
     /// effect.
-    pub fn on_model(&mut self, moment: Moment, answer: ModelResponse) -> RunEffect {
+    pub fn on_model(&mut self, moment: Moment, response: ModelResponse) -> RunEffect {
         self.moment = moment;
-        self.resume_with_model(answer)
+        self.resume_with_model(response)
     }
 
-    fn resume_with_model(&mut self, answer: ModelResponse) -> RunEffect {
-        let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Model(asked) }) =
+    fn resume_with_model(&mut self, response: ModelResponse) -> RunEffect {
+        let Some(PendingStep { step, started_at, awaited: AwaitedResponse::Model(pending_request) }) =
             self.pending_step.take()
         else {
             return RunEffect::Ended;
         };
-        let verdict = self.schema_result.take();
-        if verdict.is_none()
-            && let Some(check) = self.long_answer_check(step, &answer)
+        let schema_result = self.schema_result.take();
+        if schema_result.is_none()
+            && let Some(check) = self.long_answer_check(step, &response)
         {
-            let awaits = AwaitedResponse::SchemaCheck(Box::new(ResumePoint::ModelResponse(asked, answer)));
-            self.pending_step = Some(PendingStep { step, started_at: began, awaited: awaits });
+            let awaited = AwaitedResponse::SchemaCheck(Box::new(ResumePoint::ModelResponse(pending_request, response)));
+            self.pending_step = Some(PendingStep { step, started_at, awaited });
             return RunEffect::CheckSchema(Box::new(check));
         }
         if matches!(step.kind, StepKind::Agent { .. }) {
-            return self.on_agent_response(ActiveStep { step, started_at: began }, *asked, answer, verdict);
+            return self.on_agent_response(ActiveStep { step, started_at }, *pending_request, response, schema_result);
         }
-        if let Ok(completion) = &answer.completion {
-            self.emit_answer(step, answer.was_streamed, &completion.text);
+        if let Ok(completion) = &response.completion {
+            self.emit_answer(step, response.was_streamed, &completion.text);
         }
-        match self.accept_response(step, *asked, answer, verdict) {
+        match self.accept_response(step, *pending_request, response, schema_result) {
             Ok(value) if matches!(step.kind, StepKind::LlmCall { .. }) => {
-                self.intercept_value(value, Continuation::PassAnswer(ActiveStep { step, started_at: began }))
+                self.intercept_value(value, Continuation::PassAnswer(ActiveStep { step, started_at }))
             }
-            Ok(value) => self.finish_step(ActiveStep { step, started_at: began }, value),
-            Err(failure) => self.end_step_and_continue(step, began, Err(failure)),
+            Ok(value) => self.finish_step(ActiveStep { step, started_at }, value),
+            Err(failure) => self.end_step_and_continue(step, started_at, Err(failure)),
         }
     }
 
     /// Resumes with the retrieved documents. Without a pending query, the documents have no effect.
-    pub fn on_documents(&mut self, moment: Moment, found: Result<RetrievalResult, RetrievalError>) -> RunEffect {
+    pub fn on_documents(&mut self, moment: Moment, result: Result<RetrievalResult, RetrievalError>) -> RunEffect {
         self.moment = moment;
-        let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Documents(lookup) }) =
+        let Some(PendingStep { step, started_at, awaited: AwaitedResponse::Documents(lookup) }) =
             self.pending_step.take()
         else {
             return RunEffect::Ended;
         };
-        match self.accept_documents(step, &lookup, found) {
-            Ok(documents) => {
-                self.intercept(Continuation::PassDocuments(ActiveStep { step, started_at: began }, documents))
-            }
-            Err(failure) if self.agent.is_some() => {
-                self.on_tool_failure(ActiveStep { step, started_at: began }, failure)
-            }
-            Err(failure) => self.end_step_and_continue(step, began, Err(failure)),
+        match self.accept_documents(step, &lookup, result) {
+            Ok(documents) => self.intercept(Continuation::PassDocuments(ActiveStep { step, started_at }, documents)),
+            Err(failure) if self.agent.is_some() => self.on_tool_failure(ActiveStep { step, started_at }, failure),
+            Err(failure) => self.end_step_and_continue(step, started_at, Err(failure)),
         }
     }
 
@@ -279,12 +275,12 @@ impl<'a> Run<'a> {
     fn end_step_and_continue(
         &mut self,
         step: &'a Step,
-        began: Timestamp,
-        produced: Result<Value, StepFailure>,
+        started_at: Timestamp,
+        result: Result<Value, StepFailure>,
     ) -> RunEffect {
-        match self.end_step(step, began, produced) {
+        match self.end_step(step, started_at, result) {
             Ok(next) => self.run_steps(next),
-            Err(turn) => turn,
+            Err(effect) => effect,
         }
     }
 
@@ -298,25 +294,25 @@ impl<'a> Run<'a> {
             if self.needs_reservation_before(step) {
                 return self.pause(PausePoint::Step(step));
             }
-            let began = self.moment.now();
+            let started_at = self.moment.now();
             self.emit(|| RunEvent::step_started(&step.id, step.kind.as_str()));
             let result = match self.execute_step(step) {
-                Ok(StepProgress::NeedsModel(question, asked)) => {
+                Ok(StepProgress::NeedsModel(request, pending_request)) => {
                     return self.intercept(Continuation::CallModel(
-                        ActiveStep { step, started_at: began },
-                        question,
-                        asked,
+                        ActiveStep { step, started_at },
+                        request,
+                        pending_request,
                     ));
                 }
                 Ok(StepProgress::NeedsDocuments(lookup)) => {
-                    return self.intercept(Continuation::Retrieve(ActiveStep { step, started_at: began }, lookup));
+                    return self.intercept(Continuation::Retrieve(ActiveStep { step, started_at }, lookup));
                 }
                 Ok(StepProgress::Done(value)) => Ok(value),
                 Err(failure) => Err(failure),
             };
-            match self.end_step(step, began, result) {
+            match self.end_step(step, started_at, result) {
                 Ok(next) => step = next,
-                Err(turn) => return turn,
+                Err(effect) => return effect,
             }
         }
     }
@@ -325,24 +321,24 @@ impl<'a> Run<'a> {
     fn end_step(
         &mut self,
         step: &Step,
-        began: Timestamp,
-        done: Result<Value, StepFailure>,
+        started_at: Timestamp,
+        result: Result<Value, StepFailure>,
     ) -> Result<&'a Step, RunEffect> {
         self.agent = None;
         let plan = self.run_input.plan;
-        let failure = done.as_ref().err().map(StepFailure::code);
+        let failure = result.as_ref().err().map(StepFailure::code);
         self.emit(|| RunEvent::step_completed(&step.id, failure.as_deref()));
         self.run_outcome.steps.push(StepRecord {
             step_id: step.id.clone(),
             step_type: step.kind.as_str(),
             failure,
-            duration: began.duration_until(self.moment.now()),
+            duration: started_at.duration_until(self.moment.now()),
         });
-        let (succeeded, error) = match done {
+        let (succeeded, error) = match result {
             Ok(value) => {
                 self.outputs.insert(step.id.clone(), value);
-                if let Some(doubt) = self.untrusted_reason(step) {
-                    self.untrusted_outputs.insert(step.id.clone(), doubt);
+                if let Some(reason) = self.untrusted_reason(step) {
+                    self.untrusted_outputs.insert(step.id.clone(), reason);
                 }
                 (true, None)
             }
@@ -363,8 +359,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn return_output(&mut self, returned: &str) -> RunEffect {
-        let value = self.outputs.remove(returned).unwrap_or(Value::Null);
+    fn return_output(&mut self, step_id: &str) -> RunEffect {
+        let value = self.outputs.remove(step_id).unwrap_or(Value::Null);
         if self.is_large() {
             return self.pause(PausePoint::Return(value));
         }
@@ -396,7 +392,7 @@ impl<'a> Run<'a> {
                 inputs.insert(name.clone(), self.resolve(template, None)?);
             }
         }
-        let produced = match &step.kind {
+        let value = match &step.kind {
             StepKind::Task { action: Action::EvaluatePolicy } => {
                 self.record_inputs(step);
                 self.evaluate_policy(inputs)?
@@ -410,7 +406,7 @@ impl<'a> Run<'a> {
             StepKind::Task { action: Action::RetrieveDocuments } => return self.start_retrieval(step, &inputs),
             StepKind::Agent { tools, max_steps, .. } => return self.start_agent(step, &inputs, tools, *max_steps),
         };
-        self.map_output(step, produced).map(StepProgress::Done)
+        self.map_output(step, value).map(StepProgress::Done)
     }
 
     /// Maps the value of a step to the output that later steps read.
@@ -423,26 +419,25 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn resolve(&mut self, template: &Template, own: Option<(&str, Value)>) -> Result<Value, StepFailure> {
-        let scope =
-            RunScope { plan: self.run_input.plan, inputs: &self.inputs, outputs: &self.outputs, own_output: own };
+    fn resolve(&mut self, template: &Template, own_output: Option<(&str, Value)>) -> Result<Value, StepFailure> {
+        let scope = RunScope { plan: self.run_input.plan, inputs: &self.inputs, outputs: &self.outputs, own_output };
         Ok(template.resolve(&scope, &mut self.budget)?)
     }
 
     /// Evaluates the policy again with the step's inputs merged over the run's inputs. The strictest decision of a
     /// run is effective.
     fn evaluate_policy(&mut self, inputs: Map<String, Value>) -> Result<Value, StepFailure> {
-        let RunInput { plan, policy_attributes: facts, .. } = self.run_input;
+        let RunInput { plan, policy_attributes, .. } = self.run_input;
         let mut merged = Map::clone(&self.inputs);
         merged.extend(inputs);
         let now = self.moment.now();
-        let decision = facts.decide_by_plan(plan, &merged, now);
+        let decision = policy_attributes.decide_by_plan(plan, &merged, now);
         let id = DecisionId::from(self.moment.new_id());
         self.run_outcome.decisions.push(RecordedDecision::from_decision(id, &decision, now));
         let summary = json!({ "outcome": decision.outcome.as_str(), "reason_code": decision.reason_code });
-        let denied = decision.outcome == policy::Outcome::Deny;
+        let is_denied = decision.outcome == policy::Outcome::Deny;
         decision.obligations.iter().for_each(|obligation| self.add_obligation(*obligation));
         self.run_outcome.decision = policy::stricter_decision(self.run_outcome.decision.clone(), decision);
-        if denied { Err(StepFailure::Denied) } else { Ok(summary) }
+        if is_denied { Err(StepFailure::Denied) } else { Ok(summary) }
     }
 }

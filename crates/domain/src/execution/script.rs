@@ -196,14 +196,14 @@ impl GatewayFailure {
 pub trait ScriptGateway: Send + Sync {
     /// The name of the gateway in evidence.
     fn name(&self) -> &'static str;
-    /// What happens to a script that Fairway abandons after the hand-over.
+    /// Whether a script terminates when Fairway abandons it after the hand-over.
     fn abandoned_script_fate(&self) -> AbandonedScriptFate;
     /// Prepares a sandbox for this language and these limits, without blocking. No script is handed over yet.
     /// Dropping the result releases all resources.
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway>;
 }
 
-/// What happens to a script whose run Fairway interrupts after the hand-over.
+/// Whether a script terminates when Fairway interrupts its run after the hand-over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AbandonedScriptFate {
     /// The script terminates together with the interrupted run.
@@ -262,21 +262,21 @@ impl ScriptRun<'_> {
         let Self {
             request: ScriptRequest { execution_id, script, limits },
             gateway,
-            outcome: came,
-            started_at: began,
-            finished_at: over,
+            outcome: script_outcome,
+            started_at,
+            finished_at,
         } = self;
-        let ScriptEnding { status, outcome, error, output } = ScriptEnding::of(script, came, &decision);
-        let failed = error.as_ref().map(|error| error.code.clone());
-        let micros = over.micros().saturating_sub(began.micros());
+        let ScriptEnding { status, outcome, error, output } = ScriptEnding::of(script, script_outcome, &decision);
+        let error_code = error.as_ref().map(|error| error.code.clone());
+        let micros = finished_at.micros().saturating_sub(started_at.micros());
         let duration = Duration::from_micros(u64::try_from(micros).unwrap_or_default());
         let artifact = EvidenceArtifact {
             artifact_id,
             kind: "code_run",
             storage_ref: ArtifactPath::of_evidence(execution_id, artifact_id, "code-run.json"),
-            body: artifact_body(script, limits, gateway, outcome, failed.as_deref()),
+            body: artifact_body(script, limits, gateway, outcome, error_code.as_deref()),
             payload: None,
-            created_at: over,
+            created_at: finished_at,
         };
         let output_json =
             output.as_ref().map(|(result, output_metadata)| json!({ "result": result, "said": output_metadata }));
@@ -300,7 +300,7 @@ impl ScriptRun<'_> {
                 steps: vec![StepRecord {
                     step_id: STEP_NAME.to_owned(),
                     step_type: STEP_NAME,
-                    failure: failed,
+                    failure: error_code,
                     duration,
                 }],
                 decisions: Vec::new(),
@@ -324,14 +324,14 @@ struct ScriptEnding {
 }
 
 impl ScriptEnding {
-    fn of(script: &Script, came: ScriptOutcome, decision: &PolicyDecision) -> Self {
+    fn of(script: &Script, script_outcome: ScriptOutcome, decision: &PolicyDecision) -> Self {
         let output_metadata = |stdout: String| {
             Map::from_iter([
                 ("language".to_owned(), json!(script.language.as_str())),
                 ("stdout".to_owned(), json!(stdout)),
             ])
         };
-        match came {
+        match script_outcome {
             ScriptOutcome::Returned(Ok(ScriptResult { result: Ok(result), stdout })) => Self {
                 status: Status::Completed,
                 outcome: ExecutionOutcome::Success,
@@ -342,16 +342,16 @@ impl ScriptEnding {
                 let error = RunError::new(failure.code(), &failure.to_string());
                 // A reviewer must not see the output of a failed run. Therefore a run that requires review drops
                 // the output.
-                let reviewed = decision.obligations.contains(&Obligation::HumanReview);
-                let output = (!reviewed).then(|| (Value::Null, output_metadata(stdout)));
+                let needs_review = decision.obligations.contains(&Obligation::HumanReview);
+                let output = (!needs_review).then(|| (Value::Null, output_metadata(stdout)));
                 Self { status: Status::Failed, outcome: ExecutionOutcome::Failure, error: Some(error), output }
             }
             ScriptOutcome::Returned(Err(failure)) => {
                 let (status, outcome) = failure.status_and_outcome();
                 Self { status, outcome, error: Some(RunError::new(failure.code(), &failure.to_string())), output: None }
             }
-            ScriptOutcome::Interrupted(cut) => {
-                let (status, outcome, code, message) = cut.ending();
+            ScriptOutcome::Interrupted(interruption) => {
+                let (status, outcome, code, message) = interruption.ending();
                 Self { status, outcome, error: Some(RunError::new(code, message)), output: None }
             }
         }

@@ -89,10 +89,10 @@ impl ToolFailure {
         }
     }
 
-    /// Parses a code. `found` is the current pin of a drifted tool. An unknown code becomes `OutcomeUnknown`.
+    /// Parses a code. `current_pin` is the current pin of a drifted tool. An unknown code becomes `OutcomeUnknown`.
     #[must_use]
-    pub fn from_code(code: &str, found: Option<ToolPin>) -> Self {
-        let drifted = Self::Drifted(found);
+    pub fn from_code(code: &str, current_pin: Option<ToolPin>) -> Self {
+        let drifted = Self::Drifted(current_pin);
         if code == drifted.code() {
             return drifted;
         }
@@ -109,7 +109,7 @@ impl McpCall {
     #[must_use]
     pub fn drifted_fact(
         &self,
-        found: Option<&ToolPin>,
+        current_pin: Option<&ToolPin>,
         execution: ExecutionId,
         workspace: WorkspaceId,
         stamp: &Stamp,
@@ -121,7 +121,7 @@ impl McpCall {
             "server": version,
             "tool": self.tool,
             "pinned": self.pin.as_str(),
-            "found": found.map(ToolPin::as_str),
+            "found": current_pin.map(ToolPin::as_str),
         });
         let fact = Fact::new(FactKind::ToolDrifted, subject, Some(workspace), stamp, detail);
         fact.with_categories([FactCategory::ComplianceFindings])

@@ -55,9 +55,9 @@ impl ModelUsage {
     /// The sum of two usages. A value that only one usage reports is kept.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        let sum = |one: Option<u64>, two: Option<u64>| match (one, two) {
-            (Some(one), Some(two)) => Some(one.saturating_add(two)),
-            (one, two) => one.or(two),
+        let sum = |first: Option<u64>, second: Option<u64>| match (first, second) {
+            (Some(first), Some(second)) => Some(first.saturating_add(second)),
+            (first, second) => first.or(second),
         };
         Self {
             tokens_in: sum(self.tokens_in, other.tokens_in),
@@ -192,11 +192,11 @@ impl DurationBuckets {
     #[must_use]
     pub fn percentile_ms(&self, percentage: u64) -> Option<u64> {
         let total: u64 = self.0.values().fold(0, |sum, count| sum.saturating_add(*count));
-        let wanted = total.saturating_mul(percentage).div_ceil(100);
-        let mut seen = 0_u64;
+        let rank = total.saturating_mul(percentage).div_ceil(100);
+        let mut cumulative = 0_u64;
         let bucket = self.0.iter().find_map(|(bucket, count)| {
-            seen = seen.saturating_add(*count);
-            (*count > 0 && seen >= wanted).then_some(*bucket)
+            cumulative = cumulative.saturating_add(*count);
+            (*count > 0 && cumulative >= rank).then_some(*bucket)
         })?;
         Some(bucket_ms(bucket))
     }
@@ -254,7 +254,9 @@ impl UsageReport {
     #[must_use]
     pub fn into_rows(self) -> Vec<(UsageKey, UsageTotal)> {
         let mut rows: Vec<_> = self.0.into_iter().collect();
-        rows.sort_by(|(key, total), (other, more)| other.day.cmp(&key.day).then(more.runs.cmp(&total.runs)));
+        rows.sort_by(|(key, total), (other_key, other_total)| {
+            other_key.day.cmp(&key.day).then(other_total.runs.cmp(&total.runs))
+        });
         rows
     }
 }
@@ -290,9 +292,9 @@ mod tests {
 
     #[test]
     fn sums_known_parts_and_keeps_unknown_ones() {
-        let one = ModelUsage { tokens_in: Some(3), tokens_out: None, cost_micros: None };
-        let two = ModelUsage { tokens_in: Some(4), tokens_out: Some(5), cost_micros: None };
-        assert_eq!(one.plus(two), ModelUsage { tokens_in: Some(7), tokens_out: Some(5), cost_micros: None });
+        let first = ModelUsage { tokens_in: Some(3), tokens_out: None, cost_micros: None };
+        let second = ModelUsage { tokens_in: Some(4), tokens_out: Some(5), cost_micros: None };
+        assert_eq!(first.plus(second), ModelUsage { tokens_in: Some(7), tokens_out: Some(5), cost_micros: None });
     }
 
     #[test]
@@ -310,13 +312,13 @@ mod tests {
         let range = TimeRange { since: at("2026-03-01T22:00:00Z"), until: at("2026-03-03T01:00:00Z") };
         let parts: Vec<_> =
             range.split_by_day().iter().map(|day| (day.since.to_string(), day.until.to_string())).collect();
-        let text = |one: &str, two: &str| (one.to_owned(), two.to_owned());
+        let day_range = |since: &str, until: &str| (since.to_owned(), until.to_owned());
         assert_eq!(
             parts,
             [
-                text("2026-03-01T22:00:00Z", "2026-03-02T00:00:00Z"),
-                text("2026-03-02T00:00:00Z", "2026-03-03T00:00:00Z"),
-                text("2026-03-03T00:00:00Z", "2026-03-03T01:00:00Z"),
+                day_range("2026-03-01T22:00:00Z", "2026-03-02T00:00:00Z"),
+                day_range("2026-03-02T00:00:00Z", "2026-03-03T00:00:00Z"),
+                day_range("2026-03-03T00:00:00Z", "2026-03-03T01:00:00Z"),
             ]
         );
         assert!(TimeRange { since: range.until, until: range.since }.split_by_day().is_empty());
@@ -334,8 +336,8 @@ mod tests {
         let (_, total) = rows.first().unwrap();
         assert_eq!((rows.len(), total.runs, total.failures, total.usage.tokens_in), (1, 1_000, 1_000, Some(1_000)));
         for (percentage, exact) in [(50, 500_u64), (95, 950)] {
-            let found = total.durations.percentile_ms(percentage).unwrap();
-            assert!(found.abs_diff(exact) * 20 <= exact, "{found} instead of {exact}");
+            let percentile = total.durations.percentile_ms(percentage).unwrap();
+            assert!(percentile.abs_diff(exact) * 20 <= exact, "{percentile} instead of {exact}");
         }
         assert_eq!(DurationBuckets::default().percentile_ms(50), None);
     }

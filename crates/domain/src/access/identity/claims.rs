@@ -94,7 +94,7 @@ impl ClaimRules {
 
     fn check_audience(&self, token: &UnverifiedToken<'_>) -> Result<(), InvalidToken> {
         let audiences = match token.claim("aud") {
-            Some(Value::String(one)) => vec![one.as_str()],
+            Some(Value::String(audience)) => vec![audience.as_str()],
             Some(Value::Array(items)) => {
                 let texts: Option<Vec<&str>> = items.iter().map(Value::as_str).collect();
                 texts.ok_or(InvalidToken::ClaimType)?
@@ -227,7 +227,7 @@ pub(super) fn groups(token: &UnverifiedToken<'_>, name: &str) -> Result<GroupsCl
     }
     match token.claim(name) {
         None | Some(Value::Null) => Ok(GroupsClaim::Absent),
-        Some(Value::String(one)) => Ok(GroupsClaim::Listed(vec![one.clone()])),
+        Some(Value::String(group)) => Ok(GroupsClaim::Listed(vec![group.clone()])),
         Some(Value::Array(items)) => {
             let groups: Option<Vec<String>> = items.iter().map(|item| item.as_str().map(str::to_owned)).collect();
             groups.map(GroupsClaim::Listed).ok_or(InvalidToken::ClaimType)

@@ -94,15 +94,15 @@ impl ClaimRules {
     ) -> Result<VerifiedIdentity, InvalidToken> {
         let token = UnverifiedToken::of_claims(userinfo.clone());
         let name = text(&token, &self.user_claim)?.filter(|name| !name.is_empty()).map(str::to_owned);
-        let listed = groups(&token, &self.groups_claim)?;
+        let userinfo_groups = groups(&token, &self.groups_claim)?;
         Ok(VerifiedIdentity {
             name: identity.name.or(name),
-            groups: match (identity.groups, listed) {
+            groups: match (identity.groups, userinfo_groups) {
                 (GroupsClaim::Absent, listed) => listed,
                 // The ID token only states an overage, and userinfo lists the groups.
                 (GroupsClaim::Overage { .. }, listed @ GroupsClaim::Listed(_)) => listed,
-                (GroupsClaim::Overage { source: None }, linked @ GroupsClaim::Overage { .. }) => linked,
-                (own @ (GroupsClaim::Listed(_) | GroupsClaim::Overage { .. }), _) => own,
+                (GroupsClaim::Overage { source: None }, overage @ GroupsClaim::Overage { .. }) => overage,
+                (token_groups @ (GroupsClaim::Listed(_) | GroupsClaim::Overage { .. }), _) => token_groups,
             },
             tenant: match identity.tenant {
                 TenantClaim::Missing { .. } => self.tenant(&token),
@@ -182,23 +182,23 @@ impl ClaimRules {
         if token.issuer() != Some(self.issuer.as_str()) {
             return Err(InvalidToken::Issuer);
         }
-        let is_only = match token.claim("aud") {
-            Some(Value::String(one)) => one == client_id,
-            Some(Value::Array(all)) if all.iter().all(Value::is_string) => {
-                if !all.iter().any(|one| one == client_id) {
+        let is_only_audience = match token.claim("aud") {
+            Some(Value::String(audience)) => audience == client_id,
+            Some(Value::Array(audiences)) if audiences.iter().all(Value::is_string) => {
+                if !audiences.iter().any(|audience| audience == client_id) {
                     return Err(InvalidToken::Audience);
                 }
-                all.len() == 1
+                audiences.len() == 1
             }
             None => return Err(InvalidToken::Audience),
             Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
                 return Err(InvalidToken::ClaimType);
             }
         };
-        let authorized = text(token, "azp")?;
-        match authorized {
+        let authorized_party = text(token, "azp")?;
+        match authorized_party {
             Some(client) if client == client_id => Ok(()),
-            None if is_only => Ok(()),
+            None if is_only_audience => Ok(()),
             Some(_) | None => Err(InvalidToken::Audience),
         }
     }

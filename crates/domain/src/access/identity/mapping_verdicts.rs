@@ -89,20 +89,22 @@ fn name_verdict(identity: &VerifiedIdentity) -> MappingVerdict {
 }
 
 fn groups_verdict(groups: &GroupsClaim) -> MappingVerdict {
-    let mapped = match group_actors(groups) {
-        Ok(mapped) => mapped,
+    let actors = match group_actors(groups) {
+        Ok(actors) => actors,
         Err(refusal) => return MappingVerdict::Refused(refusal),
     };
-    let GroupsClaim::Listed(listed) = groups else {
+    let GroupsClaim::Listed(group_names) = groups else {
         return MappingVerdict::Ignored("the claim is absent; the person has no groups".to_owned());
     };
-    let dropped = listed.iter().filter(|name| group_actor(name).is_none()).count();
-    let names: Vec<String> = mapped.iter().map(ToString::to_string).collect();
-    let shown = if names.is_empty() { "no groups".to_owned() } else { names.join(", ") };
-    if dropped == 0 {
-        MappingVerdict::Applied(shown)
+    let dropped_count = group_names.iter().filter(|name| group_actor(name).is_none()).count();
+    let names: Vec<String> = actors.iter().map(ToString::to_string).collect();
+    let group_list = if names.is_empty() { "no groups".to_owned() } else { names.join(", ") };
+    if dropped_count == 0 {
+        MappingVerdict::Applied(group_list)
     } else {
-        MappingVerdict::Applied(format!("{shown}; {dropped} left out, because no role can be bound to their names"))
+        MappingVerdict::Applied(format!(
+            "{group_list}; {dropped_count} left out, because no role can be bound to their names"
+        ))
     }
 }
 
@@ -162,31 +164,37 @@ mod tests {
 
     #[test]
     fn unusable_claims_are_ignored_or_refused() {
-        let odd = VerifiedIdentity {
+        let unusable = VerifiedIdentity {
             name: Some("a b".into()),
             groups: GroupsClaim::Overage { source: None },
             tenant: TenantClaim::Missing { claim: "org".into() },
             email: None,
             ..identity()
         };
-        let is_ignored = |rule| matches!(verdict(&odd, rule), MappingVerdict::Ignored(_));
+        let is_ignored = |rule| matches!(verdict(&unusable, rule), MappingVerdict::Ignored(_));
         assert!(is_ignored(MappingRule::Name) && is_ignored(MappingRule::Email));
-        let refused = |rule, refusal| assert_eq!(verdict(&odd, rule), MappingVerdict::Refused(refusal));
-        refused(MappingRule::Groups, IdentityRefusal::GroupsIncomplete);
-        refused(MappingRule::Tenant, IdentityRefusal::TenantMissing { claim: "org".into() });
-        let bound = VerifiedIdentity { bound_tenant: Slug::parse("acme").ok(), ..identity() };
+        let assert_refused = |rule, refusal| assert_eq!(verdict(&unusable, rule), MappingVerdict::Refused(refusal));
+        assert_refused(MappingRule::Groups, IdentityRefusal::GroupsIncomplete);
+        assert_refused(MappingRule::Tenant, IdentityRefusal::TenantMissing { claim: "org".into() });
+        let bound_identity = VerifiedIdentity { bound_tenant: Slug::parse("acme").ok(), ..identity() };
         assert_eq!(
-            verdict(&bound, MappingRule::Tenant),
+            verdict(&bound_identity, MappingRule::Tenant),
             MappingVerdict::Applied("acme; the issuer is bound to it".to_owned())
         );
     }
 
     #[test]
     fn a_name_belongs_to_one_subject() {
-        let of = |holder| pin_verdict(&identity(), &holder);
-        assert_eq!(of(NameHolder::Another), MappingVerdict::Refused(IdentityRefusal::NameTaken));
-        let earlier = NameHolder::Subject(ActorRef::parse("user:countess").unwrap());
-        assert_eq!(of(earlier), MappingVerdict::Applied("the subject is pinned as user:countess".to_owned()));
-        assert_eq!(of(NameHolder::Nobody), MappingVerdict::Applied("the first sign-in pins user:ada".to_owned()));
+        let verdict_for = |holder| pin_verdict(&identity(), &holder);
+        assert_eq!(verdict_for(NameHolder::Another), MappingVerdict::Refused(IdentityRefusal::NameTaken));
+        let pinned_subject = NameHolder::Subject(ActorRef::parse("user:countess").unwrap());
+        assert_eq!(
+            verdict_for(pinned_subject),
+            MappingVerdict::Applied("the subject is pinned as user:countess".to_owned())
+        );
+        assert_eq!(
+            verdict_for(NameHolder::Nobody),
+            MappingVerdict::Applied("the first sign-in pins user:ada".to_owned())
+        );
     }
 }

@@ -123,7 +123,7 @@ impl IdentityRefusal {
 /// # Errors
 /// When the configured claim is absent or not a slug, or names a tenant other than the issuer's.
 pub fn tenant_slug(identity: &VerifiedIdentity) -> Result<Option<Slug>, IdentityRefusal> {
-    let named = match &identity.tenant {
+    let slug = match &identity.tenant {
         TenantClaim::NotConfigured => return Ok(identity.bound_tenant.clone()),
         TenantClaim::Missing { claim } => return Err(IdentityRefusal::TenantMissing { claim: claim.clone() }),
         TenantClaim::Named { claim, tenant } => {
@@ -135,7 +135,7 @@ pub fn tenant_slug(identity: &VerifiedIdentity) -> Result<Option<Slug>, Identity
             slug
         }
     };
-    Ok(Some(named))
+    Ok(Some(slug))
 }
 
 /// The name under which a subject is pinned: the configured claim in lower case, or the client of a service. If the
@@ -152,12 +152,12 @@ pub(super) fn is_claimed_name(identity: &VerifiedIdentity) -> bool {
 
 /// The actor name from the claim; without a usable claim, an error with the kind of the actor.
 fn claimed_name(identity: &VerifiedIdentity) -> Result<ActorRef, ActorKind> {
-    let (kind, claimed) = match &identity.kind {
+    let (kind, claim) = match &identity.kind {
         IdentityKind::Person => (ActorKind::User, identity.name.as_deref()),
         IdentityKind::Service { client_id } => (ActorKind::Service, Some(client_id.as_str())),
     };
-    let claimed = claimed.map(str::to_lowercase).filter(|name| !is_reserved(name));
-    claimed.and_then(|name| ActorRef::parse(&format!("{}:{name}", kind.as_str())).ok()).ok_or(kind)
+    let claim = claim.map(str::to_lowercase).filter(|name| !is_reserved(name));
+    claim.and_then(|name| ActorRef::parse(&format!("{}:{name}", kind.as_str())).ok()).ok_or(kind)
 }
 
 /// Whether a claimed name imitates a derived name, or the name of a platform operator from another tenant
@@ -165,12 +165,12 @@ fn claimed_name(identity: &VerifiedIdentity) -> Result<ActorRef, ActorKind> {
 fn is_reserved(name: &str) -> bool {
     let is_derived = name
         .strip_prefix(SUBJECT_PREFIX)
-        .is_some_and(|rest| rest.len() == SUBJECT_DIGITS && rest.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        .is_some_and(|suffix| suffix.len() == SUBJECT_DIGITS && suffix.bytes().all(|byte| byte.is_ascii_hexdigit()));
     is_derived || is_visitor_name(name)
 }
 
 fn is_visitor_name(name: &str) -> bool {
-    name.rsplit_once('@').is_some_and(|(_, place)| !place.contains('.'))
+    name.rsplit_once('@').is_some_and(|(_, suffix)| !suffix.contains('.'))
 }
 
 /// The digest of issuer and subject. The length prefix separates the two texts, so that different pairs hash
@@ -189,13 +189,13 @@ fn subject_digest(identity: &VerifiedIdentity) -> String {
 /// # Errors
 /// When the token does not list all groups, or lists too many.
 pub fn group_actors(groups: &GroupsClaim) -> Result<Vec<ActorRef>, IdentityRefusal> {
-    let listed = match groups {
+    let names = match groups {
         GroupsClaim::Absent => return Ok(Vec::new()),
-        GroupsClaim::Listed(listed) if listed.len() > MAX_GROUPS => return Err(IdentityRefusal::TooManyGroups),
-        GroupsClaim::Listed(listed) => listed,
+        GroupsClaim::Listed(names) if names.len() > MAX_GROUPS => return Err(IdentityRefusal::TooManyGroups),
+        GroupsClaim::Listed(names) => names,
         GroupsClaim::Overage { .. } => return Err(IdentityRefusal::GroupsIncomplete),
     };
-    let mut actors: Vec<ActorRef> = listed.iter().filter_map(|name| group_actor(name)).collect();
+    let mut actors: Vec<ActorRef> = names.iter().filter_map(|name| group_actor(name)).collect();
     actors.sort();
     actors.dedup();
     Ok(actors)
@@ -309,14 +309,14 @@ mod tests {
         assert!(derived.starts_with("user:sub-") && derived.len() == "user:sub-".len() + SUBJECT_DIGITS, "{derived}");
         let imitated = derived.strip_prefix("user:").unwrap();
         for name in [imitated, "ada@default", "", "a b", "ada:x", "-ada", "ädä"] {
-            let own = actor_name(&identity("2", Some(name))).to_string();
-            assert!(own.starts_with("user:sub-") && own != derived, "{name}: {own}");
+            let actor = actor_name(&identity("2", Some(name))).to_string();
+            assert!(actor.starts_with("user:sub-") && actor != derived, "{name}: {actor}");
         }
         let other_issuer = VerifiedIdentity { issuer: "https://idp".into(), ..identity(".example1", None) };
         assert_ne!(actor_name(&identity("1", None)), actor_name(&other_issuer));
         // The length prefix separates issuer and subject.
-        let moved = VerifiedIdentity { issuer: "https://idp.example1".into(), ..identity("", None) };
-        assert_ne!(actor_name(&identity("1", None)), actor_name(&moved));
+        let other_split = VerifiedIdentity { issuer: "https://idp.example1".into(), ..identity("", None) };
+        assert_ne!(actor_name(&identity("1", None)), actor_name(&other_split));
     }
 
     #[test]
@@ -333,18 +333,18 @@ mod tests {
     #[test]
     fn a_bound_issuer_names_no_other_tenant() {
         let claim = |tenant: &str| TenantClaim::Named { claim: "org".into(), tenant: tenant.into() };
-        let of = |tenant: TenantClaim, bound: Option<&str>| {
+        let tenant_slug_of = |tenant: TenantClaim, bound: Option<&str>| {
             let bound_tenant = bound.map(|slug| Slug::parse(slug).unwrap());
             tenant_slug(&VerifiedIdentity { tenant, bound_tenant, ..identity("1", None) })
         };
         let unknown = Err(IdentityRefusal::TenantUnknown { claim: Some("org".into()) });
-        assert_eq!(of(TenantClaim::NotConfigured, None), Ok(None));
-        assert_eq!(of(TenantClaim::NotConfigured, Some("acme")), Ok(Some(Slug::parse("acme").unwrap())));
-        assert_eq!(of(claim("acme"), None), Ok(Some(Slug::parse("acme").unwrap())));
-        assert_eq!(of(claim("acme"), Some("acme")), Ok(Some(Slug::parse("acme").unwrap())));
-        assert_eq!(of(claim("other"), Some("acme")), unknown);
-        assert_eq!(of(claim("No Slug"), None), unknown);
+        assert_eq!(tenant_slug_of(TenantClaim::NotConfigured, None), Ok(None));
+        assert_eq!(tenant_slug_of(TenantClaim::NotConfigured, Some("acme")), Ok(Some(Slug::parse("acme").unwrap())));
+        assert_eq!(tenant_slug_of(claim("acme"), None), Ok(Some(Slug::parse("acme").unwrap())));
+        assert_eq!(tenant_slug_of(claim("acme"), Some("acme")), Ok(Some(Slug::parse("acme").unwrap())));
+        assert_eq!(tenant_slug_of(claim("other"), Some("acme")), unknown);
+        assert_eq!(tenant_slug_of(claim("No Slug"), None), unknown);
         let missing = TenantClaim::Missing { claim: "org".into() };
-        assert_eq!(of(missing, Some("acme")), Err(IdentityRefusal::TenantMissing { claim: "org".into() }));
+        assert_eq!(tenant_slug_of(missing, Some("acme")), Err(IdentityRefusal::TenantMissing { claim: "org".into() }));
     }
 }

@@ -49,7 +49,7 @@ pub struct UnverifiedToken<'t> {
     algorithm: SignatureAlgorithm,
     key_id: String,
     claims: Map<String, Value>,
-    signed: &'t [u8],
+    signed_bytes: &'t [u8],
     signature: Vec<u8>,
 }
 
@@ -105,8 +105,8 @@ impl<'t> UnverifiedToken<'t> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(InvalidToken::TooLong);
         }
-        let (signed, signature) = token.rsplit_once('.').ok_or(InvalidToken::Malformed)?;
-        let (header, claims) = signed.split_once('.').ok_or(InvalidToken::Malformed)?;
+        let (signed_text, signature) = token.rsplit_once('.').ok_or(InvalidToken::Malformed)?;
+        let (header, claims) = signed_text.split_once('.').ok_or(InvalidToken::Malformed)?;
         let header = decode_object(header)?;
         if FORBIDDEN_HEADERS.iter().any(|name| header.contains_key(*name)) {
             return Err(InvalidToken::ForbiddenHeader);
@@ -123,7 +123,7 @@ impl<'t> UnverifiedToken<'t> {
             algorithm,
             key_id: key_id.to_owned(),
             claims: decode_object(claims)?,
-            signed: signed.as_bytes(),
+            signed_bytes: signed_text.as_bytes(),
             signature,
         })
     }
@@ -149,7 +149,7 @@ impl<'t> UnverifiedToken<'t> {
     /// The bytes that the signature covers.
     #[must_use]
     pub const fn signed_bytes(&self) -> &[u8] {
-        self.signed
+        self.signed_bytes
     }
 
     /// The signature.
@@ -171,7 +171,7 @@ impl<'t> UnverifiedToken<'t> {
             algorithm: SignatureAlgorithm::EdDsa,
             key_id: String::new(),
             claims,
-            signed: &[],
+            signed_bytes: &[],
             signature: Vec::new(),
         }
     }

@@ -64,7 +64,7 @@ pub(super) fn write(value: &Value, out: &mut String) -> Result<(), InvalidPath> 
                 if index > 0 {
                     out.push(',');
                 }
-                write(item, out).map_err(|culprit| culprit.nested_in(PathStep::Index(index)))?;
+                write(item, out).map_err(|invalid_path| invalid_path.nested_in(PathStep::Index(index)))?;
             }
             out.push(']');
         }
@@ -81,32 +81,32 @@ pub(super) fn write(value: &Value, out: &mut String) -> Result<(), InvalidPath> 
 /// agree unless a key contains a character beyond U+DFFF: UTF-16 then sorts surrogate pairs (characters beyond U+FFFF)
 /// before U+E000 to U+FFFF.
 fn write_members(members: &Map<String, Value>, out: &mut String) -> Result<(), InvalidPath> {
-    let in_order = |key: &String| key.bytes().all(|byte| byte < 0xee);
-    if members.keys().all(in_order) && members.keys().is_sorted() {
-        return members.iter().enumerate().try_for_each(|(at, (key, member))| write_member(at, key, member, out));
+    let has_same_order = |key: &String| key.bytes().all(|byte| byte < 0xee);
+    if members.keys().all(has_same_order) && members.keys().is_sorted() {
+        return members.iter().enumerate().try_for_each(|(index, (key, member))| write_member(index, key, member, out));
     }
     let mut sorted: Vec<(&String, &Value)> = members.iter().collect();
-    sorted.sort_unstable_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
-    sorted.into_iter().enumerate().try_for_each(|(at, (key, member))| write_member(at, key, member, out))
+    sorted.sort_unstable_by(|(first, _), (second, _)| first.encode_utf16().cmp(second.encode_utf16()));
+    sorted.into_iter().enumerate().try_for_each(|(index, (key, member))| write_member(index, key, member, out))
 }
 
-fn write_member(at: usize, key: &str, member: &Value, out: &mut String) -> Result<(), InvalidPath> {
-    if at > 0 {
+fn write_member(index: usize, key: &str, member: &Value, out: &mut String) -> Result<(), InvalidPath> {
+    if index > 0 {
         out.push(',');
     }
-    let within = |culprit: InvalidPath| culprit.nested_in(PathStep::Key(key.to_owned()));
-    write_text(key, out).map_err(InvalidPath::at_root).map_err(within)?;
+    let nested = |invalid_path: InvalidPath| invalid_path.nested_in(PathStep::Key(key.to_owned()));
+    write_text(key, out).map_err(InvalidPath::at_root).map_err(nested)?;
     out.push(':');
-    write(member, out).map_err(within)
+    write(member, out).map_err(nested)
 }
 
 /// Writes a text like ECMAScript's `JSON.stringify`: only the escapes that JSON requires.
 fn write_text(text: &str, out: &mut String) -> Result<(), Defect> {
     out.push('"');
-    let mut rest = text;
-    while let Some(at) = rest.bytes().position(|byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
+    let mut remaining = text;
+    while let Some(index) = remaining.bytes().position(|byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
         // The character is one byte long, so both slices end at character boundaries.
-        let (before, after) = rest.split_at_checked(at).unwrap_or((rest, ""));
+        let (before, after) = remaining.split_at_checked(index).unwrap_or((remaining, ""));
         out.push_str(before);
         let mut after = after.chars();
         match after.next() {
@@ -124,9 +124,9 @@ fn write_text(text: &str, out: &mut String) -> Result<(), Defect> {
             }
             None => {}
         }
-        rest = after.as_str();
+        remaining = after.as_str();
     }
-    out.push_str(rest);
+    out.push_str(remaining);
     out.push('"');
     Ok(())
 }

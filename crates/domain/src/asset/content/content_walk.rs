@@ -43,11 +43,11 @@ fn visit_value<'w>(
     pointer: &str,
     visitor: &mut impl FnMut(&VisitedValue<'w, '_>) -> VisitFlow,
 ) {
-    let shape = resolve_reference(root, schema);
-    if visitor(&VisitedValue { schema, resolved: shape, value, pointer }) == VisitFlow::Skip {
+    let resolved = resolve_reference(root, schema);
+    if visitor(&VisitedValue { schema, resolved, value, pointer }) == VisitFlow::Skip {
         return;
     }
-    let schema = shape;
+    let schema = resolved;
     for keyword in ["anyOf", "oneOf", "allOf"] {
         for branch in schema.get(keyword).and_then(Value::as_array).into_iter().flatten() {
             visit_value(root, branch, value, pointer, visitor);
@@ -56,18 +56,18 @@ fn visit_value<'w>(
     match value {
         Value::Object(members) => {
             let properties = schema.get("properties");
-            let others = schema.get("additionalProperties").filter(|others| others.is_object());
+            let additional = schema.get("additionalProperties").filter(|additional| additional.is_object());
             for (name, member) in members {
-                let known = properties.and_then(|properties| properties.get(name));
-                if let Some(below) = known.or(others) {
-                    visit_value(root, below, member, &member_pointer(pointer, name), visitor);
+                let declared = properties.and_then(|properties| properties.get(name));
+                if let Some(member_schema) = declared.or(additional) {
+                    visit_value(root, member_schema, member, &member_pointer(pointer, name), visitor);
                 }
             }
         }
         Value::Array(items) => {
-            if let Some(below) = schema.get("items") {
+            if let Some(item_schema) = schema.get("items") {
                 for (index, item) in items.iter().enumerate() {
-                    visit_value(root, below, item, &format!("{pointer}/{index}"), visitor);
+                    visit_value(root, item_schema, item, &format!("{pointer}/{index}"), visitor);
                 }
             }
         }

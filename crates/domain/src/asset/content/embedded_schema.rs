@@ -101,29 +101,29 @@ impl EmbeddedSchema {
     ///
     /// # Errors
     /// Returns an error when the schema is not self-contained, is recursive, exceeds a bound, or does not compile.
-    pub fn compile(carried: &Value) -> Result<Self, EmbeddedRefusal> {
-        if !carried.is_object() {
+    pub fn compile(source: &Value) -> Result<Self, EmbeddedRefusal> {
+        if !source.is_object() {
             return Err(EmbeddedRefusal::NotAnObject);
         }
-        if carried.to_string().len() > MAX_SCHEMA_BYTES {
+        if source.to_string().len() > MAX_SCHEMA_BYTES {
             return Err(EmbeddedRefusal::TooLarge);
         }
-        let whole = Meter::of(carried).measure(carried, 0)?;
-        if whole.size > MAX_EXPANDED_NODES
-            || whole.patterns > MAX_PATTERNS
-            || whole.check.nodes > MAX_EVALUATIONS_PER_VALUE
+        let cost = Meter::of(source).measure(source, 0)?;
+        if cost.size > MAX_EXPANDED_NODES
+            || cost.patterns > MAX_PATTERNS
+            || cost.check.nodes > MAX_EVALUATIONS_PER_VALUE
         {
             return Err(EmbeddedRefusal::TooLarge);
         }
-        let validator = schema::compile(carried).map_err(|_| EmbeddedRefusal::Invalid)?;
-        Ok(Self { validator: Arc::new(validator), bytes: whole.compiled_bytes(), check_cost: whole.check })
+        let validator = schema::compile(source).map_err(|_| EmbeddedRefusal::Invalid)?;
+        Ok(Self { validator: Arc::new(validator), bytes: cost.compiled_bytes(), check_cost: cost.check })
     }
 
     /// Estimated memory of the compiled schema, in bytes; 0 for a refused schema.
     #[must_use]
-    pub fn estimated_bytes(carried: &Value) -> usize {
-        let measured = Meter::of(carried).measure(carried, 0);
-        measured.map_or(0, |whole| usize::try_from(whole.compiled_bytes()).unwrap_or(usize::MAX))
+    pub fn estimated_bytes(source: &Value) -> usize {
+        let measured = Meter::of(source).measure(source, 0);
+        measured.map_or(0, |cost| usize::try_from(cost.compiled_bytes()).unwrap_or(usize::MAX))
     }
 
     /// Estimated memory of the compiled schema, in bytes. It far exceeds the length of the schema's text.
@@ -185,8 +185,8 @@ mod tests {
     };
     use serde_json::json;
 
-    fn refusal(carried: Value) -> Option<EmbeddedRefusal> {
-        EmbeddedSchema::compile(&carried).err()
+    fn refusal(source: Value) -> Option<EmbeddedRefusal> {
+        EmbeddedSchema::compile(&source).err()
     }
 
     #[test]
@@ -215,14 +215,14 @@ mod tests {
         }
         assert_eq!(refusal(json!({"$id": "https://example.org/"})), Some(EmbeddedRefusal::ExternalReference));
         assert_eq!(refusal(json!({"$ref": "#"})), Some(EmbeddedRefusal::Recursive));
-        let through = json!({"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}});
-        assert_eq!(refusal(through), Some(EmbeddedRefusal::Recursive));
+        let recursive = json!({"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}});
+        assert_eq!(refusal(recursive), Some(EmbeddedRefusal::Recursive));
         let aliased = json!({"properties": {"a": {"$ref": "#/properties/b"}, "b": {"$ref": "#/%70roperties/a"}}});
         assert!(refusal(aliased).is_some());
         let mut doubling = json!({"d0": {"type": "string"}});
         for level in 1..20 {
-            let below = json!({"$ref": format!("#/$defs/d{}", level - 1)});
-            doubling[format!("d{level}")] = json!({"allOf": [below, below]});
+            let previous_level = json!({"$ref": format!("#/$defs/d{}", level - 1)});
+            doubling[format!("d{level}")] = json!({"allOf": [previous_level, previous_level]});
         }
         let doubling = json!({"$ref": "#/$defs/d19", "$defs": doubling});
         assert_eq!(refusal(doubling), Some(EmbeddedRefusal::TooLarge));
@@ -242,11 +242,12 @@ mod tests {
             assert_eq!(refusal(json!({"pattern": pattern})), Some(EmbeddedRefusal::Invalid), "{pattern}");
         }
         assert_eq!(refusal(json!({"pattern": "a".repeat(MAX_PATTERN_BYTES + 1)})), Some(EmbeddedRefusal::TooLarge));
-        let many = |count: usize| json!({"anyOf": vec![json!({"pattern": "a"}); count]});
-        assert_eq!(refusal(many(50)), None);
-        assert_eq!(refusal(many(51)), Some(EmbeddedRefusal::TooLarge));
-        let named: serde_json::Map<_, _> = (0..51).map(|index| (format!("a{index}"), json!(true))).collect();
-        assert_eq!(refusal(json!({"patternProperties": named})), Some(EmbeddedRefusal::TooLarge));
+        let schema_with_patterns = |count: usize| json!({"anyOf": vec![json!({"pattern": "a"}); count]});
+        assert_eq!(refusal(schema_with_patterns(50)), None);
+        assert_eq!(refusal(schema_with_patterns(51)), Some(EmbeddedRefusal::TooLarge));
+        let pattern_properties: serde_json::Map<_, _> =
+            (0..51).map(|index| (format!("a{index}"), json!(true))).collect();
+        assert_eq!(refusal(json!({"patternProperties": pattern_properties})), Some(EmbeddedRefusal::TooLarge));
         assert_eq!(refusal(json!({"type": "sting"})), Some(EmbeddedRefusal::Invalid));
         assert_eq!(refusal(json!(true)), Some(EmbeddedRefusal::NotAnObject));
     }
@@ -287,25 +288,28 @@ mod tests {
     /// The states of this pattern exceed the cache of the regex engine's lazy DFA, so each byte visits every state.
     #[test]
     fn weighs_patterns_by_states_visited_per_byte() {
-        let counting = |most: usize| json!({"pattern": format!("1[01]{{0,{most}}}[2-9a-z]")});
+        let counting = |max_repeats: usize| json!({"pattern": format!("1[01]{{0,{max_repeats}}}[2-9a-z]")});
         let schema = EmbeddedSchema::compile(&counting(2_000)).unwrap();
         let text = |bytes: usize| json!("01".repeat(bytes / 2));
         assert_eq!(schema.max_evaluations(&text(1_000)), 2 * 2 + 1_000 * 2_001);
         assert_eq!(schema.check(&text(4_000)), Err(SchemaRejection::Mismatch));
         assert_eq!(schema.check(&text(6_000)), Err(SchemaRejection::BudgetExceeded));
-        let plain = EmbeddedSchema::compile(&json!({"pattern": "^[a-z0-9-]{1,64}$"})).unwrap();
-        assert_eq!(plain.check(&json!("x".repeat(1 << 20))), Err(SchemaRejection::Mismatch));
+        let anchored = EmbeddedSchema::compile(&json!({"pattern": "^[a-z0-9-]{1,64}$"})).unwrap();
+        assert_eq!(anchored.check(&json!("x".repeat(1 << 20))), Err(SchemaRejection::Mismatch));
     }
 
     #[test]
     fn brief_checks_depend_on_evaluations_not_bytes() {
         let (schema, numbers) = (failing_branches(), |count: usize| json!(vec![1; count]));
-        for (count, brief) in [(2, true), (20, false), (1_000, false), (1_200, true)] {
-            assert_eq!(schema.is_brief(&numbers(count)), brief, "{count} numbers");
-            assert_eq!(schema.is_brief_text(&numbers(count).to_string()), brief, "{count} numbers in a text");
+        for (count, is_brief) in [(2, true), (20, false), (1_000, false), (1_200, true)] {
+            assert_eq!(schema.is_brief(&numbers(count)), is_brief, "{count} numbers");
+            assert_eq!(schema.is_brief_text(&numbers(count).to_string()), is_brief, "{count} numbers in a text");
         }
-        let free = EmbeddedSchema::compile(&json!({})).unwrap();
-        assert!(free.is_brief_text("\"a\"") && !free.is_brief_text(&json!("a".repeat(BRIEF_TEXT_BYTES)).to_string()));
+        let unconstrained = EmbeddedSchema::compile(&json!({})).unwrap();
+        assert!(
+            unconstrained.is_brief_text("\"a\"")
+                && !unconstrained.is_brief_text(&json!("a".repeat(BRIEF_TEXT_BYTES)).to_string())
+        );
     }
 
     /// Each level evaluates the level below at least twice, so compiling or checking thirty levels would not terminate
@@ -328,13 +332,14 @@ mod tests {
         }
         let mut chain = json!({"d0": {"type": "object"}});
         for level in 1..30 {
-            let below = json!({"$ref": format!("#/$defs/d{}", level - 1)});
-            chain[format!("d{level}")] = json!({"dependentSchemas": {"a": below}, "unevaluatedProperties": false});
+            let previous_level = json!({"$ref": format!("#/$defs/d{}", level - 1)});
+            chain[format!("d{level}")] =
+                json!({"dependentSchemas": {"a": previous_level}, "unevaluatedProperties": false});
         }
         assert_eq!(refusal(json!({"$ref": "#/$defs/d29", "$defs": chain})), Some(EmbeddedRefusal::TooLarge));
         // Subschemas of members and items apply to other values, so their cost does not multiply.
-        let below =
+        let nested_schema =
             (0..20).fold(json!({}), |inner, _| json!({"properties": {"a": inner}, "unevaluatedProperties": false}));
-        assert_eq!(refusal(below), None);
+        assert_eq!(refusal(nested_schema), None);
     }
 }

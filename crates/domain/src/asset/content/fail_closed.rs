@@ -32,29 +32,30 @@ pub enum BindingPath {
 #[must_use]
 pub fn unenforced_controls(kind: AssetKind, content: &Value, path: BindingPath) -> Vec<String> {
     let mut found = BTreeSet::new();
-    let is_passed_over = match path {
+    let is_never_enforced = match path {
         BindingPath::Bound => kind == AssetKind::McpServer,
         BindingPath::Referenced => {
             matches!(kind, AssetKind::GuardrailConfig | AssetKind::HookDefinition | AssetKind::SandboxProfile)
         }
     };
-    let mut recorded: Option<String> = is_passed_over.then(String::new);
+    let mut recorded_field: Option<String> = is_never_enforced.then(String::new);
     if let Some(root) = schema::schema_value(kind) {
         content_walk::visit(root, content, &mut |visited| {
             // A field below a recorded field counts as recorded, even if its own annotation says `enforced`.
-            let below = recorded.as_deref().is_some_and(|above| is_below(visited.pointer, above));
-            if !below {
-                recorded = is_recorded(visited.schema).then(|| visited.pointer.to_owned());
+            let is_inside_recorded =
+                recorded_field.as_deref().is_some_and(|recorded_pointer| is_below(visited.pointer, recorded_pointer));
+            if !is_inside_recorded {
+                recorded_field = is_recorded(visited.schema).then(|| visited.pointer.to_owned());
             }
-            collect_controls(visited, recorded.is_some(), &mut found);
+            collect_controls(visited, recorded_field.is_some(), &mut found);
             VisitFlow::Descend
         });
     }
     found.into_iter().collect()
 }
 
-fn is_below(pointer: &str, above: &str) -> bool {
-    pointer.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+fn is_below(pointer: &str, ancestor: &str) -> bool {
+    pointer.strip_prefix(ancestor).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('/'))
 }
 
 fn is_recorded(schema: &Value) -> bool {
@@ -62,7 +63,7 @@ fn is_recorded(schema: &Value) -> bool {
 }
 
 /// Collects the unenforced controls among the fields of one object.
-fn collect_controls(visited: &VisitedValue<'_, '_>, inside_recorded: bool, found: &mut BTreeSet<String>) {
+fn collect_controls(visited: &VisitedValue<'_, '_>, is_inside_recorded: bool, found: &mut BTreeSet<String>) {
     let (Some(members), Some(properties)) =
         (visited.value.as_object(), visited.resolved.get("properties").and_then(Value::as_object))
     else {
@@ -73,18 +74,18 @@ fn collect_controls(visited: &VisitedValue<'_, '_>, inside_recorded: bool, found
         return;
     }
     for (name, property) in properties {
-        let Some(mark) = property.get("x-fails-closed") else { continue };
+        let Some(annotation) = property.get("x-fails-closed") else { continue };
         let Some(value) = members.get(name).or_else(|| property.get("default")) else { continue };
-        if (inside_recorded || is_recorded(property)) && is_control(mark, value) {
+        if (is_inside_recorded || is_recorded(property)) && is_control(annotation, value) {
             found.insert(member_pointer(visited.pointer, name));
         }
     }
 }
 
-fn is_control(mark: &Value, value: &Value) -> bool {
-    let Some(closed) = mark.as_array() else {
+fn is_control(annotation: &Value, value: &Value) -> bool {
+    let Some(control_values) = annotation.as_array() else {
         return match value {
-            Value::Array(_) if mark == "present" => true,
+            Value::Array(_) if annotation == "present" => true,
             Value::Array(items) => !items.is_empty(),
             Value::Object(members) => !members.is_empty(),
             Value::Null => false,
@@ -92,7 +93,9 @@ fn is_control(mark: &Value, value: &Value) -> bool {
         };
     };
     match value {
-        Value::Array(items) => items.iter().any(|item| closed.contains(item)),
-        Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => closed.contains(value),
+        Value::Array(items) => items.iter().any(|item| control_values.contains(item)),
+        Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            control_values.contains(value)
+        }
     }
 }

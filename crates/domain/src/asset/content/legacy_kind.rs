@@ -40,6 +40,7 @@ pub(super) fn parse_model_config(content: &Value) -> Result<ModelPolicy, Vec<Con
 
 /// Replaces every character outside the alphabet of identifiers with a hyphen.
 fn to_identifier(text: &str) -> String {
-    let allowed = |letter: char| if letter.is_ascii_alphanumeric() || "._:-".contains(letter) { letter } else { '-' };
-    text.chars().map(allowed).collect()
+    let to_allowed_character =
+        |character: char| if character.is_ascii_alphanumeric() || "._:-".contains(character) { character } else { '-' };
+    text.chars().map(to_allowed_character).collect()
 }

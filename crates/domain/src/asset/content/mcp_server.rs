@@ -22,9 +22,9 @@ pub struct McpServer {
     pub connection: Option<McpConnection>,
     /// Reaction of a run to a tool that differs from its pin.
     pub on_drift: OnDrift,
-    allowed: Option<BTreeSet<String>>,
-    denied: BTreeSet<String>,
-    pins: BTreeMap<String, ToolPin>,
+    allowed_tools: Option<BTreeSet<String>>,
+    denied_tools: BTreeSet<String>,
+    tool_pins: BTreeMap<String, ToolPin>,
 }
 
 /// Estimated memory of a text in a collection in addition to its bytes: the slot and the allocation overhead.
@@ -80,8 +80,8 @@ impl ToolPin {
     /// Computes the digest of a tool; `None` when the name, description or schema has no canonical form.
     #[must_use]
     pub fn of(name: &str, description: &str, input_schema: &Value) -> Option<Self> {
-        let described = json!({ "name": name, "description": description, "input_schema": input_schema });
-        let canonical = Canonical::of(&described).ok()?;
+        let self_description = json!({ "name": name, "description": description, "input_schema": input_schema });
+        let canonical = Canonical::of(&self_description).ok()?;
         let mut hex = String::with_capacity(64);
         for byte in Sha256::digest(canonical.bytes()) {
             write!(hex, "{byte:02x}").ok()?;
@@ -145,23 +145,23 @@ impl McpServer {
     /// # Errors
     /// Returns a problem when the content is not an MCP server.
     pub fn parse(content: &Value) -> Result<Self, Vec<ContentProblem>> {
-        let refused = || vec![ContentProblem::new("", "invalid_content", "the content is not an MCP server")];
-        let mut definition = Definition::deserialize(content).map_err(|_| refused())?;
+        let refusal = || vec![ContentProblem::new("", "invalid_content", "the content is not an MCP server")];
+        let mut definition = Definition::deserialize(content).map_err(|_| refusal())?;
         let pins = std::mem::take(&mut definition.tool_pins);
         Ok(Self {
             on_drift: definition.on_drift,
-            allowed: definition.allowed_tools.take(),
-            denied: std::mem::take(&mut definition.denied_tools),
-            pins: pins.into_iter().map(|(tool, pin)| (tool, ToolPin::parse(&pin))).collect(),
-            connection: definition.connection().ok_or_else(refused)?,
+            allowed_tools: definition.allowed_tools.take(),
+            denied_tools: std::mem::take(&mut definition.denied_tools),
+            tool_pins: pins.into_iter().map(|(tool, pin)| (tool, ToolPin::parse(&pin))).collect(),
+            connection: definition.connection().ok_or_else(refusal)?,
         })
     }
 
     /// Estimated heap memory, in bytes.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        let tools = self.allowed.iter().flatten().chain(&self.denied).map(String::as_str);
-        let pins = self.pins.iter().flat_map(|(tool, pin)| [tool.as_str(), pin.as_str()]);
+        let tools = self.allowed_tools.iter().flatten().chain(&self.denied_tools).map(String::as_str);
+        let pins = self.tool_pins.iter().flat_map(|(tool, pin)| [tool.as_str(), pin.as_str()]);
         let texts = self.connection.iter().flat_map(|connection| {
             let lists = connection.allowed_hosts.iter().flatten().chain(connection.revisions.iter().flatten());
             let headers = connection.headers.iter().map(|(name, _)| name);
@@ -175,13 +175,13 @@ impl McpServer {
     /// Whether runs may call a tool of this server.
     #[must_use]
     pub fn allows(&self, tool: &str) -> bool {
-        !self.denied.contains(tool) && self.allowed.as_ref().is_none_or(|allowed| allowed.contains(tool))
+        !self.denied_tools.contains(tool) && self.allowed_tools.as_ref().is_none_or(|allowed| allowed.contains(tool))
     }
 
     /// The digest that a tool must have: the reviewed pin, or else the digest of the release's tool definition.
     #[must_use]
-    pub fn expected_pin<'p>(&'p self, tool: &str, defined: &'p ToolPin) -> &'p ToolPin {
-        self.pins.get(tool).unwrap_or(defined)
+    pub fn expected_pin<'p>(&'p self, tool: &str, definition_pin: &'p ToolPin) -> &'p ToolPin {
+        self.tool_pins.get(tool).unwrap_or(definition_pin)
     }
 }
 
@@ -196,26 +196,32 @@ impl Definition {
             Some("bearer") => Some(self.auth.secret_ref.as_ref().and_then(secret)?),
             Some(_) => return Some(None),
         };
-        let speaks = |revision: &String| PROTOCOL_REVISIONS.contains(&revision.as_str());
-        let supported = self.protocol_versions.as_ref().is_none_or(|named| named.iter().any(speaks));
-        let (Some(address), "streamable-http", true) = (self.transport.url, self.transport.r#type.as_str(), supported)
+        let is_supported = |revision: &String| PROTOCOL_REVISIONS.contains(&revision.as_str());
+        let has_supported_revision =
+            self.protocol_versions.as_ref().is_none_or(|revisions| revisions.iter().any(is_supported));
+        let (Some(address), "streamable-http", true) =
+            (self.transport.url, self.transport.r#type.as_str(), has_supported_revision)
         else {
             return Some(None);
         };
         let headers = self.transport.headers.into_iter();
         let headers = headers.map(|header| Some((header.name, secret(&header.secret_ref)?)));
         let [handshake, _] = PROTOCOL_REVISIONS;
-        let handshakes = self.protocol_versions.as_ref().is_none_or(|named| named.iter().any(|one| one == handshake));
-        let time = self.timeout_ms.as_ref().and_then(Value::as_f64).map(|time| time / 1_000.0);
+        let uses_handshake = self
+            .protocol_versions
+            .as_ref()
+            .is_none_or(|revisions| revisions.iter().any(|revision| revision == handshake));
+        let timeout_seconds =
+            self.timeout_ms.as_ref().and_then(Value::as_f64).map(|milliseconds| milliseconds / 1_000.0);
         Some(Some(McpConnection {
             url: address,
             headers: headers.collect::<Option<_>>()?,
             bearer,
             allowed_hosts: self.egress_hosts,
-            timeout: time
+            timeout: timeout_seconds
                 .and_then(|time| Duration::try_from_secs_f64(time).ok())
                 .map_or(MAX_DURATION, |time| time.min(MAX_DURATION)),
-            session_start: if handshakes { SessionStart::Handshake } else { SessionStart::Discovery },
+            session_start: if uses_handshake { SessionStart::Handshake } else { SessionStart::Discovery },
             revisions: self.protocol_versions,
         }))
     }
@@ -240,19 +246,19 @@ mod tests {
 
     #[test]
     fn permits_tools_that_are_allowed_and_not_denied() {
-        let any = server(json!({}));
-        assert!(any.allows("read"));
-        let some = server(json!({"allowed_tools": ["read"]}));
-        assert!(some.allows("read") && !some.allows("drop"));
+        let without_lists = server(json!({}));
+        assert!(without_lists.allows("read"));
+        let with_allow_list = server(json!({"allowed_tools": ["read"]}));
+        assert!(with_allow_list.allows("read") && !with_allow_list.allows("drop"));
         assert!(!server(json!({"allowed_tools": []})).allows("read"), "an empty allow list permits no tool");
-        let others = server(json!({"denied_tools": ["drop"]}));
-        assert!(others.allows("read") && !others.allows("drop"));
+        let with_deny_list = server(json!({"denied_tools": ["drop"]}));
+        assert!(with_deny_list.allows("read") && !with_deny_list.allows("drop"));
     }
 
     #[test]
     fn reaches_http_servers_with_supported_revisions() {
         let stdio = json!({"type": "stdio"});
-        for (changes, opening) in [
+        for (changes, session_start) in [
             (json!({}), Some(SessionStart::Handshake)),
             (json!({"auth": {"type": "none"}}), Some(SessionStart::Handshake)),
             (json!({"auth": {"type": "bearer", "secret_ref": "env:KEY"}}), Some(SessionStart::Handshake)),
@@ -264,7 +270,7 @@ mod tests {
         ] {
             assert_eq!(
                 server(changes.clone()).connection.map(|connection| connection.session_start),
-                opening,
+                session_start,
                 "{changes}"
             );
         }
@@ -305,8 +311,8 @@ mod tests {
             "Accept",
             "Idempotency-Key",
         ] {
-            for spelled in [name.to_owned(), name.to_lowercase(), name.to_uppercase()] {
-                assert_eq!(problems(&spelled), [("/transport/headers/1/name".to_owned(), "wrong_form")], "{spelled}");
+            for spelling in [name.to_owned(), name.to_lowercase(), name.to_uppercase()] {
+                assert_eq!(problems(&spelling), [("/transport/headers/1/name".to_owned(), "wrong_form")], "{spelling}");
             }
         }
         for name in ["Authorization", "X-Api-Key", "Accept-Language", "X-Host"] {

@@ -20,12 +20,12 @@ pub(super) fn oversized_collections(kind: AssetKind, content: &Value) -> Vec<Con
     let mut found = Vec::new();
     let Some(root) = schema_value(kind) else { return found };
     content_walk::visit(root, content, &mut |visited| {
-        let (count, bound) = match visited.value {
+        let (count, keyword) = match visited.value {
             Value::Array(items) => (items.len(), "maxItems"),
             Value::Object(members) => (members.len(), "maxProperties"),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return VisitFlow::Descend,
         };
-        let limit = visited.resolved.get(bound).and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok());
+        let limit = visited.resolved.get(keyword).and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok());
         if count <= OVERSIZED_FROM || limit.is_none_or(|limit| count <= limit) {
             return VisitFlow::Descend;
         }

@@ -14,7 +14,7 @@ pub struct ContentProblem {
     pub code: &'static str,
     /// Message for people. It never contains values of the content.
     pub message: String,
-    /// The names that are valid at the place of an unknown name; empty for other problems.
+    /// The names that are valid instead of an unknown name; empty for other problems.
     #[serde(skip)]
     pub valid_names: Vec<String>,
 }

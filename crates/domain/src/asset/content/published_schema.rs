@@ -92,9 +92,9 @@ struct SchemaPart {
 
 impl SchemaParts {
     fn split(schema: &Value) -> Result<Self, ValidationError<'static>> {
-        let mut builder = SchemaSplitter { root: schema, parts: Vec::new(), targets: BTreeMap::new() };
-        let root = builder.part(schema)?;
-        Ok(Self { parts: builder.parts, root })
+        let mut splitter = SchemaSplitter { root: schema, parts: Vec::new(), targets: BTreeMap::new() };
+        let root = splitter.part(schema)?;
+        Ok(Self { parts: splitter.parts, root })
     }
 
     fn collect_problems(&self, part: usize, value: &Value, pointer: &str, found: &mut Vec<ContentProblem>) {
@@ -107,15 +107,15 @@ impl SchemaParts {
         match value {
             Value::Object(members) => {
                 for (name, member) in members {
-                    if let Some(inside) = part.members.get(name).copied().or(part.additional) {
-                        self.collect_problems(inside, member, &member_pointer(pointer, name), found);
+                    if let Some(member_part) = part.members.get(name).copied().or(part.additional) {
+                        self.collect_problems(member_part, member, &member_pointer(pointer, name), found);
                     }
                 }
             }
             Value::Array(items) => {
                 for (index, item) in items.iter().enumerate() {
-                    let Some(inside) = part.items.filter(|_| found.len() < MAX_PROBLEMS) else { break };
-                    self.collect_problems(inside, item, &format!("{pointer}/{index}"), found);
+                    let Some(item_part) = part.items.filter(|_| found.len() < MAX_PROBLEMS) else { break };
+                    self.collect_problems(item_part, item, &format!("{pointer}/{index}"), found);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -134,8 +134,8 @@ struct SchemaSplitter<'s> {
 impl<'s> SchemaSplitter<'s> {
     fn part(&mut self, schema: &'s Value) -> Result<usize, ValidationError<'static>> {
         let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { return self.add_part(schema) };
-        if let Some(known) = self.targets.get(reference) {
-            return Ok(*known);
+        if let Some(part) = self.targets.get(reference) {
+            return Ok(*part);
         }
         let target = reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer)).unwrap_or(schema);
         let part = self.add_part(target)?;
@@ -144,36 +144,40 @@ impl<'s> SchemaSplitter<'s> {
     }
 
     fn add_part(&mut self, schema: &'s Value) -> Result<usize, ValidationError<'static>> {
-        let own = compile(&self.own_keywords(schema))?;
+        let validator = compile(&self.own_keywords(schema))?;
         let mut members = BTreeMap::new();
         for (name, member) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
             members.insert(name.clone(), self.part(member)?);
         }
-        let mut below = |keyword: &str| {
-            schema.get(keyword).filter(|below| below.is_object()).map(|below| self.part(below)).transpose()
+        let mut subschema_part = |keyword: &str| {
+            schema
+                .get(keyword)
+                .filter(|subschema| subschema.is_object())
+                .map(|subschema| self.part(subschema))
+                .transpose()
         };
-        let (others, items) = (below("additionalProperties")?, below("items")?);
-        self.parts.push(SchemaPart { validator: own, members, additional: others, items });
+        let (additional, items) = (subschema_part("additionalProperties")?, subschema_part("items")?);
+        self.parts.push(SchemaPart { validator, members, additional, items });
         Ok(self.parts.len() - 1)
     }
 
     /// The keywords of a schema that concern the value itself, without the subschemas of members and items.
     fn own_keywords(&self, schema: &Value) -> Value {
-        let mut own = Map::new();
+        let mut keywords = Map::new();
         for keyword in OWN_KEYWORDS {
-            own.extend(schema.get(keyword).map(|operand| (keyword.to_owned(), operand.clone())));
+            keywords.extend(schema.get(keyword).map(|operand| (keyword.to_owned(), operand.clone())));
         }
         if schema.get("additionalProperties") == Some(&Value::Bool(false)) {
             let names = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
             let names: Map<String, Value> = names.map(|(name, _)| (name.clone(), json!(true))).collect();
-            own.insert("properties".to_owned(), Value::Object(names));
-            own.insert("additionalProperties".to_owned(), json!(false));
+            keywords.insert("properties".to_owned(), Value::Object(names));
+            keywords.insert("additionalProperties".to_owned(), json!(false));
         }
         // The branches of `anyOf` and `oneOf` may refer to definitions.
-        if own.contains_key("anyOf") || own.contains_key("oneOf") {
-            own.extend(self.root.get("$defs").map(|definitions| ("$defs".to_owned(), definitions.clone())));
+        if keywords.contains_key("anyOf") || keywords.contains_key("oneOf") {
+            keywords.extend(self.root.get("$defs").map(|definitions| ("$defs".to_owned(), definitions.clone())));
         }
-        Value::Object(own)
+        Value::Object(keywords)
     }
 }
 

@@ -39,10 +39,10 @@ enum CompileMode {
 /// in content within all bounds. `is_within_bounds` is the result for the bounds of the schema. A first pass without
 /// compilation checks the bounds of the rules.
 pub(super) fn find_violations(kind: AssetKind, content: &Value, is_within_bounds: bool) -> Vec<ContentProblem> {
-    let counted = check_rules(kind, content, CompileMode::No);
-    let too_many = |problem: &ContentProblem| problem.code == Violation::TooManyEmbedded.code();
-    if !is_within_bounds || counted.len() >= MAX_PROBLEMS || counted.iter().any(too_many) {
-        return counted;
+    let violations = check_rules(kind, content, CompileMode::No);
+    let is_over_limit = |problem: &ContentProblem| problem.code == Violation::TooManyEmbedded.code();
+    if !is_within_bounds || violations.len() >= MAX_PROBLEMS || violations.iter().any(is_over_limit) {
+        return violations;
     }
     check_rules(kind, content, CompileMode::Yes)
 }
@@ -50,8 +50,10 @@ pub(super) fn find_violations(kind: AssetKind, content: &Value, is_within_bounds
 fn check_rules(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<ContentProblem> {
     let mut findings = Violations::default();
     if let Some(root) = schema::schema_value(kind) {
-        let mut carried = SchemaAnnotationRules::new(compile);
-        content_walk::visit(root, content, &mut |visited| carried.check_against_annotations(visited, &mut findings));
+        let mut annotation_rules = SchemaAnnotationRules::new(compile);
+        content_walk::visit(root, content, &mut |visited| {
+            annotation_rules.check_against_annotations(visited, &mut findings)
+        });
     }
     match kind {
         AssetKind::ModelPolicy => model_policy::check(content, &mut findings),
@@ -85,8 +87,8 @@ struct Violations {
 }
 
 impl Violations {
-    fn add(&mut self, pointer: impl Into<String>, breach: Violation) {
-        self.add_problem(pointer, breach.code(), breach.message());
+    fn add(&mut self, pointer: impl Into<String>, violation: Violation) {
+        self.add_problem(pointer, violation.code(), violation.message());
     }
 
     fn add_problem(&mut self, pointer: impl Into<String>, code: &'static str, message: impl Into<String>) {

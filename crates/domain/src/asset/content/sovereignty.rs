@@ -45,13 +45,13 @@ impl SovereigntyProfile {
     pub fn allows_region(&self, region: Option<&str>) -> bool {
         self.regions_allowed
             .as_ref()
-            .is_none_or(|allowed| region.is_some_and(|region| allowed.iter().any(|one| one == region)))
+            .is_none_or(|allowed| region.is_some_and(|region| allowed.iter().any(|permitted| permitted == region)))
     }
 
     /// Whether a provider is permitted. Without a list of providers, every provider is permitted.
     #[must_use]
     pub fn allows_provider(&self, provider: &str) -> bool {
-        self.providers_allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|one| one == provider))
+        self.providers_allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|permitted| permitted == provider))
     }
 }
 

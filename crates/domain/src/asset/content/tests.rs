@@ -67,15 +67,15 @@ fn assert_properties_marked(node: &Value, path: &str) {
 }
 
 /// The traversal of a schema terminates only if its branches (`oneOf` and similar) are not nested.
-fn assert_no_nested_branches(node: &Value, inside: bool, path: &str) {
+fn assert_no_nested_branches(node: &Value, nested: bool, path: &str) {
     let Value::Object(members) = node else {
-        node.as_array().into_iter().flatten().for_each(|item| assert_no_nested_branches(item, inside, path));
+        node.as_array().into_iter().flatten().for_each(|item| assert_no_nested_branches(item, nested, path));
         return;
     };
     for (key, member) in members {
         let branches = matches!(key.as_str(), "anyOf" | "oneOf" | "allOf") && member.is_array();
-        assert!(!(branches && inside), "{path}/{key}");
-        assert_no_nested_branches(member, inside || branches, &format!("{path}/{key}"));
+        assert!(!(branches && nested), "{path}/{key}");
+        assert_no_nested_branches(member, nested || branches, &format!("{path}/{key}"));
     }
 }
 
@@ -87,9 +87,9 @@ fn reads_model_policy() {
     assert!(policy.provider_route.is_approved());
     assert_eq!(policy.routes().count(), 2);
     assert_eq!(policy.max_tokens, Some(800));
-    let mut silent = model_policy();
-    silent["provider_route"].as_object_mut().unwrap().remove("state");
-    let policy = ModelPolicy::parse(&silent).unwrap();
+    let mut without_state = model_policy();
+    without_state["provider_route"].as_object_mut().unwrap().remove("state");
+    let policy = ModelPolicy::parse(&without_state).unwrap();
     assert!(!policy.provider_route.is_approved() && !policy.provider_route.state.is_withdrawal());
 }
 
@@ -109,8 +109,8 @@ fn reports_every_problem_of_a_model_policy() {
     assert_eq!(changed("/provider_route/state", json!("ok")), one_problem("/provider_route/state", "not_one_of"));
     assert_eq!(changed("/provider_route/logging", json!({})), one_problem("/provider_route/logging", "wrong_type"));
     assert_eq!(changed("/provider_route/model", json!("")), one_problem("/provider_route/model", "wrong_form"));
-    let twice = changed("/fallback_routes/0/route_id", json!("primary"));
-    assert_eq!(twice, one_problem("/fallback_routes/0/route_id", "duplicate_route_id"));
+    let duplicate = changed("/fallback_routes/0/route_id", json!("primary"));
+    assert_eq!(duplicate, one_problem("/fallback_routes/0/route_id", "duplicate_route_id"));
     let mut content = model_policy();
     content["workspace_id"] = json!("x");
     content["provider_route"] = json!({"route_id": "a", "api_key": "secret"});
@@ -181,8 +181,8 @@ fn validates_policy_bundles() {
     broken["condition"] = json!("actor.ref ==");
     assert_eq!(problems(kind, &json!({"rules": [broken]})), one_problem("/rules/0/condition", "policy_syntax"));
     let test = json!({"name": "t", "input": {"user": {}}, "expect": {"outcome": "allow"}});
-    let tested = json!({"rules": [rule], "tests": [test]});
-    assert_eq!(problems(kind, &tested), one_problem("/tests/0/input/user", "unknown_field"));
+    let with_test = json!({"rules": [rule], "tests": [test]});
+    assert_eq!(problems(kind, &with_test), one_problem("/tests/0/input/user", "unknown_field"));
 }
 
 #[test]
@@ -190,12 +190,12 @@ fn validates_flows() {
     let kind = AssetKind::OrchestrationFlow;
     let implicit = Flow::implicit().to_content();
     assert_eq!(check(kind, &implicit), Ok(CheckedContent::Flow(Flow::implicit())));
-    let mut open = implicit.clone();
-    open["steps"][0]["on_failure"] = json!("gone");
-    assert_eq!(problems(kind, &open), one_problem("/steps/0/on_failure", "unknown_step"));
-    let mut odd = implicit;
-    odd["steps"][0]["retries"] = json!(3);
-    assert_eq!(problems(kind, &odd), one_problem("/steps/0/retries", "unknown_field"));
+    let mut dangling = implicit.clone();
+    dangling["steps"][0]["on_failure"] = json!("gone");
+    assert_eq!(problems(kind, &dangling), one_problem("/steps/0/on_failure", "unknown_step"));
+    let mut extended = implicit;
+    extended["steps"][0]["retries"] = json!(3);
+    assert_eq!(problems(kind, &extended), one_problem("/steps/0/retries", "unknown_field"));
 }
 
 #[test]
@@ -322,10 +322,10 @@ fn rejects_non_boolean_conditions_in_new_bundles() {
     }
     let rule =
         |id: &str, condition: &str| json!({"id": id, "condition": condition, "outcome": "deny", "reason_code": "x"});
-    let two = json!({"rules": [rule("r", "1"), rule("s", "((")]});
+    let two_rules = json!({"rules": [rule("r", "1"), rule("s", "((")]});
     let expected =
         [("/rules/1/condition".to_owned(), "policy_syntax"), ("/rules/0/condition".to_owned(), "policy_not_boolean")];
-    assert_eq!(problems(AssetKind::PolicyBundle, &two), expected);
+    assert_eq!(problems(AssetKind::PolicyBundle, &two_rules), expected);
 }
 
 #[test]
@@ -344,28 +344,28 @@ fn reports_at_most_one_hundred_problems() {
 fn rejects_duplicate_policy_test_names() {
     let test = json!({"name": "t", "expect": {"outcome": "allow"}});
     let rule = json!({"id": "r", "condition": "always", "outcome": "allow", "reason_code": "x"});
-    let twice = json!({"rules": [rule], "tests": [test, test]});
-    assert_eq!(problems(AssetKind::PolicyBundle, &twice), one_problem("/tests/1/name", "duplicate_name"));
+    let duplicates = json!({"rules": [rule], "tests": [test, test]});
+    assert_eq!(problems(AssetKind::PolicyBundle, &duplicates), one_problem("/tests/1/name", "duplicate_name"));
 }
 
 #[test]
 fn accepts_lower_case_timestamps() {
     let mut base = example_with_numbers(AssetKind::KnowledgeBase);
     base["access_contract"]["revoked"] = json!(true);
-    for (moment, good) in [
+    for (time_text, is_valid) in [
         ("2026-11-21T10:00:00Z", true),
         ("2026-11-21t10:00:00.5z", true),
         ("2026-11-21T10:00:00z", true),
         ("2026-11-21 10:00:00z", false),
         ("2026-13-21T10:00:00z", false),
     ] {
-        base["access_contract"]["revoked_at"] = json!(moment);
-        assert_eq!(problems(AssetKind::KnowledgeBase, &base).is_empty(), good, "{moment}");
+        base["access_contract"]["revoked_at"] = json!(time_text);
+        assert_eq!(problems(AssetKind::KnowledgeBase, &base).is_empty(), is_valid, "{time_text}");
         let policy = json!({
             "rules": [{"id": "r", "condition": "now > timestamp('2026-11-20T00:00:00Z')", "outcome": "allow", "reason_code": "x"}],
-            "tests": [{"name": "t", "input": {"now": moment}, "expect": {"outcome": "allow"}}],
+            "tests": [{"name": "t", "input": {"now": time_text}, "expect": {"outcome": "allow"}}],
         });
-        assert_eq!(problems(AssetKind::PolicyBundle, &policy).is_empty(), good, "{moment}");
+        assert_eq!(problems(AssetKind::PolicyBundle, &policy).is_empty(), is_valid, "{time_text}");
     }
 }
 
@@ -414,40 +414,40 @@ fn rejects_content_with_too_many_values() {
 
 #[test]
 fn lists_unenforced_fail_closed_controls() {
-    let promises = |kind, content: Value| unenforced_controls(kind, &content, BindingPath::Bound);
-    let meant = |content: Value| unenforced_controls(AssetKind::GuardrailConfig, &content, BindingPath::Referenced);
-    let guardrail = |more: Value| {
-        let mut one = json!({"id": "pii", "detector": "pii", "stage": "input", "action": "mask"});
-        one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        json!({"guardrails": [one]})
+    let controls = |kind, content: Value| unenforced_controls(kind, &content, BindingPath::Bound);
+    let indirect = |content: Value| unenforced_controls(AssetKind::GuardrailConfig, &content, BindingPath::Referenced);
+    let guardrail = |extra: Value| {
+        let mut item = json!({"id": "pii", "detector": "pii", "stage": "input", "action": "mask"});
+        item.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        json!({"guardrails": [item]})
     };
     let kind = AssetKind::GuardrailConfig;
-    assert!(promises(kind, guardrail(json!({"on_error": "fail_closed"}))).is_empty(), "runs enforce it");
-    assert_eq!(meant(guardrail(json!({"on_error": "fail_closed"}))), ["/guardrails/0/on_error"], "by reference");
-    assert_eq!(meant(guardrail(json!({}))), ["/guardrails/0/on_error"], "the default fails closed");
-    assert!(meant(guardrail(json!({"on_error": "fail_open"}))).is_empty());
-    assert!(meant(guardrail(json!({"mode": "logging_only"}))).is_empty());
-    assert_eq!(promises(AssetKind::McpServer, json!({"on_drift": "deny"})), ["/on_drift"]);
-    assert_eq!(promises(AssetKind::McpServer, json!({"denied_tools": ["drop"]})), ["/denied_tools"]);
-    assert!(promises(AssetKind::McpServer, json!({"denied_tools": [], "tool_pins": {}})).is_empty());
-    assert_eq!(promises(AssetKind::McpServer, json!({"allowed_tools": ["read"]})), ["/allowed_tools"]);
-    assert_eq!(promises(AssetKind::McpServer, json!({"allowed_tools": []})), ["/allowed_tools"], "an empty allow list");
-    assert_eq!(promises(AssetKind::McpServer, json!({"tool_pins": {"read": "0"}})), ["/tool_pins"]);
+    assert!(controls(kind, guardrail(json!({"on_error": "fail_closed"}))).is_empty(), "runs enforce it");
+    assert_eq!(indirect(guardrail(json!({"on_error": "fail_closed"}))), ["/guardrails/0/on_error"], "by reference");
+    assert_eq!(indirect(guardrail(json!({}))), ["/guardrails/0/on_error"], "the default fails closed");
+    assert!(indirect(guardrail(json!({"on_error": "fail_open"}))).is_empty());
+    assert!(indirect(guardrail(json!({"mode": "logging_only"}))).is_empty());
+    assert_eq!(controls(AssetKind::McpServer, json!({"on_drift": "deny"})), ["/on_drift"]);
+    assert_eq!(controls(AssetKind::McpServer, json!({"denied_tools": ["drop"]})), ["/denied_tools"]);
+    assert!(controls(AssetKind::McpServer, json!({"denied_tools": [], "tool_pins": {}})).is_empty());
+    assert_eq!(controls(AssetKind::McpServer, json!({"allowed_tools": ["read"]})), ["/allowed_tools"]);
+    assert_eq!(controls(AssetKind::McpServer, json!({"allowed_tools": []})), ["/allowed_tools"], "an empty allow list");
+    assert_eq!(controls(AssetKind::McpServer, json!({"tool_pins": {"read": "0"}})), ["/tool_pins"]);
     let strict = json!({"on_drift": "deny", "denied_tools": ["drop"], "tool_pins": {"read": "0"}, "egress_hosts": []});
     let referenced = unenforced_controls(AssetKind::McpServer, &strict, BindingPath::Referenced);
     assert!(referenced.is_empty(), "runs enforce a referenced server");
     for kind in [AssetKind::McpServer, AssetKind::ConnectorDefinition] {
-        assert_eq!(promises(kind, json!({"egress_hosts": ["a.example"]})), ["/egress_hosts"], "{kind}");
-        assert_eq!(promises(kind, json!({"egress_hosts": []})), ["/egress_hosts"], "{kind}: an empty list");
-        assert!(promises(kind, json!({})).is_empty(), "{kind}");
+        assert_eq!(controls(kind, json!({"egress_hosts": ["a.example"]})), ["/egress_hosts"], "{kind}");
+        assert_eq!(controls(kind, json!({"egress_hosts": []})), ["/egress_hosts"], "{kind}: an empty list");
+        assert!(controls(kind, json!({})).is_empty(), "{kind}");
     }
-    assert!(promises(AssetKind::SovereigntyProfile, json!({})).is_empty(), "runs refuse routes that do not comply");
-    assert_eq!(promises(AssetKind::EvaluationSuite, json!({"required_for": ["dev", "production"]})), ["/required_for"]);
-    assert!(promises(AssetKind::EvaluationSuite, json!({"required_for": ["dev"]})).is_empty());
-    let all = json!({"approval_policy": {"min_approvals": 2, "roles": ["auditor"], "expires_hours": 1}});
-    assert!(promises(AssetKind::WorkloadProfile, all).is_empty());
-    assert!(promises(AssetKind::WorkloadHarness, json!({"permissions": {"deny": []}})).is_empty());
-    assert!(promises(AssetKind::ModelPolicy, model_policy()).is_empty());
+    assert!(controls(AssetKind::SovereigntyProfile, json!({})).is_empty(), "runs refuse routes that do not comply");
+    assert_eq!(controls(AssetKind::EvaluationSuite, json!({"required_for": ["dev", "production"]})), ["/required_for"]);
+    assert!(controls(AssetKind::EvaluationSuite, json!({"required_for": ["dev"]})).is_empty());
+    let policy = json!({"approval_policy": {"min_approvals": 2, "roles": ["auditor"], "expires_hours": 1}});
+    assert!(controls(AssetKind::WorkloadProfile, policy).is_empty());
+    assert!(controls(AssetKind::WorkloadHarness, json!({"permissions": {"deny": []}})).is_empty());
+    assert!(controls(AssetKind::ModelPolicy, model_policy()).is_empty());
 }
 
 #[test]
@@ -464,9 +464,9 @@ fn reads_existing_versions_despite_stricter_rules() {
     });
     assert!(check(AssetKind::PolicyBundle, &bundle).is_err());
     assert!(matches!(parse_existing(AssetKind::PolicyBundle, &bundle), Ok(CheckedContent::PolicyBundle(_))));
-    let mut untested = bundle;
-    untested.as_object_mut().unwrap().remove("extra");
-    assert_eq!(problems(AssetKind::PolicyBundle, &untested), one_problem("/tests/0", "policy_test_failed"));
+    let mut test_failing = bundle;
+    test_failing.as_object_mut().unwrap().remove("extra");
+    assert_eq!(problems(AssetKind::PolicyBundle, &test_failing), one_problem("/tests/0", "policy_test_failed"));
     // Content of an existing version that cannot be parsed is refused too.
     assert!(parse_existing(AssetKind::ModelPolicy, &json!({})).is_err());
     assert!(parse_existing(AssetKind::PolicyBundle, &json!({"rules": [{"id": "r"}]})).is_err());

@@ -134,16 +134,17 @@ impl Tool {
     /// # Errors
     /// Returns a problem when the content is not a tool.
     pub fn parse(content: &Value) -> Result<Self, Vec<ContentProblem>> {
-        let refused = || vec![ContentProblem::new("", "invalid_content", "the content is not a tool")];
-        let definition = Definition::deserialize(content).map_err(|_| refused())?;
-        let schema = |value: &Value| EmbeddedSchema::compile(value).map_err(|_| refused());
+        let refusal = || vec![ContentProblem::new("", "invalid_content", "the content is not a tool")];
+        let definition = Definition::deserialize(content).map_err(|_| refusal())?;
+        let schema = |value: &Value| EmbeddedSchema::compile(value).map_err(|_| refusal());
         let reads_only = definition.annotations.read_only.unwrap_or(false);
         let is_repeatable = reads_only || definition.annotations.idempotent.unwrap_or(false);
-        let time = definition.timeout_ms.as_ref().and_then(Value::as_f64).map(|time| time / 1_000.0);
+        let timeout_seconds =
+            definition.timeout_ms.as_ref().and_then(Value::as_f64).map(|milliseconds| milliseconds / 1_000.0);
         let hosts = definition.egress_hosts;
-        let described = definition.description.as_deref().unwrap_or_default();
-        let pin = || ToolPin::of(&definition.name, described, &definition.input_schema);
-        let binding = definition.binding.parse(hosts, pin).ok_or_else(refused)?;
+        let description = definition.description.as_deref().unwrap_or_default();
+        let pin = || ToolPin::of(&definition.name, description, &definition.input_schema);
+        let binding = definition.binding.parse(hosts, pin).ok_or_else(refusal)?;
         Ok(Self {
             description: definition.description.or(definition.title).unwrap_or_default(),
             input: schema(&definition.input_schema)?,
@@ -155,7 +156,7 @@ impl Tool {
             // `destructiveHint`.
             is_destructive: definition.annotations.destructive.unwrap_or(!reads_only),
             approval: definition.approval,
-            timeout: time
+            timeout: timeout_seconds
                 .and_then(|time| Duration::try_from_secs_f64(time).ok())
                 .map_or(MAX_DURATION, |time| time.min(MAX_DURATION)),
             name: definition.name,
@@ -277,7 +278,7 @@ mod tests {
 
     #[test]
     fn marks_unsupported_bindings_unavailable() {
-        for (binding, available) in [
+        for (binding, is_available) in [
             (json!({"kind": "builtin", "ref": "query_knowledge_base"}), true),
             (json!({"kind": "builtin", "ref": "execute_flow"}), false),
             (json!({"kind": "http", "ref": {"slug": "a-connector"}}), false),
@@ -285,7 +286,7 @@ mod tests {
             (json!({"kind": "code", "ref": {"slug": "a-skill"}}), false),
         ] {
             let tool = tool(&json!({"binding": binding}));
-            assert_eq!(tool.binding != ToolBinding::Unavailable, available, "{binding}");
+            assert_eq!(tool.binding != ToolBinding::Unavailable, is_available, "{binding}");
         }
     }
 }

@@ -21,18 +21,18 @@ pub(super) fn is_too_long(problem: &ContentProblem) -> bool {
     problem.message == TOO_LONG
 }
 
-/// Converts a validator error about a value below the JSON pointer `above`, whose schema declares `fields`. The
-/// problems have messages of their own, because the validator's messages contain values of the content.
-pub(super) fn to_problems(error: &ValidationError<'_>, above: &str, fields: &[&str]) -> Vec<ContentProblem> {
-    let pointer = format!("{above}{}", error.instance_path());
+/// Converts a validator error about a value below the JSON pointer `parent_pointer`, whose schema declares `fields`.
+/// The problems have messages of their own, because the validator's messages contain values of the content.
+pub(super) fn to_problems(error: &ValidationError<'_>, parent_pointer: &str, fields: &[&str]) -> Vec<ContentProblem> {
+    let pointer = format!("{parent_pointer}{}", error.instance_path());
     let member = |name: &str| member_pointer(&pointer, name);
     if let ValidationErrorKind::AdditionalProperties { unexpected } = error.kind() {
         let message = unknown_field_message(fields);
-        let unknown = |name: &String| {
+        let to_problem = |name: &String| {
             ContentProblem::new(member(name), "unknown_field", message.as_str())
                 .with_valid_names(fields.iter().copied())
         };
-        return unexpected.iter().take(MAX_PROBLEMS).map(unknown).collect();
+        return unexpected.iter().take(MAX_PROBLEMS).map(to_problem).collect();
     }
     if let ValidationErrorKind::Required { property } = error.kind() {
         let name = property.as_str().unwrap_or_default();
@@ -57,17 +57,17 @@ pub(super) fn to_problems(error: &ValidationError<'_>, above: &str, fields: &[&s
 
 /// The message for an unknown field. It lists the fields of the schema if there are any and they are short.
 fn unknown_field_message(fields: &[&str]) -> String {
-    let listed = fields.join(", ");
-    if listed.is_empty() || listed.len() > MAX_LISTED_FIELD_BYTES {
+    let field_list = fields.join(", ");
+    if field_list.is_empty() || field_list.len() > MAX_LISTED_FIELD_BYTES {
         return "unknown field".to_owned();
     }
-    format!("unknown field; the fields are {listed}")
+    format!("unknown field; the fields are {field_list}")
 }
 
 /// The message for a value that is not among the permitted values of a schema. The message lists the permitted values
 /// if they are few and short.
 fn listed_values(kind: &ValidationErrorKind) -> String {
-    let listed: Vec<&Value> = if let ValidationErrorKind::Enum { options } = kind {
+    let permitted_values: Vec<&Value> = if let ValidationErrorKind::Enum { options } = kind {
         options.as_array().into_iter().flatten().collect()
     } else if let ValidationErrorKind::Constant { expected_value } = kind {
         vec![expected_value.as_ref()]
@@ -75,7 +75,7 @@ fn listed_values(kind: &ValidationErrorKind) -> String {
         Vec::new()
     };
     let texts: Vec<String> =
-        listed.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).collect();
+        permitted_values.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).collect();
     let length: usize = texts.iter().map(String::len).sum();
     if texts.is_empty() || texts.len() > MAX_LISTED_VALUES || length > MAX_LISTED_BYTES {
         return "the value is not one of the values that the schema lists".to_owned();
@@ -87,6 +87,8 @@ fn expected_type(kind: &ValidationErrorKind) -> String {
     let ValidationErrorKind::Type { kind } = kind else { return "another type".to_owned() };
     match kind {
         TypeKind::Single(single) => single.to_string(),
-        TypeKind::Multiple(several) => several.iter().map(|one| one.to_string()).collect::<Vec<_>>().join(" or "),
+        TypeKind::Multiple(types) => {
+            types.iter().map(|type_name| type_name.to_string()).collect::<Vec<_>>().join(" or ")
+        }
     }
 }

@@ -111,8 +111,9 @@ impl Envelope {
     /// Whether the envelope has signatures that name this key, and all of them are valid.
     #[must_use]
     pub fn is_signed_by(&self, key: &VerifierKey) -> bool {
-        let signed = Self::signed_bytes(&self.payload_type, &self.payload);
-        let mut own = self.signatures.iter().filter(|signature| signature.names(key)).peekable();
-        own.peek().is_some() && own.all(|signature| key.verifies(&signed, &signature.signature))
+        let signed_bytes = Self::signed_bytes(&self.payload_type, &self.payload);
+        let mut own_signatures = self.signatures.iter().filter(|signature| signature.names(key)).peekable();
+        own_signatures.peek().is_some()
+            && own_signatures.all(|signature| key.verifies(&signed_bytes, &signature.signature))
     }
 }

@@ -124,11 +124,11 @@ pub struct ReleaseLocation<'r> {
 impl Statement<ReleasePredicate> {
     /// Derives the summary of a release from the facts of its chain.
     #[must_use]
-    pub fn summarize(chain: ReleaseChain, place: ReleaseLocation<'_>) -> Self {
+    pub fn summarize(chain: ReleaseChain, location: ReleaseLocation<'_>) -> Self {
         let history = ReleaseHistory::of(chain.facts.iter().map(|fact| fact.body.as_bytes()), chain.release_id);
         let result = history.result(&Checksum::blake3_of(chain.release.digest_text.as_bytes()));
         let tenant = chain.tenant_id;
-        let (workspace, environment) = (place.workspace_id, place.environment);
+        let (workspace, environment) = (location.workspace_id, location.environment);
         Self {
             statement_type: STATEMENT_TYPE.to_owned(),
             subject: vec![subject_of(&chain)],
@@ -183,11 +183,11 @@ impl ReleaseHistory {
         facts.fold(Self::default(), |history, fact| {
             let body: Value = serde_json::from_slice(fact).unwrap_or_default();
             let text = |pointer| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-            let is_origin = text("/kind") == "use_case.published"
+            let is_publication = text("/kind") == "use_case.published"
                 && text("/detail/release_id") == release
                 && body.pointer("/detail/made") == Some(&Value::Bool(true));
             // The publication of a use case also creates the draft of its release.
-            if is_origin {
+            if is_publication {
                 return Self {
                     state: "draft".to_owned(),
                     occurred_at: text("/occurred_at").to_owned(),

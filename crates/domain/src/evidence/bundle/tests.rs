@@ -72,18 +72,18 @@ fn version(role: &str, number: u128, content: &str) -> BundledVersion {
 
 /// The facts of a log, among them those about the run and its release. The fact of the run's end contains the digest
 /// of `records`.
-fn log_naming(records: &RunRecords) -> Vec<Vec<u8>> {
+fn log_with_records(records: &RunRecords) -> Vec<Vec<u8>> {
     let release = Subject { kind: "release", id: id(3) };
     let digest = Checksum::blake3_of(digest_text().as_bytes());
-    let reviewed = json!({ "approval_id": id(6), "outcome": "approved", "bindings_digest": digest.as_str(), "state": "review_ready" });
-    let ended = json!({
+    let review_detail = json!({ "approval_id": id(6), "outcome": "approved", "bindings_digest": digest.as_str(), "state": "review_ready" });
+    let end_detail = json!({
         "outcome": "success", "error_code": null, "output_digest": format!("blake3:{}", "1".repeat(64)),
         "input_digest": format!("blake3:{}", "2".repeat(64)), "release_id": id(3), "workload_id": id(2),
         "environment": "dev",
     });
     let fact =
         |kind, subject, stamp: &Stamp, detail| Fact::new(kind, subject, None, stamp, detail).canonical_bytes(tenant());
-    let other = |number: u128| {
+    let other_fact = |number: u128| {
         fact(
             FactKind::WorkspaceCreated,
             Subject { kind: "workspace", id: id(number) },
@@ -91,14 +91,14 @@ fn log_naming(records: &RunRecords) -> Vec<Vec<u8>> {
             json!({}),
         )
     };
-    let mut log: Vec<Vec<u8>> = (100..130).map(other).collect();
-    log.push(fact(FactKind::ReleaseReviewed, release, &stamp(20, "user:ada"), reviewed));
-    log.extend((130..140).map(other));
+    let mut log: Vec<Vec<u8>> = (100..130).map(other_fact).collect();
+    log.push(fact(FactKind::ReleaseReviewed, release, &stamp(20, "user:ada"), review_detail));
+    log.extend((130..140).map(other_fact));
     log[APPROVAL_FACT] = approval_fact("approved", digest.as_str());
     let run = Subject { kind: "execution", id: id(1) };
-    let end = Fact::new(FactKind::ExecutionEnded, run, None, &stamp(21, "user:eve"), ended);
+    let end = Fact::new(FactKind::ExecutionEnded, run, None, &stamp(21, "user:eve"), end_detail);
     log.push(end.with_records_digest(records).canonical_bytes(tenant()));
-    log.extend((140..150).map(other));
+    log.extend((140..150).map(other_fact));
     let erasure = Subject { kind: "erasure", id: id(11) };
     let detail = json!({ "erased_actor": "user:eve", "requested_by": "user:bo" });
     log[ERASURE_FACT] = fact(FactKind::ErasureApproved, erasure, &stamp(22, "user:ada"), detail);
@@ -118,7 +118,7 @@ fn predicate() -> ExecutionPredicate {
 
 /// The predicate of a run, with the facts at these indexes of the log.
 fn predicate_with(facts: &[usize]) -> ExecutionPredicate {
-    predicate_over(&log_naming(&run_records::recorded()), facts)
+    predicate_over(&log_with_records(&run_records::sample_records()), facts)
 }
 
 fn predicate_over(log: &[Vec<u8>], facts: &[usize]) -> ExecutionPredicate {
@@ -157,7 +157,7 @@ fn predicate_over(log: &[Vec<u8>], facts: &[usize]) -> ExecutionPredicate {
     ExecutionPredicate {
         tenant_id: tenant(),
         evidence: evidence.as_object().unwrap().clone(),
-        records: vec![run_records::recorded().to_text()],
+        records: vec![run_records::sample_records().to_text()],
         documents: run_records::documents(),
         release: BundledRelease {
             digest_text: digest_text(),
@@ -178,41 +178,44 @@ fn sign_checkpoint(checkpoint: &Checkpoint, seed: u8) -> String {
 
 fn seal<P: Serialize>(statement: &Statement<P>, seeds: &[u8]) -> String {
     let payload = statement.to_payload();
-    let signed = Envelope::signed_bytes(PAYLOAD_TYPE, &payload);
-    let sign = |seed: &u8| EnvelopeSignature::new(&verifier(*seed), &signing_key(*seed).sign(&signed));
+    let signed_bytes = Envelope::signed_bytes(PAYLOAD_TYPE, &payload);
+    let sign = |seed: &u8| EnvelopeSignature::new(&verifier(*seed), &signing_key(*seed).sign(&signed_bytes));
     let signatures = seeds.iter().map(sign).collect();
     Envelope { payload_type: PAYLOAD_TYPE.to_owned(), payload, signatures }.to_json()
 }
 
 static BUNDLE: LazyLock<String> = LazyLock::new(|| seal(&ExecutionStatement::new(predicate()), &[1]));
 
-fn failed(report: &BundleReport) -> Vec<&'static str> {
+fn failed_checks(report: &BundleReport) -> Vec<&'static str> {
     report.checks.iter().filter(|check| check.verdict == CheckVerdict::Failed).map(|check| check.name).collect()
 }
 
 #[test]
-fn verifies_a_whole_bundle() {
+fn verifies_complete_bundle() {
     let report = verify_bundle(BUNDLE.as_bytes(), &[verifier(1)]);
-    assert_eq!(failed(&report), Vec::<&str>::new(), "{report:#?}");
+    assert_eq!(failed_checks(&report), Vec::<&str>::new(), "{report:#?}");
     assert!(report.has_passed() && !report.proven_statements().is_empty() && !report.limitations().is_empty());
     assert!(report.checks.len() > 25, "{}", report.checks.len());
     // The verification accepts a final line feed, which editors add, and further verifier keys.
     let with_line_feed = format!("{}\n", *BUNDLE);
     assert!(verify_bundle(with_line_feed.as_bytes(), &[verifier(9), verifier(1)]).has_passed());
     // During a key rotation, a signature by either key is enough.
-    let rotating = seal(&ExecutionStatement::new(predicate()), &[2, 1]);
-    assert!(verify_bundle(rotating.as_bytes(), &[verifier(1)]).has_passed());
+    let signed_by_both_keys = seal(&ExecutionStatement::new(predicate()), &[2, 1]);
+    assert!(verify_bundle(signed_by_both_keys.as_bytes(), &[verifier(1)]).has_passed());
 }
 
 #[test]
-fn refuses_bundles_without_or_with_another_key() {
+fn refuses_bundles_of_missing_or_other_keys() {
     let report = verify_bundle(BUNDLE.as_bytes(), &[] as &[VerifierKey]);
-    assert!(failed(&report).contains(&"key from outside the bundle"));
+    assert!(failed_checks(&report).contains(&"key from outside the bundle"));
     assert!(!report.has_passed() && report.proven_statements().is_empty());
     let report = verify_bundle(BUNDLE.as_bytes(), &[verifier(2)]);
-    assert_eq!(failed(&report), ["signature of the envelope", "signature of the checkpoint", "origin of the log"]);
-    let foreign = VerifierKey::new("logs.example/other", &signing_key(1).public_key()).unwrap();
-    assert!(!verify_bundle(BUNDLE.as_bytes(), &[foreign]).has_passed());
+    assert_eq!(
+        failed_checks(&report),
+        ["signature of the envelope", "signature of the checkpoint", "origin of the log"]
+    );
+    let key_of_other_log = VerifierKey::new("logs.example/other", &signing_key(1).public_key()).unwrap();
+    assert!(!verify_bundle(BUNDLE.as_bytes(), &[key_of_other_log]).has_passed());
     for file in ["", "{}", "[]", "\u{0}", "{\"payload\":\"\",\"payloadType\":\"\",\"signatures\":[]}"] {
         assert!(!verify_bundle(file.as_bytes(), &[verifier(1)]).has_passed(), "{file:?}");
     }
@@ -223,85 +226,101 @@ fn refuses_bundles_without_or_with_another_key() {
 #[test]
 fn bindings_must_be_approved_before_the_end_of_the_run() {
     let digest = Checksum::blake3_of(digest_text().as_bytes());
-    let (own, other) = (digest.as_str(), "blake3:00");
+    let (release_digest, other_digest) = (digest.as_str(), "blake3:00");
     let fails = |index: usize, fact: Vec<u8>| {
-        let mut log = log_naming(&run_records::recorded());
+        let mut log = log_with_records(&run_records::sample_records());
         log[APPROVAL_FACT] = log[0].clone();
         log[index] = fact;
         let mut facts = vec![30, 41, index];
         facts.sort_unstable();
         let bundle = seal(&ExecutionStatement::new(predicate_over(&log, &facts)), &[1]);
-        failed(&verify_bundle(bundle.as_bytes(), &[verifier(1)])).contains(&"approved bindings in the log")
+        failed_checks(&verify_bundle(bundle.as_bytes(), &[verifier(1)])).contains(&"approved bindings in the log")
     };
-    assert!(!fails(APPROVAL_FACT, approval_fact("approved", own)));
-    assert!(!fails(APPROVAL_FACT, approval_fact("active", own)));
-    assert!(fails(APPROVAL_FACT, approval_fact("review_ready", own)));
-    assert!(fails(APPROVAL_FACT, approval_fact("approved", other)));
-    assert!(fails(44, approval_fact("approved", own)));
+    assert!(!fails(APPROVAL_FACT, approval_fact("approved", release_digest)));
+    assert!(!fails(APPROVAL_FACT, approval_fact("active", release_digest)));
+    assert!(fails(APPROVAL_FACT, approval_fact("review_ready", release_digest)));
+    assert!(fails(APPROVAL_FACT, approval_fact("approved", other_digest)));
+    assert!(fails(44, approval_fact("approved", release_digest)));
 }
 
 /// Changes that a server would sign after a manipulation of its database. The verification reports each of them.
 #[test]
-fn names_the_statement_that_a_signed_change_breaks() {
+fn reports_check_that_signed_change_breaks() {
     type Mutation = fn(&mut ExecutionStatement);
     let mutations: [(&str, Mutation); 24] = [
-        ("subject", |it| it.subject[0].digest = BTreeMap::from([(SALTED_DIGEST_NAME.to_owned(), "3".repeat(64))])),
-        ("subject", |it| drop(it.subject.pop())),
-        ("statement type", |it| it.statement_type.push('x')),
-        ("predicate type", |it| it.predicate_type.push('x')),
-        ("tenant of the log", |it| it.predicate.tenant_id = id(8).into()),
-        ("tenant of the fact", |it| it.predicate.tenant_id = id(8).into()),
-        ("evidence of the run", |it| it.predicate.evidence["execution"]["outcome"] = json!("failure")),
-        ("evidence of the run", |it| it.predicate.evidence["execution"]["output_digest"] = json!("blake3:00")),
-        ("evidence of the run", |it| it.predicate.evidence["execution"]["environment"] = json!("production")),
-        ("end of the run in the log", |it| drop(it.predicate.facts.pop())),
-        ("end of the run in the log", |it| it.predicate.evidence["execution"]["execution_id"] = json!(id(77))),
-        ("approval in the log", |it| it.predicate.evidence["approvals"][0]["approved_by"] = json!("user:eve")),
-        ("approval in the log", |it| it.predicate.evidence["approvals"][0]["approval_id"] = json!(id(78))),
-        ("approved bindings in the log", |it| drop(it.predicate.facts.remove(1))),
-        ("approved bindings in the log", |it| it.predicate.release.digest_text.push('x')),
-        ("content of the version", |it| it.predicate.release.bindings[0].content = Some("{}".to_owned())),
-        ("binding in the approved text", |it| it.predicate.release.bindings[0] = version("policy_bundle", 4, "{}")),
-        ("binding in the evidence", |it| it.predicate.evidence["bindings"][0]["role"] = json!("skill")),
-        ("number of bindings", |it| drop(it.predicate.release.bindings.pop())),
-        ("references without a version", |it| drop(it.predicate.release.references.pop())),
-        ("reference in the approved text", |it| it.predicate.release.references[0].asset_version_id = id(79).into()),
-        ("inclusion of the fact in the log", |it| it.predicate.facts[0].index += 1),
-        ("inclusion of the fact in the log", |it| {
-            it.predicate.facts[2].body = it.predicate.facts[2].body.replace("eve", "bob")
+        ("subject", |statement| {
+            statement.subject[0].digest = BTreeMap::from([(SALTED_DIGEST_NAME.to_owned(), "3".repeat(64))])
         }),
-        ("order of the facts", |it| it.predicate.facts.swap(0, 1)),
+        ("subject", |statement| drop(statement.subject.pop())),
+        ("statement type", |statement| statement.statement_type.push('x')),
+        ("predicate type", |statement| statement.predicate_type.push('x')),
+        ("tenant of the log", |statement| statement.predicate.tenant_id = id(8).into()),
+        ("tenant of the fact", |statement| statement.predicate.tenant_id = id(8).into()),
+        ("evidence of the run", |statement| statement.predicate.evidence["execution"]["outcome"] = json!("failure")),
+        ("evidence of the run", |statement| {
+            statement.predicate.evidence["execution"]["output_digest"] = json!("blake3:00")
+        }),
+        ("evidence of the run", |statement| {
+            statement.predicate.evidence["execution"]["environment"] = json!("production")
+        }),
+        ("end of the run in the log", |statement| drop(statement.predicate.facts.pop())),
+        ("end of the run in the log", |statement| {
+            statement.predicate.evidence["execution"]["execution_id"] = json!(id(77))
+        }),
+        ("approval in the log", |statement| {
+            statement.predicate.evidence["approvals"][0]["approved_by"] = json!("user:eve")
+        }),
+        ("approval in the log", |statement| {
+            statement.predicate.evidence["approvals"][0]["approval_id"] = json!(id(78))
+        }),
+        ("approved bindings in the log", |statement| drop(statement.predicate.facts.remove(1))),
+        ("approved bindings in the log", |statement| statement.predicate.release.digest_text.push('x')),
+        ("content of the version", |statement| statement.predicate.release.bindings[0].content = Some("{}".to_owned())),
+        ("binding in the approved text", |statement| {
+            statement.predicate.release.bindings[0] = version("policy_bundle", 4, "{}")
+        }),
+        ("binding in the evidence", |statement| statement.predicate.evidence["bindings"][0]["role"] = json!("skill")),
+        ("number of bindings", |statement| drop(statement.predicate.release.bindings.pop())),
+        ("references without a version", |statement| drop(statement.predicate.release.references.pop())),
+        ("reference in the approved text", |statement| {
+            statement.predicate.release.references[0].asset_version_id = id(79).into()
+        }),
+        ("inclusion of the fact in the log", |statement| statement.predicate.facts[0].index += 1),
+        ("inclusion of the fact in the log", |statement| {
+            statement.predicate.facts[2].body = statement.predicate.facts[2].body.replace("eve", "bob")
+        }),
+        ("order of the facts", |statement| statement.predicate.facts.swap(0, 1)),
     ];
     for (name, mutate) in mutations {
         let mut statement = ExecutionStatement::new(predicate());
         mutate(&mut statement);
         let report = verify_bundle(seal(&statement, &[1]).as_bytes(), &[verifier(1)]);
-        assert!(failed(&report).contains(&name), "{name}: {:?}", failed(&report));
+        assert!(failed_checks(&report).contains(&name), "{name}: {:?}", failed_checks(&report));
     }
 }
 
 #[test]
-fn stated_erasure_is_one_that_the_log_approves_for_the_submitter() {
+fn accepts_only_erasures_that_log_approves_for_submitter() {
     let verify = |facts: &[usize], members: serde_json::Value| {
-        let mut erased = predicate_with(facts);
-        let run = erased.evidence["execution"].as_object_mut().unwrap();
+        let mut predicate = predicate_with(facts);
+        let run = predicate.evidence["execution"].as_object_mut().unwrap();
         run.extend(members.as_object().unwrap().clone());
-        verify_bundle(seal(&ExecutionStatement::new(erased), &[1]).as_bytes(), &[verifier(1)])
+        verify_bundle(seal(&ExecutionStatement::new(predicate), &[1]).as_bytes(), &[verifier(1)])
     };
-    let stated = |erasure: u128, submitter: &str| json!({ "erased_at": "2026-11-28T08:00:00Z", "erasure_id": id(erasure), "submitted_by": submitter });
-    let report = verify(&[30, APPROVAL_FACT, 41, ERASURE_FACT], stated(11, "user:eve"));
-    assert!(report.has_passed(), "{:?}", failed(&report));
+    let erasure_members = |erasure: u128, submitter: &str| json!({ "erased_at": "2026-11-28T08:00:00Z", "erasure_id": id(erasure), "submitted_by": submitter });
+    let report = verify(&[30, APPROVAL_FACT, 41, ERASURE_FACT], erasure_members(11, "user:eve"));
+    assert!(report.has_passed(), "{:?}", failed_checks(&report));
     assert!(report.checks.iter().any(|check| check.name == "erasure in the log"));
     for (facts, members) in [
-        ([30, APPROVAL_FACT, 41].as_slice(), stated(11, "user:eve")),
-        (&[30, APPROVAL_FACT, 41, ERASURE_FACT], stated(12, "user:eve")),
-        (&[30, APPROVAL_FACT, 41, ERASURE_FACT], stated(11, "user:bo")),
+        ([30, APPROVAL_FACT, 41].as_slice(), erasure_members(11, "user:eve")),
+        (&[30, APPROVAL_FACT, 41, ERASURE_FACT], erasure_members(12, "user:eve")),
+        (&[30, APPROVAL_FACT, 41, ERASURE_FACT], erasure_members(11, "user:bo")),
         (
             &[30, APPROVAL_FACT, 41, ERASURE_FACT],
             json!({ "erased_at": "2026-11-28T08:00:00Z", "submitted_by": "user:eve" }),
         ),
     ] {
-        assert_eq!(failed(&verify(facts, members.clone())), ["erasure in the log"], "{facts:?} {members}");
+        assert_eq!(failed_checks(&verify(facts, members.clone())), ["erasure in the log"], "{facts:?} {members}");
     }
 }
 
@@ -310,11 +329,11 @@ fn refuses_proofs_against_other_checkpoints() {
     let original = predicate();
     let note = SignedNote::parse(original.checkpoint.as_bytes()).unwrap();
     let checkpoint = Checkpoint::parse(note.text()).unwrap();
-    let foreign = Checkpoint { origin: origin(id(8).into()), ..checkpoint.clone() };
+    let other_origin = Checkpoint { origin: origin(id(8).into()), ..checkpoint.clone() };
     let forged = Checkpoint { root: TreeHash::of_empty_tree(), ..checkpoint.clone() };
     let shorter = Checkpoint { size: 40, ..checkpoint.clone() };
     for (name, note) in [
-        ("signature of the checkpoint", sign_checkpoint(&foreign, 1)),
+        ("signature of the checkpoint", sign_checkpoint(&other_origin, 1)),
         ("signature of the checkpoint", sign_checkpoint(&checkpoint, 2)),
         ("inclusion of the fact in the log", sign_checkpoint(&forged, 1)),
         ("inclusion of the fact in the log", sign_checkpoint(&shorter, 1)),
@@ -323,7 +342,7 @@ fn refuses_proofs_against_other_checkpoints() {
     ] {
         let statement = ExecutionStatement::new(ExecutionPredicate { checkpoint: note, ..original.clone() });
         let report = verify_bundle(seal(&statement, &[1]).as_bytes(), &[verifier(1)]);
-        assert!(failed(&report).contains(&name), "{name}: {:?}", failed(&report));
+        assert!(failed_checks(&report).contains(&name), "{name}: {:?}", failed_checks(&report));
     }
 }
 
@@ -357,16 +376,16 @@ proptest! {
         byte in any::<u8>(),
     ) {
         let bundle = BUNDLE.as_bytes();
-        let at = position.index(bundle.len() - 1);
+        let offset = position.index(bundle.len() - 1);
         let mut changed = bundle.to_vec();
         match mutation {
-            0 => changed[at] = byte,
-            1 => drop(changed.remove(at)),
-            2 => changed.insert(at, byte),
-            3 => changed.swap(at, at + 1),
-            _ => changed.truncate(at),
+            0 => changed[offset] = byte,
+            1 => drop(changed.remove(offset)),
+            2 => changed.insert(offset, byte),
+            3 => changed.swap(offset, offset + 1),
+            _ => changed.truncate(offset),
         }
         prop_assume!(changed != bundle);
-        prop_assert!(!verify_bundle(&changed, &[verifier(1)]).has_passed(), "{} at {}", mutation, at);
+        prop_assert!(!verify_bundle(&changed, &[verifier(1)]).has_passed(), "{} at {}", mutation, offset);
     }
 }

@@ -25,9 +25,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The kinds of facts that end a run.
-const ENDS: [&str; 4] = ["execution.ended", "execution.denied", "execution.reviewed", "execution.settled"];
+const END_KINDS: [&str; 4] = ["execution.ended", "execution.denied", "execution.reviewed", "execution.settled"];
 /// The members of the evidence that the fact of a run's end repeats, if the run has them.
-const NAMED_BY_END: [&str; 7] =
+const END_FACT_MEMBERS: [&str; 7] =
     ["outcome", "error_code", "input_digest", "output_digest", "release_id", "workload_id", "environment"];
 
 /// The kind of the facts of a release's transitions.
@@ -39,13 +39,13 @@ const APPROVED_STATES: [&str; 2] = ["approved", "active"];
 const ERASURE_APPROVED: &str = "erasure.approved";
 
 /// A fact with its parsed body.
-struct ReadFact<'b> {
+struct ParsedFact<'b> {
     index: u64,
     body: Value,
     proven: &'b ProvenFact,
 }
 
-impl ReadFact<'_> {
+impl ParsedFact<'_> {
     /// The text of a member; empty if the member is absent.
     fn text(&self, pointer: &str) -> &str {
         self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
@@ -59,12 +59,12 @@ impl ReadFact<'_> {
 /// Verifies a bundle with keys that the verifier obtained from another source. Without such a key, every bundle
 /// fails.
 #[must_use]
-pub fn verify_bundle<'k>(file: &[u8], outside: impl Into<TrustedInputs<'k>>) -> BundleReport {
-    let (mut report, outside) = (BundleReport::default(), outside.into());
+pub fn verify_bundle<'k>(file: &[u8], trusted: impl Into<TrustedInputs<'k>>) -> BundleReport {
+    let (mut report, trusted) = (BundleReport::default(), trusted.into());
     // After a failed check of the form, the checks that depend on it are skipped.
-    let checkpoint = check_bundle(&mut report, file, outside);
-    if let Some(second) = outside.second_checkpoint {
-        trusted_inputs::check_second_checkpoint(&mut report, checkpoint.as_ref(), second, outside.log_keys);
+    let checkpoint = check_bundle(&mut report, file, trusted);
+    if let Some(second) = trusted.second_checkpoint {
+        trusted_inputs::check_second_checkpoint(&mut report, checkpoint.as_ref(), second, trusted.log_keys);
     }
     report
 }
@@ -75,15 +75,15 @@ pub fn last_outcome<'b>(facts: impl Iterator<Item = &'b [u8]>, execution: Execut
     let outcomes = facts.filter_map(|fact| {
         let body: Value = serde_json::from_slice(fact).ok()?;
         let text = |pointer| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        let is_end = text("/subject/id") == execution && ENDS.contains(&text("/kind"));
+        let is_end = text("/subject/id") == execution && END_KINDS.contains(&text("/kind"));
         is_end.then(|| text("/detail/outcome").to_owned())
     });
     outcomes.last()
 }
 
 /// Checks a file and returns its checkpoint, if that is valid.
-fn check_bundle(report: &mut BundleReport, file: &[u8], outside: TrustedInputs<'_>) -> Option<Checkpoint> {
-    let keys = outside.log_keys;
+fn check_bundle(report: &mut BundleReport, file: &[u8], trusted: TrustedInputs<'_>) -> Option<Checkpoint> {
+    let keys = trusted.log_keys;
     let has_key = !keys.is_empty();
     report.require("key from outside the bundle", "", "at least one", keys.len().to_string(), has_key);
     let envelope = Envelope::parse(file);
@@ -92,11 +92,11 @@ fn check_bundle(report: &mut BundleReport, file: &[u8], outside: TrustedInputs<'
     let envelope = envelope?;
     let signer = keys.iter().find(|key| envelope.is_signed_by(key));
     let signed_by: Vec<&str> = envelope.signatures.iter().map(|signature| signature.key_id.as_str()).collect();
-    let given: Vec<String> = keys.iter().map(|key| format!("{}+{}", key.name(), key.id_hex())).collect();
+    let key_ids: Vec<String> = keys.iter().map(|key| format!("{}+{}", key.name(), key.id_hex())).collect();
     report.require(
         "signature of the envelope",
         "",
-        format!("a valid signature by {}", given.join(" or ")),
+        format!("a valid signature by {}", key_ids.join(" or ")),
         format!("{} by {}", if signer.is_some() { "valid" } else { "none that is valid" }, signed_by.join(", ")),
         signer.is_some(),
     );
@@ -104,19 +104,19 @@ fn check_bundle(report: &mut BundleReport, file: &[u8], outside: TrustedInputs<'
     if statement_of::<ReleaseStatement>(&envelope.payload).is_some() {
         report.kind = BundleKind::Release;
         let statement = check_statement(report, &envelope.payload, SUMMARY_PREDICATE)?;
-        return release_summary::check_release_chain(report, &statement, outside);
+        return release_summary::check_release_chain(report, &statement, trusted);
     }
     let statement: ExecutionStatement = check_statement(report, &envelope.payload, EXECUTION_PREDICATE)?;
     let predicate = &statement.predicate;
     check_subjects(report, &subjects_of(&predicate.evidence), &statement.subject);
     let log = LogPart { tenant_id: predicate.tenant_id, facts: &predicate.facts, checkpoint: &predicate.checkpoint };
-    let checkpoint = check_checkpoint(report, log, outside);
+    let checkpoint = check_checkpoint(report, log, trusted);
     let facts = check_facts(report, log, checkpoint.as_ref());
     let end = check_end(report, predicate, &facts);
     check_erasure(report, predicate, &facts);
     run_records::check_records(report, predicate, &facts);
     check_release(report, predicate, &facts, end);
-    if let Some(input) = outside.policy_input {
+    if let Some(input) = trusted.policy_input {
         trusted_inputs::check_policy_decision(report, predicate, input);
     }
     checkpoint
@@ -145,8 +145,8 @@ where
     P: Serialize + for<'d> Deserialize<'d>,
 {
     let statement: Option<Statement<P>> = statement_of(payload);
-    let canonical = statement.as_ref().is_some_and(|statement| statement.to_payload() == payload);
-    let form = if canonical { "a canonical statement" } else { "another payload" };
+    let is_canonical = statement.as_ref().is_some_and(|statement| statement.to_payload() == payload);
+    let form = if is_canonical { "a canonical statement" } else { "another payload" };
     report.compare("form of the statement", "", "a canonical statement", form);
     let statement = statement?;
     report.compare("statement type", "", STATEMENT_TYPE, statement.statement_type.as_str());
@@ -154,43 +154,53 @@ where
     Some(statement)
 }
 
-fn check_subjects(report: &mut BundleReport, named: &[StatementSubject], stated: &[StatementSubject]) {
-    let names = |subjects: &[StatementSubject]| {
+fn check_subjects(report: &mut BundleReport, expected: &[StatementSubject], actual: &[StatementSubject]) {
+    let describe = |subjects: &[StatementSubject]| {
         let digests = subjects.iter().flat_map(|subject| subject.digest.values().map(|hex| (&subject.name, hex)));
         digests.map(|(name, hex)| format!("{name} {hex}")).collect::<Vec<_>>().join(", ")
     };
-    let is_named = !named.is_empty() && named == stated;
-    report.require("subject", "", names(named), names(stated), is_named);
+    let is_equal = !expected.is_empty() && expected == actual;
+    report.require("subject", "", describe(expected), describe(actual), is_equal);
 }
 
-fn check_checkpoint(report: &mut BundleReport, log: LogPart<'_>, outside: TrustedInputs<'_>) -> Option<Checkpoint> {
+fn check_checkpoint(report: &mut BundleReport, log: LogPart<'_>, trusted: TrustedInputs<'_>) -> Option<Checkpoint> {
     let note = SignedNote::parse(log.checkpoint.as_bytes()).ok();
-    let signer = note.as_ref().and_then(|note| outside.log_keys.iter().find(|key| note.is_signed_by(key)));
-    let signed = if signer.is_some() { "valid" } else { "none that is valid" };
-    report.require("signature of the checkpoint", "", "a valid signature by a given key", signed, signer.is_some());
+    let signer = note.as_ref().and_then(|note| trusted.log_keys.iter().find(|key| note.is_signed_by(key)));
+    let signature_state = if signer.is_some() { "valid" } else { "none that is valid" };
+    report.require(
+        "signature of the checkpoint",
+        "",
+        "a valid signature by a given key",
+        signature_state,
+        signer.is_some(),
+    );
     let checkpoint = note.as_ref().and_then(|note| Checkpoint::parse(note.text()).ok());
     let origin = checkpoint.as_ref().map_or("", |checkpoint| checkpoint.origin.as_str());
     report.compare("origin of the log", "", signer.map_or("the name of a given key", VerifierKey::name), origin);
     let tenant = origin.rsplit('/').next().unwrap_or_default();
     report.compare("tenant of the log", "", log.tenant_id.to_string(), tenant);
-    trusted_inputs::check_cosignatures(report, note.as_ref(), outside);
+    trusted_inputs::check_cosignatures(report, note.as_ref(), trusted);
     checkpoint
 }
 
 /// Checks each fact against the checkpoint, and returns the facts that pass.
-fn check_facts<'b>(report: &mut BundleReport, log: LogPart<'b>, checkpoint: Option<&Checkpoint>) -> Vec<ReadFact<'b>> {
-    let mut held = Vec::new();
+fn check_facts<'b>(
+    report: &mut BundleReport,
+    log: LogPart<'b>,
+    checkpoint: Option<&Checkpoint>,
+) -> Vec<ParsedFact<'b>> {
+    let mut proven_facts = Vec::new();
     let mut previous = None;
     for proven in log.facts {
         let body: Value = serde_json::from_str(&proven.body).unwrap_or_default();
-        let fact = ReadFact { index: proven.index, body, proven };
+        let fact = ParsedFact { index: proven.index, body, proven };
         let part = fact.part();
         let is_ordered = previous.is_none_or(|previous| previous < fact.index);
         previous = Some(fact.index);
         let order = if is_ordered { "in order" } else { "repeated or out of order" };
-        let mut holds = report.compare("order of the facts", part.as_str(), "in order", order);
+        let mut is_proven = report.compare("order of the facts", part.as_str(), "in order", order);
         let tenant = log.tenant_id.to_string();
-        holds &= report.compare("tenant of the fact", part.as_str(), tenant, fact.text("/tenant_id"));
+        is_proven &= report.compare("tenant of the fact", part.as_str(), tenant, fact.text("/tenant_id"));
         let proof: Option<Vec<TreeHash>> = fact.proven.proof.iter().map(|hash| TreeHash::from_hex(hash)).collect();
         let root = checkpoint.zip(proof).and_then(|(checkpoint, proof)| {
             let claim = InclusionClaim {
@@ -203,20 +213,20 @@ fn check_facts<'b>(report: &mut BundleReport, log: LogPart<'b>, checkpoint: Opti
         });
         let expected = checkpoint.map_or_else(String::new, |checkpoint| checkpoint.root.to_string());
         let actual = root.map_or_else(|| "no root: the proof does not fit".to_owned(), |root| root.to_string());
-        holds &= report.compare("inclusion of the fact in the log", part.as_str(), expected, actual);
-        if holds {
-            held.push(fact);
+        is_proven &= report.compare("inclusion of the fact in the log", part.as_str(), expected, actual);
+        if is_proven {
+            proven_facts.push(fact);
         }
     }
-    held
+    proven_facts
 }
 
 /// Compares the evidence with the fact of the run's end.
 fn check_end<'f, 'b>(
     report: &mut BundleReport,
     predicate: &ExecutionPredicate,
-    facts: &'f [ReadFact<'b>],
-) -> Option<&'f ReadFact<'b>> {
+    facts: &'f [ParsedFact<'b>],
+) -> Option<&'f ParsedFact<'b>> {
     let evidence = |name: &str| predicate.evidence.get("execution").and_then(|run| run.get(name));
     let text = |value: Option<&Value>| match value {
         None | Some(Value::Null) => "null".to_owned(),
@@ -224,15 +234,15 @@ fn check_end<'f, 'b>(
         Some(other) => other.to_string(),
     };
     let execution = text(evidence("execution_id"));
-    let of_run =
-        |fact: &&ReadFact<'_>| fact.text("/subject/kind") == "execution" && fact.text("/subject/id") == execution;
-    let end = facts.iter().filter(of_run).rfind(|fact| ENDS.contains(&fact.text("/kind")));
-    let found = end.map_or_else(|| "none".to_owned(), ReadFact::part);
-    report.require("end of the run in the log", execution, "a proven fact", found, end.is_some());
+    let is_about_run =
+        |fact: &&ParsedFact<'_>| fact.text("/subject/kind") == "execution" && fact.text("/subject/id") == execution;
+    let end = facts.iter().filter(is_about_run).rfind(|fact| END_KINDS.contains(&fact.text("/kind")));
+    let actual = end.map_or_else(|| "none".to_owned(), ParsedFact::part);
+    report.require("end of the run in the log", execution, "a proven fact", actual, end.is_some());
     let end = end?;
-    for name in NAMED_BY_END {
-        if let Some(named) = end.body.pointer("/detail").and_then(|detail| detail.get(name)) {
-            report.compare("evidence of the run", name, text(Some(named)), text(evidence(name)));
+    for name in END_FACT_MEMBERS {
+        if let Some(logged_value) = end.body.pointer("/detail").and_then(|detail| detail.get(name)) {
+            report.compare("evidence of the run", name, text(Some(logged_value)), text(evidence(name)));
         } else if name == "output_digest" && evidence(name).is_some_and(|digest| !digest.is_null()) {
             report.skip("evidence of the run", name, text(evidence(name)));
         }
@@ -241,7 +251,7 @@ fn check_end<'f, 'b>(
 }
 
 /// If the evidence states an erasure, checks that the log contains its approval for the submitter of the run.
-fn check_erasure(report: &mut BundleReport, predicate: &ExecutionPredicate, facts: &[ReadFact<'_>]) {
+fn check_erasure(report: &mut BundleReport, predicate: &ExecutionPredicate, facts: &[ParsedFact<'_>]) {
     let run = predicate.evidence.get("execution");
     let member = |name: &str| run.and_then(|run| run.get(name)).filter(|value| !value.is_null());
     if member("erased_at").is_none() && member("erasure_id").is_none() {
@@ -262,43 +272,49 @@ fn check_erasure(report: &mut BundleReport, predicate: &ExecutionPredicate, fact
 fn check_release(
     report: &mut BundleReport,
     predicate: &ExecutionPredicate,
-    facts: &[ReadFact<'_>],
-    end: Option<&ReadFact<'_>>,
+    facts: &[ParsedFact<'_>],
+    end: Option<&ParsedFact<'_>>,
 ) {
     let release = &predicate.release;
     let digest = Checksum::blake3_of(release.digest_text.as_bytes());
     let release_id = end.map_or("", |end| end.text("/detail/release_id"));
-    let own: Vec<&ReadFact<'_>> = facts
+    let release_facts: Vec<&ParsedFact<'_>> = facts
         .iter()
         .filter(|fact| fact.text("/subject/kind") == "release" && fact.text("/subject/id") == release_id)
         .collect();
     // Only transitions to approved states count, because submissions, rejections and later transitions contain a
     // digest too.
-    let is_approval = |fact: &&ReadFact<'_>| {
+    let is_approval = |fact: &&ParsedFact<'_>| {
         fact.text("/kind") == TRANSITION
             && APPROVED_STATES.contains(&fact.text("/detail/to"))
             && end.is_some_and(|end| fact.index < end.index)
     };
-    let mut approved = own.iter().copied().filter(is_approval).map(|fact| fact.text("/detail/bindings_digest"));
-    let logged = approved.next_back().unwrap_or("none");
-    report.compare("approved bindings in the log", release_id, digest.as_str(), logged);
+    let mut approved_digests =
+        release_facts.iter().copied().filter(is_approval).map(|fact| fact.text("/detail/bindings_digest"));
+    let approved_digest = approved_digests.next_back().unwrap_or("none");
+    report.compare("approved bindings in the log", release_id, digest.as_str(), approved_digest);
     let mut lines = release.digest_text.lines();
     report.compare("form of the approved text", "", "fairway.release.v1", lines.next().unwrap_or_default());
     let text = |name: &str| end.map_or("", |end| end.text(name));
     report.compare("workload of the release", "", text("/detail/workload_id"), lines.next().unwrap_or_default());
     report.compare("environment of the release", "", text("/detail/environment"), lines.next().unwrap_or_default());
-    check_approvals(report, predicate, &own, digest.as_str());
+    check_approvals(report, predicate, &release_facts, digest.as_str());
     check_versions(report, release);
     check_listed_bindings(report, predicate);
 }
 
-fn check_approvals(report: &mut BundleReport, predicate: &ExecutionPredicate, own: &[&ReadFact<'_>], digest: &str) {
+fn check_approvals(
+    report: &mut BundleReport,
+    predicate: &ExecutionPredicate,
+    release_facts: &[&ParsedFact<'_>],
+    digest: &str,
+) {
     let approvals = predicate.evidence.get("approvals").and_then(Value::as_array);
     for approval in approvals.into_iter().flatten() {
         let member = |name: &str| approval.get(name).and_then(Value::as_str).unwrap_or_default();
-        let of_approval = |fact: &&&ReadFact<'_>| fact.text("/detail/approval_id") == member("approval_id");
+        let has_approval_id = |fact: &&&ParsedFact<'_>| fact.text("/detail/approval_id") == member("approval_id");
         let expected = format!("approved by {} at {} of {digest}", member("approved_by"), member("approved_at"));
-        let actual = own.iter().find(of_approval).map_or_else(
+        let actual = release_facts.iter().find(has_approval_id).map_or_else(
             || "none".to_owned(),
             |fact| {
                 let (outcome, digest) = (fact.text("/detail/outcome"), fact.text("/detail/bindings_digest"));
@@ -312,10 +328,10 @@ fn check_approvals(report: &mut BundleReport, predicate: &ExecutionPredicate, ow
 /// Checks the bindings in the evidence against the bindings of the release.
 fn check_listed_bindings(report: &mut BundleReport, predicate: &ExecutionPredicate) {
     let release = &predicate.release;
-    let shown = predicate.evidence.get("bindings").and_then(Value::as_array);
-    let listed = |version: &BundledVersion| {
+    let listed_bindings = predicate.evidence.get("bindings").and_then(Value::as_array);
+    let is_listed = |version: &BundledVersion| {
         let id = version.asset_version_id.to_string();
-        shown.into_iter().flatten().any(|binding| {
+        listed_bindings.into_iter().flatten().any(|binding| {
             binding.get("asset_version_id").and_then(Value::as_str) == Some(id.as_str())
                 && binding.get("role").and_then(Value::as_str) == Some(version.role.as_str())
         })
@@ -324,11 +340,11 @@ fn check_listed_bindings(report: &mut BundleReport, predicate: &ExecutionPredica
         "number of bindings in the evidence",
         "",
         release.bindings.len().to_string(),
-        shown.map_or(0, Vec::len).to_string(),
+        listed_bindings.map_or(0, Vec::len).to_string(),
     );
     for version in &release.bindings {
-        let place = if listed(version) { "listed" } else { "missing" };
-        report.compare("binding in the evidence", version.role.as_str(), "listed", place);
+        let actual = if is_listed(version) { "listed" } else { "missing" };
+        report.compare("binding in the evidence", version.role.as_str(), "listed", actual);
     }
 }
 
@@ -338,12 +354,12 @@ fn check_versions(report: &mut BundleReport, release: &BundledRelease) {
     // required policy bundle; lines of bindings and references have more words.
     let lines: Vec<&str> = release.digest_text.lines().skip(4).filter(|line| line.split(' ').count() > 2).collect();
     let is_reference = |line: &&&str| line.starts_with("reference ");
-    let bound = lines.iter().filter(|line| !is_reference(line)).count();
-    report.compare("number of bindings", "", bound.to_string(), release.bindings.len().to_string());
+    let bound_count = lines.iter().filter(|line| !is_reference(line)).count();
+    report.compare("number of bindings", "", bound_count.to_string(), release.bindings.len().to_string());
     for version in &release.bindings {
         let line = format!("{} {} {}", version.role, version.asset_version_id, version.checksum);
-        let found = if lines.contains(&line.as_str()) { line.as_str() } else { "none" };
-        report.compare("binding in the approved text", version.role.as_str(), line.as_str(), found);
+        let actual = if lines.contains(&line.as_str()) { line.as_str() } else { "none" };
+        report.compare("binding in the approved text", version.role.as_str(), line.as_str(), actual);
         check_content(report, version);
     }
     let is_included = |line: &&str| {
@@ -356,17 +372,17 @@ fn check_versions(report: &mut BundleReport, release: &BundledRelease) {
     for version in &release.references {
         let end = format!(" {} {}", version.asset_version_id, version.checksum);
         let is_named = lines.iter().filter(is_reference).any(|line| line.ends_with(&end));
-        let found = if is_named { end.as_str() } else { "none" };
-        report.compare("reference in the approved text", version.role.as_str(), end.as_str(), found);
+        let actual = if is_named { end.as_str() } else { "none" };
+        report.compare("reference in the approved text", version.role.as_str(), end.as_str(), actual);
         check_content(report, version);
     }
-    let unnamed = lines.iter().filter(is_reference).filter(|line| {
+    let lines_without_version = lines.iter().filter(is_reference).filter(|line| {
         !release
             .references
             .iter()
             .any(|version| line.ends_with(&format!(" {} {}", version.asset_version_id, version.checksum)))
     });
-    report.compare("references without a version", "", "0", unnamed.count().to_string());
+    report.compare("references without a version", "", "0", lines_without_version.count().to_string());
 }
 
 fn check_content(report: &mut BundleReport, version: &BundledVersion) {

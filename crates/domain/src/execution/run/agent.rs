@@ -66,7 +66,7 @@ struct ActiveCall<'a> {
 struct Drift {
     pinned: ToolPin,
     /// `None` when the tool no longer exists, or its description cannot be pinned.
-    found: Option<ToolPin>,
+    current_pin: Option<ToolPin>,
 }
 
 impl<'a> Run<'a> {
@@ -80,10 +80,12 @@ impl<'a> Run<'a> {
     ) -> Result<StepProgress, StepFailure> {
         let plan = self.run_input.plan;
         let (system_prompt, messages) = self.prepare_messages(step, inputs)?;
-        let bound = plan.tools.iter();
+        let bound_tools = plan.tools.iter();
         let tools: Vec<&BoundTool> = match choice {
-            ToolChoice::All => bound.collect(),
-            ToolChoice::Named(names) => bound.filter(|tool| names.iter().any(|name| tool.matches_name(name))).collect(),
+            ToolChoice::All => bound_tools.collect(),
+            ToolChoice::Named(names) => {
+                bound_tools.filter(|tool| names.iter().any(|name| tool.matches_name(name))).collect()
+            }
         };
         if !tools.is_empty() && !plan.model_policy.as_ref().is_some_and(|policy| policy.supports_tool_use) {
             let message = "the model policy does not declare that its routes support tools";
@@ -103,37 +105,37 @@ impl<'a> Run<'a> {
 
     /// Builds the agent's next model request. Fails when no turns are left.
     fn next_agent_request(&mut self, step: &Step, mut agent: Agent<'a>) -> Result<StepProgress, StepFailure> {
-        let Some(left) = agent.turns_left.checked_sub(1) else {
+        let Some(turns_left) = agent.turns_left.checked_sub(1) else {
             let message = "the agent reached its turn limit without an answer";
             return Err(StepFailure::failed("agent_step_limit", message));
         };
-        agent.turns_left = left;
-        let offer = |bound: &&BoundTool| ToolDefinition {
-            name: bound.tool.name.clone(),
-            description: bound.tool.description.clone(),
-            input_schema: Arc::clone(&bound.tool.input_schema),
+        agent.turns_left = turns_left;
+        let to_definition = |bound_tool: &&BoundTool| ToolDefinition {
+            name: bound_tool.tool.name.clone(),
+            description: bound_tool.tool.description.clone(),
+            input_schema: Arc::clone(&bound_tool.tool.input_schema),
         };
-        let tools = agent.tools.iter().map(offer).collect();
-        let reached =
+        let tools = agent.tools.iter().map(to_definition).collect();
+        let progress =
             self.build_request(step, agent.system_prompt.clone(), agent.messages.clone(), tools, agent.transcribed)?;
         agent.transcribed = agent.messages.len();
         self.agent = Some(Box::new(agent));
-        Ok(reached)
+        Ok(progress)
     }
 
     /// Handles the model's response to an agent: a final answer, or tool calls.
     pub(super) fn on_agent_response(
         &mut self,
-        walking: ActiveStep<'a>,
-        asked: PendingRequest,
-        answer: ModelResponse,
-        verdict: Option<SchemaResult>,
+        active_step: ActiveStep<'a>,
+        pending_request: PendingRequest,
+        response: ModelResponse,
+        schema_result: Option<SchemaResult>,
     ) -> RunEffect {
-        let ActiveStep { step, started_at: began } = walking;
-        let was_streamed = answer.was_streamed;
-        let completion = match self.record_response(step, asked, answer) {
+        let ActiveStep { step, started_at } = active_step;
+        let was_streamed = response.was_streamed;
+        let completion = match self.record_response(step, pending_request, response) {
             Ok(completion) => completion,
-            Err(failure) => return self.end_step_and_continue(step, began, Err(failure)),
+            Err(failure) => return self.end_step_and_continue(step, started_at, Err(failure)),
         };
         let mut calls = completion.tool_calls.clone();
         // Each call becomes an evidence artifact, so their number is bounded.
@@ -146,9 +148,9 @@ impl<'a> Run<'a> {
             // Text beside tool calls is not part of the answer, so only the text of the final response is emitted.
             self.emit_answer(step, was_streamed, &completion.text);
         }
-        let text = match self.validate_answer(step, completion, verdict) {
+        let text = match self.validate_answer(step, completion, schema_result) {
             Ok(text) => text,
-            Err(failure) => return self.end_step_and_continue(step, began, Err(failure)),
+            Err(failure) => return self.end_step_and_continue(step, started_at, Err(failure)),
         };
         if let Some(agent) = &mut self.agent
             && !calls.is_empty()
@@ -158,7 +160,7 @@ impl<'a> Run<'a> {
             agent.messages.push(message);
             agent.pending_calls = calls.into();
         }
-        self.intercept_value(text, Continuation::PassAnswer(walking))
+        self.intercept_value(text, Continuation::PassAnswer(active_step))
     }
 
     /// Whether the agent has requested tool calls that are not executed yet.
@@ -175,52 +177,59 @@ impl<'a> Run<'a> {
     }
 
     /// Executes the pending tool calls in order, then sends the agent's next model request.
-    pub(super) fn run_pending_calls(&mut self, walking: ActiveStep<'a>) -> RunEffect {
-        let ActiveStep { step, started_at: began } = walking;
+    pub(super) fn run_pending_calls(&mut self, active_step: ActiveStep<'a>) -> RunEffect {
+        let ActiveStep { step, started_at } = active_step;
         loop {
-            let verdict = match self.check_arguments(walking) {
-                Ok(verdict) => verdict,
-                Err(turn) => return turn,
+            let schema_result = match self.check_arguments(active_step) {
+                Ok(schema_result) => schema_result,
+                Err(effect) => return effect,
             };
             let Some(mut agent) = self.agent.take() else { return RunEffect::Ended };
-            let Some(wanted) = agent.pending_calls.pop_front() else {
+            let Some(call) = agent.pending_calls.pop_front() else {
                 return match self.next_agent_request(step, *agent) {
-                    Ok(StepProgress::NeedsModel(question, asked)) => {
-                        self.intercept(Continuation::CallModel(walking, question, asked))
+                    Ok(StepProgress::NeedsModel(request, pending_request)) => {
+                        self.intercept(Continuation::CallModel(active_step, request, pending_request))
                     }
                     Ok(StepProgress::NeedsDocuments(_) | StepProgress::Done(_)) => RunEffect::Ended,
-                    Err(failure) => self.end_step_and_continue(step, began, Err(failure)),
+                    Err(failure) => self.end_step_and_continue(step, started_at, Err(failure)),
                 };
             };
             self.tool_calls = self.tool_calls.saturating_add(1);
-            let tool = agent.tools.iter().find(|bound| bound.tool.name == wanted.name).copied();
-            let arguments = parse_arguments(&wanted.arguments);
-            let refusal = call_refusal(tool, arguments.as_ref(), verdict);
-            let said = arguments.map_or(Value::String(wanted.arguments), Value::Object);
-            let room = self.budget.charge(&said);
-            let at = self.moment.now();
-            agent.active_call =
-                Some(ActiveCall { id: wanted.id, tool, arguments: said.clone(), started_at: at, drift: None });
+            let tool = agent.tools.iter().find(|bound_tool| bound_tool.tool.name == call.name).copied();
+            let arguments = parse_arguments(&call.arguments);
+            let refusal = call_refusal(tool, arguments.as_ref(), schema_result);
+            let argument_value = arguments.map_or(Value::String(call.arguments), Value::Object);
+            let charge_result = self.budget.charge(&argument_value);
+            let call_started_at = self.moment.now();
+            agent.active_call = Some(ActiveCall {
+                id: call.id,
+                tool,
+                arguments: argument_value.clone(),
+                started_at: call_started_at,
+                drift: None,
+            });
             self.agent = Some(agent);
-            if room.is_err() {
-                return self.end_step_and_continue(step, began, Err(StepFailure::ValueTooLarge));
+            if charge_result.is_err() {
+                return self.end_step_and_continue(step, started_at, Err(StepFailure::ValueTooLarge));
             }
-            let Some(code) = refusal else { return self.intercept_value(said, Continuation::CallTool(walking)) };
+            let Some(code) = refusal else {
+                return self.intercept_value(argument_value, Continuation::CallTool(active_step));
+            };
             if let Err(failure) = self.send_tool_result(step, Err(code)) {
-                return self.end_step_and_continue(step, began, Err(failure));
+                return self.end_step_and_continue(step, started_at, Err(failure));
             }
         }
     }
 
     /// Checks the arguments of the next call against the schema of its tool, if the call names an available tool.
-    fn check_arguments(&mut self, walking: ActiveStep<'a>) -> Result<SchemaResult, RunEffect> {
-        let wanted = self.agent.as_ref().and_then(|agent| {
-            let wanted = agent.pending_calls.front()?;
-            let tool = agent.tools.iter().find(|bound| bound.tool.name == wanted.name).copied()?;
-            if tool.tool.needs_approval() { None } else { Some((tool, parse_arguments(&wanted.arguments)?)) }
+    fn check_arguments(&mut self, active_step: ActiveStep<'a>) -> Result<SchemaResult, RunEffect> {
+        let to_check = self.agent.as_ref().and_then(|agent| {
+            let call = agent.pending_calls.front()?;
+            let tool = agent.tools.iter().find(|bound_tool| bound_tool.tool.name == call.name).copied()?;
+            if tool.tool.needs_approval() { None } else { Some((tool, parse_arguments(&call.arguments)?)) }
         });
-        let Some((tool, arguments)) = wanted else { return Ok(Ok(())) };
-        self.check_schema(walking, Some(tool.tool.arguments_schema()), Value::Object(arguments), |_| {
+        let Some((tool, arguments)) = to_check else { return Ok(Ok(())) };
+        self.check_schema(active_step, Some(tool.tool.arguments_schema()), Value::Object(arguments), |_| {
             ResumePoint::PendingCalls
         })
     }
@@ -235,102 +244,121 @@ impl<'a> Run<'a> {
     }
 
     /// Calls the active tool with these arguments.
-    pub(super) fn call_tool(&mut self, walking: ActiveStep<'a>, arguments: Value) -> RunEffect {
-        let ActiveStep { step, started_at: began } = walking;
+    pub(super) fn call_tool(&mut self, active_step: ActiveStep<'a>, arguments: Value) -> RunEffect {
+        let ActiveStep { step, started_at } = active_step;
         let execution = self.run_input.execution_id;
         let Some(agent) = &mut self.agent else { return RunEffect::Ended };
-        let Some(under_way) = &mut agent.active_call else { return RunEffect::Ended };
+        let Some(active_call) = &mut agent.active_call else { return RunEffect::Ended };
         let call_id = format!("{execution}.tool.{}", self.tool_calls);
-        under_way.arguments.clone_from(&arguments);
-        let (Some(bound), Value::Object(said)) = (under_way.tool, arguments) else { return RunEffect::Ended };
+        active_call.arguments.clone_from(&arguments);
+        let (Some(bound_tool), Value::Object(arguments)) = (active_call.tool, arguments) else {
+            return RunEffect::Ended;
+        };
         // A hook may have changed the arguments after the first check, so they are checked again.
-        let again = Value::Object(said.clone());
-        match self.check_schema(walking, Some(bound.tool.arguments_schema()), again, ResumePoint::ToolArguments) {
+        let argument_value = Value::Object(arguments.clone());
+        match self.check_schema(
+            active_step,
+            Some(bound_tool.tool.arguments_schema()),
+            argument_value,
+            ResumePoint::ToolArguments,
+        ) {
             Ok(Ok(())) => {}
-            Ok(Err(rejection)) => return self.fail_tool_call(walking, rejection.code(ARGUMENTS_INVALID)),
-            Err(turn) => return turn,
+            Ok(Err(rejection)) => return self.fail_tool_call(active_step, rejection.code(ARGUMENTS_INVALID)),
+            Err(effect) => return effect,
         }
-        match &bound.tool.binding {
+        match &bound_tool.tool.binding {
             ToolBinding::Http(http) => {
-                self.pending_step = Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Tool });
-                let call = ToolTarget::Http(build_http_call(http, said, call_id, bound.tool.timeout));
-                RunEffect::CallTool(Box::new(ToolRequest { target: call, repeat_safety: bound.tool.repeat_safety }))
+                self.pending_step = Some(PendingStep { step, started_at, awaited: AwaitedResponse::Tool });
+                let call = ToolTarget::Http(build_http_call(http, arguments, call_id, bound_tool.tool.timeout));
+                RunEffect::CallTool(Box::new(ToolRequest {
+                    target: call,
+                    repeat_safety: bound_tool.tool.repeat_safety,
+                }))
             }
             ToolBinding::Mcp(binding) => {
-                let way = bound.server.as_ref().and_then(|bound| Some((bound, bound.server.connection.as_ref()?)));
-                let Some((server, way)) = way else { return self.fail_tool_call(walking, "tool_unavailable") };
-                if !server.server.allows(&bound.tool.name) {
-                    return self.fail_tool_call(walking, "tool_not_allowed");
+                let server = bound_tool
+                    .server
+                    .as_ref()
+                    .and_then(|bound_tool| Some((bound_tool, bound_tool.server.connection.as_ref()?)));
+                let Some((server, connection)) = server else {
+                    return self.fail_tool_call(active_step, "tool_unavailable");
+                };
+                if !server.server.allows(&bound_tool.tool.name) {
+                    return self.fail_tool_call(active_step, "tool_not_allowed");
                 }
                 if self.quarantined_servers.contains(&server.asset) {
-                    return self.fail_tool_call(walking, "tool_quarantined");
+                    return self.fail_tool_call(active_step, "tool_quarantined");
                 }
-                self.pending_step = Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Tool });
-                let call = ToolTarget::Mcp(build_mcp_call(bound, binding, server, way, said, call_id));
-                RunEffect::CallTool(Box::new(ToolRequest { target: call, repeat_safety: bound.tool.repeat_safety }))
+                self.pending_step = Some(PendingStep { step, started_at, awaited: AwaitedResponse::Tool });
+                let call = ToolTarget::Mcp(build_mcp_call(bound_tool, binding, server, connection, arguments, call_id));
+                RunEffect::CallTool(Box::new(ToolRequest {
+                    target: call,
+                    repeat_safety: bound_tool.tool.repeat_safety,
+                }))
             }
             ToolBinding::Builtin(BuiltinBinding::QueryKnowledgeBase) => {
-                let mut inputs = said;
+                let mut inputs = arguments;
                 if let Some(name) = inputs.remove("knowledge_base_slug") {
                     inputs.insert("knowledge_base".to_owned(), name);
                 }
                 match self.build_query(&inputs) {
-                    Ok(lookup) => self.intercept(Continuation::Retrieve(walking, Box::new(lookup))),
-                    Err(failure) => self.on_tool_failure(walking, failure),
+                    Ok(lookup) => self.intercept(Continuation::Retrieve(active_step, Box::new(lookup))),
+                    Err(failure) => self.on_tool_failure(active_step, failure),
                 }
             }
-            ToolBinding::Unavailable => self.fail_tool_call(walking, "tool_unavailable"),
+            ToolBinding::Unavailable => self.fail_tool_call(active_step, "tool_unavailable"),
         }
     }
 
     /// Resumes with a tool result. Without a pending tool call, the result has no effect.
     pub fn on_tool(&mut self, moment: Moment, result: ToolResult) -> RunEffect {
         self.moment = moment;
-        let Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Tool }) = self.pending_step.take()
-        else {
+        let Some(PendingStep { step, started_at, awaited: AwaitedResponse::Tool }) = self.pending_step.take() else {
             return RunEffect::Ended;
         };
-        let walking = ActiveStep { step, started_at: began };
+        let active_step = ActiveStep { step, started_at };
         match result {
-            Ok(given) if self.budget.charge(&given).is_ok() => self.intercept_tool_result(walking, given),
-            Ok(_) => self.end_step_and_continue(step, began, Err(StepFailure::ValueTooLarge)),
+            Ok(value) if self.budget.charge(&value).is_ok() => self.intercept_tool_result(active_step, value),
+            Ok(_) => self.end_step_and_continue(step, started_at, Err(StepFailure::ValueTooLarge)),
             Err(failure) => {
                 let code = failure.code();
                 match failure {
-                    ToolFailure::Drifted(found) => self.record_drift(found),
+                    ToolFailure::Drifted(current_pin) => self.record_drift(current_pin),
                     ToolFailure::Call(_) | ToolFailure::OutcomeUnknown => {}
                 }
-                self.fail_tool_call(walking, code)
+                self.fail_tool_call(active_step, code)
             }
         }
     }
 
     /// Records the drift of the active tool, and quarantines its server if its definition requires that.
-    fn record_drift(&mut self, found: Option<ToolPin>) {
+    fn record_drift(&mut self, current_pin: Option<ToolPin>) {
         let call = self.agent.as_mut().and_then(|agent| agent.active_call.as_mut());
-        let Some((call, bound)) = call.and_then(|call| call.tool.map(|bound| (call, bound))) else { return };
-        let Some((server, pinned)) = bound.server.as_ref().zip(tool_pin(bound)) else { return };
-        call.drift = Some(Drift { pinned, found });
+        let Some((call, bound_tool)) = call.and_then(|call| call.tool.map(|bound_tool| (call, bound_tool))) else {
+            return;
+        };
+        let Some((server, pinned)) = bound_tool.server.as_ref().zip(tool_pin(bound_tool)) else { return };
+        call.drift = Some(Drift { pinned, current_pin });
         if server.server.on_drift == OnDrift::Quarantine {
             self.quarantined_servers.insert(server.asset);
         }
     }
 
     /// Checks a tool result against the output schema, and passes it to guardrails and hooks.
-    pub(super) fn intercept_tool_result(&mut self, walking: ActiveStep<'a>, given: Value) -> RunEffect {
-        match self.check_result(walking, &given, ResumePoint::ToolResult) {
-            Ok(Ok(())) => self.intercept_value(given, Continuation::PassToolResult(walking)),
-            Ok(Err(code)) => self.fail_tool_call(walking, code),
-            Err(turn) => turn,
+    pub(super) fn intercept_tool_result(&mut self, active_step: ActiveStep<'a>, value: Value) -> RunEffect {
+        match self.check_result(active_step, &value, ResumePoint::ToolResult) {
+            Ok(Ok(())) => self.intercept_value(value, Continuation::PassToolResult(active_step)),
+            Ok(Err(code)) => self.fail_tool_call(active_step, code),
+            Err(effect) => effect,
         }
     }
 
     /// Handles a tool result that passed guardrails and hooks.
-    pub(super) fn accept_tool_result(&mut self, walking: ActiveStep<'a>, given: Value) -> RunEffect {
+    pub(super) fn accept_tool_result(&mut self, active_step: ActiveStep<'a>, value: Value) -> RunEffect {
         // A hook may have changed the result after the first check, so it is checked again.
-        match self.check_result(walking, &given, ResumePoint::InterceptedToolResult) {
-            Ok(checked) => self.report_tool_result(walking, checked.map(|()| given)),
-            Err(turn) => turn,
+        match self.check_result(active_step, &value, ResumePoint::InterceptedToolResult) {
+            Ok(checked) => self.report_tool_result(active_step, checked.map(|()| value)),
+            Err(effect) => effect,
         }
     }
 
@@ -338,36 +366,38 @@ impl<'a> Run<'a> {
     /// receives.
     fn check_result(
         &mut self,
-        walking: ActiveStep<'a>,
-        given: &Value,
+        active_step: ActiveStep<'a>,
+        value: &Value,
         resume: fn(Value) -> ResumePoint,
     ) -> Result<Result<(), &'static str>, RunEffect> {
         let Some(tool) = self.active_call().and_then(|call| call.tool) else { return Ok(Err(RESULT_INVALID)) };
-        let verdict = self.check_schema(walking, tool.tool.result_schema(), given.clone(), resume)?;
-        Ok(verdict.map_err(|rejection| rejection.code(RESULT_INVALID)))
+        let result = self.check_schema(active_step, tool.tool.result_schema(), value.clone(), resume)?;
+        Ok(result.map_err(|rejection| rejection.code(RESULT_INVALID)))
     }
 
     /// Reports a failed tool call to the model with this error code.
-    pub(super) fn fail_tool_call(&mut self, walking: ActiveStep<'a>, code: &'static str) -> RunEffect {
-        self.report_tool_result(walking, Err(code))
+    pub(super) fn fail_tool_call(&mut self, active_step: ActiveStep<'a>, code: &'static str) -> RunEffect {
+        self.report_tool_result(active_step, Err(code))
     }
 
-    fn report_tool_result(&mut self, walking: ActiveStep<'a>, result: Result<Value, &'static str>) -> RunEffect {
-        match self.send_tool_result(walking.step, result) {
-            Ok(()) => self.run_pending_calls(walking),
-            Err(failure) => self.end_step_and_continue(walking.step, walking.started_at, Err(failure)),
+    fn report_tool_result(&mut self, active_step: ActiveStep<'a>, result: Result<Value, &'static str>) -> RunEffect {
+        match self.send_tool_result(active_step.step, result) {
+            Ok(()) => self.run_pending_calls(active_step),
+            Err(failure) => self.end_step_and_continue(active_step.step, active_step.started_at, Err(failure)),
         }
     }
 
     /// Handles a failure during a tool call. The model receives a catchable failure; any other failure ends the
     /// run.
-    pub(super) fn on_tool_failure(&mut self, walking: ActiveStep<'a>, failure: StepFailure) -> RunEffect {
+    pub(super) fn on_tool_failure(&mut self, active_step: ActiveStep<'a>, failure: StepFailure) -> RunEffect {
         match failure {
-            StepFailure::Failed(_) => self.fail_tool_call(walking, "tool_failed"),
+            StepFailure::Failed(_) => self.fail_tool_call(active_step, "tool_failed"),
             StepFailure::Denied
             | StepFailure::RefusedByContract
             | StepFailure::Blocked(_)
-            | StepFailure::ValueTooLarge => self.end_step_and_continue(walking.step, walking.started_at, Err(failure)),
+            | StepFailure::ValueTooLarge => {
+                self.end_step_and_continue(active_step.step, active_step.started_at, Err(failure))
+            }
         }
     }
 
@@ -376,14 +406,14 @@ impl<'a> Run<'a> {
         let Some(call) = self.agent.as_mut().and_then(|agent| agent.active_call.take()) else { return Ok(()) };
         let content = match &result {
             Ok(Value::String(text)) => text.clone(),
-            Ok(given) => given.to_string(),
+            Ok(value) => value.to_string(),
             Err(code) => json!({ "error": code }).to_string(),
         };
         self.budget.charge(&Value::String(content.clone()))?;
         self.record_tool_call(step, &call, &result);
         if let Some(agent) = &mut self.agent {
-            let answers = Some(call.id);
-            agent.messages.push(Message { tool_call_id: answers, ..Message::text(MessageRole::Tool, content) });
+            let tool_call_id = Some(call.id);
+            agent.messages.push(Message { tool_call_id, ..Message::text(MessageRole::Tool, content) });
         }
         Ok(())
     }
@@ -395,11 +425,11 @@ impl<'a> Run<'a> {
     }
 
     /// Records that a model response exceeded the limit of tool calls. The conversation omits the excess calls.
-    fn record_excess_calls(&mut self, step: &Step, beyond: usize) {
+    fn record_excess_calls(&mut self, step: &Step, excess: usize) {
         let body = Map::from_iter([
             ("step_id".to_owned(), json!(step.id)),
             ("result".to_owned(), json!("tool_calls_exceeded")),
-            ("calls".to_owned(), json!(beyond)),
+            ("calls".to_owned(), json!(excess)),
         ]);
         self.record_evidence("tool_call", "tool-call.json", body);
     }
@@ -410,11 +440,11 @@ impl<'a> Run<'a> {
         let latency = call.started_at.duration_until(self.moment.now());
         let texts = json!({ "arguments": call.arguments, "result": result.as_ref().ok() });
         let payload = Payload { body: texts.to_string().into(), salt: self.moment.salt() };
-        let reference = call.tool.map(|bound| bound.source.reference.as_str());
+        let reference = call.tool.map(|bound_tool| bound_tool.source.reference.as_str());
         let mut body = Map::from_iter([
             ("step_id".to_owned(), json!(step.id)),
             ("call".to_owned(), json!(number)),
-            ("tool".to_owned(), json!(call.tool.map(|bound| bound.tool.name.as_str()))),
+            ("tool".to_owned(), json!(call.tool.map(|bound_tool| bound_tool.tool.name.as_str()))),
             ("version".to_owned(), json!(reference)),
             ("result".to_owned(), json!(result.as_ref().err().copied().unwrap_or("answered"))),
             ("latency_us".to_owned(), json!(super::model_call::as_micros(latency))),
@@ -423,10 +453,10 @@ impl<'a> Run<'a> {
         ]);
         if let Some(drift) = &call.drift {
             body.insert("pinned".to_owned(), json!(drift.pinned.as_str()));
-            body.insert("found".to_owned(), json!(drift.found.as_ref().map(ToolPin::as_str)));
+            body.insert("found".to_owned(), json!(drift.current_pin.as_ref().map(ToolPin::as_str)));
         }
-        if let (Ok(given), Some(reference)) = (result, reference) {
-            self.record_tool_result(&format!("{reference}#call-{number}"), given);
+        if let (Ok(value), Some(reference)) = (result, reference) {
+            self.record_tool_result(&format!("{reference}#call-{number}"), value);
         }
         self.record_evidence_with_payload("tool_call", "tool-call.json", body, payload);
     }

@@ -28,13 +28,13 @@ impl<'a> Run<'a> {
     /// when the decisions could not be loaded.
     pub fn on_contract_decisions(&mut self, moment: Moment, decisions: Option<Vec<ContractDecision>>) -> RunEffect {
         self.moment = moment;
-        let bound = &self.run_input.plan.knowledge;
-        let Some(decisions) = decisions.filter(|decisions| decisions.len() == bound.len()) else {
+        let knowledge_bases = &self.run_input.plan.knowledge;
+        let Some(decisions) = decisions.filter(|decisions| decisions.len() == knowledge_bases.len()) else {
             let message = "the access contracts of the bound knowledge bases are unavailable";
             return self.fail(RunError::new("contract_unavailable", message));
         };
         let mut allowed = true;
-        for (knowledge, decision) in bound.iter().zip(decisions) {
+        for (knowledge, decision) in knowledge_bases.iter().zip(decisions) {
             allowed = allowed && decision.is_allowed();
             let mut body = Map::new();
             body.insert("knowledge_base_asset_id".to_owned(), json!(knowledge.asset));
@@ -62,14 +62,14 @@ impl<'a> Run<'a> {
 
     /// Builds a query from the inputs `query`, `knowledge_base` and `top_k`.
     pub(super) fn build_query(&self, inputs: &Map<String, Value>) -> Result<RetrievalQuery, StepFailure> {
-        let bound = &self.run_input.plan.knowledge;
-        let named = inputs.get("knowledge_base").and_then(Value::as_str);
-        let knowledge = match (named, bound.as_slice()) {
-            (Some(name), _) => bound.iter().position(|one| one.slug == name),
+        let knowledge_bases = &self.run_input.plan.knowledge;
+        let requested_slug = inputs.get("knowledge_base").and_then(Value::as_str);
+        let index = match (requested_slug, knowledge_bases.as_slice()) {
+            (Some(name), _) => knowledge_bases.iter().position(|knowledge_base| knowledge_base.slug == name),
             (None, [_]) => Some(0),
             (None, _) => None,
         };
-        let Some(knowledge) = knowledge else {
+        let Some(index) = index else {
             return Err(StepFailure::failed(
                 "knowledge_base_unknown",
                 "the release binds no knowledge base of that name",
@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
             None => return Err(StepFailure::failed("reference_missing", "the step has no query")),
         };
         let top_k = inputs.get("top_k").and_then(Value::as_u64).and_then(|limit| u32::try_from(limit).ok());
-        Ok(RetrievalQuery { knowledge_index: knowledge, query, top_k })
+        Ok(RetrievalQuery { knowledge_index: index, query, top_k })
     }
 
     /// Records the retrieval of a step, and returns the documents as the value of the step.
@@ -89,7 +89,7 @@ impl<'a> Run<'a> {
         &mut self,
         step: &Step,
         lookup: &RetrievalQuery,
-        found: Result<RetrievalResult, RetrievalError>,
+        result: Result<RetrievalResult, RetrievalError>,
     ) -> Result<Value, StepFailure> {
         let plan = self.run_input.plan;
         let Some(knowledge) = plan.knowledge.get(lookup.knowledge_index) else {
@@ -98,8 +98,8 @@ impl<'a> Run<'a> {
                 "the release binds no knowledge base of that name",
             ));
         };
-        let found = match found {
-            Ok(found) => found,
+        let result = match result {
+            Ok(result) => result,
             Err(RetrievalError::Refused(decision)) => {
                 self.record_retrieval(step, knowledge, lookup, contract_decision_members(&decision), &[]);
                 return Err(StepFailure::RefusedByContract);
@@ -116,25 +116,25 @@ impl<'a> Run<'a> {
                 return Err(StepFailure::failed(code, "the knowledge base could not be searched"));
             }
         };
-        let mut body = contract_decision_members(&found.decision);
-        body.insert("index_revision".to_owned(), json!(found.index_revision));
-        body.insert("strategy".to_owned(), json!(found.strategy.as_str()));
-        body.insert("candidates_capped".to_owned(), json!(found.is_capped));
-        if found.is_capped {
+        let mut body = contract_decision_members(&result.decision);
+        body.insert("index_revision".to_owned(), json!(result.index_revision));
+        body.insert("strategy".to_owned(), json!(result.strategy.as_str()));
+        body.insert("candidates_capped".to_owned(), json!(result.is_capped));
+        if result.is_capped {
             self.capped_steps.insert(step.id.clone());
         }
-        if let Some(embedded) = &found.query_embedding {
+        if let Some(embedded) = &result.query_embedding {
             body.insert("embedding".to_owned(), embedding_evidence(embedded));
         }
-        self.record_retrieval(step, knowledge, lookup, body, &found.chunks);
-        self.record_documents(&knowledge.slug, &found.chunks);
-        if found.decision.citation_required {
+        self.record_retrieval(step, knowledge, lookup, body, &result.chunks);
+        self.record_documents(&knowledge.slug, &result.chunks);
+        if result.decision.citation_required {
             self.add_obligation(Obligation::RequireCitation);
         }
-        let documents: Vec<Value> = found.chunks.iter().map(document_value).collect();
+        let documents: Vec<Value> = result.chunks.iter().map(document_value).collect();
         let documents = Value::Array(documents);
         self.budget.charge(&documents)?;
-        for chunk in &found.chunks {
+        for chunk in &result.chunks {
             self.citable_documents.insert(chunk.document_id.to_string());
         }
         Ok(documents)
@@ -223,7 +223,9 @@ fn document_value(chunk: &RetrievedChunk) -> Value {
 /// The parts of documents that guardrails evaluate: titles and texts, but no identifiers.
 pub(super) fn guardrail_texts(documents: &Value) -> Value {
     let texts = documents.as_array().into_iter().flatten();
-    Value::Array(texts.map(|one| json!({ "title": one.get("title"), "text": one.get("text") })).collect())
+    Value::Array(
+        texts.map(|document| json!({ "title": document.get("title"), "text": document.get("text") })).collect(),
+    )
 }
 
 /// Replaces the titles and texts of the documents by those that guardrails changed.

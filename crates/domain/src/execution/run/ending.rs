@@ -16,22 +16,22 @@ use crate::{
 impl Run<'_> {
     /// Ends the run in its current state, and fulfils its obligations.
     #[must_use]
-    pub fn finish(self, moment: Moment, cut: Option<Interruption>, redactor: &Redactor) -> RunOutcome {
-        let (finished, moment) = self.close(moment, cut);
+    pub fn finish(self, moment: Moment, interruption: Option<Interruption>, redactor: &Redactor) -> RunOutcome {
+        let (finished, moment) = self.close(moment, interruption);
         finished.fulfil(moment, redactor)
     }
 
     /// Ends the run in its current state. The caller fulfils the obligations later, because that can be slow for a
     /// long answer.
     #[must_use]
-    pub fn end_before_obligations(self, moment: Moment, cut: Option<Interruption>) -> FinishedRun {
-        self.close(moment, cut).0
+    pub fn end_before_obligations(self, moment: Moment, interruption: Option<Interruption>) -> FinishedRun {
+        self.close(moment, interruption).0
     }
 
-    fn close(mut self, moment: Moment, cut: Option<Interruption>) -> (FinishedRun, Moment) {
+    fn close(mut self, moment: Moment, interruption: Option<Interruption>) -> (FinishedRun, Moment) {
         self.moment = moment;
-        if let Some(cut) = cut {
-            let (status, outcome, code, message) = cut.ending();
+        if let Some(interruption) = interruption {
+            let (status, outcome, code, message) = interruption.ending();
             (self.run_outcome.status, self.run_outcome.outcome, self.run_outcome.output) = (status, outcome, None);
             self.run_outcome.error = Some(RunError::new(code, message));
             self.record_interrupted_step(code);
@@ -52,25 +52,23 @@ impl Run<'_> {
 
     /// Records the step that was waiting or executing when the run was interrupted.
     fn record_interrupted_step(&mut self, code: &str) {
-        let (step, began) = match self.pending_step.take() {
-            Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Model(asked) }) => {
-                self.record_unanswered(step, *asked);
-                (step, began)
+        let (step, started_at) = match self.pending_step.take() {
+            Some(PendingStep { step, started_at, awaited: AwaitedResponse::Model(pending_request) }) => {
+                self.record_unanswered(step, *pending_request);
+                (step, started_at)
             }
-            Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::SchemaCheck(resume) }) => {
-                if let ResumePoint::ModelResponse(asked, _) = *resume {
-                    self.record_unanswered(step, *asked);
+            Some(PendingStep { step, started_at, awaited: AwaitedResponse::SchemaCheck(resume) }) => {
+                if let ResumePoint::ModelResponse(pending_request, _) = *resume {
+                    self.record_unanswered(step, *pending_request);
                 }
-                (step, began)
+                (step, started_at)
             }
-            Some(PendingStep {
-                step,
-                started_at: began,
-                awaited: AwaitedResponse::Documents(_) | AwaitedResponse::Tool,
-            }) => (step, began),
+            Some(PendingStep { step, started_at, awaited: AwaitedResponse::Documents(_) | AwaitedResponse::Tool }) => {
+                (step, started_at)
+            }
             None => match (self.take_step_awaiting_interceptor(), self.pause_point.take()) {
-                (Some(left), _) => left,
-                (None, Some(PausePoint::Output(ActiveStep { step, started_at: began }, _))) => (step, began),
+                (Some(step_and_start), _) => step_and_start,
+                (None, Some(PausePoint::Output(ActiveStep { step, started_at }, _))) => (step, started_at),
                 (None, Some(PausePoint::Step(_) | PausePoint::Return(_)) | None) => return,
             },
         };
@@ -80,7 +78,7 @@ impl Run<'_> {
             step_id: step.id.clone(),
             step_type: step.kind.as_str(),
             failure: Some(code.to_owned()),
-            duration: began.duration_until(self.moment.now()),
+            duration: started_at.duration_until(self.moment.now()),
         });
     }
 }

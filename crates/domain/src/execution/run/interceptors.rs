@@ -110,12 +110,12 @@ impl Continuation<'_> {
 
     const fn active_step(&self) -> Option<ActiveStep<'_>> {
         match self {
-            Self::Retrieve(walking, _)
-            | Self::PassDocuments(walking, _)
-            | Self::CallModel(walking, ..)
-            | Self::PassAnswer(walking)
-            | Self::CallTool(walking)
-            | Self::PassToolResult(walking) => Some(*walking),
+            Self::Retrieve(active_step, _)
+            | Self::PassDocuments(active_step, _)
+            | Self::CallModel(active_step, ..)
+            | Self::PassAnswer(active_step)
+            | Self::CallTool(active_step)
+            | Self::PassToolResult(active_step) => Some(*active_step),
             Self::Start | Self::Return | Self::Fail(_) => None,
         }
     }
@@ -125,7 +125,7 @@ impl Continuation<'_> {
         match self {
             Self::Start | Self::CallTool(_) => modified.is_object(),
             Self::Retrieve(..) | Self::PassAnswer(_) => modified.is_string(),
-            Self::CallModel(_, question, _) => apply_hook_payload(question, modified).is_some(),
+            Self::CallModel(_, request, _) => apply_hook_payload(request, modified).is_some(),
             Self::PassToolResult(_) | Self::Return => true,
             Self::PassDocuments(..) | Self::Fail(_) => false,
         }
@@ -134,22 +134,22 @@ impl Continuation<'_> {
 
 impl<'a> Run<'a> {
     /// Intercepts the value of the continuation, and continues after all guardrails and hooks pass.
-    pub(super) fn intercept(&mut self, then: Continuation<'a>) -> RunEffect {
-        self.intercept_value(Value::Null, then)
+    pub(super) fn intercept(&mut self, continuation: Continuation<'a>) -> RunEffect {
+        self.intercept_value(Value::Null, continuation)
     }
 
     /// Intercepts an explicit value, for a continuation that does not contain its value.
-    pub(super) fn intercept_value(&mut self, value: Value, then: Continuation<'a>) -> RunEffect {
+    pub(super) fn intercept_value(&mut self, value: Value, continuation: Continuation<'a>) -> RunEffect {
         let plan = self.run_input.plan;
         // Most releases bind no interceptors, so the subject is only computed if the release binds some.
-        let is_free = plan.guardrails.is_empty() && plan.hooks.is_empty();
-        let subject = if is_free { String::new() } else { self.event_subject(&then) };
-        let has_guardrails = then.stage().is_some_and(|stage| plan.guardrails.inspects(stage));
-        let has_hooks = then.event().is_some_and(|event| plan.hooks.next(event, &subject, 0).is_some());
-        let mut passage = Interception {
+        let has_no_interceptors = plan.guardrails.is_empty() && plan.hooks.is_empty();
+        let subject = if has_no_interceptors { String::new() } else { self.event_subject(&continuation) };
+        let has_guardrails = continuation.stage().is_some_and(|stage| plan.guardrails.inspects(stage));
+        let has_hooks = continuation.event().is_some_and(|event| plan.hooks.next(event, &subject, 0).is_some());
+        let mut interception = Interception {
             subject,
             value,
-            continuation: then,
+            continuation,
             guardrail_state: GuardrailState::Pending,
             next_hook: 0,
             pending_hook: None,
@@ -157,21 +157,21 @@ impl<'a> Run<'a> {
             needs_approval: false,
         };
         if !has_guardrails && !has_hooks {
-            return self.continue_with(passage);
+            return self.continue_with(interception);
         }
-        if let Some(value) = self.interceptable_value(&passage.continuation) {
-            passage.value = value;
+        if let Some(value) = self.interceptable_value(&interception.continuation) {
+            interception.value = value;
         }
-        self.run_interceptors(passage)
+        self.run_interceptors(interception)
     }
 
     /// The value to intercept, if the continuation contains it.
-    fn interceptable_value(&self, then: &Continuation<'_>) -> Option<Value> {
-        match then {
+    fn interceptable_value(&self, continuation: &Continuation<'_>) -> Option<Value> {
+        match continuation {
             Continuation::Start => Some(Value::Object(Map::clone(&self.inputs))),
             Continuation::Retrieve(_, lookup) => Some(json!(lookup.query)),
             Continuation::PassDocuments(_, documents) => Some(guardrail_texts(documents)),
-            Continuation::CallModel(_, question, _) => Some(to_hook_payload(question)),
+            Continuation::CallModel(_, request, _) => Some(to_hook_payload(request)),
             Continuation::Fail(error) => Some(json!({ "code": error.code })),
             Continuation::PassAnswer(_)
             | Continuation::CallTool(_)
@@ -180,106 +180,108 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn event_subject(&self, then: &Continuation<'_>) -> String {
-        let failed = || self.run_outcome.steps.last().map(|step| step.step_id.clone());
-        let step = match then {
-            Continuation::Fail(_) => failed(),
+    fn event_subject(&self, continuation: &Continuation<'_>) -> String {
+        let failed_step = || self.run_outcome.steps.last().map(|step| step.step_id.clone());
+        let step = match continuation {
+            Continuation::Fail(_) => failed_step(),
             Continuation::CallTool(_) | Continuation::PassToolResult(_) => self.active_tool_name().map(str::to_owned),
             Continuation::Start
             | Continuation::Return
             | Continuation::Retrieve(..)
             | Continuation::PassDocuments(..)
             | Continuation::CallModel(..)
-            | Continuation::PassAnswer(_) => then.active_step().map(|walking| walking.step.id.clone()),
+            | Continuation::PassAnswer(_) => continuation.active_step().map(|active_step| active_step.step.id.clone()),
         };
         step.unwrap_or_else(|| self.run_input.policy_attributes.workload_slug.clone())
     }
 
     /// Runs guardrails and hooks until one requests an effect or blocks the value, or until all pass.
-    fn run_interceptors(&mut self, mut passage: Interception<'a>) -> RunEffect {
+    fn run_interceptors(&mut self, mut interception: Interception<'a>) -> RunEffect {
         let plan = self.run_input.plan;
         loop {
-            if let (GuardrailState::Pending, Some(stage)) = (passage.guardrail_state, passage.continuation.stage())
+            if let (GuardrailState::Pending, Some(stage)) =
+                (interception.guardrail_state, interception.continuation.stage())
                 && plan.guardrails.inspects(stage)
             {
-                let value = mem::take(&mut passage.value);
-                let (rails, room) = (std::sync::Arc::clone(&plan.guardrails), self.budget.remaining());
-                let mut looking = GuardrailCheck::new(rails, stage, value, self.guardrail_bytes_left, room);
-                if matches!(passage.continuation, Continuation::Return) {
-                    looking = looking.with_context(Value::Object(mem::take(&mut self.metadata)));
+                let value = mem::take(&mut interception.value);
+                let (guardrails, budget_bytes) = (std::sync::Arc::clone(&plan.guardrails), self.budget.remaining());
+                let mut check = GuardrailCheck::new(guardrails, stage, value, self.guardrail_bytes_left, budget_bytes);
+                if matches!(interception.continuation, Continuation::Return) {
+                    check = check.with_context(Value::Object(mem::take(&mut self.metadata)));
                 }
-                self.interception = Some(passage);
-                return RunEffect::CheckGuardrails(Box::new(looking));
+                self.interception = Some(interception);
+                return RunEffect::CheckGuardrails(Box::new(check));
             }
-            let next = passage
+            let next = interception
                 .continuation
                 .event()
-                .and_then(|event| plan.hooks.next(event, &passage.subject, passage.next_hook));
-            let Some((place, hook)) = next else { return self.continue_with(passage) };
-            passage.next_hook = place.saturating_add(1);
-            let answer = match hook.check_condition(|condition| self.evaluate_event_policy(condition, &passage)) {
+                .and_then(|event| plan.hooks.next(event, &interception.subject, interception.next_hook));
+            let Some((index, hook)) = next else { return self.continue_with(interception) };
+            interception.next_hook = index.saturating_add(1);
+            let response = match hook.check_condition(|condition| self.evaluate_event_policy(condition, &interception))
+            {
                 HookConditionResult::No => continue,
                 HookConditionResult::Unknown => Err(HookError::Condition),
                 HookConditionResult::Yes => match &hook.handler {
                     HookHandler::Policy(policy) => {
-                        Ok(HookResponse::from_policy(self.evaluate_event_policy(policy, &passage)))
+                        Ok(HookResponse::from_policy(self.evaluate_event_policy(policy, &interception)))
                     }
                     HookHandler::Http(address) => {
-                        let call = self.build_hook_call(hook, address, &passage);
-                        passage.pending_hook = Some(hook);
-                        self.interception = Some(passage);
+                        let call = self.build_hook_call(hook, address, &interception);
+                        interception.pending_hook = Some(hook);
+                        self.interception = Some(interception);
                         return RunEffect::CallHook(Box::new(call));
                     }
                     HookHandler::Unavailable => Err(HookError::Unavailable),
                 },
             };
-            if let Err(stopped) = self.apply_hook_response(hook, answer, &mut passage) {
-                return self.block(passage, stopped);
+            if let Err(failure) = self.apply_hook_response(hook, response, &mut interception) {
+                return self.block(interception, failure);
             }
         }
     }
 
     /// Resumes with the result of a guardrail check; `None` when the check did not finish. Without a pending
     /// check, the result has no effect.
-    pub fn on_guardrail(&mut self, moment: Moment, looked: Option<GuardrailResult>) -> RunEffect {
+    pub fn on_guardrail(&mut self, moment: Moment, result: Option<GuardrailResult>) -> RunEffect {
         self.moment = moment;
-        let Some(mut passage) = self.interception.take() else { return RunEffect::Ended };
+        let Some(mut interception) = self.interception.take() else { return RunEffect::Ended };
         let unavailable = || RunError::new("guardrail_unavailable", "a guardrail is unavailable and blocks the value");
-        let Some(looked) = looked else { return self.block(passage, StepFailure::Blocked(unavailable())) };
-        self.guardrail_bytes_left = looked.remaining_bytes;
-        self.record_guardrail(&passage, &looked);
-        if looked.requires_review {
-            self.require_approval(&mut passage);
+        let Some(result) = result else { return self.block(interception, StepFailure::Blocked(unavailable())) };
+        self.guardrail_bytes_left = result.remaining_bytes;
+        self.record_guardrail(&interception, &result);
+        if result.requires_review {
+            self.require_approval(&mut interception);
         }
-        match looked.outcome {
+        match result.outcome {
             GuardrailOutcome::Passed => {}
             GuardrailOutcome::Blocked => {
-                let blocked = RunError::new("guardrail_blocked", "a guardrail blocked the value");
-                return self.block(passage, StepFailure::Blocked(blocked));
+                let error = RunError::new("guardrail_blocked", "a guardrail blocked the value");
+                return self.block(interception, StepFailure::Blocked(error));
             }
-            GuardrailOutcome::Unavailable => return self.block(passage, StepFailure::Blocked(unavailable())),
-            GuardrailOutcome::OutOfMemory => return self.block(passage, StepFailure::ValueTooLarge),
+            GuardrailOutcome::Unavailable => return self.block(interception, StepFailure::Blocked(unavailable())),
+            GuardrailOutcome::OutOfMemory => return self.block(interception, StepFailure::ValueTooLarge),
         }
-        if looked.is_changed && self.budget.charge(&looked.value).is_err() {
-            return self.block(passage, StepFailure::ValueTooLarge);
+        if result.is_changed && self.budget.charge(&result.value).is_err() {
+            return self.block(interception, StepFailure::ValueTooLarge);
         }
-        if let (Continuation::Return, Value::Object(metadata)) = (&passage.continuation, looked.context) {
+        if let (Continuation::Return, Value::Object(metadata)) = (&interception.continuation, result.context) {
             self.metadata = metadata;
         }
-        passage.is_changed |= looked.is_changed;
-        passage.value = looked.value;
-        passage.guardrail_state = GuardrailState::Done;
-        self.run_interceptors(passage)
+        interception.is_changed |= result.is_changed;
+        interception.value = result.value;
+        interception.guardrail_state = GuardrailState::Done;
+        self.run_interceptors(interception)
     }
 
     /// Resumes with the response of a hook. Without a pending hook call, the response has no effect.
-    pub fn on_hook(&mut self, moment: Moment, answer: Result<HookResponse, HookError>) -> RunEffect {
+    pub fn on_hook(&mut self, moment: Moment, response: Result<HookResponse, HookError>) -> RunEffect {
         self.moment = moment;
-        let Some(mut passage) = self.interception.take() else { return RunEffect::Ended };
-        let Some(hook) = passage.pending_hook.take() else { return RunEffect::Ended };
-        match self.apply_hook_response(hook, answer, &mut passage) {
-            Ok(()) => self.run_interceptors(passage),
-            Err(stopped) => self.block(passage, stopped),
+        let Some(mut interception) = self.interception.take() else { return RunEffect::Ended };
+        let Some(hook) = interception.pending_hook.take() else { return RunEffect::Ended };
+        match self.apply_hook_response(hook, response, &mut interception) {
+            Ok(()) => self.run_interceptors(interception),
+            Err(failure) => self.block(interception, failure),
         }
     }
 
@@ -287,40 +289,42 @@ impl<'a> Run<'a> {
     fn apply_hook_response(
         &mut self,
         hook: &Hook,
-        answer: Result<HookResponse, HookError>,
-        passage: &mut Interception<'a>,
+        response: Result<HookResponse, HookError>,
+        interception: &mut Interception<'a>,
     ) -> Result<(), StepFailure> {
-        let answer = answer.and_then(|answer| {
-            let takes = answer.modified.as_ref().is_none_or(|modified| passage.continuation.accepts(modified));
-            if hook.allowed_decisions.contains(&answer.decision) && takes {
-                Ok(answer)
+        let response = response.and_then(|response| {
+            let is_accepted =
+                response.modified.as_ref().is_none_or(|modified| interception.continuation.accepts(modified));
+            if hook.allowed_decisions.contains(&response.decision) && is_accepted {
+                Ok(response)
             } else {
                 Err(HookError::NotAllowed)
             }
         });
-        self.record_hook(hook, &answer, passage);
+        self.record_hook(hook, &response, interception);
         if hook.mode == hook::EnforcementMode::Observe {
             return Ok(());
         }
-        let answer = match (answer, hook.on_error) {
-            (Ok(answer), _) => answer,
+        let response = match (response, hook.on_error) {
+            (Ok(response), _) => response,
             (Err(_), OnError::FailOpen) => return Ok(()),
             (Err(_), OnError::FailClosed) => {
                 let message = "a hook has no valid response and blocks the value";
                 return Err(StepFailure::Blocked(RunError::new("hook_unavailable", message)));
             }
         };
-        answer.obligations.iter().for_each(|obligation| self.add_obligation(*obligation));
-        match answer.decision {
+        response.obligations.iter().for_each(|obligation| self.add_obligation(*obligation));
+        match response.decision {
             Decision::Allow => {}
             Decision::Deny => {
                 return Err(StepFailure::Blocked(RunError::new("hook_denied", "a hook denied the value")));
             }
-            Decision::Ask => self.require_approval(passage),
+            Decision::Ask => self.require_approval(interception),
             Decision::Modify => {
-                let value = answer.modified.unwrap_or_default();
+                let value = response.modified.unwrap_or_default();
                 self.budget.charge(&value)?;
-                (passage.value, passage.is_changed, passage.guardrail_state) = (value, true, GuardrailState::Pending);
+                (interception.value, interception.is_changed, interception.guardrail_state) =
+                    (value, true, GuardrailState::Pending);
             }
         }
         Ok(())
@@ -328,9 +332,9 @@ impl<'a> Run<'a> {
 
     /// Requires human approval. A tool call cannot wait for a person, so the run refuses the call. For any other
     /// value, the run requires a human review of its answer.
-    fn require_approval(&mut self, passage: &mut Interception<'a>) {
-        match passage.continuation {
-            Continuation::CallTool(_) => passage.needs_approval = true,
+    fn require_approval(&mut self, interception: &mut Interception<'a>) {
+        match interception.continuation {
+            Continuation::CallTool(_) => interception.needs_approval = true,
             Continuation::Start
             | Continuation::Retrieve(..)
             | Continuation::PassDocuments(..)
@@ -349,19 +353,19 @@ impl<'a> Run<'a> {
     }
 
     /// Handles a blocked value: its step fails, or the run ends.
-    fn block(&mut self, passage: Interception<'a>, stopped: StepFailure) -> RunEffect {
-        match passage.continuation {
-            Continuation::Retrieve(ActiveStep { step, started_at: began }, _)
-            | Continuation::PassDocuments(ActiveStep { step, started_at: began }, _)
-            | Continuation::CallModel(ActiveStep { step, started_at: began }, ..)
-            | Continuation::PassAnswer(ActiveStep { step, started_at: began })
-            | Continuation::CallTool(ActiveStep { step, started_at: began })
-            | Continuation::PassToolResult(ActiveStep { step, started_at: began }) => {
-                self.end_step_and_continue(step, began, Err(stopped))
+    fn block(&mut self, interception: Interception<'a>, failure: StepFailure) -> RunEffect {
+        match interception.continuation {
+            Continuation::Retrieve(ActiveStep { step, started_at }, _)
+            | Continuation::PassDocuments(ActiveStep { step, started_at }, _)
+            | Continuation::CallModel(ActiveStep { step, started_at }, ..)
+            | Continuation::PassAnswer(ActiveStep { step, started_at })
+            | Continuation::CallTool(ActiveStep { step, started_at })
+            | Continuation::PassToolResult(ActiveStep { step, started_at }) => {
+                self.end_step_and_continue(step, started_at, Err(failure))
             }
             // A failed run stays failed even if an interceptor blocks its error.
             Continuation::Fail(error) => self.set_failed(error),
-            Continuation::Start | Continuation::Return => match stopped {
+            Continuation::Start | Continuation::Return => match failure {
                 StepFailure::Blocked(error) | StepFailure::Failed(error) => self.fail(error),
                 StepFailure::ValueTooLarge | StepFailure::Denied | StepFailure::RefusedByContract => {
                     self.fail(RunError::value_too_large())
@@ -371,49 +375,51 @@ impl<'a> Run<'a> {
     }
 
     /// Continues after all interceptors have passed.
-    fn continue_with(&mut self, passage: Interception<'a>) -> RunEffect {
-        let Interception { value, is_changed, needs_approval: needs_person, continuation: then, .. } = passage;
-        match then {
+    fn continue_with(&mut self, interception: Interception<'a>) -> RunEffect {
+        let Interception { value, is_changed, needs_approval, continuation, .. } = interception;
+        match continuation {
             Continuation::Start => {
                 if let (true, Value::Object(inputs)) = (is_changed, value) {
                     self.inputs = Cow::Owned(inputs);
                 }
                 self.enter_flow()
             }
-            Continuation::Retrieve(ActiveStep { step, started_at: began }, mut lookup) => {
+            Continuation::Retrieve(ActiveStep { step, started_at }, mut lookup) => {
                 if let (true, Value::String(query)) = (is_changed, value) {
                     lookup.query = query;
                 }
                 self.pending_step =
-                    Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Documents(lookup.clone()) });
+                    Some(PendingStep { step, started_at, awaited: AwaitedResponse::Documents(lookup.clone()) });
                 RunEffect::RetrieveDocuments(lookup)
             }
-            Continuation::PassDocuments(ActiveStep { step, started_at: began }, documents) => {
+            Continuation::PassDocuments(ActiveStep { step, started_at }, documents) => {
                 let documents = if is_changed { with_texts(documents, value) } else { documents };
                 if self.agent.is_some() {
-                    return self.intercept_tool_result(ActiveStep { step, started_at: began }, documents);
+                    return self.intercept_tool_result(ActiveStep { step, started_at }, documents);
                 }
-                self.finish_step(ActiveStep { step, started_at: began }, documents)
+                self.finish_step(ActiveStep { step, started_at }, documents)
             }
-            Continuation::CallModel(ActiveStep { step, started_at: began }, mut question, mut asked) => {
-                if is_changed && let Some(restated) = apply_hook_payload(&question, &value) {
-                    asked.replace_messages(&value);
-                    *question = restated;
+            Continuation::CallModel(ActiveStep { step, started_at }, mut request, mut pending_request) => {
+                if is_changed && let Some(modified_request) = apply_hook_payload(&request, &value) {
+                    pending_request.replace_messages(&value);
+                    *request = modified_request;
                 }
                 self.pending_step =
-                    Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Model(asked) });
-                RunEffect::CallModel(question)
+                    Some(PendingStep { step, started_at, awaited: AwaitedResponse::Model(pending_request) });
+                RunEffect::CallModel(request)
             }
-            Continuation::PassAnswer(walking) if self.agent_has_pending_calls() => {
+            Continuation::PassAnswer(active_step) if self.agent_has_pending_calls() => {
                 if is_changed {
                     self.replace_agent_message(&value);
                 }
-                self.run_pending_calls(walking)
+                self.run_pending_calls(active_step)
             }
-            Continuation::CallTool(walking) if needs_person => self.fail_tool_call(walking, "tool_needs_approval"),
-            Continuation::CallTool(walking) => self.call_tool(walking, value),
-            Continuation::PassToolResult(walking) => self.accept_tool_result(walking, value),
-            Continuation::PassAnswer(walking) => self.finish_step(walking, value),
+            Continuation::CallTool(active_step) if needs_approval => {
+                self.fail_tool_call(active_step, "tool_needs_approval")
+            }
+            Continuation::CallTool(active_step) => self.call_tool(active_step, value),
+            Continuation::PassToolResult(active_step) => self.accept_tool_result(active_step, value),
+            Continuation::PassAnswer(active_step) => self.finish_step(active_step, value),
             Continuation::Return => self.set_completed(value),
             Continuation::Fail(error) => self.set_failed(error),
         }
@@ -421,31 +427,31 @@ impl<'a> Run<'a> {
 
     /// Evaluates a policy for an event. The policy reads the variables of the run's policy, and the event as
     /// `inputs.event`.
-    fn evaluate_event_policy(&self, policy: &CompiledPolicy, passage: &Interception<'a>) -> PolicyDecision {
-        let name = passage.continuation.event().map(Event::as_str);
-        let event = json!({ "name": name, "subject": passage.subject, "value": passage.value });
+    fn evaluate_event_policy(&self, policy: &CompiledPolicy, interception: &Interception<'a>) -> PolicyDecision {
+        let name = interception.continuation.event().map(Event::as_str);
+        let event = json!({ "name": name, "subject": interception.subject, "value": interception.value });
         let mut inputs = Map::clone(&self.inputs);
         inputs.insert("event".to_owned(), event);
-        let (facts, plan) = (self.run_input.policy_attributes, self.run_input.plan);
-        facts.decide_by_policy(policy, plan, &inputs, self.moment.now())
+        let (attributes, plan) = (self.run_input.policy_attributes, self.run_input.plan);
+        attributes.decide_by_policy(policy, plan, &inputs, self.moment.now())
     }
 
-    fn build_hook_call(&mut self, hook: &Hook, address: &str, passage: &Interception<'a>) -> HttpCall {
-        let (facts, plan) = (self.run_input.policy_attributes, self.run_input.plan);
+    fn build_hook_call(&mut self, hook: &Hook, address: &str, interception: &Interception<'a>) -> HttpCall {
+        let (attributes, plan) = (self.run_input.policy_attributes, self.run_input.plan);
         self.hook_calls = self.hook_calls.saturating_add(1);
         let call_id = format!("{}.{}", self.run_input.execution_id, self.hook_calls);
         let body = Map::from_iter([
             ("call_id".to_owned(), json!(call_id)),
             ("event".to_owned(), json!(hook.event.as_str())),
-            ("subject".to_owned(), json!(passage.subject)),
+            ("subject".to_owned(), json!(interception.subject)),
             ("hook".to_owned(), json!(hook.asset.as_ref())),
             ("execution_id".to_owned(), json!(self.run_input.execution_id)),
-            ("workload".to_owned(), json!(facts.workload_slug)),
+            ("workload".to_owned(), json!(attributes.workload_slug)),
             ("release_id".to_owned(), json!(plan.release_id)),
-            ("environment".to_owned(), json!(facts.environment)),
-            ("lane".to_owned(), json!(facts.lane.as_str())),
-            ("actor".to_owned(), json!(facts.actor)),
-            ("value".to_owned(), passage.value.clone()),
+            ("environment".to_owned(), json!(attributes.environment)),
+            ("lane".to_owned(), json!(attributes.lane.as_str())),
+            ("actor".to_owned(), json!(attributes.actor)),
+            ("value".to_owned(), interception.value.clone()),
         ]);
         HttpCall {
             address: address.to_owned(),
@@ -462,12 +468,12 @@ impl<'a> Run<'a> {
     /// Takes the step whose value was being intercepted when the run was interrupted.
     pub(super) fn take_step_awaiting_interceptor(&mut self) -> Option<(&'a Step, Timestamp)> {
         match self.interception.take()?.continuation {
-            Continuation::Retrieve(ActiveStep { step, started_at: began }, _)
-            | Continuation::PassDocuments(ActiveStep { step, started_at: began }, _)
-            | Continuation::CallModel(ActiveStep { step, started_at: began }, ..)
-            | Continuation::PassAnswer(ActiveStep { step, started_at: began })
-            | Continuation::CallTool(ActiveStep { step, started_at: began })
-            | Continuation::PassToolResult(ActiveStep { step, started_at: began }) => Some((step, began)),
+            Continuation::Retrieve(ActiveStep { step, started_at }, _)
+            | Continuation::PassDocuments(ActiveStep { step, started_at }, _)
+            | Continuation::CallModel(ActiveStep { step, started_at }, ..)
+            | Continuation::PassAnswer(ActiveStep { step, started_at })
+            | Continuation::CallTool(ActiveStep { step, started_at })
+            | Continuation::PassToolResult(ActiveStep { step, started_at }) => Some((step, started_at)),
             Continuation::Start | Continuation::Return | Continuation::Fail(_) => None,
         }
     }

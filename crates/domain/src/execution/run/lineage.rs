@@ -58,9 +58,9 @@ impl LineageInput {
 impl Run<'_> {
     /// Records the inputs of a step that evaluates a policy.
     pub(super) fn record_inputs(&mut self, step: &Step) {
-        let mut read = vec![self.run_inputs()];
-        read.extend(self.referenced_outputs(step));
-        self.record_lineage(ActionClass::Read, read);
+        let mut items = vec![self.run_inputs()];
+        items.extend(self.referenced_outputs(step));
+        self.record_lineage(ActionClass::Read, items);
     }
 
     /// Records the inputs of a model call: the prompt with its includes, the step's own template text, the run's
@@ -69,28 +69,28 @@ impl Run<'_> {
     pub(super) fn record_model_inputs(&mut self, step: &Step) {
         let plan = self.run_input.plan;
         let template = step.inputs.get("prompt");
-        let mut read = Vec::new();
+        let mut items = Vec::new();
         if uses_bound_prompt(template) {
-            let bound = plan.bound_asset(AssetKind::PromptTemplate).and_then(|asset| asset.source.as_ref());
-            let sources = bound.into_iter().chain(&plan.included);
-            read.extend(
+            let bound_prompt = plan.bound_asset(AssetKind::PromptTemplate).and_then(|asset| asset.source.as_ref());
+            let sources = bound_prompt.into_iter().chain(&plan.included);
+            items.extend(
                 sources.map(|source| LineageInput::version(Origin::PromptTemplate, source, source.reference.clone())),
             );
         }
-        let own_words = template.is_some_and(Template::has_literals);
+        let has_literals = template.is_some_and(Template::has_literals);
         let flow = plan.bound_asset(AssetKind::OrchestrationFlow).and_then(|asset| asset.source.as_ref());
-        if let (true, Some(flow)) = (own_words, flow) {
+        if let (true, Some(flow)) = (has_literals, flow) {
             let reference = format!("{}#steps.{}", flow.reference, step.id);
-            read.push(LineageInput::version(Origin::System, flow, reference));
+            items.push(LineageInput::version(Origin::System, flow, reference));
         }
-        read.push(self.run_inputs());
-        read.extend(self.referenced_outputs(step));
-        self.record_lineage(ActionClass::Generate, read);
+        items.push(self.run_inputs());
+        items.extend(self.referenced_outputs(step));
+        self.record_lineage(ActionClass::Generate, items);
     }
 
     /// Records the chunks that a step retrieved; retrieved documents are untrusted.
     pub(super) fn record_documents(&mut self, knowledge_base: &str, chunks: &[RetrievedChunk]) {
-        let read = |chunk: &RetrievedChunk| LineageInput {
+        let to_item = |chunk: &RetrievedChunk| LineageInput {
             origin: Origin::KnowledgeBase,
             influence_role: InfluenceRole::Evidence,
             reference: format!("{knowledge_base}#{}/{}", chunk.document_id, chunk.index),
@@ -98,12 +98,12 @@ impl Run<'_> {
             size_bytes: as_u64(chunk.text.len()),
             untrusted: Some(UntrustedReason::RetrievedDocument),
         };
-        self.record_lineage(ActionClass::Read, chunks.iter().map(read).collect());
+        self.record_lineage(ActionClass::Read, chunks.iter().map(to_item).collect());
     }
 
     /// Records the earlier turns of a conversation. Each turn contains a person's message and a model's answer.
     pub(super) fn record_history(&mut self, memory: &str, turns: &[StoredTurn]) {
-        let read = |turn: &StoredTurn| LineageInput {
+        let to_item = |turn: &StoredTurn| LineageInput {
             origin: Origin::Memory,
             influence_role: InfluenceRole::Input,
             reference: format!("{memory}#{}", turn.execution_id),
@@ -111,14 +111,14 @@ impl Run<'_> {
             size_bytes: as_u64(turn.question.len().saturating_add(turn.response.len())),
             untrusted: Some(UntrustedReason::ModelOutput),
         };
-        self.record_lineage(ActionClass::Read, turns.iter().map(read).collect());
+        self.record_lineage(ActionClass::Read, turns.iter().map(to_item).collect());
     }
 
     /// Records a tool result; the results of tools are untrusted.
-    pub(super) fn record_tool_result(&mut self, reference: &str, given: &Value) {
-        let body = given.to_string();
+    pub(super) fn record_tool_result(&mut self, reference: &str, result: &Value) {
+        let body = result.to_string();
         let size_bytes = as_u64(body.len());
-        let read = LineageInput {
+        let item = LineageInput {
             origin: Origin::ToolResult,
             influence_role: InfluenceRole::Evidence,
             reference: reference.to_owned(),
@@ -126,17 +126,17 @@ impl Run<'_> {
             size_bytes,
             untrusted: Some(UntrustedReason::ToolResult),
         };
-        self.record_lineage(ActionClass::ToolCall, vec![read]);
+        self.record_lineage(ActionClass::ToolCall, vec![item]);
     }
 
     fn run_inputs(&self) -> LineageInput {
-        let sent = self.run_input.stored_inputs;
+        let stored_inputs = self.run_input.stored_inputs;
         LineageInput {
             origin: Origin::UserInput,
             influence_role: InfluenceRole::Input,
             reference: "inputs".to_owned(),
             digest: self.run_input.input_digest,
-            size_bytes: as_u64(sent.body.len()),
+            size_bytes: as_u64(stored_inputs.body.len()),
             untrusted: Some(UntrustedReason::UserSupplied),
         }
     }
@@ -145,31 +145,31 @@ impl Run<'_> {
     pub(super) fn record_return(&mut self, output: &Template) {
         let references = output.references();
         let reads_inputs = references.iter().any(|reference| matches!(reference, Reference::Trigger { .. }));
-        let mut read: Vec<LineageInput> = reads_inputs.then(|| self.run_inputs()).into_iter().collect();
+        let mut items: Vec<LineageInput> = reads_inputs.then(|| self.run_inputs()).into_iter().collect();
         let step_ids: BTreeSet<&str> = references.into_iter().filter_map(referenced_step).collect();
         let outputs = step_ids.into_iter().filter_map(|id| self.referenced_output(id));
-        read.extend(outputs.filter(|read| read.untrusted != Some(UntrustedReason::ModelOutput)));
-        self.record_lineage(ActionClass::Write, read);
+        items.extend(outputs.filter(|item| item.untrusted != Some(UntrustedReason::ModelOutput)));
+        self.record_lineage(ActionClass::Write, items);
     }
 
     /// The reason why a step's output is untrusted. A mapped output is as untrusted as the least trusted value to
     /// which it refers.
     pub(super) fn untrusted_reason(&self, step: &Step) -> Option<UntrustedReason> {
-        let own = match step.kind {
+        let own_reason = match step.kind {
             StepKind::LlmCall { .. } | StepKind::Agent { .. } | StepKind::Embedding { .. } => {
                 Some(UntrustedReason::ModelOutput)
             }
             StepKind::Task { action: Action::RetrieveDocuments } => Some(UntrustedReason::RetrievedDocument),
             StepKind::Task { action: Action::EvaluatePolicy } | StepKind::Return { .. } => None,
         };
-        let Some(StepOutput::Mapped(template)) = &step.output else { return own };
-        let of = |reference: &Reference| match reference {
+        let Some(StepOutput::Mapped(template)) = &step.output else { return own_reason };
+        let reason_of = |reference: &Reference| match reference {
             Reference::Trigger { .. } => Some(UntrustedReason::UserSupplied),
-            Reference::Step { step: id, .. } if *id == step.id => own,
+            Reference::Step { step: id, .. } if *id == step.id => own_reason,
             Reference::Step { step: id, .. } => self.untrusted_outputs.get(id.as_str()).copied(),
             Reference::Release { .. } => None,
         };
-        template.references().into_iter().filter_map(of).max()
+        template.references().into_iter().filter_map(reason_of).max()
     }
 
     /// The outputs of earlier steps to which a step refers, without duplicates.
@@ -194,23 +194,23 @@ impl Run<'_> {
         Some(LineageInput { origin, influence_role: InfluenceRole::Evidence, reference, digest, size_bytes, untrusted })
     }
 
-    fn record_lineage(&mut self, action_class: ActionClass, read: Vec<LineageInput>) {
+    fn record_lineage(&mut self, action_class: ActionClass, items: Vec<LineageInput>) {
         let created_at = self.moment.now();
-        for read in read {
-            let recorded = self.run_outcome.lineage.len();
-            if recorded > MAX_LINEAGE_ITEMS {
+        for item in items {
+            let item_count = self.run_outcome.lineage.len();
+            if item_count > MAX_LINEAGE_ITEMS {
                 return;
             }
-            let read = if recorded == MAX_LINEAGE_ITEMS { LineageInput::truncated() } else { read };
+            let item = if item_count == MAX_LINEAGE_ITEMS { LineageInput::truncated() } else { item };
             self.run_outcome.lineage.push(LineageItem {
                 lineage_id: self.moment.new_id().into(),
-                origin: read.origin,
-                influence_role: read.influence_role,
+                origin: item.origin,
+                influence_role: item.influence_role,
                 action_class,
-                reference: read.reference,
-                digest: read.digest,
-                size_bytes: read.size_bytes,
-                untrusted: read.untrusted,
+                reference: item.reference,
+                digest: item.digest,
+                size_bytes: item.size_bytes,
+                untrusted: item.untrusted,
                 created_at,
             });
         }

@@ -64,7 +64,7 @@ pub(super) enum WriteCondition {
 impl ConversationState {
     pub(super) fn earlier_messages(&self) -> &[Message] {
         match self {
-            Self::Loaded { messages: earlier, .. } => earlier,
+            Self::Loaded { messages, .. } => messages,
             Self::Inactive | Self::Requested => &[],
         }
     }
@@ -81,31 +81,31 @@ impl<'a> Run<'a> {
     }
 
     /// Resumes with the conversation history. Without a pending request for history, it has no effect.
-    pub fn on_history(&mut self, moment: Moment, recollection: History) -> RunEffect {
+    pub fn on_history(&mut self, moment: Moment, history: History) -> RunEffect {
         self.moment = moment;
         let (ConversationState::Requested, Some(memory)) = (&self.conversation_state, &self.run_input.plan.memory)
         else {
             return RunEffect::Ended;
         };
         let mut body = memory_evidence(memory, "replay");
-        self.conversation_state = match recollection {
+        self.conversation_state = match history {
             History::Unavailable => {
                 body.insert("decision".to_owned(), json!("unavailable"));
                 ConversationState::Inactive
             }
             History::Loaded(decisions, recalled) => {
-                let writing = WriteCondition::IfLastErasure(recalled.last_erasure);
-                self.load_history(&mut body, &memory.slug, &decisions, recalled, writing)
+                let write_condition = WriteCondition::IfLastErasure(recalled.last_erasure);
+                self.load_history(&mut body, &memory.slug, &decisions, recalled, write_condition)
             }
             History::Reloaded(decisions, recalled) => {
-                let writing = match recalled.last_erasure {
+                let write_condition = match recalled.last_erasure {
                     None => WriteCondition::IfLastErasure(None),
                     Some(_) => {
                         body.insert("writeback".to_owned(), json!("erased_lately"));
                         WriteCondition::Never
                     }
                 };
-                self.load_history(&mut body, &memory.slug, &decisions, recalled, writing)
+                self.load_history(&mut body, &memory.slug, &decisions, recalled, write_condition)
             }
         };
         self.record_evidence("memory", "memory.json", body);
@@ -119,7 +119,7 @@ impl<'a> Run<'a> {
         slug: &str,
         decisions: &[ContractDecision],
         recalled: RecalledTurns,
-        writing: WriteCondition,
+        write_condition: WriteCondition,
     ) -> ConversationState {
         let bytes: usize = recalled.turns.iter().map(|turn| turn.question.len() + turn.response.len()).sum();
         let digests: Vec<String> = recalled.turns.iter().map(|turn| digest_text(&turn.digest)).collect();
@@ -128,23 +128,23 @@ impl<'a> Run<'a> {
         body.insert("size_bytes".to_owned(), json!(bytes));
         body.insert("digests".to_owned(), json!(digests));
         self.record_history(slug, &recalled.turns);
-        let mut earlier = Vec::new();
+        let mut messages = Vec::new();
         for turn in recalled.turns {
-            earlier.push(Message::text(MessageRole::User, turn.question));
-            earlier.push(Message::text(MessageRole::Assistant, turn.response));
+            messages.push(Message::text(MessageRole::User, turn.question));
+            messages.push(Message::text(MessageRole::Assistant, turn.response));
         }
-        ConversationState::Loaded { messages: earlier, write_condition: writing }
+        ConversationState::Loaded { messages, write_condition }
     }
 
     /// The turn to store if the run succeeds. It contains the message after all changes by guardrails and hooks.
     /// The answer is added after all obligations are fulfilled.
     pub(super) fn offered_turn(&self) -> Option<WritebackTurn> {
-        let (ConversationState::Loaded { write_condition: writing, .. }, Some(memory)) =
+        let (ConversationState::Loaded { write_condition, .. }, Some(memory)) =
             (&self.conversation_state, &self.run_input.plan.memory)
         else {
             return None;
         };
-        match (memory.config.write_policy, *writing) {
+        match (memory.config.write_policy, *write_condition) {
             (WritePolicy::Off, _) | (WritePolicy::Auto, WriteCondition::Never) => None,
             (WritePolicy::Auto, WriteCondition::IfLastErasure(erasure)) => Some(WritebackTurn {
                 memory: memory.clone(),
@@ -176,7 +176,7 @@ impl RunOutcome {
     pub fn evaluate_turn(
         &mut self,
         execution_id: ExecutionId,
-        place: ConversationKey,
+        conversation_key: ConversationKey,
         knowledge: &[BoundKnowledgeBase],
         decisions: Option<&[ContractDecision]>,
         mut moment: Moment,
@@ -184,24 +184,28 @@ impl RunOutcome {
     ) -> Option<Writeback> {
         let mut turn = self.offered_turn.take()?;
         let mut body = memory_evidence(&turn.memory, "writeback");
-        let verdict = match decisions {
+        let decision = match decisions {
             None => TurnDecision::Unavailable,
             Some(decisions) => {
                 body.extend(contract_evidence(knowledge, decisions));
                 decide_turn(&mut turn, all_allow(knowledge, decisions), redactor)
             }
         };
-        body.insert("decision".to_owned(), json!(verdict.as_str()));
-        let contracts = knowledge.iter().filter_map(|bound| bound.base.contract_id()).map(str::to_owned).collect();
-        let written = (verdict == TurnDecision::Offered).then(|| Writeback {
-            conversation: place,
+        body.insert("decision".to_owned(), json!(decision.as_str()));
+        let contracts = knowledge
+            .iter()
+            .filter_map(|knowledge_base| knowledge_base.base.contract_id())
+            .map(str::to_owned)
+            .collect();
+        let writeback = (decision == TurnDecision::Offered).then(|| Writeback {
+            conversation: conversation_key,
             turn,
             salt: moment.salt(),
             contracts,
         });
-        if let Some(written) = &written {
-            body.insert("size_bytes".to_owned(), json!(written.turn.bytes()));
-            body.insert("digest".to_owned(), json!(digest_text(&written.digest())));
+        if let Some(writeback) = &writeback {
+            body.insert("size_bytes".to_owned(), json!(writeback.turn.bytes()));
+            body.insert("digest".to_owned(), json!(digest_text(&writeback.digest())));
         }
         let artifact_id = moment.new_id().into();
         self.artifacts.push(EvidenceArtifact {
@@ -212,7 +216,7 @@ impl RunOutcome {
             payload: None,
             created_at: moment.now(),
         });
-        written
+        writeback
     }
 }
 
@@ -265,8 +269,8 @@ fn decide_turn(turn: &mut WritebackTurn, allowed: bool, redactor: &Redactor) -> 
         return TurnDecision::Offered;
     }
     let (message, answer) = (mask(&turn.question, redactor), mask(&turn.response, redactor));
-    let found = !message.counts.is_empty() || !answer.counts.is_empty();
-    if found && personal_data == PersonalDataPolicy::Block {
+    let has_personal_data = !message.counts.is_empty() || !answer.counts.is_empty();
+    if has_personal_data && personal_data == PersonalDataPolicy::Block {
         return TurnDecision::PersonalData;
     }
     (turn.question, turn.response) = (message.text, answer.text);
@@ -278,8 +282,8 @@ fn decide_turn(turn: &mut WritebackTurn, allowed: bool, redactor: &Redactor) -> 
 fn mask(text: &str, redactor: &Redactor) -> Redaction {
     match crate::json::read(text.as_bytes()) {
         Ok(mut value @ (Value::Object(_) | Value::Array(_))) => {
-            let found = redactor.redact(&mut value);
-            Redaction { text: value.to_string(), counts: found }
+            let counts = redactor.redact(&mut value);
+            Redaction { text: value.to_string(), counts }
         }
         Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) | Err(_) => redactor.redact_text(text),
     }
@@ -305,12 +309,12 @@ fn contract_evidence(knowledge: &[BoundKnowledgeBase], decisions: &[ContractDeci
     let contracts: Vec<Value> = knowledge
         .iter()
         .zip(decisions)
-        .map(|(bound, decision)| {
+        .map(|(knowledge_base, decision)| {
             let mut members = contract_decision_members(decision);
-            members.insert("knowledge_base".to_owned(), json!(bound.slug));
+            members.insert("knowledge_base".to_owned(), json!(knowledge_base.slug));
             Value::Object(members)
         })
         .collect();
-    let verdict = if all_allow(knowledge, decisions) { "allow" } else { "deny" };
-    Map::from_iter([("decision".to_owned(), json!(verdict)), ("contracts".to_owned(), Value::Array(contracts))])
+    let decision = if all_allow(knowledge, decisions) { "allow" } else { "deny" };
+    Map::from_iter([("decision".to_owned(), json!(decision)), ("contracts".to_owned(), Value::Array(contracts))])
 }

@@ -32,9 +32,9 @@ pub(super) struct PendingRequest {
 
 impl PendingRequest {
     /// Replaces the messages in the transcript entry by the messages that a hook returned.
-    pub(super) fn replace_messages(&mut self, words: &Value) {
-        if let (Some(said), Some(words)) = (&mut self.transcript_entry, words.as_object()) {
-            said.extend(words.iter().map(|(name, value)| (name.clone(), value.clone())));
+    pub(super) fn replace_messages(&mut self, payload: &Value) {
+        if let (Some(entry), Some(payload)) = (&mut self.transcript_entry, payload.as_object()) {
+            entry.extend(payload.iter().map(|(name, value)| (name.clone(), value.clone())));
         }
     }
 }
@@ -86,14 +86,14 @@ impl<'a> Run<'a> {
         };
         let routes = self.allowed_routes(step)?;
         let new_messages = messages.get(transcribed..).unwrap_or_default();
-        let said = if self.records_transcript {
+        let transcript_entry = if self.records_transcript {
             Some(self.transcript_entry(step, &system_prompt, new_messages)?)
         } else {
             None
         };
         // The output streams only without tools: text beside tool calls is not part of the answer, and calls
         // arrive at the end.
-        let is_shown = self.streams_answers && policy.supports_streaming && tools.is_empty();
+        let is_streamable = self.streams_answers && policy.supports_streaming && tools.is_empty();
         let conversation = Arc::new(Conversation {
             system_prompt,
             messages,
@@ -101,9 +101,9 @@ impl<'a> Run<'a> {
             temperature: policy.temperature,
             max_tokens: policy.max_tokens.and_then(|limit| u32::try_from(limit).ok()),
         });
-        let asked = PendingRequest { routes: routes.clone(), sent_at: self.moment.now(), transcript_entry: said };
-        let question = ModelRequest { kind: RequestKind::Completion, conversation, routes, is_streamable: is_shown };
-        Ok(StepProgress::NeedsModel(Box::new(question), Box::new(asked)))
+        let pending_request = PendingRequest { routes: routes.clone(), sent_at: self.moment.now(), transcript_entry };
+        let request = ModelRequest { kind: RequestKind::Completion, conversation, routes, is_streamable };
+        Ok(StepProgress::NeedsModel(Box::new(request), Box::new(pending_request)))
     }
 
     /// Builds the embedding request of a step. The transcript omits it, because its text is not part of a
@@ -123,14 +123,15 @@ impl<'a> Run<'a> {
             None => return Err(StepFailure::failed("reference_missing", "the step has no text")),
         };
         let routes = self.allowed_routes(step)?;
-        let asked = PendingRequest { routes: routes.clone(), sent_at: self.moment.now(), transcript_entry: None };
-        let question = ModelRequest {
+        let pending_request =
+            PendingRequest { routes: routes.clone(), sent_at: self.moment.now(), transcript_entry: None };
+        let request = ModelRequest {
             kind: RequestKind::Embedding(text),
             conversation: Arc::default(),
             routes,
             is_streamable: false,
         };
-        Ok(StepProgress::NeedsModel(Box::new(question), Box::new(asked)))
+        Ok(StepProgress::NeedsModel(Box::new(request), Box::new(pending_request)))
     }
 
     /// The allowed routes of the model policy. The refused routes are recorded as evidence.
@@ -166,49 +167,49 @@ impl<'a> Run<'a> {
     pub(super) fn accept_response(
         &mut self,
         step: &Step,
-        asked: PendingRequest,
-        answer: ModelResponse,
-        verdict: Option<SchemaResult>,
+        pending_request: PendingRequest,
+        response: ModelResponse,
+        schema_result: Option<SchemaResult>,
     ) -> Result<Value, StepFailure> {
-        let completion = self.record_response(step, asked, answer)?;
+        let completion = self.record_response(step, pending_request, response)?;
         if matches!(step.kind, StepKind::Embedding { .. }) {
             let vector = Value::from(completion.vector);
             self.budget.charge(&vector)?;
             return Ok(vector);
         }
-        self.validate_answer(step, completion, verdict)
+        self.validate_answer(step, completion, schema_result)
     }
 
     /// Records the response to a request, and returns its completion.
     pub(super) fn record_response(
         &mut self,
         step: &Step,
-        asked: PendingRequest,
-        answer: ModelResponse,
+        pending_request: PendingRequest,
+        response: ModelResponse,
     ) -> Result<Completion, StepFailure> {
-        let ModelResponse { attempts, was_streamed: _, completion: answer } = answer;
-        self.record_call(step, &asked, &attempts, answer.as_ref().ok());
-        if let Some(mut said) = asked.transcript_entry {
-            let mut room = Ok(());
-            if let Ok(completion) = &answer {
+        let ModelResponse { attempts, was_streamed: _, completion } = response;
+        self.record_call(step, &pending_request, &attempts, completion.as_ref().ok());
+        if let Some(mut entry) = pending_request.transcript_entry {
+            let mut charge_result = Ok(());
+            if let Ok(completion) = &completion {
                 let text = Value::String(completion.text.clone());
-                said.insert("answer_bytes".to_owned(), json!(completion.text.len()));
-                room = self.budget.charge(&text);
+                entry.insert("answer_bytes".to_owned(), json!(completion.text.len()));
+                charge_result = self.budget.charge(&text);
                 // An answer that exceeds the value budget ends the run. Its transcript then contains only the
                 // length of the answer.
-                if room.is_ok() {
-                    said.insert("answer".to_owned(), text);
+                if charge_result.is_ok() {
+                    entry.insert("answer".to_owned(), text);
                 }
-                if room.is_ok() && !completion.tool_calls.is_empty() {
+                if charge_result.is_ok() && !completion.tool_calls.is_empty() {
                     let calls = json!(completion.tool_calls);
-                    room = self.budget.charge(&calls);
-                    said.insert("tool_calls".to_owned(), calls);
+                    charge_result = self.budget.charge(&calls);
+                    entry.insert("tool_calls".to_owned(), calls);
                 }
             }
-            self.transcript.push(Value::Object(said));
-            room?;
+            self.transcript.push(Value::Object(entry));
+            charge_result?;
         }
-        answer.map_err(|error| StepFailure::failed(error.code(), &call_failure_message(error, &attempts)))
+        completion.map_err(|error| StepFailure::failed(error.code(), &call_failure_message(error, &attempts)))
     }
 
     /// The bound prompt, if the step uses it. A step with its own prompt is not subject to the bound prompt's
@@ -217,21 +218,22 @@ impl<'a> Run<'a> {
         self.run_input.plan.prompt.as_ref().filter(|_| uses_bound_prompt(step.inputs.get("prompt")))
     }
 
-    /// Validates the text of a response. `verdict` is the result of the schema check if it was already made.
+    /// Validates the text of a response. `schema_result` is the result of the schema check if it was already made.
     pub(super) fn validate_answer(
         &mut self,
         step: &Step,
         completion: Completion,
-        verdict: Option<SchemaResult>,
+        schema_result: Option<SchemaResult>,
     ) -> Result<Value, StepFailure> {
         if !completion.tool_calls.is_empty() && self.agent.is_none() {
             let message = "the model requested tool calls but was offered no tools";
             return Err(StepFailure::failed(ProviderError::Malformed.code(), message));
         }
         // Text beside tool calls is not the answer, so it is not checked against the schema.
-        let is_last = completion.tool_calls.is_empty();
-        let check = |prompt: &ComposedPrompt| verdict.unwrap_or_else(|| prompt.check_response(&completion.text)).err();
-        if is_last && let Some(rejection) = self.bound_prompt_for(step).and_then(check) {
+        let is_final_answer = completion.tool_calls.is_empty();
+        let check =
+            |prompt: &ComposedPrompt| schema_result.unwrap_or_else(|| prompt.check_response(&completion.text)).err();
+        if is_final_answer && let Some(rejection) = self.bound_prompt_for(step).and_then(check) {
             let message = match rejection {
                 SchemaRejection::Mismatch => "the answer does not satisfy the prompt's schema",
                 SchemaRejection::BudgetExceeded => "the answer is too large to be checked against the prompt's schema",
@@ -247,30 +249,30 @@ impl<'a> Run<'a> {
     }
 
     /// Records a request whose response no longer arrives, because the run was interrupted.
-    pub(super) fn record_unanswered(&mut self, step: &Step, asked: PendingRequest) {
-        self.record_call(step, &asked, &[], None);
-        self.transcript.extend(asked.transcript_entry.map(Value::Object));
+    pub(super) fn record_unanswered(&mut self, step: &Step, pending_request: PendingRequest) {
+        self.record_call(step, &pending_request, &[], None);
+        self.transcript.extend(pending_request.transcript_entry.map(Value::Object));
     }
 
     /// Renders the prompt. An argument comes from the step's inputs, otherwise from the run's inputs.
     fn render_prompt(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<String, StepFailure> {
         let (plan, run_inputs) = (self.run_input.plan, &*self.inputs);
         let template = step.inputs.get("prompt");
-        let bound = uses_bound_prompt(template);
+        let is_bound = uses_bound_prompt(template);
         let rendered = match &plan.prompt {
-            Some(prompt) if bound => {
+            Some(prompt) if is_bound => {
                 let mut arguments = run_inputs.clone();
                 let step_inputs = inputs.iter().filter(|(name, _)| !CONVERSATION_INPUTS.contains(&name.as_str()));
                 arguments.extend(step_inputs.map(|(name, value)| (name.clone(), value.clone())));
                 let flow_step = plan.bound_asset(AssetKind::OrchestrationFlow).map(|_| step);
                 prompt.render(&arguments).map_err(|refusal| StepFailure::from_prompt(&refusal, flow_step))?
             }
-            None if bound => return Err(StepFailure::failed("prompt_missing", "the release binds no prompt")),
+            None if is_bound => return Err(StepFailure::failed("prompt_missing", "the release binds no prompt")),
             Some(_) | None => String::new(),
         };
         let Some(template) = template else { return Ok(rendered) };
-        let known = RunScope { plan, inputs: run_inputs, outputs: &self.outputs, own_output: None };
-        let scope = RenderedPromptScope { run_scope: known, prompt: Value::String(rendered) };
+        let run_scope = RunScope { plan, inputs: run_inputs, outputs: &self.outputs, own_output: None };
+        let scope = RenderedPromptScope { run_scope, prompt: Value::String(rendered) };
         let value = template.resolve(&scope, &mut self.budget)?;
         Ok(match value {
             Value::String(text) => text,
@@ -294,8 +296,8 @@ impl<'a> Run<'a> {
                 }
                 None => {}
             }
-            if let Some(said) = values.get("message") {
-                let content = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
+            if let Some(message) = values.get("message") {
+                let content = message.as_str().map_or_else(|| message.to_string(), str::to_owned);
                 return Ok(vec![Message::text(MessageRole::User, content)]);
             }
         }
@@ -328,37 +330,40 @@ impl<'a> Run<'a> {
     fn record_call(
         &mut self,
         step: &Step,
-        asked: &PendingRequest,
+        pending_request: &PendingRequest,
         attempts: &[Attempt],
         completion: Option<&Completion>,
     ) {
         let now = self.moment.now();
-        let last = attempts.last().map_or(0, |attempt| attempt.route);
+        let last_route = attempts.last().map_or(0, |attempt| attempt.route);
         let mut body = Map::new();
         body.insert("step_id".to_owned(), json!(step.id));
-        if let Some(RouteTarget { route_id, provider, model, account_slot }) = asked.routes.get(last) {
+        if let Some(RouteTarget { route_id, provider, model, account_slot }) = pending_request.routes.get(last_route) {
             body.insert("route_id".to_owned(), json!(route_id));
             body.insert("provider".to_owned(), json!(provider));
             body.insert("model".to_owned(), json!(model));
             body.insert("account_slot".to_owned(), json!(account_slot));
         }
         // If an earlier worker received the response, this run only knows the latencies of the attempts.
-        let calls: Duration = attempts.iter().map(|attempt| attempt.latency).sum();
-        body.insert("latency_us".to_owned(), json!(as_micros(asked.sent_at.duration_until(now).max(calls))));
+        let total_latency: Duration = attempts.iter().map(|attempt| attempt.latency).sum();
+        body.insert(
+            "latency_us".to_owned(),
+            json!(as_micros(pending_request.sent_at.duration_until(now).max(total_latency))),
+        );
         if let Some(completion) = completion {
             // Zero for both counts means that the provider reports no counts, because any request has input
             // tokens.
-            let is_told = completion.tokens_in > 0 || completion.tokens_out > 0;
-            body.insert("tokens_in".to_owned(), json!(is_told.then_some(completion.tokens_in)));
-            body.insert("tokens_out".to_owned(), json!(is_told.then_some(completion.tokens_out)));
+            let reports_counts = completion.tokens_in > 0 || completion.tokens_out > 0;
+            body.insert("tokens_in".to_owned(), json!(reports_counts.then_some(completion.tokens_in)));
+            body.insert("tokens_out".to_owned(), json!(reports_counts.then_some(completion.tokens_out)));
             if let Some(cost) = completion.cost_micros {
                 body.insert("cost_micros".to_owned(), json!(cost));
             }
         }
         let mut summaries: Vec<Value> =
-            attempts.iter().map(|attempt| attempt_summary(attempt, &asked.routes)).collect();
+            attempts.iter().map(|attempt| attempt_summary(attempt, &pending_request.routes)).collect();
         if summaries.is_empty() {
-            let route_id = asked.routes.first().map(|route| &route.route_id);
+            let route_id = pending_request.routes.first().map(|route| &route.route_id);
             summaries.push(json!({ "route_id": route_id, "result": "not_waited_for" }));
         }
         body.insert("attempts".to_owned(), Value::Array(summaries));
@@ -376,9 +381,9 @@ impl<'a> Run<'a> {
         kind: &'static str,
         file: &'static str,
         body: Map<String, Value>,
-        words: Payload,
+        payload: Payload,
     ) {
-        self.push_artifact(kind, file, body, Some(words));
+        self.push_artifact(kind, file, body, Some(payload));
     }
 
     fn push_artifact(

@@ -9,33 +9,33 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Converts a request into its hook payload.
-pub(super) fn to_hook_payload(question: &ModelRequest) -> Value {
-    match &question.kind {
+pub(super) fn to_hook_payload(request: &ModelRequest) -> Value {
+    match &request.kind {
         RequestKind::Embedding(text) => json!({ "text": text }),
         RequestKind::Completion => {
-            let messages = question.conversation.messages.iter();
+            let messages = request.conversation.messages.iter();
             let messages: Vec<Value> =
                 messages.map(|message| json!({ "role": message.role.as_str(), "content": message.content })).collect();
-            json!({ "system_prompt": question.conversation.system_prompt, "messages": messages })
+            json!({ "system_prompt": request.conversation.system_prompt, "messages": messages })
         }
     }
 }
 
 /// Applies a modified hook payload to a request; `None` when the payload is malformed.
-pub(super) fn apply_hook_payload(question: &ModelRequest, words: &Value) -> Option<ModelRequest> {
-    let mut restated = question.clone();
-    match &mut restated.kind {
-        RequestKind::Embedding(text) => words.get("text")?.as_str()?.clone_into(text),
+pub(super) fn apply_hook_payload(request: &ModelRequest, payload: &Value) -> Option<ModelRequest> {
+    let mut modified = request.clone();
+    match &mut modified.kind {
+        RequestKind::Embedding(text) => payload.get("text")?.as_str()?.clone_into(text),
         RequestKind::Completion => {
-            let mut conversation = question.conversation.as_ref().clone();
-            words.get("system_prompt")?.as_str()?.clone_into(&mut conversation.system_prompt);
-            let messages = words.get("messages")?.as_array()?;
+            let mut conversation = request.conversation.as_ref().clone();
+            payload.get("system_prompt")?.as_str()?.clone_into(&mut conversation.system_prompt);
+            let messages = payload.get("messages")?.as_array()?;
             let mut new_messages = Vec::with_capacity(messages.len());
-            for (place, entry) in messages.iter().enumerate() {
-                let original = conversation.messages.get(place);
-                let same = original
+            for (index, entry) in messages.iter().enumerate() {
+                let original = conversation.messages.get(index);
+                let matching_original = original
                     .filter(|original| entry.get("role").and_then(Value::as_str) == Some(original.role.as_str()));
-                new_messages.push(match same {
+                new_messages.push(match matching_original {
                     // A hook cannot change tool calls or tool call ids.
                     Some(original) => {
                         Message { content: entry.get("content")?.as_str()?.to_owned(), ..original.clone() }
@@ -44,8 +44,8 @@ pub(super) fn apply_hook_payload(question: &ModelRequest, words: &Value) -> Opti
                 });
             }
             conversation.messages = new_messages;
-            restated.conversation = Arc::new(conversation);
+            modified.conversation = Arc::new(conversation);
         }
     }
-    Some(restated)
+    Some(modified)
 }

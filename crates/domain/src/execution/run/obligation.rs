@@ -23,19 +23,19 @@ impl FinishedRun {
     /// The outcome with no fulfilled obligation and no answer, for a run whose fulfilment does not finish.
     #[must_use]
     pub fn without_fulfilment(&self) -> RunOutcome {
-        let ended = &self.run_outcome;
+        let run_outcome = &self.run_outcome;
         // This outcome has no answer, so the possibly long answer is not copied.
         let mut unfulfilled = RunOutcome {
-            status: ended.status,
-            outcome: ended.outcome,
-            error: ended.error.clone(),
+            status: run_outcome.status,
+            outcome: run_outcome.outcome,
+            error: run_outcome.error.clone(),
             output: None,
-            steps: ended.steps.clone(),
-            decisions: ended.decisions.clone(),
-            artifacts: ended.artifacts.clone(),
-            lineage: ended.lineage.clone(),
-            fulfilled: ended.fulfilled.clone(),
-            decision: ended.decision.clone(),
+            steps: run_outcome.steps.clone(),
+            decisions: run_outcome.decisions.clone(),
+            artifacts: run_outcome.artifacts.clone(),
+            lineage: run_outcome.lineage.clone(),
+            fulfilled: run_outcome.fulfilled.clone(),
+            decision: run_outcome.decision.clone(),
             offered_turn: None,
         };
         if unfulfilled.outcome == ExecutionOutcome::Success {
@@ -50,12 +50,12 @@ impl FinishedRun {
     /// obligation cannot be fulfilled, the run ends without an answer.
     #[must_use]
     pub fn fulfil(mut self, mut moment: Moment, redactor: &Redactor) -> RunOutcome {
-        let owed = std::mem::take(&mut self.obligations);
+        let obligations = std::mem::take(&mut self.obligations);
         // Citations are checked first, because masking may remove them.
-        let cites = owed.contains(&Obligation::RequireCitation) && self.require_citation(&mut moment);
-        for &obligation in &owed {
+        let has_citation = obligations.contains(&Obligation::RequireCitation) && self.require_citation(&mut moment);
+        for &obligation in &obligations {
             let fulfilled = match obligation {
-                Obligation::RequireCitation => cites,
+                Obligation::RequireCitation => has_citation,
                 Obligation::RecordTranscript => self.record_transcript(&mut moment),
                 Obligation::RedactOutput => self.redact_output(&mut moment, redactor),
                 // The fact of the run's end names the workload's owner, which is sufficient to notify the owner.
@@ -67,7 +67,7 @@ impl FinishedRun {
                 self.run_outcome.fulfilled.push((obligation, moment.now()));
             }
         }
-        if owed.contains(&Obligation::HumanReview) && self.run_outcome.outcome == ExecutionOutcome::Success {
+        if obligations.contains(&Obligation::HumanReview) && self.run_outcome.outcome == ExecutionOutcome::Success {
             self.run_outcome.status = Status::AwaitingReview;
             // The owner is notified of the run's end. A run that awaits review has not ended.
             self.run_outcome.fulfilled.retain(|(obligation, _)| *obligation != Obligation::NotifyOwner);
@@ -87,19 +87,19 @@ impl FinishedRun {
             }
         };
         let cited: Vec<&String> = self.citable_documents.iter().filter(|id| DocumentId::is_cited(id, &text)).collect();
-        let cites = !cited.is_empty();
+        let has_citation = !cited.is_empty();
         let body = Map::from_iter([
             ("retrieved".to_owned(), json!(self.citable_documents)),
             ("cited".to_owned(), json!(cited)),
         ]);
         self.record_evidence(moment, "citations", "citations.json", body, None);
-        if !cites {
+        if !has_citation {
             self.run_outcome.output = None;
             (self.run_outcome.status, self.run_outcome.outcome) = (Status::Failed, ExecutionOutcome::Failure);
             let message = "the answer cites no retrieved document";
             self.run_outcome.error = Some(RunError::new("citation_missing", message));
         }
-        cites
+        has_citation
     }
 
     /// Records the transcript, whatever the outcome of the run.
@@ -120,11 +120,11 @@ impl FinishedRun {
     /// stays unfulfilled.
     fn redact_output(&mut self, moment: &mut Moment, redactor: &Redactor) -> bool {
         let Some((output, metadata)) = &mut self.run_outcome.output else { return false };
-        let mut masked = redactor.redact(output);
-        for said in metadata.values_mut() {
-            masked.add(&redactor.redact(said));
+        let mut counts = redactor.redact(output);
+        for step_metadata in metadata.values_mut() {
+            counts.add(&redactor.redact(step_metadata));
         }
-        let body = Map::from_iter([("masked".to_owned(), json!(masked))]);
+        let body = Map::from_iter([("masked".to_owned(), json!(counts))]);
         self.record_evidence(moment, "redaction", "redaction.json", body, None);
         true
     }

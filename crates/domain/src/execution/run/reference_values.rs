@@ -26,11 +26,11 @@ impl ReferenceScope for RunScope<'_> {
         match reference {
             Reference::Trigger { input } => self.inputs.get(input).map(Cow::Borrowed),
             Reference::Step { step, fields } => {
-                let whole = match &self.own_output {
+                let output = match &self.own_output {
                     Some((id, value)) if id == step => value,
                     Some(_) | None => self.outputs.get(step)?,
                 };
-                resolve_path(&self.plan.flow, step, whole, fields).map(Cow::Borrowed)
+                resolve_path(&self.plan.flow, step, output, fields).map(Cow::Borrowed)
             }
             // A reference to a role resolves to the slug of the asset that the release binds in that role.
             Reference::Release { role } => {
@@ -41,15 +41,15 @@ impl ReferenceScope for RunScope<'_> {
 }
 
 /// Finds the value at a field path in an output. A named output is also readable under its own name.
-fn resolve_path<'v>(flow: &Flow, step: &str, whole: &'v Value, fields: &[String]) -> Option<&'v Value> {
-    let (mut value, mut rest) = (whole, fields);
+fn resolve_path<'v>(flow: &Flow, step: &str, output: &'v Value, fields: &[String]) -> Option<&'v Value> {
+    let (mut value, mut remaining_fields) = (output, fields);
     if let Some((first, tail)) = fields.split_first() {
-        let output = flow.step(step).and_then(|step| step.output.as_ref());
-        if matches!(output, Some(StepOutput::Named(name)) if name == first) {
-            rest = tail;
+        let step_output = flow.step(step).and_then(|step| step.output.as_ref());
+        if matches!(step_output, Some(StepOutput::Named(name)) if name == first) {
+            remaining_fields = tail;
         }
     }
-    for field in rest {
+    for field in remaining_fields {
         value = value.get(field)?;
     }
     Some(value)

@@ -45,27 +45,27 @@ impl<'a> Run<'a> {
         self.is_reserved = true;
         match self.pause_point.take() {
             Some(PausePoint::Step(step)) => self.run_steps(step),
-            Some(PausePoint::Output(walking, value)) => self.finish_step(walking, value),
+            Some(PausePoint::Output(active_step, value)) => self.finish_step(active_step, value),
             Some(PausePoint::Return(value)) => self.intercept_value(value, Continuation::Return),
             None => RunEffect::Ended,
         }
     }
 
-    pub(super) fn pause(&mut self, at: PausePoint<'a>) -> RunEffect {
-        self.pause_point = Some(at);
+    pub(super) fn pause(&mut self, pause_point: PausePoint<'a>) -> RunEffect {
+        self.pause_point = Some(pause_point);
         RunEffect::Reserve
     }
 
     /// Maps the output of a step and continues with the next step, unless the run must first pause for a
     /// reservation.
-    pub(super) fn finish_step(&mut self, walking: ActiveStep<'a>, value: Value) -> RunEffect {
-        let ActiveStep { step, started_at: began } = walking;
+    pub(super) fn finish_step(&mut self, active_step: ActiveStep<'a>, value: Value) -> RunEffect {
+        let ActiveStep { step, started_at } = active_step;
         let (is_large, value) = self.measure_output(step, value);
         if is_large {
-            return self.pause(PausePoint::Output(walking, value));
+            return self.pause(PausePoint::Output(active_step, value));
         }
-        let produced = self.map_output(step, value);
-        self.end_step_and_continue(step, began, produced)
+        let result = self.map_output(step, value);
+        self.end_step_and_continue(step, started_at, result)
     }
 
     /// Whether the run needs a reservation for its current values.
@@ -92,25 +92,26 @@ impl<'a> Run<'a> {
 
     /// Charges the values that a step will copy against the budget of a small run, without copying them.
     fn measure_step(&self, step: &Step) -> Result<(), ResolveError> {
-        let mut room = self.small_run_budget();
-        let mut known =
+        let mut budget = self.small_run_budget();
+        let mut scope =
             RunScope { plan: self.run_input.plan, inputs: &self.inputs, outputs: &self.outputs, own_output: None };
         for template in step.inputs.values() {
-            template.charge_budget(&known, &mut room)?;
+            template.charge_budget(&scope, &mut budget)?;
         }
         match &step.kind {
-            StepKind::Return { output } => output.charge_budget(&known, &mut room),
+            StepKind::Return { output } => output.charge_budget(&scope, &mut budget),
             StepKind::LlmCall { .. } | StepKind::Agent { .. } => {
                 let values = self.inputs.values().chain(self.outputs.values());
-                let longest = values.map(text_bytes).max().unwrap_or_default();
-                let prompt = self.run_input.plan.prompt.as_ref().map_or(0, |prompt| prompt.max_rendered_bytes(longest));
-                Ok(room.charge_bytes(prompt)?)
+                let longest_bytes = values.map(text_bytes).max().unwrap_or_default();
+                let prompt_bytes =
+                    self.run_input.plan.prompt.as_ref().map_or(0, |prompt| prompt.max_rendered_bytes(longest_bytes));
+                Ok(budget.charge_bytes(prompt_bytes)?)
             }
             StepKind::Task { .. } => match &step.output {
                 Some(StepOutput::Mapped(template)) => {
                     let decision = json!({ "outcome": "allow_with_obligations", "reason_code": "x".repeat(MAX_REASON_CODE_BYTES) });
-                    known.own_output = Some((&step.id, decision));
-                    template.charge_budget(&known, &mut room)
+                    scope.own_output = Some((&step.id, decision));
+                    template.charge_budget(&scope, &mut budget)
                 }
                 None | Some(StepOutput::Named(_)) => Ok(()),
             },
@@ -124,20 +125,19 @@ impl<'a> Run<'a> {
         if self.is_reserved || self.is_large() {
             return (!self.is_reserved, value);
         }
-        let own = Some((step.id.as_str(), value));
-        let known =
-            RunScope { plan: self.run_input.plan, inputs: &self.inputs, outputs: &self.outputs, own_output: own };
-        let measured = template.charge_budget(&known, &mut self.small_run_budget());
-        let value = known.own_output.map_or(Value::Null, |(_, value)| value);
+        let own_output = Some((step.id.as_str(), value));
+        let scope = RunScope { plan: self.run_input.plan, inputs: &self.inputs, outputs: &self.outputs, own_output };
+        let measured = template.charge_budget(&scope, &mut self.small_run_budget());
+        let value = scope.own_output.map_or(Value::Null, |(_, value)| value);
         (matches!(measured, Err(ResolveError::TooLarge(_))), value)
     }
 }
 
 /// The length of a value in a prompt, in bytes. The result is at most one byte above the limit of small runs.
 fn text_bytes(value: &Value) -> usize {
-    let mut room = ValueBudget::new(SMALL_RUN_BYTES);
-    match room.charge(value) {
-        Ok(()) => SMALL_RUN_BYTES.saturating_sub(room.remaining()),
+    let mut budget = ValueBudget::new(SMALL_RUN_BYTES);
+    match budget.charge(value) {
+        Ok(()) => SMALL_RUN_BYTES.saturating_sub(budget.remaining()),
         Err(_) => SMALL_RUN_BYTES.saturating_add(1),
     }
 }

@@ -64,30 +64,27 @@ impl<'a> Run<'a> {
     /// requests an offloaded check.
     pub(super) fn check_schema(
         &mut self,
-        ActiveStep { step, started_at: began }: ActiveStep<'a>,
+        ActiveStep { step, started_at }: ActiveStep<'a>,
         schema: Option<&EmbeddedSchema>,
         value: Value,
         resume: impl FnOnce(Value) -> ResumePoint,
     ) -> Result<SchemaResult, RunEffect> {
-        if let Some(verdict) = self.schema_result.take() {
-            return Ok(verdict);
+        if let Some(result) = self.schema_result.take() {
+            return Ok(result);
         }
         let Some(schema) = schema else { return Ok(Ok(())) };
         if schema.is_brief(&value) {
             return Ok(schema.check(&value));
         }
         let check = SchemaCheck { schema: schema.clone(), subject: SchemaSubject::Value(value.clone()) };
-        self.pending_step = Some(PendingStep {
-            step,
-            started_at: began,
-            awaited: AwaitedResponse::SchemaCheck(Box::new(resume(value))),
-        });
+        self.pending_step =
+            Some(PendingStep { step, started_at, awaited: AwaitedResponse::SchemaCheck(Box::new(resume(value))) });
         Err(RunEffect::CheckSchema(Box::new(check)))
     }
 
     /// The check of an answer against the bound prompt's schema, if the check is too long for a request thread.
-    pub(super) fn long_answer_check(&self, step: &Step, answer: &ModelResponse) -> Option<SchemaCheck> {
-        let completion = answer.completion.as_ref().ok().filter(|completion| completion.tool_calls.is_empty())?;
+    pub(super) fn long_answer_check(&self, step: &Step, response: &ModelResponse) -> Option<SchemaCheck> {
+        let completion = response.completion.as_ref().ok().filter(|completion| completion.tool_calls.is_empty())?;
         if !matches!(step.kind, StepKind::LlmCall { .. } | StepKind::Agent { .. }) {
             return None;
         }
@@ -97,24 +94,24 @@ impl<'a> Run<'a> {
     }
 
     /// Resumes with the result of an offloaded check. Without a pending check, the result has no effect.
-    pub fn on_schema_check(&mut self, moment: Moment, verdict: Result<(), SchemaRejection>) -> RunEffect {
+    pub fn on_schema_check(&mut self, moment: Moment, result: Result<(), SchemaRejection>) -> RunEffect {
         self.moment = moment;
-        let Some(PendingStep { step, started_at: began, awaited: awaits }) = self.pending_step.take() else {
+        let Some(PendingStep { step, started_at, awaited }) = self.pending_step.take() else {
             return RunEffect::Ended;
         };
-        let AwaitedResponse::SchemaCheck(resume) = awaits else { return RunEffect::Ended };
-        let walking = ActiveStep { step, started_at: began };
-        self.schema_result = Some(verdict);
+        let AwaitedResponse::SchemaCheck(resume) = awaited else { return RunEffect::Ended };
+        let active_step = ActiveStep { step, started_at };
+        self.schema_result = Some(result);
         match *resume {
-            ResumePoint::ModelResponse(asked, answer) => {
+            ResumePoint::ModelResponse(pending_request, response) => {
                 self.pending_step =
-                    Some(PendingStep { step, started_at: began, awaited: AwaitedResponse::Model(asked) });
-                self.resume_with_model(answer)
+                    Some(PendingStep { step, started_at, awaited: AwaitedResponse::Model(pending_request) });
+                self.resume_with_model(response)
             }
-            ResumePoint::PendingCalls => self.run_pending_calls(walking),
-            ResumePoint::ToolArguments(arguments) => self.call_tool(walking, arguments),
-            ResumePoint::ToolResult(given) => self.intercept_tool_result(walking, given),
-            ResumePoint::InterceptedToolResult(given) => self.accept_tool_result(walking, given),
+            ResumePoint::PendingCalls => self.run_pending_calls(active_step),
+            ResumePoint::ToolArguments(arguments) => self.call_tool(active_step, arguments),
+            ResumePoint::ToolResult(result) => self.intercept_tool_result(active_step, result),
+            ResumePoint::InterceptedToolResult(result) => self.accept_tool_result(active_step, result),
         }
     }
 }

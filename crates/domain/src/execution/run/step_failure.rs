@@ -83,7 +83,7 @@ impl StepFailure {
 fn missing_cause(name: &str, flow_step: Option<&Step>) -> String {
     match flow_step {
         None => "the run has no value for an input of this name".to_owned(),
-        Some(step) if step.prompt_arguments().any(|passed| passed == name) => {
+        Some(step) if step.prompt_arguments().any(|argument| argument == name) => {
             format!("the step `{}` of the flow passes null for it", step.id)
         }
         Some(step) => {

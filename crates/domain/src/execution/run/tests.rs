@@ -37,9 +37,9 @@ struct Moments(AtomicU64);
 
 impl Moments {
     fn next(&self) -> Moment {
-        let passed = self.0.fetch_add(1, Ordering::Relaxed);
-        let now = Timestamp::new(OffsetDateTime::UNIX_EPOCH).plus(Duration::from_millis(passed));
-        Moment::new(now, Uuid::from_u64_pair(0, passed << 32), [9; 16])
+        let count = self.0.fetch_add(1, Ordering::Relaxed);
+        let now = Timestamp::new(OffsetDateTime::UNIX_EPOCH).plus(Duration::from_millis(count));
+        Moment::new(now, Uuid::from_u64_pair(0, count << 32), [9; 16])
     }
 }
 
@@ -70,7 +70,7 @@ fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
     else {
         panic!("expected a model policy");
     };
-    let bound = |role, slug: &str, content: &Value| BoundAsset {
+    let bound_asset = |role, slug: &str, content: &Value| BoundAsset {
         role,
         slug: slug.to_owned(),
         source: Some(source(&format!("{slug}@v1"), content)),
@@ -78,8 +78,8 @@ fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
     RunPlan {
         policy,
         bound_assets: vec![
-            bound(AssetKind::PromptTemplate, "sorting", &prompt),
-            bound(AssetKind::OrchestrationFlow, "steps", &flow.to_content()),
+            bound_asset(AssetKind::PromptTemplate, "sorting", &prompt),
+            bound_asset(AssetKind::OrchestrationFlow, "steps", &flow.to_content()),
         ],
         flow,
         prompt: Some(template.compose(|_| None).unwrap()),
@@ -124,41 +124,41 @@ fn model_response(text: &str) -> ModelResponse {
     ModelResponse { attempts: vec![attempt], was_streamed: false, completion: Ok(completion) }
 }
 
-/// Runs a plan with a provider that always returns the same answer. `cut_at` interrupts the run at the request
+/// Runs a plan with a provider that always returns the same answer. `interrupt_at` interrupts the run at the request
 /// with this index.
-fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Interruption)>) -> RunOutcome {
-    let (facts, moments, redactor) = (policy_attributes(), Moments::default(), Redactor::default());
+fn run(plan: &RunPlan, answer: &str, interrupt_at: Option<(usize, Interruption)>) -> RunOutcome {
+    let (attributes, moments, redactor) = (policy_attributes(), Moments::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
-    let sent = Payload { body: Value::Object(inputs.clone()).to_string().into(), salt: [1; 16] };
-    let subject = RunInput {
+    let stored_inputs = Payload { body: Value::Object(inputs.clone()).to_string().into(), salt: [1; 16] };
+    let run_input = RunInput {
         execution_id: Uuid::from_u128(7).into(),
         plan,
-        policy_attributes: &facts,
+        policy_attributes: &attributes,
         inputs: &inputs,
-        stored_inputs: &sent,
-        input_digest: sent.digest(),
+        stored_inputs: &stored_inputs,
+        input_digest: stored_inputs.digest(),
     };
-    let decision = facts.decide_by_plan(plan, &inputs, moments.next().now());
-    let mut run = Run::new(subject, decision, moments.next());
-    let mut turn = run.start();
-    let mut asked = 0;
-    while let RunEffect::CallModel(_) | RunEffect::Reserve = turn {
-        if matches!(turn, RunEffect::Reserve) {
-            turn = run.on_reservation(moments.next());
+    let decision = attributes.decide_by_plan(plan, &inputs, moments.next().now());
+    let mut run = Run::new(run_input, decision, moments.next());
+    let mut effect = run.start();
+    let mut request_count = 0;
+    while let RunEffect::CallModel(_) | RunEffect::Reserve = effect {
+        if matches!(effect, RunEffect::Reserve) {
+            effect = run.on_reservation(moments.next());
             continue;
         }
-        asked += 1;
-        if let Some((at, cut)) = cut_at
-            && at == asked
+        request_count += 1;
+        if let Some((index, interruption)) = interrupt_at
+            && index == request_count
         {
-            return run.finish(moments.next(), Some(cut), &redactor);
+            return run.finish(moments.next(), Some(interruption), &redactor);
         }
-        turn = run.on_model(moments.next(), model_response(answer));
+        effect = run.on_model(moments.next(), model_response(answer));
     }
     run.finish(moments.next(), None, &redactor)
 }
 
-fn calls(prompts: &[&str]) -> Flow {
+fn prompt_flow(prompts: &[&str]) -> Flow {
     let mut steps: Vec<Value> = prompts
         .iter()
         .enumerate()
@@ -174,26 +174,29 @@ fn calls(prompts: &[&str]) -> Flow {
 /// T14 (docs/security.md): validation rejects cycles, but even a run of a cyclic flow ends.
 #[test]
 fn stops_cyclic_flow_at_step_limit() {
-    let plan = plan(allow_all_policy(), calls(&["a", "b"]).with_cycle_to_entry());
-    let ended = run(&plan, "x", None);
-    assert_eq!(ended.error.unwrap().code, "step_budget_exceeded");
+    let plan = plan(allow_all_policy(), prompt_flow(&["a", "b"]).with_cycle_to_entry());
+    let run_outcome = run(&plan, "x", None);
+    assert_eq!(run_outcome.error.unwrap().code, "step_budget_exceeded");
     assert_eq!(
-        (ended.status, ended.outcome, ended.steps.len()),
+        (run_outcome.status, run_outcome.outcome, run_outcome.steps.len()),
         (Status::Failed, ExecutionOutcome::Failure, MAX_STEPS)
     );
-    assert_eq!(ended.lineage.len(), crate::evidence::lineage::MAX_LINEAGE_ITEMS + 1, "the lineage is bounded");
-    assert_eq!(ended.lineage.last().unwrap().reference, "lineage_truncated");
+    assert_eq!(run_outcome.lineage.len(), crate::evidence::lineage::MAX_LINEAGE_ITEMS + 1, "the lineage is bounded");
+    assert_eq!(run_outcome.lineage.last().unwrap().reference, "lineage_truncated");
 }
 
 #[test]
 fn records_model_inputs_with_trust() {
-    let plan = plan(allow_all_policy(), calls(&["{{release.prompt_template}}", "Shorten: {{steps.s0.output}}"]));
-    let ended = run(&plan, "billing", None);
-    let noted: Vec<(&str, &str, Option<UntrustedReason>)> =
-        ended.lineage.iter().map(|item| (item.origin.as_str(), item.reference.as_str(), item.untrusted)).collect();
+    let plan = plan(allow_all_policy(), prompt_flow(&["{{release.prompt_template}}", "Shorten: {{steps.s0.output}}"]));
+    let run_outcome = run(&plan, "billing", None);
+    let items: Vec<(&str, &str, Option<UntrustedReason>)> = run_outcome
+        .lineage
+        .iter()
+        .map(|item| (item.origin.as_str(), item.reference.as_str(), item.untrusted))
+        .collect();
     let (prompt, input) = (Origin::PromptTemplate.as_str(), Origin::UserInput.as_str());
     assert_eq!(
-        noted,
+        items,
         [
             (prompt, "sorting@v1", None),
             (prompt, "manners@v3", None),
@@ -204,63 +207,64 @@ fn records_model_inputs_with_trust() {
         ]
     );
     // The digest is salted, so that an attacker cannot confirm a guess of the output.
-    let output = ended.lineage.last().unwrap();
+    let output = run_outcome.lineage.last().unwrap();
     assert_ne!(output.digest, <[u8; 32]>::from(blake3::hash(br#""billing""#)));
     assert_eq!(output.size_bytes, 9);
-    assert_eq!(ended.lineage[0].digest, plan.bound_assets[0].source.as_ref().unwrap().checksum.bytes());
+    assert_eq!(run_outcome.lineage[0].digest, plan.bound_assets[0].source.as_ref().unwrap().checksum.bytes());
 }
 
 #[test]
 fn interrupted_run_keeps_its_transcript() {
-    let recording = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
+    let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": ["record_transcript", "notify_owner"] }]);
-    let plan = plan(policy(recording), calls(&["one", "two", "three"]));
-    let ended = run(&plan, "secret words", Some((3, Interruption::DeadlineExceeded)));
-    assert_eq!((ended.status, ended.outcome), (Status::Failed, ExecutionOutcome::Timeout));
-    assert!(ended.output.is_none());
-    let transcript = ended.artifacts.iter().find(|artifact| artifact.kind == "transcript").unwrap();
+    let plan = plan(policy(rules), prompt_flow(&["one", "two", "three"]));
+    let run_outcome = run(&plan, "secret words", Some((3, Interruption::DeadlineExceeded)));
+    assert_eq!((run_outcome.status, run_outcome.outcome), (Status::Failed, ExecutionOutcome::Timeout));
+    assert!(run_outcome.output.is_none());
+    let transcript = run_outcome.artifacts.iter().find(|artifact| artifact.kind == "transcript").unwrap();
     assert!(!Value::Object(transcript.body.clone()).to_string().contains("secret"), "{:?}", transcript.body);
-    let said: Value = serde_json::from_str(&transcript.payload.as_ref().unwrap().body).unwrap();
-    assert_eq!(said["calls"].as_array().unwrap().len(), 3);
-    assert_eq!((&said["calls"][2]["system_prompt"], said["calls"][2].get("answer")), (&json!("three"), None));
-    assert_eq!(ended.steps.last().unwrap().failure.as_deref(), Some("deadline_exceeded"));
-    let calls: Vec<&Value> = ended.artifacts.iter().filter_map(|artifact| artifact.body.get("attempts")).collect();
+    let payload: Value = serde_json::from_str(&transcript.payload.as_ref().unwrap().body).unwrap();
+    assert_eq!(payload["calls"].as_array().unwrap().len(), 3);
+    assert_eq!((&payload["calls"][2]["system_prompt"], payload["calls"][2].get("answer")), (&json!("three"), None));
+    assert_eq!(run_outcome.steps.last().unwrap().failure.as_deref(), Some("deadline_exceeded"));
+    let calls: Vec<&Value> =
+        run_outcome.artifacts.iter().filter_map(|artifact| artifact.body.get("attempts")).collect();
     assert_eq!(calls[2][0]["result"], "not_waited_for");
-    assert_eq!(said["calls"][1]["answer"], "secret words");
-    assert_eq!(said["calls"][1]["system_prompt"], "two");
-    let fulfilled: Vec<Obligation> = ended.fulfilled.iter().map(|(obligation, _)| *obligation).collect();
+    assert_eq!(payload["calls"][1]["answer"], "secret words");
+    assert_eq!(payload["calls"][1]["system_prompt"], "two");
+    let fulfilled: Vec<Obligation> = run_outcome.fulfilled.iter().map(|(obligation, _)| *obligation).collect();
     assert_eq!(fulfilled, [Obligation::RecordTranscript, Obligation::NotifyOwner]);
 }
 
 #[test]
 fn redaction_masks_answer_and_records_counts_only() {
-    let masked = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
+    let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "masked", "obligations": ["redact_output"] }]);
-    let plan = plan(policy(masked), calls(&["one"]));
-    let ended = run(&plan, "write to mia@example.com", None);
-    assert_eq!(ended.output.unwrap().0, "write to [email]");
-    let told = ended.artifacts.iter().find(|artifact| artifact.kind == "redaction").unwrap();
-    assert_eq!(told.body["masked"], json!({ "email": 1 }));
-    assert_eq!(ended.fulfilled.len(), 1);
-    let cut = run(&plan, "x", Some((1, Interruption::DeadlineExceeded)));
-    assert!(cut.fulfilled.is_empty(), "redaction without an answer is unfulfilled");
+    let plan = plan(policy(rules), prompt_flow(&["one"]));
+    let run_outcome = run(&plan, "write to mia@example.com", None);
+    assert_eq!(run_outcome.output.unwrap().0, "write to [email]");
+    let redaction = run_outcome.artifacts.iter().find(|artifact| artifact.kind == "redaction").unwrap();
+    assert_eq!(redaction.body["masked"], json!({ "email": 1 }));
+    assert_eq!(run_outcome.fulfilled.len(), 1);
+    let interrupted = run(&plan, "x", Some((1, Interruption::DeadlineExceeded)));
+    assert!(interrupted.fulfilled.is_empty(), "redaction without an answer is unfulfilled");
 }
 
 #[test]
 fn uncited_answer_fails_the_run() {
-    let cited = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
+    let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "cited", "obligations": ["require_citation"] }]);
-    let ended = run(&plan(policy(cited), calls(&["one"])), "x", None);
-    assert_eq!((ended.status, ended.output), (Status::Failed, None));
-    assert_eq!(ended.error.unwrap().code, "citation_missing");
-    assert!(ended.fulfilled.is_empty());
+    let run_outcome = run(&plan(policy(rules), prompt_flow(&["one"])), "x", None);
+    assert_eq!((run_outcome.status, run_outcome.output), (Status::Failed, None));
+    assert_eq!(run_outcome.error.unwrap().code, "citation_missing");
+    assert!(run_outcome.fulfilled.is_empty());
 }
 
 #[test]
 fn no_transcript_without_obligation() {
-    let ended = run(&plan(allow_all_policy(), calls(&["one"])), "secret words", None);
-    assert!(ended.artifacts.iter().all(|artifact| artifact.payload.is_none()));
-    assert_eq!(ended.artifacts.len(), 1);
+    let run_outcome = run(&plan(allow_all_policy(), prompt_flow(&["one"])), "secret words", None);
+    assert!(run_outcome.artifacts.iter().all(|artifact| artifact.payload.is_none()));
+    assert_eq!(run_outcome.artifacts.len(), 1);
 }
 
 /// Output before a denial is still subject to the obligations that earlier decisions imposed.
@@ -278,10 +282,10 @@ fn denied_run_fulfils_earlier_obligations() {
     ]);
     let trigger = json!({ "type": "api_request", "inputs_schema": { "text": "string" } });
     let content = json!({ "name": "f", "trigger": trigger, "entry_step": "ask", "steps": steps });
-    let ended = run(&plan(policy(rules), Flow::from_content(&content).unwrap()), "x", None);
-    assert_eq!((ended.status, ended.outcome), (Status::Denied, ExecutionOutcome::Denied));
-    assert!(ended.artifacts.iter().any(|artifact| artifact.kind == "transcript"));
-    assert_eq!(ended.fulfilled.len(), 1);
+    let run_outcome = run(&plan(policy(rules), Flow::from_content(&content).unwrap()), "x", None);
+    assert_eq!((run_outcome.status, run_outcome.outcome), (Status::Denied, ExecutionOutcome::Denied));
+    assert!(run_outcome.artifacts.iter().any(|artifact| artifact.kind == "transcript"));
+    assert_eq!(run_outcome.fulfilled.len(), 1);
 }
 
 /// A mapped output is as untrusted as the least trusted value to which it refers.
@@ -301,9 +305,9 @@ fn mapped_output_inherits_worst_trust() {
     ]);
     let trigger = json!({ "type": "api_request", "inputs_schema": { "text": "string" } });
     let content = json!({ "name": "f", "trigger": trigger, "entry_step": "ask", "steps": steps });
-    let ended = run(&plan(allow_all_policy(), Flow::from_content(&content).unwrap()), "x", None);
-    assert_eq!(ended.status, Status::Completed, "{:?}", ended.error);
-    let noted: Vec<(&str, &str, Option<UntrustedReason>)> = ended
+    let run_outcome = run(&plan(allow_all_policy(), Flow::from_content(&content).unwrap()), "x", None);
+    assert_eq!(run_outcome.status, Status::Completed, "{:?}", run_outcome.error);
+    let items: Vec<(&str, &str, Option<UntrustedReason>)> = run_outcome
         .lineage
         .iter()
         .filter(|item| item.reference.starts_with("steps.") || item.action_class.as_str() == "write")
@@ -311,7 +315,7 @@ fn mapped_output_inherits_worst_trust() {
         .collect();
     let (model, user) = (Some(UntrustedReason::ModelOutput), Some(UntrustedReason::UserSupplied));
     assert_eq!(
-        noted,
+        items,
         [
             ("tool_result", "steps.both.output", model),
             ("system", "steps.none.output", None),
@@ -325,7 +329,7 @@ fn mapped_output_inherits_worst_trust() {
 /// The schema of a prompt applies only to answers to that prompt.
 #[test]
 fn own_prompt_ignores_bound_prompt_schema() {
-    let mut plan = plan(allow_all_policy(), calls(&["words of its own"]));
+    let mut plan = plan(allow_all_policy(), prompt_flow(&["words of its own"]));
     let prompt = json!({ "system_prompt": "Sort.", "output_schema": { "type": "object" } });
     let CheckedContent::PromptTemplate(template) = content::parse_existing(AssetKind::PromptTemplate, &prompt).unwrap()
     else {
@@ -333,39 +337,39 @@ fn own_prompt_ignores_bound_prompt_schema() {
     };
     plan.prompt = Some(template.compose(|_| None).unwrap());
     assert_eq!(run(&plan, "no object", None).status, Status::Completed);
-    plan.flow = calls(&["{{release.prompt_template}}"]);
+    plan.flow = prompt_flow(&["{{release.prompt_template}}"]);
     assert_eq!(run(&plan, "no object", None).error.unwrap().code, "output_schema_mismatch");
 }
 
 #[test]
 fn estimates_fulfilment_work_in_advance() {
-    let rule = |obligation: &str| {
+    let policy_imposing = |obligation: &str| {
         policy(json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
             "reason_code": "owed", "obligations": [obligation] }]))
     };
     let long = "1 ".repeat(100_000);
     for (obligation, takes_long) in [("redact_output", true), ("record_transcript", false)] {
-        let plan = plan(rule(obligation), calls(&["one"]));
-        let (facts, moments) = (policy_attributes(), Moments::default());
+        let plan = plan(policy_imposing(obligation), prompt_flow(&["one"]));
+        let (attributes, moments) = (policy_attributes(), Moments::default());
         let inputs = Map::new();
-        let sent = Payload { body: "{}".into(), salt: [1; 16] };
-        let subject = RunInput {
+        let stored_inputs = Payload { body: "{}".into(), salt: [1; 16] };
+        let run_input = RunInput {
             execution_id: Uuid::from_u128(7).into(),
             plan: &plan,
-            policy_attributes: &facts,
+            policy_attributes: &attributes,
             inputs: &inputs,
-            stored_inputs: &sent,
-            input_digest: sent.digest(),
+            stored_inputs: &stored_inputs,
+            input_digest: stored_inputs.digest(),
         };
-        let decision = facts.decide_by_plan(&plan, &inputs, moments.next().now());
-        let mut run = Run::new(subject, decision, moments.next());
+        let decision = attributes.decide_by_plan(&plan, &inputs, moments.next().now());
+        let mut run = Run::new(run_input, decision, moments.next());
         assert!(matches!(run.start(), RunEffect::CallModel(_)));
-        let turn = run.on_model(moments.next(), model_response(&long));
-        assert!(matches!(turn, RunEffect::Reserve), "200 KB require a reservation");
+        let effect = run.on_model(moments.next(), model_response(&long));
+        assert!(matches!(effect, RunEffect::Reserve), "200 KB require a reservation");
         assert!(matches!(run.on_reservation(moments.next()), RunEffect::Ended));
-        let closed = run.end_before_obligations(moments.next(), None);
-        assert_eq!(closed.fulfilment_bytes() > 200_000, takes_long, "{obligation}");
-        let without = closed.without_fulfilment();
-        assert_eq!((without.status, without.output), (Status::Failed, None), "the answer is withheld");
+        let finished = run.end_before_obligations(moments.next(), None);
+        assert_eq!(finished.fulfilment_bytes() > 200_000, takes_long, "{obligation}");
+        let unfulfilled = finished.without_fulfilment();
+        assert_eq!((unfulfilled.status, unfulfilled.output), (Status::Failed, None), "the answer is withheld");
     }
 }

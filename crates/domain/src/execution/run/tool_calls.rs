@@ -21,7 +21,7 @@ pub(super) const ARGUMENTS_INVALID: &str = "tool_arguments_invalid";
 pub(super) fn call_refusal(
     tool: Option<&BoundTool>,
     arguments: Option<&Map<String, Value>>,
-    verdict: SchemaResult,
+    schema_result: SchemaResult,
 ) -> Option<&'static str> {
     let Some(tool) = tool else { return Some("tool_unknown") };
     if arguments.is_none() {
@@ -30,52 +30,52 @@ pub(super) fn call_refusal(
     if tool.tool.needs_approval() {
         return Some("tool_needs_approval");
     }
-    verdict.err().map(|rejection| rejection.code(ARGUMENTS_INVALID))
+    schema_result.err().map(|rejection| rejection.code(ARGUMENTS_INVALID))
 }
 
 pub(super) fn build_http_call(
     http: &HttpBinding,
-    said: Map<String, Value>,
+    arguments: Map<String, Value>,
     call_id: String,
-    time: std::time::Duration,
+    timeout: std::time::Duration,
 ) -> HttpCall {
     HttpCall {
         address: http.url.clone(),
         path: http.path.clone(),
         method: http.method,
-        arguments: said,
+        arguments,
         secret: http.secret.clone(),
         call_id,
-        timeout: time,
+        timeout,
         allowed_hosts: http.allowed_hosts.clone(),
     }
 }
 
 /// The pin that the description of an MCP server's tool must match; `None` for any other tool.
-pub(super) fn tool_pin(bound: &BoundTool) -> Option<ToolPin> {
-    let server = bound.server.as_ref()?;
-    match &bound.tool.binding {
-        ToolBinding::Mcp(binding) => Some(server.server.expected_pin(&bound.tool.name, &binding.pin).clone()),
+pub(super) fn tool_pin(bound_tool: &BoundTool) -> Option<ToolPin> {
+    let server = bound_tool.server.as_ref()?;
+    match &bound_tool.tool.binding {
+        ToolBinding::Mcp(binding) => Some(server.server.expected_pin(&bound_tool.tool.name, &binding.pin).clone()),
         ToolBinding::Http(_) | ToolBinding::Builtin(_) | ToolBinding::Unavailable => None,
     }
 }
 
 pub(super) fn build_mcp_call(
-    bound: &BoundTool,
+    bound_tool: &BoundTool,
     binding: &McpBinding,
     server: &BoundServer,
-    way: &McpConnection,
-    said: Map<String, Value>,
+    connection: &McpConnection,
+    arguments: Map<String, Value>,
     call_id: String,
 ) -> McpCall {
-    let tool = &bound.tool;
-    let bearer = binding.secret.clone().or_else(|| way.bearer.clone());
+    let tool = &bound_tool.tool;
+    let bearer = binding.secret.clone().or_else(|| connection.bearer.clone());
     McpCall {
         server: (server.asset, server.reference.clone()),
-        connection: McpConnection { bearer, timeout: way.timeout.min(tool.timeout), ..way.clone() },
+        connection: McpConnection { bearer, timeout: connection.timeout.min(tool.timeout), ..connection.clone() },
         allowed_hosts: binding.allowed_hosts.clone(),
         tool: tool.name.clone(),
-        arguments: said,
+        arguments,
         call_id,
         pin: server.server.expected_pin(&tool.name, &binding.pin).clone(),
     }

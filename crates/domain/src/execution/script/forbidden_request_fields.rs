@@ -18,19 +18,19 @@ const MAX_PREFIX_WINDOW: usize = 16;
 const MAX_NAME_BYTES: usize = 256;
 
 static PATTERNS: LazyLock<ForbiddenPatterns> = LazyLock::new(|| ForbiddenPatterns {
-    stems: FORBIDDEN_PREFIXES.map(skeleton_of),
-    anywhere: FORBIDDEN_SUBSTRINGS.map(skeleton_of),
+    prefixes: FORBIDDEN_PREFIXES.map(skeleton_of),
+    substrings: FORBIDDEN_SUBSTRINGS.map(skeleton_of),
     words: FORBIDDEN_WORDS.map(skeleton_of),
-    plain: (0..=127_u8).map(|byte| skeleton_of(char::from(byte).encode_utf8(&mut [0; 4]))).collect(),
+    ascii_skeletons: (0..=127_u8).map(|byte| skeleton_of(char::from(byte).encode_utf8(&mut [0; 4]))).collect(),
 });
 
 struct ForbiddenPatterns {
-    stems: [String; FORBIDDEN_PREFIXES.len()],
-    anywhere: [String; FORBIDDEN_SUBSTRINGS.len()],
+    prefixes: [String; FORBIDDEN_PREFIXES.len()],
+    substrings: [String; FORBIDDEN_SUBSTRINGS.len()],
     words: [String; FORBIDDEN_WORDS.len()],
     /// The UTS 39 skeletons of the ASCII characters, by character code. This table is a fast path: most names are
     /// ASCII, and the skeleton of an ASCII character does not depend on its context.
-    plain: Vec<String>,
+    ascii_skeletons: Vec<String>,
 }
 
 /// Whether a request member, in any spelling, would select the identity or mode of a script run. Such members are
@@ -56,8 +56,9 @@ impl NormalizedName {
     fn new(name: &str) -> Self {
         if name.is_ascii() {
             return Self::split_words(name.chars(), |word, letters| {
-                letters
-                    .extend(word.bytes().filter_map(|byte| PATTERNS.plain.get(usize::from(byte))).map(String::as_str));
+                letters.extend(
+                    word.bytes().filter_map(|byte| PATTERNS.ascii_skeletons.get(usize::from(byte))).map(String::as_str),
+                );
             });
         }
         Self::from_unicode(name)
@@ -68,70 +69,72 @@ impl NormalizedName {
         Self::split_words(name.nfkd(), |word, letters| letters.extend(skeleton(word)))
     }
 
-    fn split_words(name: impl Iterator<Item = char>, look: impl Fn(&str, &mut String)) -> Self {
-        let mut spelling = Self::default();
+    fn split_words(name: impl Iterator<Item = char>, append_skeleton: impl Fn(&str, &mut String)) -> Self {
+        let mut normalized = Self::default();
         let mut word = String::new();
         let mut name = name.peekable();
-        let mut before = None;
+        let mut previous = None;
         while let Some(letter) = name.next() {
             let next = name.peek().copied();
-            if !letter.is_alphanumeric() || before.is_some_and(|before| is_word_start(before, letter, next)) {
-                spelling.push_word(&mut word, &look);
+            if !letter.is_alphanumeric() || previous.is_some_and(|previous| is_word_start(previous, letter, next)) {
+                normalized.push_word(&mut word, &append_skeleton);
             }
             if letter.is_alphanumeric() {
                 word.extend(letter.to_lowercase());
             }
-            before = Some(letter);
+            previous = Some(letter);
         }
-        spelling.push_word(&mut word, &look);
-        spelling.bounds.push(spelling.letters.len());
-        spelling
+        normalized.push_word(&mut word, &append_skeleton);
+        normalized.bounds.push(normalized.letters.len());
+        normalized
     }
 
     /// Appends a word to the name. A word with an empty skeleton is dropped.
-    fn push_word(&mut self, word: &mut String, look: impl Fn(&str, &mut String)) {
-        let begin = self.letters.len();
-        look(word, &mut self.letters);
-        if self.letters.len() > begin {
-            self.bounds.push(begin);
+    fn push_word(&mut self, word: &mut String, append_skeleton: impl Fn(&str, &mut String)) {
+        let start = self.letters.len();
+        append_skeleton(word, &mut self.letters);
+        if self.letters.len() > start {
+            self.bounds.push(start);
         }
         word.clear();
     }
 
     fn is_forbidden(&self) -> bool {
-        PATTERNS.anywhere.iter().any(|stem| self.letters.contains(stem.as_str()))
-            || self.bounds.iter().any(|begin| self.has_prefix_at(*begin) || self.has_word_at(*begin))
+        PATTERNS.substrings.iter().any(|substring| self.letters.contains(substring.as_str()))
+            || self.bounds.iter().any(|start| self.has_prefix_at(*start) || self.has_word_at(*start))
     }
 
     /// The letters from a position to the end.
-    fn tail(&self, begin: usize) -> &[u8] {
-        self.letters.as_bytes().get(begin..).unwrap_or_default()
+    fn tail(&self, start: usize) -> &[u8] {
+        self.letters.as_bytes().get(start..).unwrap_or_default()
     }
 
     /// Whether a forbidden prefix starts at a position, after any number of `x`. The prefix may span several
     /// words.
-    fn has_prefix_at(&self, begin: usize) -> bool {
-        let behind = self.tail(begin);
-        let here = behind.get(..MAX_PREFIX_WINDOW).unwrap_or(behind);
-        let crosses = here.iter().take_while(|letter| **letter == b'x').count();
-        here.get(crosses..).is_some_and(|here| PATTERNS.stems.iter().any(|stem| here.starts_with(stem.as_bytes())))
+    fn has_prefix_at(&self, start: usize) -> bool {
+        let tail = self.tail(start);
+        let window = tail.get(..MAX_PREFIX_WINDOW).unwrap_or(tail);
+        let leading_x = window.iter().take_while(|letter| **letter == b'x').count();
+        window
+            .get(leading_x..)
+            .is_some_and(|window| PATTERNS.prefixes.iter().any(|prefix| window.starts_with(prefix.as_bytes())))
     }
 
     /// Whether a forbidden word starts at a position and ends at a word boundary. It may span several words.
-    fn has_word_at(&self, begin: usize) -> bool {
-        let behind = self.tail(begin);
+    fn has_word_at(&self, start: usize) -> bool {
+        let tail = self.tail(start);
         PATTERNS.words.iter().any(|word| {
-            behind.starts_with(word.as_bytes()) && self.bounds.binary_search(&begin.saturating_add(word.len())).is_ok()
+            tail.starts_with(word.as_bytes()) && self.bounds.binary_search(&start.saturating_add(word.len())).is_ok()
         })
     }
 }
 
 /// Whether a word starts at this letter, such as `R` in `actorRef`, `A` in `XActor` and `a` in `2actor`.
-fn is_word_start(before: char, letter: char, next: Option<char>) -> bool {
+fn is_word_start(previous: char, letter: char, next: Option<char>) -> bool {
     let capital = letter.is_uppercase();
-    (capital && before.is_lowercase())
-        || (capital && before.is_uppercase() && next.is_some_and(char::is_lowercase))
-        || (letter.is_alphabetic() && before.is_numeric())
+    (capital && previous.is_lowercase())
+        || (capital && previous.is_uppercase() && next.is_some_and(char::is_lowercase))
+        || (letter.is_alphabetic() && previous.is_numeric())
 }
 
 /// The UTS 39 skeleton of a word.

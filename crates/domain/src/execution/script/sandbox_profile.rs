@@ -97,18 +97,19 @@ impl SandboxProfile {
     /// When the content is not a valid sandbox profile.
     pub fn parse(content: &Value) -> Result<Self, MalformedProfile> {
         let content = Content::deserialize(content).map_err(|_| MalformedProfile)?;
-        let greatest = ScriptLimits::MAXIMUM;
-        let time = |given: Option<u64>, greatest: Duration| given.map_or(greatest, Duration::from_millis).min(greatest);
-        let bytes = |given: Option<u64>, unit: usize, greatest: usize| {
-            let given = given.and_then(|count| usize::try_from(count).ok()?.checked_mul(unit));
-            given.map_or(greatest, |given| given.min(greatest))
+        let maximum = ScriptLimits::MAXIMUM;
+        let time =
+            |configured: Option<u64>, maximum: Duration| configured.map_or(maximum, Duration::from_millis).min(maximum);
+        let bytes = |configured: Option<u64>, unit: usize, maximum: usize| {
+            let configured = configured.and_then(|count| usize::try_from(count).ok()?.checked_mul(unit));
+            configured.map_or(maximum, |configured| configured.min(maximum))
         };
         Ok(Self {
             limits: ScriptLimits {
-                wall_time: time(content.limits.wall_ms, greatest.wall_time),
-                cpu_time: time(content.limits.cpu_ms, greatest.cpu_time),
-                memory_bytes: bytes(content.limits.memory_mb, 1 << 20, greatest.memory_bytes),
-                output_bytes: bytes(content.limits.output_bytes, 1, greatest.output_bytes),
+                wall_time: time(content.limits.wall_ms, maximum.wall_time),
+                cpu_time: time(content.limits.cpu_ms, maximum.cpu_time),
+                memory_bytes: bytes(content.limits.memory_mb, 1 << 20, maximum.memory_bytes),
+                output_bytes: bytes(content.limits.output_bytes, 1, maximum.output_bytes),
             },
             languages: content.languages,
             is_process_runtime: content.runtime == "process"
@@ -125,7 +126,7 @@ impl SandboxProfile {
         if !self.is_process_runtime {
             return Err(SandboxRefusal::RuntimeUnavailable);
         }
-        let is_allowed = |allowed: &Vec<String>| allowed.iter().any(|allowed| allowed == language.as_str());
+        let is_allowed = |languages: &Vec<String>| languages.iter().any(|allowed| allowed == language.as_str());
         if self.languages.as_ref().is_none_or(is_allowed) {
             Ok(self.limits)
         } else {

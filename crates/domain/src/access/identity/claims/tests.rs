@@ -21,7 +21,7 @@ fn claims() -> Value {
 }
 
 /// The valid claims, changed by `members`; a member with the value `null` removes the claim.
-fn with(members: Value) -> Value {
+fn claims_with(members: Value) -> Value {
     let mut claims = claims();
     for (name, value) in members.as_object().unwrap() {
         claims[name] = value.clone();
@@ -46,11 +46,11 @@ fn check(rules: &ClaimRules, claims: &Value) -> Result<VerifiedIdentity, Invalid
 }
 
 fn refusal(members: Value) -> Option<InvalidToken> {
-    check(&rules(), &with(members)).err()
+    check(&rules(), &claims_with(members)).err()
 }
 
 fn identity(members: Value) -> VerifiedIdentity {
-    check(&rules(), &with(members)).unwrap()
+    check(&rules(), &claims_with(members)).unwrap()
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn tolerates_a_minute_between_clocks() {
 }
 
 #[test]
-fn times_are_numbers_in_range() {
+fn requires_times_as_numbers_in_range() {
     assert_eq!(refusal(json!({"exp": null})), Some(InvalidToken::Time), "absent");
     for name in ["exp", "nbf", "iat"] {
         for value in [
@@ -221,10 +221,10 @@ fn tokens_for_client_credentials_are_services() {
 }
 
 #[test]
-fn reads_groups_and_never_takes_an_overage_for_an_empty_list() {
+fn reads_groups_and_distinguishes_overage_from_empty_list() {
     let listed = |groups: &[&str]| GroupsClaim::Listed(groups.iter().map(|group| (*group).into()).collect());
     let endpoint = "https://issuer.example/groups";
-    let linked = |token: Option<&str>| GroupsClaim::Overage {
+    let overage_with_source = |token: Option<&str>| GroupsClaim::Overage {
         source: Some(ClaimSource { endpoint: endpoint.into(), access_token: token.map(str::to_owned) }),
     };
     for (members, groups) in [
@@ -234,12 +234,15 @@ fn reads_groups_and_never_takes_an_overage_for_an_empty_list() {
         (json!({"groups": "a"}), listed(&["a"])),
         (json!({"hasgroups": true}), GroupsClaim::Overage { source: None }),
         (json!({"hasgroups": false}), GroupsClaim::Absent),
-        (json!({"_claim_names": {"groups": "src"}, "_claim_sources": {"src": {"endpoint": endpoint}}}), linked(None)),
+        (
+            json!({"_claim_names": {"groups": "src"}, "_claim_sources": {"src": {"endpoint": endpoint}}}),
+            overage_with_source(None),
+        ),
         (
             json!({
                 "_claim_names": {"groups": "src"}, "_claim_sources": {"src": {"endpoint": endpoint, "access_token": "t"}},
             }),
-            linked(Some("t")),
+            overage_with_source(Some("t")),
         ),
         (json!({"_claim_names": {"groups": "src"}, "groups": ["a"]}), GroupsClaim::Overage { source: None }),
         (json!({"_claim_names": {"groups": 7}}), GroupsClaim::Overage { source: None }),
@@ -256,7 +259,7 @@ fn reads_groups_and_never_takes_an_overage_for_an_empty_list() {
 fn names_the_tenant_claim_without_a_value_when_it_is_missing() {
     assert!(identity(json!({"org": "acme"})).tenant == TenantClaim::NotConfigured);
     let rules = ClaimRules { tenant_claim: Some("org".into()), ..rules() };
-    let tenant = |members: Value| check(&rules, &with(members)).unwrap().tenant;
+    let tenant = |members: Value| check(&rules, &claims_with(members)).unwrap().tenant;
     let missing = TenantClaim::Missing { claim: "org".into() };
     for members in [json!({}), json!({"org": ""}), json!({"org": 7}), json!({"org": ["acme"]})] {
         assert!(tenant(members.clone()) == missing, "{members}");
@@ -265,30 +268,30 @@ fn names_the_tenant_claim_without_a_value_when_it_is_missing() {
 }
 
 #[test]
-fn takes_only_an_address_that_the_issuer_verified() {
+fn reads_only_verified_email_addresses() {
     for (verified, email) in
         [(json!(true), Some("a@b.example")), (json!(false), None), (json!("true"), None), (json!(null), None)]
     {
-        let read = identity(json!({"email": "a@b.example", "email_verified": verified})).email;
-        assert_eq!(read.as_deref(), email, "{verified}");
+        let claimed_email = identity(json!({"email": "a@b.example", "email_verified": verified})).email;
+        assert_eq!(claimed_email.as_deref(), email, "{verified}");
     }
 }
 
 #[test]
-fn reads_the_configured_name_and_carries_the_binding() {
-    let named = identity(json!({"preferred_username": "Ada"}));
-    assert_eq!((named.issuer.as_str(), named.subject.as_str()), ("https://issuer.example", "248"));
-    assert_eq!((named.name.as_deref(), named.bound_tenant), (Some("Ada"), None));
+fn reads_configured_name_and_bound_tenant() {
+    let person = identity(json!({"preferred_username": "Ada"}));
+    assert_eq!((person.issuer.as_str(), person.subject.as_str()), ("https://issuer.example", "248"));
+    assert_eq!((person.name.as_deref(), person.bound_tenant), (Some("Ada"), None));
     assert_eq!(identity(json!({"preferred_username": ""})).name, None);
     assert_eq!(identity(json!({"name": "Ada"})).name, None);
     assert_eq!(refusal(json!({"preferred_username": ["Ada"]})), Some(InvalidToken::ClaimType));
     let tenant = Slug::parse("acme").unwrap();
-    let bound = ClaimRules { bound_tenant: Some(tenant.clone()), ..rules() };
-    assert_eq!(check(&bound, &claims()).unwrap().bound_tenant, Some(tenant));
+    let bound_rules = ClaimRules { bound_tenant: Some(tenant.clone()), ..rules() };
+    assert_eq!(check(&bound_rules, &claims()).unwrap().bound_tenant, Some(tenant));
 }
 
 #[test]
 fn debug_output_omits_every_value() {
-    let read = identity(json!({"preferred_username": "canary", "sub": "canary", "email": "canary"}));
-    assert!(!format!("{read:?}").contains("canary"));
+    let person = identity(json!({"preferred_username": "canary", "sub": "canary", "email": "canary"}));
+    assert!(!format!("{person:?}").contains("canary"));
 }

@@ -159,7 +159,7 @@ fn refuses_every_form_but_the_canonical_compact_one() {
 
 #[test]
 fn refuses_json_that_two_parsers_may_read_differently() {
-    let good = r#"{"alg":"RS256","kid":"k"}"#;
+    let valid_header = r#"{"alg":"RS256","kid":"k"}"#;
     for header in [
         r#"{"alg":"RS256","alg":"none","kid":"k"}"#,
         r#"{"alg":"none","alg":"RS256","kid":"k"}"#,
@@ -189,12 +189,12 @@ fn refuses_json_that_two_parsers_may_read_differently() {
         "",
         "\u{feff}{}",
     ] {
-        assert_eq!(refusal(&token(good, claims)), Some(InvalidToken::Malformed), "{claims}");
+        assert_eq!(refusal(&token(valid_header, claims)), Some(InvalidToken::Malformed), "{claims}");
     }
-    let invalid_utf8 = format!("{}.{}.c2ln", encoded(good), URL_SAFE_NO_PAD.encode(b"{\"sub\":\"\xff\"}"));
+    let invalid_utf8 = format!("{}.{}.c2ln", encoded(valid_header), URL_SAFE_NO_PAD.encode(b"{\"sub\":\"\xff\"}"));
     assert_eq!(refusal(&invalid_utf8), Some(InvalidToken::Malformed));
     let deep = format!(r#"{{"a":{}1{}}}"#, "[".repeat(70), "]".repeat(70));
-    assert_eq!(refusal(&token(good, &deep)), Some(InvalidToken::Malformed));
+    assert_eq!(refusal(&token(valid_header, &deep)), Some(InvalidToken::Malformed));
 }
 
 #[test]

@@ -63,8 +63,8 @@ impl Cost {
     }
 
     const fn of_node(nodes: u64, patterns: u64, weight: u64) -> Self {
-        let own = Evaluations { nodes, patterns: weight };
-        Self { size: 1, patterns, depth: 1, check: own, unevaluated: own }
+        let evaluations = Evaluations { nodes, patterns: weight };
+        Self { size: 1, patterns, depth: 1, check: evaluations, unevaluated: evaluations }
     }
 
     /// Adds a subschema that applies to other values: members, items, names.
@@ -95,14 +95,14 @@ impl<'s> Meter<'s> {
         Self { root, targets: BTreeMap::new() }
     }
 
-    /// Measures a node at nesting depth `above`.
-    pub(super) fn measure(&mut self, node: &'s Value, above: usize) -> Result<Cost, EmbeddedRefusal> {
-        if above >= MAX_DEPTH {
+    /// Measures a node at nesting depth `depth`.
+    pub(super) fn measure(&mut self, node: &'s Value, depth: usize) -> Result<Cost, EmbeddedRefusal> {
+        if depth >= MAX_DEPTH {
             return Err(EmbeddedRefusal::TooLarge);
         }
         match node {
-            Value::Object(members) => self.measure_object(members, node, above),
-            Value::Array(items) => self.measure_in_place(items.iter(), above),
+            Value::Object(members) => self.measure_object(members, node, depth),
+            Value::Array(items) => self.measure_in_place(items.iter(), depth),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(Cost::of_node(1, 0, 0)),
         }
     }
@@ -111,11 +111,11 @@ impl<'s> Meter<'s> {
         &mut self,
         members: &'s Map<String, Value>,
         node: &'s Value,
-        above: usize,
+        depth: usize,
     ) -> Result<Cost, EmbeddedRefusal> {
         let division = if members.contains_key("multipleOf") { DIVISION_EVALUATIONS } else { 0 };
         let (patterns, weight) = measure_patterns(node)?;
-        let mut whole = Cost::of_node(1 + division, patterns, weight);
+        let mut cost = Cost::of_node(1 + division, patterns, weight);
         let mut has_unevaluated = false;
         for (key, member) in members {
             // A member of `properties` may have the same name. Its value is an object, so it is not this keyword.
@@ -123,56 +123,56 @@ impl<'s> Meter<'s> {
                 return Err(EmbeddedRefusal::ExternalReference);
             }
             let part = match (key.as_str(), member) {
-                ("$ref", Value::String(target)) => self.measure_target(target, above + 1)?,
+                ("$ref", Value::String(target)) => self.measure_target(target, depth + 1)?,
                 ("dependentSchemas", Value::Object(dependent)) => {
-                    self.measure_in_place(dependent.values(), above + 1)?
+                    self.measure_in_place(dependent.values(), depth + 1)?
                 }
-                _ => self.measure(member, above + 1)?,
+                _ => self.measure(member, depth + 1)?,
             };
             if key == "unevaluatedProperties" || key == "unevaluatedItems" {
                 has_unevaluated = true;
                 // The subschema runs once by itself and once for every enclosing `unevaluated*` keyword.
-                whole.unevaluated = whole.unevaluated.plus(part.check);
+                cost.unevaluated = cost.unevaluated.plus(part.check);
             }
             if IN_PLACE_APPLICATORS.contains(&key.as_str()) || key == "dependentSchemas" {
-                whole.add_in_place(part);
+                cost.add_in_place(part);
             } else {
-                whole.add(part);
+                cost.add(part);
             }
         }
         if has_unevaluated {
-            whole.check = whole.check.plus(whole.unevaluated);
+            cost.check = cost.check.plus(cost.unevaluated);
         }
-        Ok(whole)
+        Ok(cost)
     }
 
     /// Measures schemas that apply to the same value.
     fn measure_in_place(
         &mut self,
         schemas: impl Iterator<Item = &'s Value>,
-        above: usize,
+        depth: usize,
     ) -> Result<Cost, EmbeddedRefusal> {
-        if above >= MAX_DEPTH {
+        if depth >= MAX_DEPTH {
             return Err(EmbeddedRefusal::TooLarge);
         }
-        let mut whole = Cost::of_node(1, 0, 0);
+        let mut cost = Cost::of_node(1, 0, 0);
         for schema in schemas {
-            whole.add_in_place(self.measure(schema, above + 1)?);
+            cost.add_in_place(self.measure(schema, depth + 1)?);
         }
-        Ok(whole)
+        Ok(cost)
     }
 
-    fn measure_target(&mut self, reference: &'s str, above: usize) -> Result<Cost, EmbeddedRefusal> {
+    fn measure_target(&mut self, reference: &'s str, depth: usize) -> Result<Cost, EmbeddedRefusal> {
         match self.targets.get(reference) {
-            Some(Some(known)) if above + known.depth > MAX_DEPTH => return Err(EmbeddedRefusal::TooLarge),
-            Some(Some(known)) => return Ok(*known),
+            Some(Some(cost)) if depth + cost.depth > MAX_DEPTH => return Err(EmbeddedRefusal::TooLarge),
+            Some(Some(cost)) => return Ok(*cost),
             Some(None) => return Err(EmbeddedRefusal::Recursive),
             None => {}
         }
         let pointer = reference.strip_prefix('#').ok_or(EmbeddedRefusal::ExternalReference)?;
         let node = self.root.pointer(pointer).ok_or(EmbeddedRefusal::ExternalReference)?;
         self.targets.insert(reference, None);
-        let cost = self.measure(node, above)?;
+        let cost = self.measure(node, depth)?;
         self.targets.insert(reference, Some(cost));
         Ok(cost)
     }
@@ -181,10 +181,13 @@ impl<'s> Meter<'s> {
 /// Number of patterns that the node contains, without those of subschemas, and their evaluations for one byte of
 /// text.
 fn measure_patterns(node: &Value) -> Result<(u64, u64), EmbeddedRefusal> {
-    let one = node.get("pattern").and_then(Value::as_str);
-    let many = node.get("patternProperties").and_then(Value::as_object);
+    let single_pattern = node.get("pattern").and_then(Value::as_str);
+    let property_patterns = node.get("patternProperties").and_then(Value::as_object);
     let (mut count, mut weight) = (0_u64, 0_u64);
-    for pattern in one.into_iter().chain(many.into_iter().flat_map(|many| many.keys().map(String::as_str))) {
+    for pattern in single_pattern
+        .into_iter()
+        .chain(property_patterns.into_iter().flat_map(|property_patterns| property_patterns.keys().map(String::as_str)))
+    {
         if pattern.len() > MAX_PATTERN_BYTES {
             return Err(EmbeddedRefusal::TooLarge);
         }
@@ -212,20 +215,20 @@ const BYTES_PER_VALUE: u64 = 512;
 impl ValueSize {
     /// Measures a value.
     pub(super) fn of(value: &Value) -> Self {
-        let (mut weight, mut pending) = (Self::default(), vec![value]);
+        let (mut size, mut pending) = (Self::default(), vec![value]);
         while let Some(value) = pending.pop() {
-            weight.values = weight.values.saturating_add(1);
+            size.values = size.values.saturating_add(1);
             match value {
                 Value::Object(members) => {
-                    members.keys().for_each(|name| weight.add_text(name));
+                    members.keys().for_each(|name| size.add_text(name));
                     pending.extend(members.values());
                 }
                 Value::Array(items) => pending.extend(items),
-                Value::String(text) => weight.add_text(text),
+                Value::String(text) => size.add_text(text),
                 Value::Null | Value::Bool(_) | Value::Number(_) => {}
             }
         }
-        weight
+        size
     }
 
     fn add_text(&mut self, text: &str) {

@@ -29,7 +29,7 @@ fn every_schema_keyword_belongs_to_a_part() {
                     let subschemas = operand.as_object().unwrap();
                     subschemas
                         .iter()
-                        .for_each(|(name, inside)| assert_known_keywords(inside, &format!("{path}/{name}")));
+                        .for_each(|(name, subschema)| assert_known_keywords(subschema, &format!("{path}/{name}")));
                 }
                 "items" | "additionalProperties" | "propertyNames" => {
                     assert_known_keywords(operand, &format!("{path}/{keyword}"))
@@ -49,8 +49,8 @@ fn every_schema_keyword_belongs_to_a_part() {
 #[test]
 fn reports_at_most_one_hundred_problems() {
     let schema = PublishedSchema::compile(r#"{"items": {"items": {"type": "string"}}, "type": "array"}"#).unwrap();
-    let all = json!(vec![json!(vec![0; 1_000]); 50]);
-    let problems = schema.find_problems(&all);
+    let list = json!(vec![json!(vec![0; 1_000]); 50]);
+    let problems = schema.find_problems(&list);
     assert_eq!(problems.len(), MAX_PROBLEMS);
     assert_eq!((problems[0].pointer.as_str(), problems[99].pointer.as_str()), ("/0/0", "/0/99"));
     assert_eq!(problems[0].code, "wrong_type");
@@ -63,24 +63,27 @@ fn example(kind: AssetKind) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-fn pointers(value: &Value, above: String, all: &mut Vec<String>) {
+fn collect_pointers(value: &Value, pointer: String, found: &mut Vec<String>) {
     match value {
         Value::Object(members) => {
-            members.iter().for_each(|(name, member)| pointers(member, member_pointer(&above, name), all));
+            members.iter().for_each(|(name, member)| collect_pointers(member, member_pointer(&pointer, name), found));
         }
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(index, item)| pointers(item, format!("{above}/{index}"), all));
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(index, item)| collect_pointers(item, format!("{pointer}/{index}"), found));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
-    all.push(above);
+    found.push(pointer);
 }
 
 fn mutate(value: &mut Value, target: &Index, mutation: u8) {
-    let mut all = Vec::new();
-    pointers(value, String::new(), &mut all);
-    let Some(found) = value.pointer_mut(target.get(&all).as_str()) else { return };
-    match (mutation, &mut *found) {
+    let mut found_pointers = Vec::new();
+    collect_pointers(value, String::new(), &mut found_pointers);
+    let Some(selected) = value.pointer_mut(target.get(&found_pointers).as_str()) else { return };
+    match (mutation, &mut *selected) {
         (0, Value::Object(members)) => drop(members.insert("a name that is not there".to_owned(), json!({}))),
         (1, Value::Object(members)) => {
             let first = members.keys().next().cloned();
@@ -88,11 +91,11 @@ fn mutate(value: &mut Value, target: &Index, mutation: u8) {
         }
         (2, Value::Array(items)) => items.extend(items.first().cloned()),
         (3, Value::Array(items)) => items.push(json!([{ "x": null }])),
-        (4, _) => *found = json!("\u{1}not a name"),
-        (5, _) => *found = json!(-1.5),
-        (6, _) => *found = json!({}),
-        (7, _) => *found = json!([null, null]),
-        _ => *found = Value::Null,
+        (4, _) => *selected = json!("\u{1}not a name"),
+        (5, _) => *selected = json!(-1.5),
+        (6, _) => *selected = json!({}),
+        (7, _) => *selected = json!([null, null]),
+        _ => *selected = Value::Null,
     }
 }
 

@@ -14,12 +14,12 @@ pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Violat
             findings.require(dataset, "/dataset", "sha256");
         }
     }
-    let mut carried = SchemaAnnotationRules::new(compile);
+    let mut annotation_rules = SchemaAnnotationRules::new(compile);
     let mut count = 0_usize;
     for list in ["assertions", "default_assertions"] {
         for (index, assertion) in list_items(content, list) {
             count += 1;
-            self::check_assertion(content, assertion, &format!("/{list}/{index}"), &mut carried, findings);
+            self::check_assertion(content, assertion, &format!("/{list}/{index}"), &mut annotation_rules, findings);
         }
     }
     if count == 0 {
@@ -31,23 +31,23 @@ fn check_assertion(
     content: &Value,
     assertion: &Value,
     pointer: &str,
-    carried: &mut SchemaAnnotationRules,
+    annotation_rules: &mut SchemaAnnotationRules,
     findings: &mut Violations,
 ) {
     let Some(kind) = text_field(assertion, "type") else { return };
     let value = assertion.get("value");
-    let at = format!("{pointer}/value");
+    let value_pointer = format!("{pointer}/value");
     match kind.strip_prefix("not-").unwrap_or(kind) {
         "regex" => match value.and_then(Value::as_str) {
-            Some(pattern) => carried.check_pattern(pattern, &at, findings),
-            None => findings.add(at, Violation::MissingField),
+            Some(pattern) => annotation_rules.check_pattern(pattern, &value_pointer, findings),
+            None => findings.add(value_pointer, Violation::MissingField),
         },
         "is-json" | "contains-json" => {
             if let Some(schema) = value {
-                carried.check_schema(schema, &at, findings);
+                annotation_rules.check_schema(schema, &value_pointer, findings);
             }
         }
-        judged if MODEL_ASSERTIONS.contains(&judged) && content.get("judge").is_none() => {
+        model_assertion if MODEL_ASSERTIONS.contains(&model_assertion) && content.get("judge").is_none() => {
             findings.add("/judge", Violation::MissingField);
         }
         _ => {}

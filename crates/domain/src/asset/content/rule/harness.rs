@@ -9,10 +9,10 @@ pub(super) fn check(content: &Value, findings: &mut Violations) {
         findings.require_one_of(entry, "/entry", "flow_ref", "agent_ref");
     }
     let Some(permissions) = content.get("permissions") else { return };
-    let mut listed = BTreeSet::new();
+    let mut listed_tools = BTreeSet::new();
     for list in ["deny", "ask", "allow"] {
         for (index, tool) in list_items(permissions, list) {
-            if tool.as_str().is_some_and(|name| !listed.insert(name)) {
+            if tool.as_str().is_some_and(|name| !listed_tools.insert(name)) {
                 findings.add(format!("/permissions/{list}/{index}"), Violation::Contradiction);
             }
         }

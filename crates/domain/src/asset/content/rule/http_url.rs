@@ -3,8 +3,8 @@
 /// Whether a text is an http or https URL without credentials. Credentials are refused, because content must not
 /// contain secrets.
 pub(super) fn is_http_url(text: &str) -> bool {
-    let Some((scheme, rest)) = text.split_once("://") else { return false };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let printable = text.bytes().all(|byte| byte.is_ascii_graphic());
-    matches!(scheme, "http" | "https") && printable && !authority.is_empty() && !authority.contains('@')
+    let Some((scheme, after_scheme)) = text.split_once("://") else { return false };
+    let authority = after_scheme.split(['/', '?', '#']).next().unwrap_or_default();
+    let is_printable = text.bytes().all(|byte| byte.is_ascii_graphic());
+    matches!(scheme, "http" | "https") && is_printable && !authority.is_empty() && !authority.contains('@')
 }

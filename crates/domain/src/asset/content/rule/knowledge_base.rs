@@ -24,12 +24,12 @@ pub(super) fn check(content: &Value, findings: &mut Violations) {
 /// `revoked_at` must be a valid time, and present exactly when the contract is revoked.
 fn check_revocation(contract: &Value, findings: &mut Violations) {
     let pointer = "/access_contract/revoked_at";
-    let at = contract.get("revoked_at").filter(|at| !at.is_null());
-    if at.is_some() != is_true(contract, "revoked") {
+    let revoked_at = contract.get("revoked_at").filter(|revoked_at| !revoked_at.is_null());
+    if revoked_at.is_some() != is_true(contract, "revoked") {
         findings.add(pointer, Violation::RevokedAtMismatch);
     }
-    if let Some(at) = at.filter(|at| at.is_string())
-        && serde_json::from_value::<Timestamp>(at.clone()).is_err()
+    if let Some(revoked_at) = revoked_at.filter(|revoked_at| revoked_at.is_string())
+        && serde_json::from_value::<Timestamp>(revoked_at.clone()).is_err()
     {
         findings.add(pointer, Violation::InvalidTime);
     }

@@ -34,8 +34,8 @@ pub(super) fn check(content: &Value, findings: &mut Violations) {
             Some(_) | None => {}
         }
         for (index, header) in list_items(transport, "headers") {
-            let named = text_field(header, "name").map(str::to_ascii_lowercase);
-            if named.is_some_and(|name| PROTOCOL_HEADERS.contains(&name.as_str())) {
+            let header_name = text_field(header, "name").map(str::to_ascii_lowercase);
+            if header_name.is_some_and(|name| PROTOCOL_HEADERS.contains(&name.as_str())) {
                 findings.add(format!("/transport/headers/{index}/name"), Violation::ProtocolHeader);
             }
         }

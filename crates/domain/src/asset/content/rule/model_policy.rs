@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 pub(super) fn check(content: &Value, findings: &mut Violations) {
     let primary = content.get("provider_route").and_then(|route| text_field(route, "route_id"));
-    let mut seen: BTreeSet<&str> = primary.into_iter().collect();
+    let mut route_ids: BTreeSet<&str> = primary.into_iter().collect();
     for (index, route) in list_items(content, "fallback_routes") {
-        if text_field(route, "route_id").is_some_and(|id| !seen.insert(id)) {
+        if text_field(route, "route_id").is_some_and(|id| !route_ids.insert(id)) {
             findings.add(format!("/fallback_routes/{index}/route_id"), Violation::DuplicateRouteId);
         }
     }

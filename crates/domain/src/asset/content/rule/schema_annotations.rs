@@ -70,29 +70,29 @@ impl SchemaAnnotationRules {
     }
 
     /// Checks a JSON Schema.
-    pub(super) fn check_schema(&mut self, carried: &Value, pointer: &str, findings: &mut Violations) {
+    pub(super) fn check_schema(&mut self, schema: &Value, pointer: &str, findings: &mut Violations) {
         self.schemas += 1;
         if self.schemas > MAX_SCHEMAS {
             if self.schemas == MAX_SCHEMAS + 1 {
                 findings.add(pointer, Violation::TooManyEmbedded);
             }
         } else if self.compile == CompileMode::Yes
-            && let Err(refusal) = EmbeddedSchema::compile(carried)
+            && let Err(refusal) = EmbeddedSchema::compile(schema)
         {
             findings.add_problem(pointer, refusal.code(), refusal.to_string());
         }
     }
 }
 
-fn has_annotation(visited: &VisitedValue<'_, '_>, mark: &str) -> bool {
-    visited.resolved.get(mark).and_then(Value::as_bool).unwrap_or_default()
+fn has_annotation(visited: &VisitedValue<'_, '_>, annotation: &str) -> bool {
+    visited.resolved.get(annotation).and_then(Value::as_bool).unwrap_or_default()
 }
 
 fn check_unique(visited: &VisitedValue<'_, '_>, member: &str, findings: &mut Violations) {
-    let mut seen = BTreeSet::new();
+    let mut seen_names = BTreeSet::new();
     for (index, item) in visited.value.as_array().into_iter().flatten().enumerate() {
         if let Some(name) = item.get(member).and_then(Value::as_str)
-            && !seen.insert(name)
+            && !seen_names.insert(name)
         {
             findings.add(format!("{}/{index}/{member}", visited.pointer), Violation::DuplicateName);
         }

@@ -23,7 +23,7 @@ pub(super) fn check(content: &Value, findings: &mut Violations) {
 /// Whether Windows treats a file of this name as a device. Windows ignores everything after the first dot.
 fn is_device_name(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or_default().trim_end().to_ascii_uppercase();
-    let numbered = |digits: &str| matches!(digits.as_bytes(), [b'1'..=b'9']);
+    let is_device_number = |digits: &str| matches!(digits.as_bytes(), [b'1'..=b'9']);
     matches!(stem.as_str(), "CON" | "PRN" | "AUX" | "NUL")
-        || stem.strip_prefix("COM").or_else(|| stem.strip_prefix("LPT")).is_some_and(numbered)
+        || stem.strip_prefix("COM").or_else(|| stem.strip_prefix("LPT")).is_some_and(is_device_number)
 }

@@ -25,12 +25,12 @@ fn does_not_compile_too_many_patterns_or_schemas() {
         let found = problems(AssetKind::GuardrailConfig, content);
         found.into_iter().map(|(pointer, code)| (pointer, code.to_owned())).collect()
     };
-    let few = reported(&guardrails(50));
-    assert_eq!((few.len(), &few[49]), (50, &problem_at("/guardrails/49/pattern", "pattern_not_linear")));
+    let at_limit = reported(&guardrails(50));
+    assert_eq!((at_limit.len(), &at_limit[49]), (50, &problem_at("/guardrails/49/pattern", "pattern_not_linear")));
     assert_eq!(reported(&guardrails(51)), [problem_at("/guardrails/50/pattern", "too_many_carried")]);
-    let many = reported(&guardrails(101));
+    let over_limit = reported(&guardrails(101));
     assert_eq!(
-        many,
+        over_limit,
         [problem_at("/guardrails", "out_of_bounds"), problem_at("/guardrails/50/pattern", "too_many_carried")]
     );
     let schema = |number: usize| {
@@ -60,12 +60,12 @@ fn does_not_compile_too_many_policy_rules() {
     let policy = |count: usize| json!({ "rules": (0..count).map(rule).collect::<Vec<_>>() });
     let reported = |count: usize| problems(AssetKind::PolicyBundle, &policy(count));
     assert!(reported(2).iter().all(|(pointer, _)| pointer.ends_with("/condition")), "{:?}", reported(2));
-    let many: Vec<_> = reported(201).into_iter().map(|(pointer, code)| problem_at(&pointer, code)).collect();
-    assert_eq!(many, [problem_at("/rules", "out_of_bounds")]);
+    let over_limit: Vec<_> = reported(201).into_iter().map(|(pointer, code)| problem_at(&pointer, code)).collect();
+    assert_eq!(over_limit, [problem_at("/rules", "out_of_bounds")]);
 }
 
 #[test]
-fn a_text_that_is_too_short_hides_no_other_problem() {
+fn short_text_hides_no_other_problem() {
     let rule = |number: usize, condition: &str| json!({ "id": format!("r{number}"), "condition": condition, "outcome": "deny", "reason_code": "no" });
     let policy = json!({ "rules": [rule(0, ""), rule(1, "lane ==")] });
     let pointers: Vec<String> =

@@ -5,7 +5,7 @@ use super::model_policy;
 use serde_json::json;
 
 #[test]
-fn names_the_listed_values_and_never_the_given_one() {
+fn message_lists_permitted_values_but_not_given_value() {
     let mut content = model_policy();
     *content.pointer_mut("/provider_route/state").unwrap() = json!("canary");
     let Err(ContentRefusal::Invalid(problems)) = check(AssetKind::ModelPolicy, &content) else { panic!("accepted") };
@@ -15,7 +15,7 @@ fn names_the_listed_values_and_never_the_given_one() {
 }
 
 #[test]
-fn names_the_fields_of_the_schema_and_never_the_unknown_one() {
+fn message_lists_schema_fields_but_not_unknown_field() {
     let mut content = model_policy();
     content["max_canary"] = json!(1);
     let Err(ContentRefusal::Invalid(problems)) = check(AssetKind::ModelPolicy, &content) else { panic!("accepted") };

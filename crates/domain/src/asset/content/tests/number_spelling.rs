@@ -29,11 +29,11 @@ const fn example(kind: AssetKind) -> &'static str {
     }
 }
 
-/// Writes a number in the JSON spelling that `way` selects.
-fn write_number(number: &serde_json::Number, way: u8) -> String {
+/// Writes a number in the JSON spelling that `spelling` selects.
+fn write_number(number: &serde_json::Number, spelling: u8) -> String {
     let plain = number.to_string();
     let double = number.as_f64().unwrap();
-    match (way % 5, plain.contains(['.', 'e'])) {
+    match (spelling % 5, plain.contains(['.', 'e'])) {
         (0, _) => plain,
         (1, _) => format!("{double:e}"),
         (2, _) => format!("{double:E}"),
@@ -43,16 +43,17 @@ fn write_number(number: &serde_json::Number, way: u8) -> String {
     }
 }
 
-/// Writes JSON in which each number has the spelling that the next item of `ways` selects.
-fn write_value(value: &Value, ways: &mut impl Iterator<Item = u8>) -> String {
+/// Writes JSON in which each number has the spelling that the next item of `spellings` selects.
+fn write_value(value: &Value, spellings: &mut impl Iterator<Item = u8>) -> String {
     match value {
-        Value::Number(number) => write_number(number, ways.next().unwrap_or_default()),
+        Value::Number(number) => write_number(number, spellings.next().unwrap_or_default()),
         Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(|item| write_value(item, ways)).collect();
+            let items: Vec<String> = items.iter().map(|item| write_value(item, spellings)).collect();
             format!("[{}]", items.join(", "))
         }
         Value::Object(members) => {
-            let member = |(key, member): (&String, &Value)| format!("{}: {}", json!(key), write_value(member, ways));
+            let member =
+                |(key, member): (&String, &Value)| format!("{}: {}", json!(key), write_value(member, spellings));
             let members: Vec<String> = members.iter().map(member).collect();
             format!("{{{}}}", members.join(", "))
         }
@@ -80,20 +81,20 @@ proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(24))]
 
     #[test]
-    fn checksum_ignores_number_spelling(ways in proptest::collection::vec(0_u8..5, 64)) {
+    fn checksum_ignores_number_spelling(spellings in proptest::collection::vec(0_u8..5, 64)) {
         for kind in AssetKind::ALL {
             let content = example_with_numbers(kind);
             let checksum = |content: &Value| Canonical::of(content).unwrap().checksum().clone();
-            let text = write_value(&content, &mut ways.iter().copied().cycle());
-            let other: Value = serde_json::from_str(&text).unwrap();
-            let checked = check(kind, &other);
+            let text = write_value(&content, &mut spellings.iter().copied().cycle());
+            let respelled: Value = serde_json::from_str(&text).unwrap();
+            let checked = check(kind, &respelled);
             proptest::prop_assert!(checked.is_ok(), "{}: {:?} of {}", kind, checked, text);
-            proptest::prop_assert_eq!(checksum(&other), checksum(&content), "{}: {}", kind, text);
+            proptest::prop_assert_eq!(checksum(&respelled), checksum(&content), "{}: {}", kind, text);
             if kind == AssetKind::OrchestrationFlow {
                 // JSON is valid YAML.
-                let read = crate::flow::parse_yaml(&text).unwrap().to_content();
+                let from_yaml = crate::flow::parse_yaml(&text).unwrap().to_content();
                 let expected = Flow::from_content(&content).unwrap().to_content();
-                proptest::prop_assert_eq!(checksum(&read), checksum(&expected), "{}", text);
+                proptest::prop_assert_eq!(checksum(&from_yaml), checksum(&expected), "{}", text);
             }
         }
     }

@@ -17,24 +17,24 @@ fn release_fact(kind: FactKind, number: u128, detail: serde_json::Value) -> Vec<
     Fact::new(kind, subject, None, &stamp(number, "user:ada"), detail).canonical_bytes(tenant())
 }
 
-fn moved(from: &str, to: &str) -> Vec<u8> {
+fn transition_fact(from: &str, to: &str) -> Vec<u8> {
     let detail = json!({
         "workload_id": id(2), "environment": "dev", "from": from, "to": to, "bindings_digest": digest().as_str(),
     });
     release_fact(FactKind::ReleaseTransitioned, 40, detail)
 }
 
-fn created() -> Vec<u8> {
+fn creation_fact() -> Vec<u8> {
     release_fact(FactKind::ReleaseCreated, 39, json!({ "workload_id": id(2), "environment": "dev" }))
 }
 
-fn reviewed(outcome: &str, state: &str) -> Vec<u8> {
+fn review_fact(outcome: &str, state: &str) -> Vec<u8> {
     let detail =
         json!({ "approval_id": id(6), "outcome": outcome, "bindings_digest": digest().as_str(), "state": state });
     release_fact(FactKind::ReleaseReviewed, 41, detail)
 }
 
-fn rolled_back(to: &str) -> Vec<u8> {
+fn rollback_fact(to: &str) -> Vec<u8> {
     release_fact(
         FactKind::ReleaseRolledBack,
         42,
@@ -44,20 +44,20 @@ fn rolled_back(to: &str) -> Vec<u8> {
 
 fn approved_history() -> Vec<Vec<u8>> {
     vec![
-        created(),
-        moved("draft", "review_ready"),
-        reviewed("approved", "review_ready"),
-        moved("review_ready", "approved"),
-        moved("approved", "active"),
+        creation_fact(),
+        transition_fact("draft", "review_ready"),
+        review_fact("approved", "review_ready"),
+        transition_fact("review_ready", "approved"),
+        transition_fact("approved", "active"),
     ]
 }
 
 /// The chain of a release whose facts are among other facts in a log.
 fn chain_of(facts: &[Vec<u8>]) -> ReleaseChain {
-    let other = Subject { kind: "workspace", id: id(50) };
-    let other = Fact::new(FactKind::WorkspaceCreated, other, None, &stamp(50, "user:bo"), json!({}));
-    let other = other.canonical_bytes(tenant());
-    let log: Vec<&Vec<u8>> = facts.iter().flat_map(|fact| [&other, fact]).collect();
+    let other_fact = Subject { kind: "workspace", id: id(50) };
+    let other_fact = Fact::new(FactKind::WorkspaceCreated, other_fact, None, &stamp(50, "user:bo"), json!({}));
+    let other_fact = other_fact.canonical_bytes(tenant());
+    let log: Vec<&Vec<u8>> = facts.iter().flat_map(|fact| [&other_fact, fact]).collect();
     let mut tree = TreeEdge::default();
     for fact in &log {
         assert!(tree.append(TreeHash::new(leaf_hash(fact))).is_empty());
@@ -83,20 +83,20 @@ fn chain_of(facts: &[Vec<u8>]) -> ReleaseChain {
 
 fn summary_of(facts: &[Vec<u8>]) -> ReleaseStatement {
     let environment = Slug::parse("dev").unwrap();
-    let place = ReleaseLocation { workspace_id: id(9).into(), environment: &environment };
-    ReleaseStatement::summarize(chain_of(facts), place)
+    let location = ReleaseLocation { workspace_id: id(9).into(), environment: &environment };
+    ReleaseStatement::summarize(chain_of(facts), location)
 }
 
 #[test]
 fn summary_of_an_approved_release_passes_and_has_the_slsa_fields() {
     let summary = summary_of(&approved_history());
     let report = verify_bundle(seal(&summary, &[1]).as_bytes(), &[verifier(1)]);
-    assert_eq!(failed(&report), Vec::<&str>::new(), "{report:#?}");
+    assert_eq!(failed_checks(&report), Vec::<&str>::new(), "{report:#?}");
     assert!(report.has_passed() && report.kind == BundleKind::Release);
-    let wire = serde_json::to_value(&summary).unwrap();
-    assert_eq!(wire["predicateType"], SUMMARY_PREDICATE);
-    assert_eq!(wire["subject"][0]["digest"]["blake3"], digest().as_str().trim_start_matches("blake3:"));
-    let predicate = &wire["predicate"];
+    let summary_json = serde_json::to_value(&summary).unwrap();
+    assert_eq!(summary_json["predicateType"], SUMMARY_PREDICATE);
+    assert_eq!(summary_json["subject"][0]["digest"]["blake3"], digest().as_str().trim_start_matches("blake3:"));
+    let predicate = &summary_json["predicate"];
     assert_eq!(predicate["verificationResult"], "PASSED");
     assert_eq!(predicate["verifiedLevels"], json!(["FAIRWAY_RELEASE_APPROVED"]));
     assert_eq!(predicate["timeVerified"], "2026-11-27T08:00:00Z");
@@ -108,22 +108,22 @@ fn summary_of_an_approved_release_passes_and_has_the_slsa_fields() {
 #[test]
 fn result_follows_from_the_facts_about_the_release() {
     use SummaryResult::{Failed, Passed};
-    let start = [created(), moved("draft", "review_ready")];
-    let approved = [reviewed("approved", "review_ready"), moved("review_ready", "approved")];
+    let submission_facts = [creation_fact(), transition_fact("draft", "review_ready")];
+    let approval_facts = [review_fact("approved", "review_ready"), transition_fact("review_ready", "approved")];
     let cases: [(&str, Vec<Vec<u8>>, SummaryResult); 9] = [
-        ("draft", vec![created()], Failed),
-        ("submitted", start.to_vec(), Failed),
-        ("approved by a person, not yet by the rule", [&start[..], &approved[..1]].concat(), Failed),
-        ("approved", [&start[..], &approved[..]].concat(), Passed),
+        ("draft", vec![creation_fact()], Failed),
+        ("submitted", submission_facts.to_vec(), Failed),
+        ("approved by a person, not yet by the rule", [&submission_facts[..], &approval_facts[..1]].concat(), Failed),
+        ("approved", [&submission_facts[..], &approval_facts[..]].concat(), Passed),
         ("active", approved_history(), Passed),
-        ("sent back", [&start[..], &[reviewed("changes_requested", "draft")]].concat(), Failed),
-        ("rolled back from one lane", [&approved_history()[..], &[rolled_back("active")]].concat(), Failed),
+        ("sent back", [&submission_facts[..], &[review_fact("changes_requested", "draft")]].concat(), Failed),
+        ("rolled back from one lane", [&approved_history()[..], &[rollback_fact("active")]].concat(), Failed),
         (
             "activated again",
-            [&approved_history()[..], &[rolled_back("superseded"), moved("superseded", "active")]].concat(),
+            [&approved_history()[..], &[rollback_fact("superseded"), transition_fact("superseded", "active")]].concat(),
             Passed,
         ),
-        ("retired", [&approved_history()[..], &[moved("active", "retired")]].concat(), Failed),
+        ("retired", [&approved_history()[..], &[transition_fact("active", "retired")]].concat(), Failed),
     ];
     for (name, facts, expected) in cases {
         let result = ReleaseHistory::of(facts.iter().map(Vec::as_slice), id(3).into()).result(&digest());
@@ -131,51 +131,53 @@ fn result_follows_from_the_facts_about_the_release() {
         // A pipeline must not deploy a release whose result is `FAILED`.
         let report = verify_bundle(seal(&summary_of(&facts), &[1]).as_bytes(), &[verifier(1)]);
         let expected = if expected == Passed { vec![] } else { vec!["permission to deploy"] };
-        assert_eq!(failed(&report), expected, "{name}");
+        assert_eq!(failed_checks(&report), expected, "{name}");
     }
-    let other = ReleaseHistory::of(approved_history().iter().map(Vec::as_slice), id(33).into());
-    assert_eq!(other.result(&digest()), Failed, "facts about another release");
+    let other_release = ReleaseHistory::of(approved_history().iter().map(Vec::as_slice), id(33).into());
+    assert_eq!(other_release.result(&digest()), Failed, "facts about another release");
     let history = ReleaseHistory::of(approved_history().iter().map(Vec::as_slice), id(3).into());
     assert_eq!(history.result(&Checksum::blake3_of(b"other bindings")), Failed);
 }
 
 /// Changes that a server would sign after a manipulation of its database. The verification reports each of them.
 #[test]
-fn names_the_statement_that_a_signed_change_breaks() {
+fn reports_check_that_signed_change_breaks() {
     type Mutation = fn(&mut ReleaseStatement);
     let mutations: [(&str, Mutation); 17] = [
-        ("time of the result", |it| it.predicate.time_verified = "2026-11-27T08:00:01Z".to_owned()),
-        ("subject", |it| it.subject[0].name.push('x')),
-        ("subject", |it| it.predicate.chain.release_id = id(77).into()),
-        ("statement type", |it| it.statement_type.push('x')),
-        ("predicate type", |it| it.predicate_type.push('x')),
-        ("verifier", |it| it.predicate.verifier.id.push('x')),
-        ("resource", |it| it.predicate.resource_uri.push('x')),
-        ("policy of the summary", |it| it.predicate.policy.uri.push('x')),
-        ("levels of the result", |it| it.predicate.verified_levels.push("SLSA_BUILD_LEVEL_3".to_owned())),
-        ("tenant of the log", |it| it.predicate.chain.tenant_id = id(8).into()),
-        ("facts about the release", |it| it.predicate.chain.release_id = id(77).into()),
-        ("result by the log", |it| drop(it.predicate.chain.facts.drain(3..))),
-        ("result by the log", |it| it.predicate.chain.release.digest_text.push('x')),
-        ("inclusion of the fact in the log", |it| it.predicate.chain.facts[4].index += 1),
-        ("order of the facts", |it| it.predicate.chain.facts.swap(0, 1)),
-        ("content of the version", |it| it.predicate.chain.release.bindings[0].content = Some("{}".to_owned())),
-        ("number of bindings", |it| drop(it.predicate.chain.release.bindings.pop())),
+        ("time of the result", |summary| summary.predicate.time_verified = "2026-11-27T08:00:01Z".to_owned()),
+        ("subject", |summary| summary.subject[0].name.push('x')),
+        ("subject", |summary| summary.predicate.chain.release_id = id(77).into()),
+        ("statement type", |summary| summary.statement_type.push('x')),
+        ("predicate type", |summary| summary.predicate_type.push('x')),
+        ("verifier", |summary| summary.predicate.verifier.id.push('x')),
+        ("resource", |summary| summary.predicate.resource_uri.push('x')),
+        ("policy of the summary", |summary| summary.predicate.policy.uri.push('x')),
+        ("levels of the result", |summary| summary.predicate.verified_levels.push("SLSA_BUILD_LEVEL_3".to_owned())),
+        ("tenant of the log", |summary| summary.predicate.chain.tenant_id = id(8).into()),
+        ("facts about the release", |summary| summary.predicate.chain.release_id = id(77).into()),
+        ("result by the log", |summary| drop(summary.predicate.chain.facts.drain(3..))),
+        ("result by the log", |summary| summary.predicate.chain.release.digest_text.push('x')),
+        ("inclusion of the fact in the log", |summary| summary.predicate.chain.facts[4].index += 1),
+        ("order of the facts", |summary| summary.predicate.chain.facts.swap(0, 1)),
+        ("content of the version", |summary| {
+            summary.predicate.chain.release.bindings[0].content = Some("{}".to_owned())
+        }),
+        ("number of bindings", |summary| drop(summary.predicate.chain.release.bindings.pop())),
     ];
     for (name, mutate) in mutations {
         let mut summary = summary_of(&approved_history());
         mutate(&mut summary);
         let report = verify_bundle(seal(&summary, &[1]).as_bytes(), &[verifier(1)]);
-        assert!(failed(&report).contains(&name), "{name}: {:?}", failed(&report));
+        assert!(failed_checks(&report).contains(&name), "{name}: {:?}", failed_checks(&report));
     }
     // Results that contradict the log: `PASSED` and `FAILED`.
-    let mut passed = summary_of(&[created(), moved("draft", "review_ready")]);
-    passed.predicate.verification_result = SummaryResult::Passed;
-    passed.predicate.verified_levels = SummaryResult::Passed.verified_levels();
-    let report = verify_bundle(seal(&passed, &[1]).as_bytes(), &[verifier(1)]);
-    assert_eq!(failed(&report), ["result by the log", "levels of the result"]);
-    let mut refused = summary_of(&approved_history());
-    refused.predicate.verification_result = SummaryResult::Failed;
-    let report = verify_bundle(seal(&refused, &[1]).as_bytes(), &[verifier(1)]);
-    assert_eq!(failed(&report), ["result by the log", "permission to deploy"]);
+    let mut false_pass = summary_of(&[creation_fact(), transition_fact("draft", "review_ready")]);
+    false_pass.predicate.verification_result = SummaryResult::Passed;
+    false_pass.predicate.verified_levels = SummaryResult::Passed.verified_levels();
+    let report = verify_bundle(seal(&false_pass, &[1]).as_bytes(), &[verifier(1)]);
+    assert_eq!(failed_checks(&report), ["result by the log", "levels of the result"]);
+    let mut false_failure = summary_of(&approved_history());
+    false_failure.predicate.verification_result = SummaryResult::Failed;
+    let report = verify_bundle(seal(&false_failure, &[1]).as_bytes(), &[verifier(1)]);
+    assert_eq!(failed_checks(&report), ["result by the log", "permission to deploy"]);
 }

@@ -13,7 +13,7 @@ pub(super) fn documents() -> Vec<BundledDocument> {
 }
 
 /// The records of the run: two decisions, of which the second is stricter, two documents, and a text that a step read.
-pub(super) fn recorded() -> RunRecords {
+pub(super) fn sample_records() -> RunRecords {
     let decision = |number: u128, outcome: &str, reason: &str, obligations: &[&str]| DecisionEntry {
         decision_id: id(number).into(),
         obligations: obligations.iter().copied().map(str::to_owned).collect(),
@@ -45,65 +45,83 @@ pub(super) fn recorded() -> RunRecords {
 }
 
 fn report_of(mutate: impl FnOnce(&mut ExecutionPredicate)) -> BundleReport {
-    let mut changed = predicate();
-    mutate(&mut changed);
-    verify_bundle(seal(&ExecutionStatement::new(changed), &[1]).as_bytes(), &[verifier(1)])
+    let mut predicate = predicate();
+    mutate(&mut predicate);
+    verify_bundle(seal(&ExecutionStatement::new(predicate), &[1]).as_bytes(), &[verifier(1)])
 }
 
 /// Changes that a server would sign after a manipulation of its database.
 #[test]
 fn names_each_change_of_the_records() {
     type Mutation = fn(&mut ExecutionPredicate);
-    fn first_text(predicate: &mut ExecutionPredicate, from: &str, to: &str) {
+    fn replace_in_first_record(predicate: &mut ExecutionPredicate, from: &str, to: &str) {
         assert!(predicate.records[0].contains(from));
         predicate.records[0] = predicate.records[0].replacen(from, to, 1);
     }
     let mutations: [(&[&str], Mutation); 18] = [
-        (&["policy decision in the records"], |it| it.evidence["policy_decision"]["outcome"] = json!("allow")),
-        (&["policy decision in the records"], |it| it.evidence["policy_decision"]["reason_code"] = json!("quiet")),
-        (&["policy decision in the records"], |it| it.evidence["policy_decision"]["rules"] = json!(["all", "more"])),
+        (&["policy decision in the records"], |predicate| {
+            predicate.evidence["policy_decision"]["outcome"] = json!("allow")
+        }),
+        (&["policy decision in the records"], |predicate| {
+            predicate.evidence["policy_decision"]["reason_code"] = json!("quiet")
+        }),
+        (&["policy decision in the records"], |predicate| {
+            predicate.evidence["policy_decision"]["rules"] = json!(["all", "more"])
+        }),
         // The first decision is in the records, but a stricter decision followed it.
-        (&["policy decision in the records"], |it| {
+        (&["policy decision in the records"], |predicate| {
             let decision =
                 json!({ "decision_id": id(60), "outcome": "allow", "reason_code": "quiet", "rules": ["all"] });
-            it.evidence["policy_decision"] = decision;
+            predicate.evidence["policy_decision"] = decision;
         }),
-        (&["policy decision in the records"], |it| drop(it.evidence.remove("policy_decision"))),
-        (&["number of obligations", "obligation in the evidence"], |it| it.evidence["obligations"] = json!([])),
-        (&["obligation in the evidence"], |it| {
-            it.evidence["obligations"][0]["obligation_name"] = json!("human_review")
+        (&["policy decision in the records"], |predicate| drop(predicate.evidence.remove("policy_decision"))),
+        (&["number of obligations", "obligation in the evidence"], |predicate| {
+            predicate.evidence["obligations"] = json!([])
         }),
-        (&["document in the evidence"], |it| it.evidence["evidence_artifacts"][1]["artifact_kind"] = json!("memory")),
-        (&["number of documents"], |it| {
-            drop(it.evidence["evidence_artifacts"].as_array_mut().unwrap().pop());
+        (&["obligation in the evidence"], |predicate| {
+            predicate.evidence["obligations"][0]["obligation_name"] = json!("human_review")
         }),
-        (&["number of retrievals", "retrieval in its document"], |it| it.evidence["retrieval_events"] = json!([])),
-        (&["retrieval in its document"], |it| it.evidence["retrieval_events"][0]["retrieved_chunk_count"] = json!(1)),
-        (&["retrieval in its document"], |it| {
-            it.evidence["retrieval_events"][0]["knowledge_base_asset_id"] = json!(id(8));
+        (&["document in the evidence"], |predicate| {
+            predicate.evidence["evidence_artifacts"][1]["artifact_kind"] = json!("memory")
         }),
-        (&["text of the document"], |it| it.documents[0].body = Some(RETRIEVAL.replace("blake3:00", "blake3:01"))),
-        (&["number of included documents", "text of the document"], |it| drop(it.documents.pop())),
-        (&["number of included documents"], |it| it.documents.push(it.documents[0].clone())),
-        (&["records that a fact names", "records of the run in the log"], |it| first_text(it, "blake3:5", "blake3:6")),
-        (&["records that a fact names", "records of the run in the log", "form of the records"], |it| {
-            first_text(it, "{\"artifacts\"", "{ \"artifacts\"");
+        (&["number of documents"], |predicate| {
+            drop(predicate.evidence["evidence_artifacts"].as_array_mut().unwrap().pop());
         }),
-        (&["number of records"], |it| it.records.push(it.records[0].clone())),
+        (&["number of retrievals", "retrieval in its document"], |predicate| {
+            predicate.evidence["retrieval_events"] = json!([])
+        }),
+        (&["retrieval in its document"], |predicate| {
+            predicate.evidence["retrieval_events"][0]["retrieved_chunk_count"] = json!(1)
+        }),
+        (&["retrieval in its document"], |predicate| {
+            predicate.evidence["retrieval_events"][0]["knowledge_base_asset_id"] = json!(id(8));
+        }),
+        (&["text of the document"], |predicate| {
+            predicate.documents[0].body = Some(RETRIEVAL.replace("blake3:00", "blake3:01"))
+        }),
+        (&["number of included documents", "text of the document"], |predicate| drop(predicate.documents.pop())),
+        (&["number of included documents"], |predicate| predicate.documents.push(predicate.documents[0].clone())),
+        (&["records that a fact names", "records of the run in the log"], |predicate| {
+            replace_in_first_record(predicate, "blake3:5", "blake3:6")
+        }),
+        (&["records that a fact names", "records of the run in the log", "form of the records"], |predicate| {
+            replace_in_first_record(predicate, "{\"artifacts\"", "{ \"artifacts\"");
+        }),
+        (&["number of records"], |predicate| predicate.records.push(predicate.records[0].clone())),
     ];
     for (expected, mutate) in mutations {
         let report = report_of(mutate);
-        let failed = failed(&report);
-        assert!(expected.iter().all(|name| failed.contains(name)), "{expected:?}: {failed:?}");
+        let failed_checks = failed_checks(&report);
+        assert!(expected.iter().all(|name| failed_checks.contains(name)), "{expected:?}: {failed_checks:?}");
         assert!(report.proven_statements().is_empty());
     }
 }
 
 #[test]
 fn omitted_documents_are_reported_and_do_not_fail() {
-    let report = report_of(|it| it.documents[0].body = None);
+    let report = report_of(|predicate| predicate.documents[0].body = None);
     let skipped = |check: &&BundleCheck| check.verdict == CheckVerdict::NotIncluded;
-    assert!(report.has_passed(), "{:?}", failed(&report));
+    assert!(report.has_passed(), "{:?}", failed_checks(&report));
     assert_eq!(
         report.checks.iter().filter(skipped).map(|check| check.name).collect::<Vec<_>>(),
         ["text of the document"]
@@ -112,27 +130,27 @@ fn omitted_documents_are_reported_and_do_not_fail() {
 
 /// The process of a run may end before it stores any record. The report then lists the missing proof as a limitation.
 #[test]
-fn run_without_named_records_shows_less() {
-    let named = report_of(|_| ());
-    let mut lost = predicate_over(&log_naming(&RunRecords::default()), &[30, APPROVAL_FACT, 41]);
-    (lost.records, lost.documents) = (Vec::new(), Vec::new());
-    let unnamed = ExecutionStatement::new(lost);
-    let unnamed = verify_bundle(seal(&unnamed, &[1]).as_bytes(), &[verifier(1)]);
-    assert!(named.has_passed() && unnamed.has_passed());
+fn run_without_records_digest_proves_less() {
+    let with_records = report_of(|_| ());
+    let mut predicate = predicate_over(&log_with_records(&RunRecords::default()), &[30, APPROVAL_FACT, 41]);
+    (predicate.records, predicate.documents) = (Vec::new(), Vec::new());
+    let without_records = ExecutionStatement::new(predicate);
+    let without_records = verify_bundle(seal(&without_records, &[1]).as_bytes(), &[verifier(1)]);
+    assert!(with_records.has_passed() && without_records.has_passed());
     let skipped = |check: &BundleCheck| check.verdict == CheckVerdict::NotIncluded;
-    assert!(unnamed.checks.iter().any(|check| check.name == "records of the run in the log" && skipped(check)));
-    assert!(named.has_named_records && !unnamed.has_named_records);
-    assert_eq!(named.proven_statements().len(), unnamed.proven_statements().len() + 1);
-    assert_eq!(named.limitations().len() + 1, unnamed.limitations().len());
+    assert!(without_records.checks.iter().any(|check| check.name == "records of the run in the log" && skipped(check)));
+    assert!(with_records.has_named_records && !without_records.has_named_records);
+    assert_eq!(with_records.proven_statements().len(), without_records.proven_statements().len() + 1);
+    assert_eq!(with_records.limitations().len() + 1, without_records.limitations().len());
 }
 
 /// The bundle of a run whose fact `first` is followed by a person's decision, the fact `last`. It contains the facts
 /// at these indexes of the log.
-fn decided_by_a_person(
+fn person_decision_report(
     first: FactKind,
     last: FactKind,
     kind: &str,
-    named: &RunRecords,
+    first_records: &RunRecords,
     facts: &[usize],
 ) -> BundleReport {
     const DECISION: &str = r#"{"outcome":"approved"}"#;
@@ -142,70 +160,70 @@ fn decided_by_a_person(
         digest: Checksum::blake3_of(DECISION.as_bytes()),
     };
     let decision = RunRecords { artifacts: vec![decision], ..RunRecords::default() };
-    let mut log = log_naming(&RunRecords::default());
+    let mut log = log_with_records(&RunRecords::default());
     let end: Value = serde_json::from_slice(&log[41]).unwrap();
     let run = Subject { kind: "execution", id: id(1) };
     let fact = |kind, number, records: &RunRecords| {
         let fact = Fact::new(kind, run, None, &stamp(number, "user:eve"), end["detail"].clone());
         fact.with_records_digest(records).canonical_bytes(tenant())
     };
-    log[35] = fact(first, 23, named);
+    log[35] = fact(first, 23, first_records);
     log[41] = fact(last, 24, &decision);
     let mut predicate = predicate_over(&log, facts);
-    if named.is_empty() {
+    if first_records.is_empty() {
         (predicate.records, predicate.documents) = (Vec::new(), Vec::new());
     }
     predicate.records.push(decision.to_text());
     predicate.documents.push(BundledDocument { artifact_id: id(52).into(), body: Some(DECISION.to_owned()) });
-    let shown = predicate.evidence["evidence_artifacts"].as_array_mut().unwrap();
-    shown.push(json!({ "artifact_id": id(52), "artifact_kind": kind }));
+    let listed_artifacts = predicate.evidence["evidence_artifacts"].as_array_mut().unwrap();
+    listed_artifacts.push(json!({ "artifact_id": id(52), "artifact_kind": kind }));
     verify_bundle(seal(&ExecutionStatement::new(predicate), &[1]).as_bytes(), &[verifier(1)])
 }
 
 /// Without the fact that requests the review, a reviewed run would look like a run without records.
 #[test]
 fn reviewed_run_needs_the_request_for_its_review() {
-    let reviewed = |facts: &[usize]| {
+    let review_report = |facts: &[usize]| {
         let (first, last) = (FactKind::ExecutionReviewRequested, FactKind::ExecutionReviewed);
-        decided_by_a_person(first, last, "review", &recorded(), facts)
+        person_decision_report(first, last, "review", &sample_records(), facts)
     };
-    let report = reviewed(&[30, APPROVAL_FACT, 35, 41]);
-    assert!(report.has_passed() && report.has_named_records, "{:?}", failed(&report));
-    assert!(failed(&reviewed(&[30, APPROVAL_FACT, 41])).contains(&"fact before the end of the run"));
+    let report = review_report(&[30, APPROVAL_FACT, 35, 41]);
+    assert!(report.has_passed() && report.has_named_records, "{:?}", failed_checks(&report));
+    assert!(failed_checks(&review_report(&[30, APPROVAL_FACT, 41])).contains(&"fact before the end of the run"));
 }
 
 /// The process of a script ended before it stored any record, and a person resolved the outcome.
 #[test]
-fn resolved_run_without_records_shows_less_and_passes() {
-    let settled = |facts: &[usize]| {
+fn resolved_run_without_records_passes_with_fewer_statements() {
+    let resolution_report = |facts: &[usize]| {
         let (first, last) = (FactKind::ExecutionEnded, FactKind::ExecutionResolved);
-        decided_by_a_person(first, last, "settlement", &RunRecords::default(), facts)
+        person_decision_report(first, last, "settlement", &RunRecords::default(), facts)
     };
-    let report = settled(&[30, APPROVAL_FACT, 35, 41]);
-    assert!(report.has_passed() && !report.has_named_records, "{:?}", failed(&report));
-    assert!(failed(&settled(&[30, APPROVAL_FACT, 41])).contains(&"fact before the end of the run"));
+    let report = resolution_report(&[30, APPROVAL_FACT, 35, 41]);
+    assert!(report.has_passed() && !report.has_named_records, "{:?}", failed_checks(&report));
+    assert!(failed_checks(&resolution_report(&[30, APPROVAL_FACT, 41])).contains(&"fact before the end of the run"));
 }
 
 #[test]
-fn first_closing_fact_tells_whether_records_are_named() {
+fn first_closing_fact_shows_whether_log_has_records_digest() {
     let run = id(1).into();
-    let named = |records: &RunRecords| {
-        let log = log_naming(records);
+    let has_digest = |records: &RunRecords| {
+        let log = log_with_records(records);
         has_run_records_digest(log.iter().map(Vec::as_slice), run)
     };
-    assert!(named(&recorded()) && !named(&RunRecords::default()));
+    assert!(has_digest(&sample_records()) && !has_digest(&RunRecords::default()));
     assert!(!has_run_records_digest(std::iter::empty(), run));
 }
 
 #[test]
 fn text_is_canonical() {
-    let records = recorded();
+    let records = sample_records();
     let canonical = serde_json_canonicalizer::to_string(&records).unwrap();
     assert_eq!(records.to_text(), canonical);
     let special = "\u{8}\u{c}\n\r\t\u{1}\u{7f}\u{2028}/\"\\\u{1f600}";
-    let odd = RunRecords {
+    let special_records = RunRecords {
         decisions: vec![DecisionEntry { reason_code: special.to_owned(), ..records.decisions[0].clone() }],
         ..RunRecords::default()
     };
-    assert_eq!(odd.to_text(), serde_json_canonicalizer::to_string(&odd).unwrap());
+    assert_eq!(special_records.to_text(), serde_json_canonicalizer::to_string(&special_records).unwrap());
 }

@@ -30,15 +30,15 @@ fn cosigned_by(seeds: &[u8]) -> String {
 
 fn verify(bundle: &str, witnesses: &[WitnessKey], required_witnesses: usize) -> BundleReport {
     let log_keys = &[verifier(1)];
-    let outside =
+    let trusted_inputs =
         TrustedInputs { log_keys, witnesses, required_witnesses, second_checkpoint: None, policy_input: None };
-    verify_bundle(bundle.as_bytes(), outside)
+    verify_bundle(bundle.as_bytes(), trusted_inputs)
 }
 
 #[test]
-fn requires_as_many_witnesses_as_the_verifier_asks_for() {
-    let known = [witness(31), witness(32), witness(33)];
-    for (cosigners, required, holds) in [
+fn requires_number_of_witnesses_that_verifier_sets() {
+    let witnesses = [witness(31), witness(32), witness(33)];
+    for (cosigners, required, is_sufficient) in [
         (&[31, 32, 33][..], 3, true),
         (&[31, 32], 3, false),
         (&[31, 33], 2, true),
@@ -48,27 +48,32 @@ fn requires_as_many_witnesses_as_the_verifier_asks_for() {
         (&[31, 40, 41], 2, false),
         (&[31, 31], 2, false),
     ] {
-        let report = verify(&cosigned_by(cosigners), &known, required);
-        assert_eq!(report.has_passed(), holds, "{cosigners:?} of {required}");
-        assert_eq!(failed(&report).contains(&"number of cosignatures"), !holds, "{cosigners:?} of {required}");
-        assert_eq!(report.proven_statements().iter().any(|line| line.contains("witnesses")), holds);
+        let report = verify(&cosigned_by(cosigners), &witnesses, required);
+        assert_eq!(report.has_passed(), is_sufficient, "{cosigners:?} of {required}");
+        assert_eq!(
+            failed_checks(&report).contains(&"number of cosignatures"),
+            !is_sufficient,
+            "{cosigners:?} of {required}"
+        );
+        assert_eq!(report.proven_statements().iter().any(|line| line.contains("witnesses")), is_sufficient);
     }
 }
 
 #[test]
-fn cosignatures_matter_to_nobody_who_names_no_witness() {
+fn ignores_cosignatures_without_trusted_witnesses() {
     let report = verify(&cosigned_by(&[31]), &[], 0);
     assert!(report.has_passed() && !report.is_witnessed);
     assert!(!report.proven_statements().iter().any(|line| line.contains("witnesses")));
     // The same witness under two keys is one witness.
-    let twice = [witness(31), WitnessKey::new("witness.example/31", &signing_key(32).public_key()).unwrap()];
-    assert!(failed(&verify(&cosigned_by(&[31]), &twice, 2)).contains(&"number of cosignatures"));
+    let two_keys_of_witness =
+        [witness(31), WitnessKey::new("witness.example/31", &signing_key(32).public_key()).unwrap()];
+    assert!(failed_checks(&verify(&cosigned_by(&[31]), &two_keys_of_witness, 2)).contains(&"number of cosignatures"));
 }
 
 #[test]
-fn second_checkpoint_shows_one_history_or_two() {
+fn second_checkpoint_reveals_forked_history() {
     let leaves: Vec<TreeHash> =
-        log_naming(&run_records::recorded()).iter().map(|fact| TreeHash::new(leaf_hash(fact))).collect();
+        log_with_records(&run_records::sample_records()).iter().map(|fact| TreeHash::new(leaf_hash(fact))).collect();
     let tree_of = |leaves: &[TreeHash]| {
         let mut tree = TreeEdge::default();
         leaves.iter().for_each(|leaf| drop(tree.append(*leaf)));
@@ -77,67 +82,74 @@ fn second_checkpoint_shows_one_history_or_two() {
     let note_of = |tree: &TreeEdge, seed| {
         sign_checkpoint(&Checkpoint { origin: origin(tenant()), size: tree.size(), root: tree.root() }, seed)
     };
-    let longer: Vec<TreeHash> = leaves.iter().copied().chain([TreeHash::new([9; 32]); 30]).collect();
-    let proof = |from: usize, to: &[TreeHash]| {
+    let longer_leaves: Vec<TreeHash> = leaves.iter().copied().chain([TreeHash::new([9; 32]); 30]).collect();
+    let proof_json_of = |from: usize, to: &[TreeHash]| {
         let tree = tree_of(to);
         let hashes = ProofPlan::consistency(from as u64, tree.size()).unwrap().hashes(&|tile| tree.tile(tile));
         json!({ "proof": hashes.unwrap().iter().map(TreeHash::to_string).collect::<Vec<_>>() }).to_string()
     };
-    let mut forked = longer.clone();
-    forked[3] = TreeHash::new([8; 32]);
-    let own = leaves.len();
-    for (name, note, given, failure, has_one_history) in [
+    let mut forked_leaves = longer_leaves.clone();
+    forked_leaves[3] = TreeHash::new([8; 32]);
+    let leaf_count = leaves.len();
+    for (name, note, proof_json, failure, has_one_history) in [
         ("the same", note_of(&tree_of(&leaves), 1), None, None, true),
-        ("earlier", note_of(&tree_of(&leaves[..7]), 1), Some(proof(7, &leaves)), None, true),
-        ("later", note_of(&tree_of(&longer), 1), Some(proof(own, &longer)), None, true),
-        ("later without a proof", note_of(&tree_of(&longer), 1), None, None, false),
-        ("fork", note_of(&tree_of(&forked[..own]), 1), None, Some("root of the second checkpoint"), false),
+        ("earlier", note_of(&tree_of(&leaves[..7]), 1), Some(proof_json_of(7, &leaves)), None, true),
+        ("later", note_of(&tree_of(&longer_leaves), 1), Some(proof_json_of(leaf_count, &longer_leaves)), None, true),
+        ("later without a proof", note_of(&tree_of(&longer_leaves), 1), None, None, false),
+        (
+            "fork",
+            note_of(&tree_of(&forked_leaves[..leaf_count]), 1),
+            None,
+            Some("root of the second checkpoint"),
+            false,
+        ),
         (
             "later fork",
-            note_of(&tree_of(&forked), 1),
-            Some(proof(own, &forked)),
+            note_of(&tree_of(&forked_leaves), 1),
+            Some(proof_json_of(leaf_count, &forked_leaves)),
             Some("consistency with the second checkpoint"),
             false,
         ),
         (
             "no proof",
-            note_of(&tree_of(&longer), 1),
+            note_of(&tree_of(&longer_leaves), 1),
             Some("{\"proof\":[1]}".to_owned()),
             Some("consistency with the second checkpoint"),
             false,
         ),
         ("another key", note_of(&tree_of(&leaves), 2), None, Some("signature of the second checkpoint"), true),
     ] {
-        let consistency_proof = given.as_deref().map(str::as_bytes);
+        let consistency_proof = proof_json.as_deref().map(str::as_bytes);
         let second_checkpoint = Some(SecondCheckpoint { note: note.as_bytes(), consistency_proof });
         let log_keys = &[verifier(1)];
-        let outside =
+        let trusted_inputs =
             TrustedInputs { log_keys, witnesses: &[], required_witnesses: 0, second_checkpoint, policy_input: None };
-        let report = verify_bundle(BUNDLE.as_bytes(), outside);
-        assert_eq!(failed(&report), failure.into_iter().collect::<Vec<_>>(), "{name}");
+        let report = verify_bundle(BUNDLE.as_bytes(), trusted_inputs);
+        assert_eq!(failed_checks(&report), failure.into_iter().collect::<Vec<_>>(), "{name}");
         assert_eq!(report.has_one_history, has_one_history, "{name}");
-        let shows = report.proven_statements().iter().any(|line| line.contains("one history"));
-        assert_eq!(shows, has_one_history && failure.is_none(), "{name}");
+        let proves_one_history = report.proven_statements().iter().any(|line| line.contains("one history"));
+        assert_eq!(proves_one_history, has_one_history && failure.is_none(), "{name}");
     }
 }
 
 #[test]
-fn policy_of_the_bundle_decides_again_for_an_input_from_outside() {
+fn evaluates_bundled_policy_for_supplied_input() {
     const NAME: &str = "policy decision for the given input";
     let policy = json!({ "rules": [{
         "id": "small", "condition": "inputs.amount < 100", "outcome": "allow", "reason_code": "small_amount",
     }]});
     let mut predicate = predicate();
     predicate.release.bindings[0].content = Some(policy.to_string());
-    let decided = json!({ "outcome": "allow", "reason_code": "small_amount", "rules": ["small"] });
-    predicate.evidence.insert("policy_decision".to_owned(), decided);
+    let policy_decision = json!({ "outcome": "allow", "reason_code": "small_amount", "rules": ["small"] });
+    predicate.evidence.insert("policy_decision".to_owned(), policy_decision);
     let verify = |predicate: &ExecutionPredicate, input: Option<&str>| {
         let log_keys = &[verifier(1)];
         let policy_input = input.map(str::as_bytes);
-        let outside = TrustedInputs { policy_input, ..TrustedInputs::from(log_keys) };
-        verify_bundle(seal(&ExecutionStatement::new(predicate.clone()), &[1]).as_bytes(), outside)
+        let trusted_inputs = TrustedInputs { policy_input, ..TrustedInputs::from(log_keys) };
+        verify_bundle(seal(&ExecutionStatement::new(predicate.clone()), &[1]).as_bytes(), trusted_inputs)
     };
-    let verdict = |report: &BundleReport| report.checks.iter().find(|check| check.name == NAME).map(|one| one.verdict);
+    let verdict =
+        |report: &BundleReport| report.checks.iter().find(|check| check.name == NAME).map(|check| check.verdict);
     for (input, expected) in [
         (Some(r#"{"inputs":{"amount":50}}"#), Some(CheckVerdict::Passed)),
         (Some(r#"{"inputs":{"amount":500}}"#), Some(CheckVerdict::Failed)),

@@ -17,7 +17,7 @@ use crate::{
 pub(super) fn check_release_chain(
     report: &mut BundleReport,
     statement: &ReleaseStatement,
-    outside: TrustedInputs<'_>,
+    trusted: TrustedInputs<'_>,
 ) -> Option<Checkpoint> {
     let predicate = &statement.predicate;
     let chain = &predicate.chain;
@@ -25,7 +25,7 @@ pub(super) fn check_release_chain(
     report.compare("verifier", "", VERIFIER_ID, predicate.verifier.id.as_str());
     report.compare("resource", "", resource_uri(chain), predicate.resource_uri.as_str());
     let log = LogPart { tenant_id: chain.tenant_id, facts: &chain.facts, checkpoint: &chain.checkpoint };
-    let checkpoint = check_checkpoint(report, log, outside);
+    let checkpoint = check_checkpoint(report, log, trusted);
     let facts = check_facts(report, log, checkpoint.as_ref());
     // Only facts that are proven to be in the log count for the result.
     let proven = facts.iter().map(|fact| fact.proven.body.as_bytes());
@@ -35,8 +35,8 @@ pub(super) fn check_release_chain(
     report.compare("time of the result", "", history.occurred_at, predicate.time_verified.as_str());
     report.compare("result by the log", "", result.as_str(), predicate.verification_result.as_str());
     // Pipelines deploy after a passed verification, so a release that must not be deployed fails the verification.
-    let stated = predicate.verification_result.as_str();
-    report.compare("permission to deploy", "", SummaryResult::Passed.as_str(), stated);
+    let stated_result = predicate.verification_result.as_str();
+    report.compare("permission to deploy", "", SummaryResult::Passed.as_str(), stated_result);
     report.compare(
         "levels of the result",
         "",
@@ -52,15 +52,26 @@ pub(super) fn check_release_chain(
     );
     let mut lines = chain.release.digest_text.lines();
     report.compare("form of the approved text", "", "fairway.release.v1", lines.next().unwrap_or_default());
-    let created = facts.iter().rev().find(|fact| !fact.text("/detail/environment").is_empty());
-    let named = |name: &str| created.map_or("", |fact| fact.text(name));
-    report.compare("workload of the release", "", named("/detail/workload_id"), lines.next().unwrap_or_default());
-    report.compare("environment of the release", "", named("/detail/environment"), lines.next().unwrap_or_default());
-    let policy_end = format!("/environments/{}/settings", named("/detail/environment"));
+    let target_fact = facts.iter().rev().find(|fact| !fact.text("/detail/environment").is_empty());
+    let target_text = |name: &str| target_fact.map_or("", |fact| fact.text(name));
+    report.compare("workload of the release", "", target_text("/detail/workload_id"), lines.next().unwrap_or_default());
+    report.compare(
+        "environment of the release",
+        "",
+        target_text("/detail/environment"),
+        lines.next().unwrap_or_default(),
+    );
+    let policy_end = format!("/environments/{}/settings", target_text("/detail/environment"));
     let policy = predicate.policy.uri.as_str();
-    let is_of_place =
+    let is_of_environment =
         policy.starts_with(&format!("fairway:tenants/{}/", chain.tenant_id)) && policy.ends_with(&policy_end);
-    report.require("policy of the summary", "", format!("the settings that end in {policy_end}"), policy, is_of_place);
+    report.require(
+        "policy of the summary",
+        "",
+        format!("the settings that end in {policy_end}"),
+        policy,
+        is_of_environment,
+    );
     check_versions(report, &chain.release);
     checkpoint
 }

@@ -1,6 +1,6 @@
 //! Checks of a run's records: the log must contain their digest, and the evidence must match them.
 
-use super::{ENDS, ReadFact, member_text};
+use super::{END_KINDS, ParsedFact, member_text};
 use crate::{
     asset::canonical::Checksum,
     evidence::{
@@ -25,12 +25,13 @@ pub fn has_run_records_digest<'b>(facts: impl Iterator<Item = &'b [u8]>, executi
     let bodies = facts.filter_map(|fact| serde_json::from_slice::<Value>(fact).ok());
     let text =
         |body: &Value, pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let mut closing = bodies.filter(|body| text(body, "/subject/id") == execution && is_closing(&text(body, "/kind")));
-    closing.next().is_some_and(|body| !text(&body, &digest_pointer()).is_empty())
+    let mut closing_facts =
+        bodies.filter(|body| text(body, "/subject/id") == execution && is_closing(&text(body, "/kind")));
+    closing_facts.next().is_some_and(|body| !text(&body, &digest_pointer()).is_empty())
 }
 
 fn is_closing(kind: &str) -> bool {
-    kind == REVIEW_REQUEST || ENDS.contains(&kind)
+    kind == REVIEW_REQUEST || END_KINDS.contains(&kind)
 }
 
 fn digest_pointer() -> String {
@@ -38,41 +39,42 @@ fn digest_pointer() -> String {
 }
 
 /// Compares the records with the facts about the run, and the evidence with the records.
-pub(super) fn check_records(report: &mut BundleReport, predicate: &ExecutionPredicate, facts: &[ReadFact<'_>]) {
+pub(super) fn check_records(report: &mut BundleReport, predicate: &ExecutionPredicate, facts: &[ParsedFact<'_>]) {
     let run = predicate.evidence.get("execution").unwrap_or(&Value::Null);
     let execution = member_text(run, "execution_id");
-    let of_run =
-        |fact: &&ReadFact<'_>| fact.text("/subject/kind") == "execution" && fact.text("/subject/id") == execution;
-    let closing: Vec<&ReadFact<'_>> =
-        facts.iter().filter(of_run).filter(|fact| is_closing(fact.text("/kind"))).collect();
-    check_earlier_fact(report, &closing);
+    let is_about_run =
+        |fact: &&ParsedFact<'_>| fact.text("/subject/kind") == "execution" && fact.text("/subject/id") == execution;
+    let closing_facts: Vec<&ParsedFact<'_>> =
+        facts.iter().filter(is_about_run).filter(|fact| is_closing(fact.text("/kind"))).collect();
+    check_earlier_fact(report, &closing_facts);
     let pointer = digest_pointer();
-    let named: Vec<(String, &str)> = closing
+    let named_digests: Vec<(String, &str)> = closing_facts
         .iter()
         .map(|fact| (fact.part(), fact.text(&pointer)))
         .filter(|(_, digest)| !digest.is_empty())
         .collect();
-    report.compare("number of records", "", named.len().to_string(), predicate.records.len().to_string());
-    let texts: Vec<Checksum> = predicate.records.iter().map(|text| Checksum::blake3_of(text.as_bytes())).collect();
-    for (part, digest) in &named {
-        let included = texts.iter().any(|text| text.as_str() == *digest);
+    report.compare("number of records", "", named_digests.len().to_string(), predicate.records.len().to_string());
+    let text_digests: Vec<Checksum> =
+        predicate.records.iter().map(|text| Checksum::blake3_of(text.as_bytes())).collect();
+    for (part, digest) in &named_digests {
+        let included = text_digests.iter().any(|text| text.as_str() == *digest);
         report.compare("records that a fact names", part.as_str(), *digest, if included { digest } else { "none" });
     }
     let mut records = RunRecords::default();
-    for (text, digest) in predicate.records.iter().zip(&texts) {
-        let is_named = named.iter().any(|(_, named)| *named == digest.as_str());
+    for (text, digest) in predicate.records.iter().zip(&text_digests) {
+        let is_named = named_digests.iter().any(|(_, named_digest)| *named_digest == digest.as_str());
         let actual = if is_named { digest.as_str() } else { "none" };
         report.compare("records of the run in the log", "", digest.as_str(), actual);
-        let read: Option<RunRecords> = serde_json::from_str(text).ok();
-        let read = read.filter(|read| read.to_text() == *text);
-        let form = if read.is_some() { "canonical records" } else { "another text" };
+        let parsed: Option<RunRecords> = serde_json::from_str(text).ok();
+        let parsed = parsed.filter(|parsed| parsed.to_text() == *text);
+        let form = if parsed.is_some() { "canonical records" } else { "another text" };
         report.compare("form of the records", digest.as_str(), "canonical records", form);
-        let RunRecords { artifacts, decisions, lineage } = read.unwrap_or_default();
+        let RunRecords { artifacts, decisions, lineage } = parsed.unwrap_or_default();
         records.artifacts.extend(artifacts);
         records.decisions.extend(decisions);
         records.lineage.extend(lineage);
     }
-    report.has_named_records = closing.first().is_some_and(|first| !first.text(&pointer).is_empty());
+    report.has_named_records = closing_facts.first().is_some_and(|first| !first.text(&pointer).is_empty());
     if report.has_named_records {
         check_decisions(report, &predicate.evidence, &records);
         check_artifacts(report, &predicate.evidence, &records);
@@ -85,67 +87,69 @@ pub(super) fn check_records(report: &mut BundleReport, predicate: &ExecutionPred
 
 /// If a person decided on the run, requires the earlier fact that closed it, because that fact contains the digest of
 /// the records.
-fn check_earlier_fact(report: &mut BundleReport, closing: &[&ReadFact<'_>]) {
-    let Some((end, earlier)) = closing.split_last() else { return };
-    let was_asked = end.body.pointer(&format!("/detail/{REVIEW_REQUESTED_MEMBER}")) == Some(&Value::Bool(true));
-    let needed = match end.text("/kind") {
+fn check_earlier_fact(report: &mut BundleReport, closing_facts: &[&ParsedFact<'_>]) {
+    let Some((end, earlier)) = closing_facts.split_last() else { return };
+    let was_review_requested =
+        end.body.pointer(&format!("/detail/{REVIEW_REQUESTED_MEMBER}")) == Some(&Value::Bool(true));
+    let expected_kind = match end.text("/kind") {
         "execution.reviewed" => REVIEW_REQUEST,
         "execution.settled" => "execution.ended",
-        _ if was_asked => REVIEW_REQUEST,
+        _ if was_review_requested => REVIEW_REQUEST,
         _ => return,
     };
-    let found = earlier.iter().find(|fact| fact.text("/kind") == needed);
-    let actual = found.map_or_else(|| "none".to_owned(), |fact| fact.part());
-    report.require("fact before the end of the run", needed, "a proven fact", actual, found.is_some());
+    let earlier_fact = earlier.iter().find(|fact| fact.text("/kind") == expected_kind);
+    let actual = earlier_fact.map_or_else(|| "none".to_owned(), |fact| fact.part());
+    report.require("fact before the end of the run", expected_kind, "a proven fact", actual, earlier_fact.is_some());
 }
 
 /// Checks that the evidence contains the strictest decision of the run and every obligation that a decision imposed.
 fn check_decisions(report: &mut BundleReport, evidence: &Map<String, Value>, records: &RunRecords) {
-    let by_strictness = records.decisions.iter().max_by_key(|entry| Outcome::parse(&entry.outcome));
-    let recorded = by_strictness.map_or_else(
+    let strictest = records.decisions.iter().max_by_key(|entry| Outcome::parse(&entry.outcome));
+    let expected = strictest.map_or_else(
         || "none".to_owned(),
         |entry| {
             let DecisionEntry { decision_id, outcome, reason_code, rules, .. } = entry;
             format!("{decision_id}: {outcome} {reason_code} by {}", rules.join(", "))
         },
     );
-    let shown = evidence.get("policy_decision").unwrap_or(&Value::Null);
-    let [id, outcome, reason] = ["decision_id", "outcome", "reason_code"].map(|name| member_text(shown, name));
-    let rules: Vec<&str> = items(shown.get("rules")).filter_map(Value::as_str).collect();
+    let stated_decision = evidence.get("policy_decision").unwrap_or(&Value::Null);
+    let [id, outcome, reason] =
+        ["decision_id", "outcome", "reason_code"].map(|name| member_text(stated_decision, name));
+    let rules: Vec<&str> = items(stated_decision.get("rules")).filter_map(Value::as_str).collect();
     report.compare(
         "policy decision in the records",
         "",
-        recorded,
+        expected,
         format!("{id}: {outcome} {reason} by {}", rules.join(", ")),
     );
     let imposed: BTreeSet<&str> =
         records.decisions.iter().flat_map(|entry| &entry.obligations).map(String::as_str).collect();
-    let shown: Vec<&str> =
+    let stated_obligations: Vec<&str> =
         items(evidence.get("obligations")).map(|obligation| member_text(obligation, "obligation_name")).collect();
-    report.compare("number of obligations", "", imposed.len().to_string(), shown.len().to_string());
+    report.compare("number of obligations", "", imposed.len().to_string(), stated_obligations.len().to_string());
     for name in imposed {
         report.compare(
             "obligation in the evidence",
             name,
             "shown",
-            if shown.contains(&name) { "shown" } else { "missing" },
+            if stated_obligations.contains(&name) { "shown" } else { "missing" },
         );
     }
 }
 
 /// Checks that the evidence lists the documents of the records and the retrievals among them.
 fn check_artifacts(report: &mut BundleReport, evidence: &Map<String, Value>, records: &RunRecords) {
-    let shown: Vec<&Value> = items(evidence.get("evidence_artifacts")).collect();
-    report.compare("number of documents", "", records.artifacts.len().to_string(), shown.len().to_string());
+    let listed_documents: Vec<&Value> = items(evidence.get("evidence_artifacts")).collect();
+    report.compare("number of documents", "", records.artifacts.len().to_string(), listed_documents.len().to_string());
     for entry in &records.artifacts {
         let id = entry.artifact_id.to_string();
-        let artifact = shown.iter().find(|artifact| member_text(artifact, "artifact_id") == id);
+        let artifact = listed_documents.iter().find(|artifact| member_text(artifact, "artifact_id") == id);
         let kind = artifact.map_or("", |artifact| member_text(artifact, "artifact_kind"));
         report.compare("document in the evidence", id, entry.artifact_kind.as_str(), kind);
     }
-    let recorded = records.artifacts.iter().filter(|entry| entry.artifact_kind == RETRIEVAL_EVENT).count();
-    let shown = items(evidence.get("retrieval_events")).count();
-    report.compare("number of retrievals", "", recorded.to_string(), shown.to_string());
+    let expected_count = records.artifacts.iter().filter(|entry| entry.artifact_kind == RETRIEVAL_EVENT).count();
+    let listed_count = items(evidence.get("retrieval_events")).count();
+    report.compare("number of retrievals", "", expected_count.to_string(), listed_count.to_string());
 }
 
 /// Checks the included documents against their digests.
@@ -181,13 +185,18 @@ fn check_retrieval(report: &mut BundleReport, predicate: &ExecutionPredicate, en
     }
     let id = entry.artifact_id.to_string();
     let body: Value = serde_json::from_str(body).unwrap_or_default();
-    let found = |value: &Value| {
+    let describe = |value: &Value| {
         let count = value.get("retrieved_chunk_count").and_then(Value::as_u64).unwrap_or_default();
         format!("{count} texts of {}", member_text(value, "knowledge_base_asset_id"))
     };
-    let shown = items(predicate.evidence.get("retrieval_events"))
+    let stated_retrieval = items(predicate.evidence.get("retrieval_events"))
         .find(|retrieval| member_text(retrieval, "retrieval_event_id") == id);
-    report.compare("retrieval in its document", id, found(&body), shown.map_or_else(|| "none".to_owned(), found));
+    report.compare(
+        "retrieval in its document",
+        id,
+        describe(&body),
+        stated_retrieval.map_or_else(|| "none".to_owned(), describe),
+    );
 }
 
 /// The items of a list; empty for any other value.

@@ -95,23 +95,37 @@ pub(super) fn check_second_checkpoint(
     const CONSISTENT: &str = "a proof that the log only grew";
     let note = SignedNote::parse(second.note).ok();
     let is_signed = note.as_ref().is_some_and(|note| keys.iter().any(|key| note.is_signed_by(key)));
-    let signed = if is_signed { "valid" } else { "none that is valid" };
-    report.require("signature of the second checkpoint", "", "a valid signature by a given key", signed, is_signed);
-    let other = note.and_then(|note| Checkpoint::parse(note.text()).ok());
+    let signature_state = if is_signed { "valid" } else { "none that is valid" };
+    report.require(
+        "signature of the second checkpoint",
+        "",
+        "a valid signature by a given key",
+        signature_state,
+        is_signed,
+    );
+    let other_checkpoint = note.and_then(|note| Checkpoint::parse(note.text()).ok());
     report.compare(
         "origin of the second checkpoint",
         "",
         checkpoint.map_or("", |checkpoint| checkpoint.origin.as_str()),
-        other.as_ref().map_or("no checkpoint", |other| other.origin.as_str()),
+        other_checkpoint.as_ref().map_or("no checkpoint", |other_checkpoint| other_checkpoint.origin.as_str()),
     );
-    let (Some(checkpoint), Some(other)) = (checkpoint, other.as_ref()) else { return };
-    if checkpoint.size == other.size {
-        let part = format!("{} facts", other.size);
-        report.has_one_history =
-            report.compare("root of the second checkpoint", part, checkpoint.root.to_string(), other.root.to_string());
+    let (Some(checkpoint), Some(other_checkpoint)) = (checkpoint, other_checkpoint.as_ref()) else { return };
+    if checkpoint.size == other_checkpoint.size {
+        let part = format!("{} facts", other_checkpoint.size);
+        report.has_one_history = report.compare(
+            "root of the second checkpoint",
+            part,
+            checkpoint.root.to_string(),
+            other_checkpoint.root.to_string(),
+        );
         return;
     }
-    let (earlier, later) = if checkpoint.size < other.size { (checkpoint, other) } else { (other, checkpoint) };
+    let (earlier, later) = if checkpoint.size < other_checkpoint.size {
+        (checkpoint, other_checkpoint)
+    } else {
+        (other_checkpoint, checkpoint)
+    };
     let part = format!("{} to {} facts", earlier.size, later.size);
     let name = "consistency with the second checkpoint";
     let Some(proof) = second.consistency_proof else {
@@ -120,9 +134,9 @@ pub(super) fn check_second_checkpoint(
     };
     let claim =
         ConsistencyClaim { from_size: earlier.size, from_root: earlier.root, to_size: later.size, to_root: later.root };
-    let holds = hashes_of(proof).is_some_and(|hashes| claim.is_proved_by(&hashes));
+    let is_consistent = hashes_of(proof).is_some_and(|hashes| claim.is_proved_by(&hashes));
     report.has_one_history =
-        report.require(name, part, CONSISTENT, if holds { CONSISTENT } else { "no such proof" }, holds);
+        report.require(name, part, CONSISTENT, if is_consistent { CONSISTENT } else { "no such proof" }, is_consistent);
 }
 
 /// Evaluates the policy of the bundle for an input that the verifier supplied, and compares the decision with the
@@ -140,7 +154,7 @@ pub(super) fn check_policy_decision(report: &mut BundleReport, predicate: &Execu
         return;
     };
     let content: Value = serde_json::from_str(content).unwrap_or_default();
-    let decided = match serde_json::from_slice(input).map(|input| CompiledPolicy::explain(&content, &input)) {
+    let actual = match serde_json::from_slice(input).map(|input| CompiledPolicy::explain(&content, &input)) {
         Ok(Ok(explanation)) => {
             let PolicyDecision { outcome, reason_code, matched_rules, .. } = explanation.decision;
             format!("{} {reason_code} by {}", outcome.as_str(), matched_rules.join(", "))
@@ -148,7 +162,7 @@ pub(super) fn check_policy_decision(report: &mut BundleReport, predicate: &Execu
         Ok(Err(ExplanationRefusal::Bundle(_))) => "the policy does not compile".to_owned(),
         Ok(Err(ExplanationRefusal::Input)) | Err(_) => "the input has another form".to_owned(),
     };
-    report.has_decided_again = report.compare(NAME, "", expected, decided);
+    report.has_decided_again = report.compare(NAME, "", expected, actual);
 }
 
 /// The hashes in a response of the consistency route; `None` if it is malformed.

@@ -9,16 +9,19 @@ use serde_json::{Map, Value, json};
 
 impl<'a> Run<'a> {
     /// Records guardrail findings, if any.
-    pub(super) fn record_guardrail(&mut self, passage: &Interception<'a>, looked: &GuardrailResult) {
-        if looked.findings.is_empty() && looked.outcome == GuardrailOutcome::Passed {
+    pub(super) fn record_guardrail(&mut self, interception: &Interception<'a>, result: &GuardrailResult) {
+        if result.findings.is_empty() && result.outcome == GuardrailOutcome::Passed {
             return;
         }
-        let findings: Vec<Value> = looked.findings.iter().map(crate::guardrail::GuardrailFinding::to_json).collect();
+        let findings: Vec<Value> = result.findings.iter().map(crate::guardrail::GuardrailFinding::to_json).collect();
         let body = Map::from_iter([
-            ("stage".to_owned(), json!(looked.stage.as_str())),
-            ("step_id".to_owned(), json!(passage.continuation.active_step().map(|walking| &walking.step.id))),
-            ("verdict".to_owned(), json!(looked.outcome.as_str())),
-            ("masked".to_owned(), json!(looked.is_changed)),
+            ("stage".to_owned(), json!(result.stage.as_str())),
+            (
+                "step_id".to_owned(),
+                json!(interception.continuation.active_step().map(|active_step| &active_step.step.id)),
+            ),
+            ("verdict".to_owned(), json!(result.outcome.as_str())),
+            ("masked".to_owned(), json!(result.is_changed)),
             ("findings".to_owned(), Value::Array(findings)),
         ]);
         self.record_evidence("guardrail", "guardrail.json", body);
@@ -27,8 +30,8 @@ impl<'a> Run<'a> {
     pub(super) fn record_hook(
         &mut self,
         hook: &Hook,
-        answer: &Result<HookResponse, HookError>,
-        passage: &Interception<'a>,
+        result: &Result<HookResponse, HookError>,
+        interception: &Interception<'a>,
     ) {
         let handler = match &hook.handler {
             HookHandler::Policy(_) => "policy",
@@ -39,16 +42,16 @@ impl<'a> Run<'a> {
             hook::EnforcementMode::Enforce => "enforce",
             hook::EnforcementMode::Observe => "observe",
         };
-        let response = answer.as_ref().ok();
+        let response = result.as_ref().ok();
         let body = Map::from_iter([
             ("hook".to_owned(), json!(hook.asset.as_ref())),
             ("event".to_owned(), json!(hook.event.as_str())),
-            ("subject".to_owned(), json!(passage.subject)),
+            ("subject".to_owned(), json!(interception.subject)),
             ("handler".to_owned(), json!(handler)),
             ("mode".to_owned(), json!(mode)),
             ("decision".to_owned(), json!(response.map(|response| response.decision.as_str()))),
             ("reason_code".to_owned(), json!(response.and_then(|response| response.reason_code.as_deref()))),
-            ("error".to_owned(), json!(answer.as_ref().err().map(|error| error.code()))),
+            ("error".to_owned(), json!(result.as_ref().err().map(|error| error.code()))),
         ]);
         self.record_evidence("hook", "hook.json", body);
     }

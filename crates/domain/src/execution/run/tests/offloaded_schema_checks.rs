@@ -15,34 +15,35 @@ fn run_counting_checks(
     plan: &RunPlan,
     answers: Vec<ModelResponse>,
     result: &Value,
-    cut_at: Option<usize>,
+    interrupt_at: Option<usize>,
 ) -> (usize, RunOutcome) {
-    let (facts, moments, redactor) = (policy_attributes(), Moments::default(), Redactor::default());
+    let (attributes, moments, redactor) = (policy_attributes(), Moments::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
-    let sent = Payload { body: Value::Object(inputs.clone()).to_string().into(), salt: [1; 16] };
+    let stored_inputs = Payload { body: Value::Object(inputs.clone()).to_string().into(), salt: [1; 16] };
     let execution_id = Uuid::from_u128(7).into();
-    let subject = RunInput {
+    let run_input = RunInput {
         execution_id,
         plan,
-        policy_attributes: &facts,
+        policy_attributes: &attributes,
         inputs: &inputs,
-        stored_inputs: &sent,
-        input_digest: sent.digest(),
+        stored_inputs: &stored_inputs,
+        input_digest: stored_inputs.digest(),
     };
-    let decision = facts.decide_by_plan(plan, &inputs, moments.next().now());
-    let mut run = Run::new(subject, decision, moments.next());
-    let (mut turn, mut checks, mut answers) = (run.start(), 0, answers.into_iter());
+    let decision = attributes.decide_by_plan(plan, &inputs, moments.next().now());
+    let mut run = Run::new(run_input, decision, moments.next());
+    let (mut effect, mut checks, mut answers) = (run.start(), 0, answers.into_iter());
     loop {
-        turn = match turn {
-            RunEffect::CallModel(question) => {
-                let offers = question.conversation.tools.iter().zip(&plan.tools);
-                let mut schemas = offers.map(|(offer, bound)| (&offer.input_schema, &bound.tool.input_schema));
+        effect = match effect {
+            RunEffect::CallModel(request) => {
+                let offers = request.conversation.tools.iter().zip(&plan.tools);
+                let mut schemas =
+                    offers.map(|(offer, bound_tool)| (&offer.input_schema, &bound_tool.tool.input_schema));
                 assert!(schemas.all(|(offered, bound)| Arc::ptr_eq(offered, bound)), "a model request copies a schema");
                 run.on_model(moments.next(), answers.next().unwrap())
             }
             RunEffect::CallTool(_) => run.on_tool(moments.next(), Ok(result.clone())),
             RunEffect::Reserve => run.on_reservation(moments.next()),
-            RunEffect::CheckSchema(_) if cut_at == Some(checks) => {
+            RunEffect::CheckSchema(_) if interrupt_at == Some(checks) => {
                 return (checks, run.finish(moments.next(), Some(Interruption::DeadlineExceeded), &redactor));
             }
             RunEffect::CheckSchema(check) => {
@@ -64,8 +65,8 @@ fn run_counting_checks(
 
 #[test]
 fn offloads_only_long_answer_checks() {
-    for (items, fits, asked_for) in [(2, true, 0), (100, true, 1), (2, false, 0), (100, false, 1)] {
-        let mut plan = plan(allow_all_policy(), calls(&["{{release.prompt_template}}"]));
+    for (items, fits, expected_checks) in [(2, true, 0), (100, true, 1), (2, false, 0), (100, false, 1)] {
+        let mut plan = plan(allow_all_policy(), prompt_flow(&["{{release.prompt_template}}"]));
         let prompt = json!({ "system_prompt": "Sort.", "output_schema": branches(fits) });
         let CheckedContent::PromptTemplate(template) =
             content::parse_existing(AssetKind::PromptTemplate, &prompt).unwrap()
@@ -74,18 +75,21 @@ fn offloads_only_long_answer_checks() {
         };
         plan.prompt = Some(template.compose(|_| None).unwrap());
         let answer = json!(vec![1; items]).to_string();
-        let (checks, ended) = run_counting_checks(&plan, vec![model_response(&answer)], &Value::Null, None);
-        assert_eq!(checks, asked_for, "{items} items");
-        let code = ended.error.map(|error| error.code);
+        let (checks, run_outcome) = run_counting_checks(&plan, vec![model_response(&answer)], &Value::Null, None);
+        assert_eq!(checks, expected_checks, "{items} items");
+        let code = run_outcome.error.map(|error| error.code);
         assert_eq!(code.as_deref(), (!fits).then_some("output_schema_mismatch"), "{items} items");
         assert_eq!(
-            (ended.steps.len(), ended.artifacts.len()),
+            (run_outcome.steps.len(), run_outcome.artifacts.len()),
             (if fits { 2 } else { 1 }, 1),
             "the answer is recorded once"
         );
-        if asked_for == 1 {
-            let (_, cut) = run_counting_checks(&plan, vec![model_response(&answer)], &Value::Null, Some(0));
-            assert_eq!((cut.status, cut.steps.len(), cut.artifacts.len()), (Status::Failed, 1, 1));
+        if expected_checks == 1 {
+            let (_, interrupted) = run_counting_checks(&plan, vec![model_response(&answer)], &Value::Null, Some(0));
+            assert_eq!(
+                (interrupted.status, interrupted.steps.len(), interrupted.artifacts.len()),
+                (Status::Failed, 1, 1)
+            );
         }
     }
 }
@@ -108,7 +112,7 @@ fn agent_plan(definition: &Value) -> RunPlan {
 
 #[test]
 fn offloads_long_tool_schema_checks() {
-    for (argument_fits, result_fits, items, asked_for) in
+    for (argument_fits, result_fits, items, expected_checks) in
         [(true, true, 100, 4), (true, true, 2, 0), (false, true, 100, 1), (true, false, 100, 3)]
     {
         let definition = json!({
@@ -118,15 +122,15 @@ fn offloads_long_tool_schema_checks() {
             "binding": { "kind": "http", "ref": "https://api.example.com" }
         });
         let plan = agent_plan(&definition);
-        let mut wants = model_response("");
+        let mut call_response = model_response("");
         let arguments = json!({ "a": vec![1; items] }).to_string();
         let call = ToolCall { id: "c".to_owned(), name: "count".to_owned(), arguments };
-        wants.completion.as_mut().unwrap().tool_calls = vec![call];
-        let (checks, ended) =
-            run_counting_checks(&plan, vec![wants, model_response("done")], &json!(vec![1; items]), None);
-        assert_eq!(checks, asked_for, "{argument_fits} {result_fits} {items}");
-        assert_eq!(ended.output.unwrap().0, "done");
-        let call = ended.artifacts.iter().find(|artifact| artifact.kind == "tool_call").unwrap();
+        call_response.completion.as_mut().unwrap().tool_calls = vec![call];
+        let (checks, run_outcome) =
+            run_counting_checks(&plan, vec![call_response, model_response("done")], &json!(vec![1; items]), None);
+        assert_eq!(checks, expected_checks, "{argument_fits} {result_fits} {items}");
+        assert_eq!(run_outcome.output.unwrap().0, "done");
+        let call = run_outcome.artifacts.iter().find(|artifact| artifact.kind == "tool_call").unwrap();
         let code = match (argument_fits, result_fits) {
             (true, true) => "answered",
             (false, _) => "tool_arguments_invalid",
