@@ -330,8 +330,8 @@ pub(crate) async fn read_connection(
     query: Query<WorkspaceQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = query.resolve_with_body(None)?;
-    let found = api.services.connections.read_connection(&caller, *connection, workspace).await?;
-    Ok(ResourceResponse::ok(&ConnectionDetailView::of(&found)).with_etag(found.0.revision).into_response())
+    let detail = api.services.connections.read_connection(&caller, *connection, workspace).await?;
+    Ok(ResourceResponse::ok(&ConnectionDetailView::of(&detail)).with_etag(detail.0.revision).into_response())
 }
 
 /// Changes a connection. A new kind, endpoint or secret reference resets its health to `unchecked`.

@@ -62,21 +62,21 @@ pub(crate) async fn list_executions(
     caller: IdentifiedCaller,
     list: ListRequest<ExecutionListQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let asked = &list.filter;
-    let status = asked.status.as_deref();
+    let filter = &list.filter;
+    let status = filter.status.as_deref();
     let status = status.map(|text| Status::parse(text).ok_or_else(|| FieldProblem::invalid("status"))).transpose();
     let mut fields = FieldErrors::default();
-    let status = fields.check(status.and_then(|status| review::status_filter(status, asked.review.as_deref())));
-    let environment = fields.check(parse_environment(asked.environment.as_deref()));
-    let lane = fields.check(parse_lane(asked.lane.as_deref()));
-    let error_code = fields.check(parse_error_code(asked.error_code.as_deref()));
-    let submitted_by = fields.check(parse_submitter(asked.submitted_by.as_deref()));
-    let since = fields.check(parse_time("since", asked.since.as_deref()));
-    let until = fields.check(parse_time("until", asked.until.as_deref()));
+    let status = fields.check(status.and_then(|status| review::status_filter(status, filter.review.as_deref())));
+    let environment = fields.check(parse_environment(filter.environment.as_deref()));
+    let lane = fields.check(parse_lane(filter.lane.as_deref()));
+    let error_code = fields.check(parse_error_code(filter.error_code.as_deref()));
+    let submitted_by = fields.check(parse_submitter(filter.submitted_by.as_deref()));
+    let since = fields.check(parse_time("since", filter.since.as_deref()));
+    let until = fields.check(parse_time("until", filter.until.as_deref()));
     let query = fields.finish(|| {
         Some(ExecutionQuery {
-            workload_id: asked.workload_id.map(Into::into),
-            release_id: asked.release_id.map(Into::into),
+            workload_id: filter.workload_id.map(Into::into),
+            release_id: filter.release_id.map(Into::into),
             status: status?,
             environment: environment?,
             lane: lane?,
@@ -104,7 +104,7 @@ pub(crate) const MAX_ERROR_CODE: usize = 64;
 fn parse_error_code(text: Option<&str>) -> Result<Option<String>, FieldProblem> {
     let is_code = |text: &str| {
         text.len() <= MAX_ERROR_CODE
-            && text.starts_with(|letter: char| letter.is_ascii_lowercase())
+            && text.starts_with(|character: char| character.is_ascii_lowercase())
             && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
     };
     let rule = "must be an error code: lowercase letters, digits and `_`";

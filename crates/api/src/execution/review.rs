@@ -91,9 +91,9 @@ pub(crate) async fn review_execution(
     let verdict = fields.check(parse_outcome(&outcome));
     let note = fields.check(parse_note("note", note.as_deref()));
     let (verdict, note) = fields.finish(|| verdict.zip(note))?;
-    let reviewed =
+    let outcome =
         api.services.reviews.review_execution(&caller, *execution, verdict, note.as_ref(), key.as_ref()).await?;
-    let (detail, replayed) = reviewed.into_parts();
+    let (detail, replayed) = outcome.into_parts();
     Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of_detail(&detail)?, StatusCode::OK)?.into_response())
 }
 

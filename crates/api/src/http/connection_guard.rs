@@ -212,7 +212,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
             // An end of file makes the framework end its work and close the connection.
             return Poll::Ready(Ok(()));
         }
-        let before = buffer.filled().len();
+        let filled_before = buffer.filled().len();
         if self.final_bytes.is_none() {
             let this = &mut *self;
             if this.activity.0.read_ahead_limit.is_reached(
@@ -228,9 +228,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
             if this.read_ahead.is_empty() {
                 ready!(Pin::new(&mut this.inner).poll_read(context, &mut read))?;
             } else {
-                let many = this.read_ahead.len().min(read.remaining());
-                read.put_slice(this.read_ahead.get(..many).unwrap_or_default());
-                this.read_ahead.drain(..many);
+                let count = this.read_ahead.len().min(read.remaining());
+                read.put_slice(this.read_ahead.get(..count).unwrap_or_default());
+                this.read_ahead.drain(..count);
             }
             let read = read.filled();
             if !this.activity.0.is_serving.get() && this.activity.0.head_memory.borrow_mut().add(read.len()) {
@@ -245,30 +245,30 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
                 Err(StopReason::Refused(at)) => (at, Some(INVALID_BYTES)),
                 Err(StopReason::Ended(at)) => (at, Some(&[][..])),
             };
-            let (now, later) = read.split_at_checked(at).unwrap_or((read, &[]));
-            buffer.put_slice(now);
-            this.activity.0.read_ahead_limit.add(now.len());
+            let (accepted, remaining) = read.split_at_checked(at).unwrap_or((read, &[]));
+            buffer.put_slice(accepted);
+            this.activity.0.read_ahead_limit.add(accepted.len());
             this.final_bytes = refusal;
             if refusal.is_none() {
-                this.read_ahead.splice(..0, later.iter().copied());
+                this.read_ahead.splice(..0, remaining.iter().copied());
                 return Poll::Ready(Ok(()));
             }
         }
         let final_bytes = self.final_bytes.unwrap_or_default();
-        let (now, later) = final_bytes.split_at(final_bytes.len().min(buffer.remaining()));
-        buffer.put_slice(now);
-        self.final_bytes = Some(later);
-        if buffer.filled().len() > before {
+        let (accepted, remaining) = final_bytes.split_at(final_bytes.len().min(buffer.remaining()));
+        buffer.put_slice(accepted);
+        self.final_bytes = Some(remaining);
+        if buffer.filled().len() > filled_before {
             return Poll::Ready(Ok(()));
         }
         // Reads and drops the remaining bytes. Closing with unread bytes would reset the connection and lose the
         // error response.
         loop {
             ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
-            if buffer.filled().len() == before {
+            if buffer.filled().len() == filled_before {
                 return Poll::Ready(Ok(()));
             }
-            buffer.set_filled(before);
+            buffer.set_filled(filled_before);
         }
     }
 }
@@ -301,10 +301,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedConnection<S> {
             }
             replacement.written = replacement.written.saturating_add(written);
         }
-        let instead_of = replacement.replaced_bytes;
+        let replaced_bytes = replacement.replaced_bytes;
         this.replacement = None;
         this.activity.touch();
-        Poll::Ready(Ok(instead_of))
+        Poll::Ready(Ok(replaced_bytes))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -324,7 +324,7 @@ fn replace_response(bytes: &[u8], refusal: &'static str) -> Option<Replacement> 
     let tail_at = bytes.len().saturating_sub(MAX_FRAMEWORK_RESPONSE);
     let tail = bytes.get(tail_at..)?;
     let head_at = tail_at.saturating_add(tail.windows(7).rposition(|window| window == b"HTTP/1.")?);
-    let (before, head) = bytes.split_at_checked(head_at)?;
+    let (preceding, head) = bytes.split_at_checked(head_at)?;
     let head = std::str::from_utf8(head).ok()?;
     let status = head.split(' ').nth(1).and_then(|status| StatusCode::from_bytes(status.as_bytes()).ok())?;
     let mut lines = head.lines().filter_map(|line| line.split_once(':'));
@@ -333,8 +333,8 @@ fn replace_response(bytes: &[u8], refusal: &'static str) -> Option<Replacement> 
         return None;
     }
     let date = lines.find(|(name, _)| name.eq_ignore_ascii_case("date")).map(|(_, value)| value.trim());
-    let bytes = [before, error_response(status, date, refusal).as_bytes()].concat();
-    Some(Replacement { bytes, written: 0, replaced_bytes: before.len().saturating_add(head.len()) })
+    let bytes = [preceding, error_response(status, date, refusal).as_bytes()].concat();
+    Some(Replacement { bytes, written: 0, replaced_bytes: preceding.len().saturating_add(head.len()) })
 }
 
 /// A complete error response that closes its connection.

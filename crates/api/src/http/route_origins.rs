@@ -71,11 +71,11 @@ mod tests {
     fn share_link_routes() -> Vec<String> {
         let document = document();
         let takes_token = |operation: &utoipa::openapi::path::Operation| {
-            let named = |parameter: &RefOr<utoipa::openapi::path::Parameter>| match parameter {
+            let is_share_token = |parameter: &RefOr<utoipa::openapi::path::Parameter>| match parameter {
                 RefOr::T(parameter) => parameter.name == "X-Share-Token",
                 RefOr::Ref(_) => false,
             };
-            operation.parameters.iter().flatten().any(named)
+            operation.parameters.iter().flatten().any(is_share_token)
         };
         let paths = document.paths.paths.iter();
         let runtime = paths.filter(|(_, item)| operations(item).any(|(_, operation)| takes_token(operation)));
