@@ -185,10 +185,10 @@ fn scope_rule(new: &NewRoleBinding) -> RuleResult {
 pub(crate) async fn create_role_binding(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewRoleBinding>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let principal = fields.check(parse_principal(&new.principal));

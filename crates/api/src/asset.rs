@@ -304,11 +304,11 @@ pub(crate) fn parse_label(text: Option<&str>) -> Result<Option<VersionLabel>, Fi
 pub(crate) async fn create_asset(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     query: Query<WorkspaceQuery>,
     body: Body<NewAsset>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let key = idempotency.into_request_key(&caller.actor, || query.digest(body.digest()));
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let (slug, owner_ref) = (fields.check(parse_slug(&new.slug)), fields.check(parse_owner(&new.owner_ref)));
@@ -381,7 +381,7 @@ pub(crate) async fn create_asset_version(
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: DeferredBody<NewVersion, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let authorize = api.services.assets.preauthorize_asset_write(
@@ -391,7 +391,7 @@ pub(crate) async fn create_asset_version(
         query.query_workspace(),
     );
     let body = body.read_authorizing_large(authorize).await?;
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let (new, content) = body.split_member("content");
     let mut fields = FieldErrors::default();
     if !content.is_object() {

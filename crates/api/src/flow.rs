@@ -167,13 +167,13 @@ pub(crate) struct FlowListQuery {
 pub(crate) async fn create_flow(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     query: Query<WorkspaceQuery>,
     body: DeferredBody<NewFlowBody, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let body =
         body.read_authorizing_large(api.services.flows.authorize_new_flow(&caller, query.query_workspace())).await?;
-    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let key = idempotency.into_request_key(&caller.actor, || query.digest(body.digest()));
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let (slug, owner_ref) = (fields.check(parse_slug(&new.slug)), fields.check(parse_owner(&new.owner_ref)));
@@ -251,7 +251,7 @@ pub(crate) async fn create_flow_version(
     caller: IdentifiedCaller,
     flow: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: DeferredBody<NewFlowVersionBody, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let authorize = api.services.assets.preauthorize_asset_write(
@@ -261,7 +261,7 @@ pub(crate) async fn create_flow_version(
         query.query_workspace(),
     );
     let body = body.read_authorizing_large(authorize).await?;
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let label = fields.check(parse_label(new.version_label.as_deref()));

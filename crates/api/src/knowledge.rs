@@ -295,13 +295,13 @@ pub(crate) async fn add_documents(
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: DeferredBody<NewDocuments, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let authorize =
         api.services.assets.preauthorize_asset_write(&caller, Operation::AddDocuments, *asset, query.query_workspace());
     let body = body.read_authorizing_large(authorize).await?;
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let NewDocuments { documents, workspace_id } = body.into_inner();
     let workspace = query.resolve_required(workspace_id)?;
     let drafts: Option<Vec<DocumentDraft>> = documents.into_iter().map(NewDocument::into_draft).collect();
@@ -338,16 +338,17 @@ pub(crate) async fn reembed_documents(
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewReembedding>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let NewReembedding { max_chunks, workspace_id } = body.into_inner();
     let mut fields = FieldErrors::default();
     let workspace = fields.check(query.resolve_required(workspace_id));
     let limit = fields.check(chunk_limit(max_chunks));
     let (workspace, limit) = fields.finish(|| Some((workspace?, limit?)))?;
-    let outcome = api.services.knowledge_bases.reembed_documents(&caller, *asset, workspace, limit, key.as_ref()).await?;
+    let outcome =
+        api.services.knowledge_bases.reembed_documents(&caller, *asset, workspace, limit, key.as_ref()).await?;
     let (report, outcome) = outcome.into_parts();
     let ReembeddingReport { index_revision, embedded_by, chunk_count, is_complete, warnings } = report;
     let view = ReembeddingView {
@@ -403,10 +404,10 @@ pub(crate) async fn revoke_access_contract(
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewContractRevocation>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let NewContractRevocation { contract_id, reason, workspace_id } = body.into_inner();
     let workspace = query.resolve_required(workspace_id)?;
     let outcome = api

@@ -145,7 +145,10 @@ fn parse_conversation(path: Path<(PathId<WorkloadId>, String)>) -> Result<(Workl
     Ok((*workload, SessionId::parse(&session).map_err(|_| ApiError::not_found())?))
 }
 
-async fn identify_runtime_caller(api: &Api, runtime_request: RuntimeRequest) -> Result<(Caller, RuntimeCaller), ApiError> {
+async fn identify_runtime_caller(
+    api: &Api,
+    runtime_request: RuntimeRequest,
+) -> Result<(Caller, RuntimeCaller), ApiError> {
     let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
     let caller = api.services.identities.identify(api.mode, &runtime_caller.claims, request_id()).await?;
     Ok((caller, runtime_caller))

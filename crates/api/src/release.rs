@@ -96,10 +96,10 @@ pub(crate) fn parse_lane(text: Option<&str>) -> Result<Option<Lane>, FieldProble
 pub(crate) async fn create_release(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewRelease>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let target = new.target_lane.as_deref().unwrap_or("all");
     let mut fields = FieldErrors::default();
@@ -246,10 +246,10 @@ pub(crate) async fn bind_version(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewBinding>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let role = request::parse_binding_role(&new.role)?;
     let version = new.asset_version_id.into();
@@ -313,11 +313,11 @@ pub(crate) async fn transition_release(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     expected: IfMatch,
     body: Body<TransitionRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let mut fields = FieldErrors::default();
     let to = fields.check(request::parse_state(&body.to_state));
     let lane = fields.check(parse_lane(body.lane.as_deref()));
@@ -343,11 +343,11 @@ pub(crate) async fn review_release(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     expected: IfMatch,
     body: Body<NewApproval>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let verdict = fields.check(request::parse_verdict(&new.outcome));

@@ -200,11 +200,11 @@ pub(crate) async fn advance_rollout(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     expected: IfMatch,
     body: Body<AdvanceRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let outcome = api.services.rollouts.advance_rollout(&caller, *release, &expected, key.as_ref()).await?;
     Ok(ResourceResponse::idempotent(&outcome, &AdvanceView::of(&outcome.value), StatusCode::OK)?
         .with_etag(outcome.value.revision)

@@ -160,10 +160,10 @@ pub(crate) async fn create_share_link(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewShareLink>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let NewShareLink { ttl_hours, max_uses, label, lane: wanted } = body.into_inner();
     let mut fields = FieldErrors::default();
     let terms = ShareTerms {

@@ -103,10 +103,10 @@ pub(crate) async fn set_principal_binding(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<WantedPrincipalBinding>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let mut fields = FieldErrors::default();
     let principal = fields.check(parse_principal(&body.principal));
     let lane = fields.check(parse_lane(body.lane.as_deref()));

@@ -247,7 +247,7 @@ impl RawSettings {
     fn add_table(&mut self, prefix: &str, table: Table) -> Result<(), ConfigError> {
         for (name, value) in table {
             let key = format!("{prefix}{name}");
-            let child_prefix = format!("{key}.");
+            let key_prefix = format!("{key}.");
             let setting = SETTINGS.iter().find(|setting| setting.key == key);
             match (setting, value) {
                 (Some(setting), value) => {
@@ -256,8 +256,8 @@ impl RawSettings {
                 }
                 (None, accounts) if key == PROVIDERS_KEY => self.providers = Some(accounts),
                 (None, issuers) if key == ISSUERS_KEY => self.issuers = Some(issuers),
-                (None, Value::Table(inner)) if SETTINGS.iter().any(|setting| setting.key.starts_with(&child_prefix)) => {
-                    self.add_table(&child_prefix, inner)?;
+                (None, Value::Table(inner)) if SETTINGS.iter().any(|setting| setting.key.starts_with(&key_prefix)) => {
+                    self.add_table(&key_prefix, inner)?;
                 }
                 (None, _) => {
                     let keys = SETTINGS.iter().map(|setting| setting.key).chain([PROVIDERS_KEY, ISSUERS_KEY]);

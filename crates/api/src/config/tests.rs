@@ -195,7 +195,8 @@ fn refuses_invalid_provider_variables() {
 fn parses_documented_provider_accounts() {
     let page = include_str!("../../../../docs/operations/providers.md");
     let example = page.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
-    let slots: Vec<String> = load(example, &[]).unwrap().providers.into_iter().map(|account| account.account_slot).collect();
+    let slots: Vec<String> =
+        load(example, &[]).unwrap().providers.into_iter().map(|account| account.account_slot).collect();
     assert_eq!(slots, ["openai-eu", "anthropic", "house"]);
 }
 

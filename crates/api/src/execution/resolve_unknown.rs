@@ -51,10 +51,10 @@ pub(crate) async fn settle_execution(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     execution: PathId<ExecutionId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<SettleRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let SettleRequest { outcome, note } = body.into_inner();
     let mut fields = FieldErrors::default();
     let resolution = fields.check(parse_outcome(&outcome));

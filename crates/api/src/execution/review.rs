@@ -82,10 +82,10 @@ pub(crate) async fn review_execution(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     execution: PathId<ExecutionId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<ReviewRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let ReviewRequest { outcome, note } = body.into_inner();
     let mut fields = FieldErrors::default();
     let verdict = fields.check(parse_outcome(&outcome));

@@ -121,12 +121,12 @@ const MAX_CODE_BYTES: usize = 256 << 10;
 pub(crate) async fn run_code(
     api: web::Data<Api>,
     RuntimeClient(runtime_request): RuntimeClient,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     BodyWithoutForbiddenNames(body): BodyWithoutForbiddenNames<RunCode>,
 ) -> Result<HttpResponse, ApiError> {
     let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
     let claims = runtime_caller.claims;
-    let key = keyed.into_request_key(&claims.actor, || body.digest());
+    let key = idempotency.into_request_key(&claims.actor, || body.digest());
     let RunCode { workspace_id, workload_slug, code, language, environment } = body.into_inner();
     let mut fields = FieldErrors::default();
     let environment = fields.check(parse_slug("environment", &environment));

@@ -115,10 +115,10 @@ fn audience(body: &AudienceBody) -> Result<Audience, ApiError> {
 pub(crate) async fn make_announcement(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewAnnouncement>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let NewAnnouncement { title, body, audience: new_audience } = body.into_inner();
     let audience = audience(&new_audience)?;
     let outcome = api.services.notifications.announce(&caller, title, body, audience, key.as_ref()).await?;

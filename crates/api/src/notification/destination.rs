@@ -167,10 +167,10 @@ async fn create(
     api: &Api,
     caller: &IdentifiedCaller,
     at: DestinationScope,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewDestination>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let draft = DestinationDraft {
         destination_type: parse_type(&new.destination_type)?,
@@ -235,10 +235,10 @@ pub(crate) async fn create_workspace_destination(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     workspace: PathId<WorkspaceId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewDestination>,
 ) -> Result<HttpResponse, ApiError> {
-    create(&api, &caller, DestinationScope::Workspace(*workspace), keyed, body).await
+    create(&api, &caller, DestinationScope::Workspace(*workspace), idempotency, body).await
 }
 
 /// Reads a destination of a workspace.
@@ -339,10 +339,10 @@ pub(crate) async fn list_organization_destinations(
 pub(crate) async fn create_organization_destination(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewDestination>,
 ) -> Result<HttpResponse, ApiError> {
-    create(&api, &caller, DestinationScope::Organization, keyed, body).await
+    create(&api, &caller, DestinationScope::Organization, idempotency, body).await
 }
 
 /// Reads a destination of the organization.

@@ -126,11 +126,11 @@ pub(crate) async fn roll_back_release(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     expected: IfMatch,
     body: Body<RollbackRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let (lane, reason) = (parse_lane(body.lane.as_deref())?, body.reason.as_str());
     let outcome =
         api.services.releases.roll_back_release(&caller, *release, lane, reason, &expected, key.as_ref()).await?;

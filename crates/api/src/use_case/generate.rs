@@ -202,10 +202,10 @@ pub(crate) async fn generate_use_case(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     query: Query<UseCaseWorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<GenerateRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let key = idempotency.into_request_key(&caller.actor, || query.digest(body.digest()));
     let use_cases = &api.services.use_cases;
     let result = use_cases.generate_plan(&caller, query.id(), &body.description, key.as_ref()).await?;
     let outcome = MaybeReplayed { value: (), replayed: result.replayed.then_some(StatusCode::OK.as_u16()) };
