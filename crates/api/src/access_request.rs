@@ -167,10 +167,10 @@ pub(crate) async fn grant_access_request(
     let mut fields = FieldErrors::default();
     let kind = fields.check(connector_kind.as_deref().map(parse_kind).transpose());
     let secret_bindings = fields.check(secret_bindings.map(parse_bindings).transpose());
-    let granted =
+    let settings =
         fields.finish(|| Some(GrantedSettings { secret_bindings: secret_bindings?, kind: kind?, endpoint }))?;
     let requests = &api.services.access_requests;
-    respond(&requests.grant_access_request(&caller, *request, workspace, granted, &expected, key.as_ref()).await?)
+    respond(&requests.grant_access_request(&caller, *request, workspace, settings, &expected, key.as_ref()).await?)
 }
 
 /// Denies an access request. Its use case stays `pending_access`.

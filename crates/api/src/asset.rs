@@ -164,8 +164,8 @@ impl VersionView {
 
     /// The URL of the version in the asset's own workspace.
     pub(crate) fn location(&self, asset: &Asset) -> String {
-        let from = asset.workspace_id;
-        format!("/v1/assets/{}/versions/{}?workspace_id={from}", self.asset_id, self.asset_version_id)
+        let workspace = asset.workspace_id;
+        format!("/v1/assets/{}/versions/{}?workspace_id={workspace}", self.asset_id, self.asset_version_id)
     }
 
     /// Converts a version of an asset of this kind, with its warnings.
@@ -361,9 +361,9 @@ pub(crate) async fn read_asset(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
-    from: Query<VisibleFromQuery>,
+    visible_from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let asset = api.services.assets.read_asset(&caller, *asset, from.id()).await?;
+    let asset = api.services.assets.read_asset(&caller, *asset, visible_from.id()).await?;
     Ok(ResourceResponse::ok(&AssetView::of(&asset)).with_etag(asset.revision).into_response())
 }
 
@@ -399,10 +399,11 @@ pub(crate) async fn create_asset_version(
     }
     let label = fields.check(parse_label(new.version_label.as_deref()));
     let change_note = fields.check(parse_note("change_note", new.change_note.as_deref()));
-    let from = fields.check(query.resolve_with_body(new.workspace_id));
-    let (draft, from) =
-        fields.finish(|| Some((VersionDraft { content, label: label?, change_note: change_note? }, from?)))?;
-    let (asset, outcome) = api.services.assets.create_asset_version(&caller, *asset, from, draft, key.as_ref()).await?;
+    let workspace = fields.check(query.resolve_with_body(new.workspace_id));
+    let (draft, workspace) =
+        fields.finish(|| Some((VersionDraft { content, label: label?, change_note: change_note? }, workspace?)))?;
+    let (asset, outcome) =
+        api.services.assets.create_asset_version(&caller, *asset, workspace, draft, key.as_ref()).await?;
     let (version, outcome) = outcome.into_parts();
     let view = VersionView::with_warnings(asset.kind, version)?;
     let location = view.location(&asset);
@@ -443,10 +444,11 @@ pub(crate) async fn read_asset_version(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     path: Path<(PathId<AssetId>, PathId<AssetVersionId>)>,
-    from: Query<VisibleFromQuery>,
+    visible_from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let (asset, version) = path.into_inner();
-    let (kind, version, source) = api.services.assets.read_asset_version(&caller, *asset, *version, from.id()).await?;
+    let (kind, version, source) =
+        api.services.assets.read_asset_version(&caller, *asset, *version, visible_from.id()).await?;
     let view = VersionView::with_warnings(kind, version)?.with_yaml(source);
     Ok(ResourceResponse::ok(&view).with_capacity(view.content_bytes()).into_response())
 }

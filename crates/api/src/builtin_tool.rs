@@ -172,12 +172,12 @@ impl ToolCallContext<'_> {
         }
     }
 
-    async fn run(self, slug: Slug, environment: Slug, asks: RunPayload) -> Result<Run, Failure> {
+    async fn run(self, slug: Slug, environment: Slug, payload: RunPayload) -> Result<Run, Failure> {
         let Self { api, claims, request_id, address, key, on_behalf_of } = self;
         let request = ExecuteRequest {
             slug,
             environment,
-            payload: asks,
+            payload,
             lane: None,
             on_behalf_of,
             link: None,

@@ -427,14 +427,14 @@ mod tests {
     #[test]
     fn scaling_manual_states_connection_counts() {
         let manual = include_str!("../../../docs/operations/scaling.md").replace('\n', " ");
-        let (worker, background, signals) =
+        let (worker, tasks, signals) =
             (max_connections(CONNECTIONS_PER_WORKER), max_connections(BACKGROUND_CONNECTIONS), 2);
         for sentence in [
             format!(
-                "up to {worker} connections for each processor, {background} for its background work, {signals} for signals"
+                "up to {worker} connections for each processor, {tasks} for its background work, {signals} for signals"
             ),
             format!("and {worker} for the runs that it works on"),
-            format!("A worker takes up to {}.", worker + background + signals),
+            format!("A worker takes up to {}.", worker + tasks + signals),
         ] {
             assert!(manual.contains(&sentence), "{sentence}");
         }

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offers_to_sign_in_where_people_sign_in() {
+    fn no_access_text_offers_sign_in_in_oidc_mode_only() {
         let slug = Slug::parse("desk").unwrap();
         assert!(!no_access_text("local", &slug).contains("href"));
         let expected = "<a href=\"/sign-in?return_to=%2Fworkload-runtime%2Fdesk\" target=\"_blank\"";

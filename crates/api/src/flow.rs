@@ -268,9 +268,8 @@ pub(crate) async fn create_flow_version(
     let change_note = fields.check(parse_note("change_note", new.change_note.as_deref()));
     let workspace = fields.check(query.resolve_with_body(new.workspace_id));
     let content_yaml = new.content_yaml;
-    let (new_version, workspace) = fields.finish(|| {
-        Some((NewFlowVersion { content_yaml, label: label?, change_note: change_note? }, workspace?))
-    })?;
+    let (new_version, workspace) = fields
+        .finish(|| Some((NewFlowVersion { content_yaml, label: label?, change_note: change_note? }, workspace?)))?;
     let (asset, outcome) =
         api.services.flows.create_flow_version(&caller, *flow, workspace, new_version, key.as_ref()).await?;
     let (FlowVersion { version, content_yaml }, outcome) = outcome.into_parts();

@@ -195,10 +195,12 @@ fn run(command_line: &CommandLine) -> anyhow::Result<ExitCode> {
         Command::Providers(ProvidersCommand::Test { account, model }) => {
             return test_providers(&load_settings(command_line)?, account.as_deref(), model.as_deref());
         }
-        Command::Audit(AuditCommand::Verify(arguments)) => return verify_logs(&load_settings(command_line)?, arguments),
-        Command::VerifyArtifacts => return verify_artifacts(&load_settings(line)?),
+        Command::Audit(AuditCommand::Verify(arguments)) => {
+            return verify_logs(&load_settings(command_line)?, arguments);
+        }
+        Command::VerifyArtifacts => return verify_artifacts(&load_settings(command_line)?),
         Command::Migrate => {
-            let settings = load_settings(line)?;
+            let settings = load_settings(command_line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
             let outcome = runtime()?.block_on(async {
                 let database = ResolvedDatabase::resolve_or_start(&settings).await?;

@@ -323,9 +323,8 @@ mod tests {
     async fn serves_few_requests_at_a_time_at_the_memory_limit() {
         let shedder = LoadShedder::new(InFlight::default(), MAX_WAITING);
         let (ada, now) = (client("user:ada"), Instant::now());
-        let admit = |is_hard_limit_reached: bool| {
-            shedder.admit_within(ada.clone(), false, now, move || is_hard_limit_reached)
-        };
+        let admit =
+            |is_hard_limit_reached: bool| shedder.admit_within(ada.clone(), false, now, move || is_hard_limit_reached);
         let mut served: Vec<AdmissionPermit> =
             (0..MAX_IN_FLIGHT_AT_MEMORY_LIMIT).map(|_| admit(true).unwrap()).collect();
         assert!(admit(true).is_none());
@@ -377,8 +376,7 @@ mod tests {
         // After a pause the first refusal is sent at once.
         let later = now + Duration::from_secs(1);
         assert_eq!(shedder.schedule_refusal(later), later);
-        let delays: Vec<Duration> =
-            (0..REFUSALS_PER_SECOND).map(|_| shedder.schedule_refusal(later) - later).collect();
+        let delays: Vec<Duration> = (0..REFUSALS_PER_SECOND).map(|_| shedder.schedule_refusal(later) - later).collect();
         assert!(delays.iter().all(|delay| (interval..=MAX_REFUSAL_DELAY).contains(delay)));
         assert_eq!(delays.last(), Some(&MAX_REFUSAL_DELAY), "the delay is bounded for any number of refusals");
     }

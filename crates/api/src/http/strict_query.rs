@@ -53,12 +53,13 @@ impl KnownQueries {
 
 fn query_parameters(operation: &Operation) -> BTreeSet<String> {
     let parameters = operation.parameters.iter().flatten();
-    parameters.filter_map(|parameter| match parameter {
-        RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => Some(parameter.name.clone()),
-        // The handlers describe their parameters inline, so there are no references.
-        RefOr::T(_) | RefOr::Ref(_) => None,
-    })
-    .collect()
+    parameters
+        .filter_map(|parameter| match parameter {
+            RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => Some(parameter.name.clone()),
+            // The handlers describe their parameters inline, so there are no references.
+            RefOr::T(_) | RefOr::Ref(_) => None,
+        })
+        .collect()
 }
 
 /// Middleware that refuses unknown parameters. A request without a query passes without any work.

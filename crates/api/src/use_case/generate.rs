@@ -247,8 +247,8 @@ pub(crate) async fn refine_use_case(
         .collect();
     let key = RefinementKey { key: idempotency_key, body_digest };
     let request = fields.finish(|| Some(RefineRequest { description, notes, key }))?;
-    let refined = api.services.use_cases.refine_use_case(&caller, query.id(), *use_case, request, &expected).await?;
-    match refined {
+    let refinement = api.services.use_cases.refine_use_case(&caller, query.id(), *use_case, request, &expected).await?;
+    match refinement {
         RefinementOutcome::Question { question, proposed_answer } => {
             let view = RefinementView { use_case: None, question: Some(question), proposed_answer };
             Ok(ResourceResponse::ok(&view).into_response())
