@@ -26,7 +26,7 @@ pub(crate) fn escape(text: &str) -> String {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
+            '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
             plain => escaped.push(plain),
         }
