@@ -75,8 +75,8 @@ impl Api {
     /// The key that seals pagination cursors. The database stores the key, so each process accepts the cursors of
     /// all processes. It is read once.
     pub(crate) async fn cursor_key(&self) -> Result<CursorKey, Failure> {
-        let read = async || self.database.cursor_key().await.map(CursorKey::new);
-        Ok(*self.cursor_key.get_or_try_init(read).await?)
+        let read_key = async || self.database.cursor_key().await.map(CursorKey::new);
+        Ok(*self.cursor_key.get_or_try_init(read_key).await?)
     }
 
     /// The key that seals the state of sign-ins. All processes of the installation derive the same key.

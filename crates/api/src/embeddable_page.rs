@@ -204,7 +204,7 @@ mod tests {
         ] {
             assert_eq!(FrameAncestors::parse(text).unwrap().to_string(), expected);
         }
-        for bad in [
+        for invalid in [
             "",
             ",",
             "*",
@@ -224,7 +224,7 @@ mod tests {
             "javascript://a",
             "https://a..b",
         ] {
-            assert_eq!(FrameAncestors::parse(bad), None, "{bad}");
+            assert_eq!(FrameAncestors::parse(invalid), None, "{invalid}");
         }
     }
 }

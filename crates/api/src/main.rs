@@ -1,6 +1,6 @@
 //! The command line of `fairway-server`.
 
-#![expect(clippy::print_stdout, reason = "a command line answers on standard output")]
+#![expect(clippy::print_stdout, reason = "a command line writes its results to standard output")]
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};

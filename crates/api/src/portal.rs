@@ -110,9 +110,9 @@ impl Portal {
 
 impl PortalFile {
     /// The smallest form that a client accepts, and its encoding.
-    fn encoded(&self, accepted: &str) -> (&'static [u8], Option<&'static str>) {
+    fn encoded(&self, accept_encoding: &str) -> (&'static [u8], Option<&'static str>) {
         let accepts = |encoding: &str| {
-            accepted.split(',').any(|item| {
+            accept_encoding.split(',').any(|item| {
                 let (name, weight) = item.split_once(';').unwrap_or((item, ""));
                 let is_refused = weight.trim().strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0_f32));
                 name.trim().eq_ignore_ascii_case(encoding) && !is_refused

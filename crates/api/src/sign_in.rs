@@ -357,12 +357,12 @@ mod tests {
 
     #[test]
     fn returns_only_to_own_paths() {
-        for good in ["/", "/workload-runtime/x?environment=dev", "/console#a"] {
-            assert!(is_own_path(good), "{good}");
+        for valid in ["/", "/workload-runtime/x?environment=dev", "/console#a"] {
+            assert!(is_own_path(valid), "{valid}");
         }
         assert!(is_own_path(&format!("/{}", "a".repeat(MAX_RETURN_BYTES - 1))));
         assert!(!is_own_path(&format!("/{}", "a".repeat(MAX_RETURN_BYTES))));
-        for bad in [
+        for invalid in [
             "",
             "x",
             "//evil.example",
@@ -376,7 +376,7 @@ mod tests {
             "/a b",
             "/ä",
         ] {
-            assert!(!is_own_path(bad), "{bad}");
+            assert!(!is_own_path(invalid), "{invalid}");
         }
     }
 }

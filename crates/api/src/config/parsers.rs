@@ -396,7 +396,7 @@ mod tests {
         {
             assert_eq!(duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
         }
-        for bad in [
+        for invalid in [
             "",
             "30",
             "s",
@@ -412,7 +412,7 @@ mod tests {
             "213503982334602d",
             "٣s",
         ] {
-            assert!(duration(bad).is_err(), "{bad}");
+            assert!(duration(invalid).is_err(), "{invalid}");
         }
     }
 

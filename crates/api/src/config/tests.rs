@@ -433,7 +433,7 @@ fn describes_all_settings_without_secrets() {
         "artifacts_url = file:./.fairway/artifacts (default)",
         "bind = 127.0.0.1:8080 (default)",
     ] {
-        assert!(lines.iter().any(|found| found == line), "{line}\n{lines:#?}");
+        assert!(lines.iter().any(|candidate| candidate == line), "{line}\n{lines:#?}");
     }
     assert!(!format!("{settings:?}").contains("hunter2"));
 }

@@ -166,12 +166,12 @@ pub(super) async fn open_stream(
         has_more: true,
         has_ended: false,
     };
-    let mut first = String::new();
+    let mut first_events = String::new();
     // Skips received events page by page.
-    while first.is_empty() && state.has_more {
+    while first_events.is_empty() && state.has_more {
         let (batch, client) = state.poll_events().await?;
-        first = state.encode_new_events(&batch)?;
-        if state.has_ended && first.is_empty() {
+        first_events = state.encode_new_events(&batch)?;
+        if state.has_ended && first_events.is_empty() {
             // Only a 204 stops the client from reconnecting (WHATWG HTML, 9.2.3).
             return Ok(HttpResponse::NoContent().finish());
         }
@@ -180,8 +180,8 @@ pub(super) async fn open_stream(
             state.permit =
                 Some(base.stream_limiter.acquire(StreamSubject::Run(state.target.id), client.guest_address())?);
         }
-        if !state.has_more || !first.is_empty() {
-            state.unsent = UnsentText::reserve(format!("{RETRY_FIELD}{first}"), client.address, base)?;
+        if !state.has_more || !first_events.is_empty() {
+            state.unsent = UnsentText::reserve(format!("{RETRY_FIELD}{first_events}"), client.address, base)?;
         }
     }
     let chunks = stream::unfold(state, |mut state| async move {

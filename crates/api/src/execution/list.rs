@@ -87,15 +87,15 @@ pub(crate) async fn list_executions(
         })
     })?;
     let executions = api.services.execution_reader.list_executions(&caller, query, list.paging()).await?;
-    Ok(list.respond(&executions.try_map(|listed| ExecutionView::of_listed(&listed))?))
+    Ok(list.respond(&executions.try_map(|row| ExecutionView::of_listed(&row))?))
 }
 
 /// Parses the slug of an environment.
 pub(crate) fn parse_environment(text: Option<&str>) -> Result<Option<Slug>, FieldProblem> {
-    let refused = |refusal: SlugRefusal| {
+    let to_problem = |refusal: SlugRefusal| {
         FieldProblem::new("environment", refusal.code(), format!("an environment must be a slug: {refusal}"))
     };
-    text.map(Slug::parse).transpose().map_err(refused)
+    text.map(Slug::parse).transpose().map_err(to_problem)
 }
 
 /// Maximum length of an error code.
@@ -121,7 +121,7 @@ fn parse_submitter(text: Option<&str>) -> Result<Option<ActorRef>, FieldProblem>
 
 /// Parses a time.
 pub(crate) fn parse_time(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, FieldProblem> {
-    let read = |text| Timestamp::parse(text).ok_or(());
+    let parse = |text| Timestamp::parse(text).ok_or(());
     let rule = "must be a time in RFC 3339 format, such as 2026-01-31T12:00:00Z";
-    text.map(read).transpose().map_err(|_| FieldProblem::new(name, "invalid", rule))
+    text.map(parse).transpose().map_err(|_| FieldProblem::new(name, "invalid", rule))
 }

@@ -159,8 +159,8 @@ impl<T, const LIMIT: usize> FromRequest for DeferredBody<T, LIMIT> {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let accepted = check_headers(request.headers(), LIMIT);
-        ready(accepted.map(|()| Self { request: request.clone(), payload: payload.take(), marker: PhantomData }))
+        let header_check = check_headers(request.headers(), LIMIT);
+        ready(header_check.map(|()| Self { request: request.clone(), payload: payload.take(), marker: PhantomData }))
     }
 }
 
@@ -221,14 +221,14 @@ fn receive_bounded(
     payload: &mut Payload,
     limit: usize,
 ) -> impl Future<Output = Result<ReceivedBody, ApiError>> + use<> {
-    let accepted = check_headers(request.headers(), limit);
+    let header_check = check_headers(request.headers(), limit);
     let announced = content_length(request.headers());
     let base = request.app_data::<web::Data<HttpState>>().cloned();
     let client = client_of(request);
     let sender = request.extensions().get::<BodyClient>().cloned().unwrap_or_default();
     let payload = payload.take();
     async move {
-        accepted?;
+        header_check?;
         let base = base.ok_or_else(ApiError::internal)?;
         let memory = base.memory_budgets.request_memory(client, sender);
         let received = timeout(base.body_timeout, receive(payload, memory, announced, limit)).await;

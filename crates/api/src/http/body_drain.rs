@@ -51,9 +51,9 @@ pub async fn body_drain<B: MessageBody + 'static>(
         has_ended: Cell::default(),
         has_failed: Cell::default(),
     });
-    let read = Rc::clone(&body);
-    let shared = stream::poll_fn(move |context| read.poll(context));
-    request.set_payload(Payload::Stream { payload: Box::pin(shared) });
+    let handler_body = Rc::clone(&body);
+    let payload_stream = stream::poll_fn(move |context| handler_body.poll(context));
+    request.set_payload(Payload::Stream { payload: Box::pin(payload_stream) });
     let mut response = next.call(request).await;
     // A client that was too slow for the handler gets no additional time.
     let should_drain = response.as_ref().is_ok_and(|response| response.status() != StatusCode::REQUEST_TIMEOUT);

@@ -128,8 +128,9 @@ pub struct GuardedConnection<S> {
     timer: Pin<Box<Sleep>>,
     is_closed: bool,
     framing: Framing,
-    /// Bytes that follow a request without a response yet. `has_ended` records that the client has closed its side.
+    /// Bytes that follow a request without a response yet.
     read_ahead: Vec<u8>,
+    /// Whether the client has closed its side.
     has_ended: bool,
     /// Set when reading has ended: the last bytes that the framework receives. Later bytes of the client are
     /// dropped.
@@ -180,10 +181,10 @@ impl<S> GuardedConnection<S> {
         while !self.has_ended && self.read_ahead.len() < READ_AHEAD_BYTES {
             let mut space = [0; READ_AHEAD_BYTES];
             let mut space = ReadBuf::new(&mut space);
-            let mut read = space.take(READ_AHEAD_BYTES.saturating_sub(self.read_ahead.len()));
-            ready!(Pin::new(&mut self.inner).poll_read(context, &mut read))?;
-            self.has_ended = read.filled().is_empty();
-            self.read_ahead.extend_from_slice(read.filled());
+            let mut read_buffer = space.take(READ_AHEAD_BYTES.saturating_sub(self.read_ahead.len()));
+            ready!(Pin::new(&mut self.inner).poll_read(context, &mut read_buffer))?;
+            self.has_ended = read_buffer.filled().is_empty();
+            self.read_ahead.extend_from_slice(read_buffer.filled());
         }
         if self.has_ended && self.read_ahead.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
@@ -224,28 +225,28 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
             }
             let mut space = [MaybeUninit::uninit(); READ_BYTES];
             let mut space = ReadBuf::uninit(&mut space);
-            let mut read = space.take(buffer.remaining().min(READ_BYTES));
+            let mut read_buffer = space.take(buffer.remaining().min(READ_BYTES));
             if this.read_ahead.is_empty() {
-                ready!(Pin::new(&mut this.inner).poll_read(context, &mut read))?;
+                ready!(Pin::new(&mut this.inner).poll_read(context, &mut read_buffer))?;
             } else {
-                let count = this.read_ahead.len().min(read.remaining());
-                read.put_slice(this.read_ahead.get(..count).unwrap_or_default());
+                let count = this.read_ahead.len().min(read_buffer.remaining());
+                read_buffer.put_slice(this.read_ahead.get(..count).unwrap_or_default());
                 this.read_ahead.drain(..count);
             }
-            let read = read.filled();
-            if !this.activity.0.is_serving.get() && this.activity.0.head_memory.borrow_mut().add(read.len()) {
+            let bytes = read_buffer.filled();
+            if !this.activity.0.is_serving.get() && this.activity.0.head_memory.borrow_mut().add(bytes.len()) {
                 tracing::debug!(
                     "incomplete request heads exceed their memory limit; closing a connection with a long head"
                 );
                 this.is_closed = true;
                 return Poll::Ready(Ok(()));
             }
-            let (at, refusal) = match this.framing.advance(read) {
+            let (at, refusal) = match this.framing.advance(bytes) {
                 Ok(at) => (at, None),
                 Err(StopReason::Refused(at)) => (at, Some(INVALID_BYTES)),
                 Err(StopReason::Ended(at)) => (at, Some(&[][..])),
             };
-            let (accepted, remaining) = read.split_at_checked(at).unwrap_or((read, &[]));
+            let (accepted, remaining) = bytes.split_at_checked(at).unwrap_or((bytes, &[]));
             buffer.put_slice(accepted);
             this.activity.0.read_ahead_limit.add(accepted.len());
             this.final_bytes = refusal;

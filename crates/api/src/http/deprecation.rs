@@ -34,8 +34,8 @@ pub struct Deprecation {
 impl Deprecation {
     /// The deprecation of a route, if any.
     #[must_use]
-    pub fn find<'a>(all: &'a [Self], method: &Method, pattern: &str) -> Option<&'a Self> {
-        all.iter().find(|deprecation| deprecation.method == method.as_str() && deprecation.pattern == pattern)
+    pub fn find<'a>(deprecations: &'a [Self], method: &Method, pattern: &str) -> Option<&'a Self> {
+        deprecations.iter().find(|deprecation| deprecation.method == method.as_str() && deprecation.pattern == pattern)
     }
 
     /// Adds the headers to a response.

@@ -59,7 +59,7 @@ fn parse_if_match<'a>(values: impl Iterator<Item = &'a HeaderValue>) -> Option<P
 /// Parses a comma-separated list of at least one entity tag (RFC 9110, 8.8.3). A tag may contain commas.
 fn parse_entity_tags(text: &str) -> Option<Vec<&str>> {
     let opaque = |byte: u8| byte == 0x21 || (0x23..=0x7e).contains(&byte);
-    let mut found = Vec::new();
+    let mut tags = Vec::new();
     let mut remaining = text;
     loop {
         let inner = remaining.strip_prefix("W/").unwrap_or(remaining).strip_prefix('"')?;
@@ -67,9 +67,9 @@ fn parse_entity_tags(text: &str) -> Option<Vec<&str>> {
         if !tag.bytes().all(opaque) {
             return None;
         }
-        found.push(remaining.get(..remaining.len().checked_sub(after_tag.len())?)?);
+        tags.push(remaining.get(..remaining.len().checked_sub(after_tag.len())?)?);
         match after_tag.trim_start() {
-            "" => return Some(found),
+            "" => return Some(tags),
             more => remaining = more.strip_prefix(',')?.trim_start(),
         }
     }

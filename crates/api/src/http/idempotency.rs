@@ -102,13 +102,13 @@ mod tests {
     async fn accepts_one_visible_ascii_key() {
         assert_eq!(parse_key(&[]).await, Ok(None));
         let longest = "k".repeat(MAX_KEY_BYTES);
-        for good in ["a", "!~", &longest] {
-            let key = parse_key(&[good]).await.unwrap().unwrap();
-            assert_eq!((key.key.as_str(), key.route.as_str(), key.body_digest), (good, "POST /v1/assets", [7; 32]));
+        for valid in ["a", "!~", &longest] {
+            let key = parse_key(&[valid]).await.unwrap().unwrap();
+            assert_eq!((key.key.as_str(), key.route.as_str(), key.body_digest), (valid, "POST /v1/assets", [7; 32]));
         }
         let too_long = "k".repeat(MAX_KEY_BYTES + 1);
-        for bad in [&[""][..], &["a b"], &["a\tb"], &["é"], &[&too_long], &["a", "a"]] {
-            assert_eq!(parse_key(bad).await, Err("validation_error"), "{bad:?}");
+        for invalid in [&[""][..], &["a b"], &["a\tb"], &["é"], &[&too_long], &["a", "a"]] {
+            assert_eq!(parse_key(invalid).await, Err("validation_error"), "{invalid:?}");
         }
     }
 }

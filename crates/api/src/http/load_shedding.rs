@@ -38,8 +38,9 @@ const OVERLOAD_FRACTION: (usize, usize) = (1, 2);
 /// Factor by which a burst may exceed the queue limit.
 const BURST_FACTOR: usize = 3;
 
-/// Maximum request bodies that one worker thread receives at a time. In an unoptimized build, each body occupies
-/// about 60 KiB in addition to its bytes, until its client has sent the rest.
+/// Request bodies of any sender that one worker thread receives at a time. Senders below their fair share may exceed
+/// it, up to three times this number. In an unoptimized build, each body occupies about 60 KiB in addition to its
+/// bytes, until its client has sent the rest.
 const MAX_ARRIVING: usize = 512;
 
 /// Requests that one worker thread serves at a time while the process is at its memory limit.
@@ -77,13 +78,13 @@ pub enum ClientKey {
 pub struct AdmissionPermit {
     client: ClientKey,
     state: Arc<Mutex<ShedState>>,
-    arriving: Option<ArrivingBodyGuard>,
+    body_guard: Option<ArrivingBodyGuard>,
 }
 
 impl AdmissionPermit {
     /// Takes the guard of the arriving body. The caller drops the guard when the body has arrived.
     pub fn take_body_guard(&mut self) -> Option<ArrivingBodyGuard> {
-        self.arriving.take()
+        self.body_guard.take()
     }
 }
 
@@ -201,11 +202,11 @@ impl LoadShedder {
             return None;
         }
         *state.in_flight.entry(client.clone()).or_default() += 1;
-        let arriving = has_body.then(|| {
+        let body_guard = has_body.then(|| {
             *state.arriving.entry(sender.clone()).or_default() += 1;
             ArrivingBodyGuard { sender, state: Arc::clone(&self.state) }
         });
-        Some(AdmissionPermit { client, state: Arc::clone(&self.state), arriving })
+        Some(AdmissionPermit { client, state: Arc::clone(&self.state), body_guard })
     }
 }
 
@@ -325,11 +326,11 @@ mod tests {
         let (ada, now) = (client("user:ada"), Instant::now());
         let admit =
             |is_hard_limit_reached: bool| shedder.admit_within(ada.clone(), false, now, move || is_hard_limit_reached);
-        let mut served: Vec<AdmissionPermit> =
+        let mut permits: Vec<AdmissionPermit> =
             (0..MAX_IN_FLIGHT_AT_MEMORY_LIMIT).map(|_| admit(true).unwrap()).collect();
         assert!(admit(true).is_none());
         assert!(admit(false).is_some());
-        drop(served.pop());
+        drop(permits.pop());
         assert!(admit(true).is_some());
     }
 
@@ -350,18 +351,18 @@ mod tests {
             permits.push(permit);
         }
         assert!(permits.len() > MAX_ARRIVING + MAX_ARRIVING / 2, "{}", permits.len());
-        for other in 0.. {
-            let Some(permit) = admit(&client(&format!("user:other-{}", other % 5))) else { break };
+        for index in 0.. {
+            let Some(permit) = admit(&client(&format!("user:other-{}", index % 5))) else { break };
             permits.push(permit);
         }
         // Above 2 * MAX_ARRIVING, a named caller may send one body if none of its bodies is arriving.
-        let first = admit(&client("user:third"));
-        assert!(first.is_some());
+        let third_permit = admit(&client("user:third"));
+        assert!(third_permit.is_some());
         assert!(admit(&client("user:third")).is_none());
         // A body that has arrived no longer counts, although its request is still served.
         drop(permits.iter_mut().map(|permit| permit.take_body_guard().unwrap()).collect::<Vec<_>>());
         assert!(admit(&anonymous).is_some());
-        drop((permits, first));
+        drop((permits, third_permit));
         assert!(shedder.state.lock().unwrap().arriving.is_empty());
     }
 
@@ -385,7 +386,7 @@ mod tests {
     async fn serves_client_below_fair_share_under_overload() {
         let waiting = InFlight::default();
         let shedder = LoadShedder::new(waiting.clone(), MAX_WAITING);
-        let (busy, other, start) = (client("user:crowd"), client("user:other"), Instant::now());
+        let (busy, other, start) = (client("user:busy"), client("user:other"), Instant::now());
         let mut permits: Vec<AdmissionPermit> =
             (0..MAX_WAITING).map(|_| shedder.admit(busy.clone(), false, start).unwrap()).collect();
         let _statements = spawn_waiting(&waiting, MAX_WAITING).await;

@@ -142,12 +142,12 @@ impl Reservation {
     }
 
     fn try_resize_at(&mut self, purpose: Purpose, bytes: usize) -> Result<(), BudgetExhausted> {
-        let (shared, before) = (&*self.budget.0, self.bytes);
+        let (shared, previous_bytes) = (&*self.budget.0, self.bytes);
         let reserved = match purpose {
             Purpose::Arrival => shared.reserved_for_values,
             Purpose::Values => 0,
         };
-        let resized = |used: usize| used.saturating_sub(before).saturating_add(bytes);
+        let resized = |used: usize| used.saturating_sub(previous_bytes).saturating_add(bytes);
         let mut usage = self.budget.usage();
         let total = resized(usage.total);
         let client_bytes = resized(usage.by_client.get(&self.client).copied().unwrap_or_default());
@@ -156,7 +156,7 @@ impl Reservation {
             (sender, resized(used))
         });
         let exceeds = |used: usize, max: usize| used > max.saturating_sub(reserved);
-        if bytes > before
+        if bytes > previous_bytes
             && (exceeds(total, shared.max)
                 || exceeds(client_bytes, shared.max_per_client)
                 || sender_bytes.is_some_and(|(_, used)| exceeds(used, shared.max_per_sender)))
@@ -170,7 +170,7 @@ impl Reservation {
         }
         drop(usage);
         self.bytes = bytes;
-        if bytes < before {
+        if bytes < previous_bytes {
             shared.released.notify_waiters();
         }
         Ok(())

@@ -72,8 +72,8 @@ impl HostName {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (name, port) = match text.strip_prefix('[') {
-            Some(rest) => {
-                let (address, port) = rest.split_once(']')?;
+            Some(bracketed) => {
+                let (address, port) = bracketed.split_once(']')?;
                 let address: Ipv6Addr = address.parse().ok()?;
                 let port = if port.is_empty() { None } else { Some(port.strip_prefix(':')?) };
                 (format!("[{address}]"), port)

@@ -133,8 +133,8 @@ mod tests {
         assert!(limiter.acquire(run(100), Some(client)).is_err());
         // A named caller counts only towards the limit of its subject.
         permits.extend((0..MAX_STREAMS_PER_SUBJECT).map(|_| limiter.acquire(run(100), None).unwrap()));
-        let refused = limiter.acquire(run(100), None).unwrap_err();
-        assert_eq!((refused.status().as_u16(), refused.code()), (429, "too_many_streams"));
+        let error = limiter.acquire(run(100), None).unwrap_err();
+        assert_eq!((error.status().as_u16(), error.code()), (429, "too_many_streams"));
         drop(permits.remove(0));
         permits.push(limiter.acquire(run(101), Some(client)).unwrap());
         drop(permits);

@@ -138,7 +138,7 @@ mod tests {
             "fairway_projector_lag_facts 12",
             "fairway_projector_lag_seconds 3",
         ] {
-            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+            assert!(text.lines().any(|candidate| candidate == line), "{line}\n{text}");
         }
         assert!(!text.contains("portal"), "the inbox has no deliveries");
     }

@@ -84,10 +84,10 @@ pub(crate) async fn read_inbox_stream(
     // Subscribes before the first read, so that no change between the first read and the first wait is missed.
     let changes = api.services.notifications.subscribe_to_inbox(&caller);
     // An event has the position after its notifications as its id.
-    let first = api.services.notifications.open_inbox(&caller, last_event).await?;
+    let first_batch = api.services.notifications.open_inbox(&caller, last_event).await?;
     let permit = base.stream_limiter.acquire(StreamSubject::Inbox(caller.tenant, caller.actor.clone()), None)?;
     let address = client_of(&request);
-    let text = format!("{RETRY_FIELD}{}", encode(&first)?);
+    let text = format!("{RETRY_FIELD}{}", encode(&first_batch)?);
     let state = InboxStream {
         api,
         unsent: UnsentText::reserve(text, address, &base)?,
@@ -95,9 +95,9 @@ pub(crate) async fn read_inbox_stream(
         claims,
         request_id: request_id(),
         address,
-        next: first.next,
-        has_more: first.has_more,
-        unread: first.unread.unwrap_or_default(),
+        next: first_batch.next,
+        has_more: first_batch.has_more,
+        unread: first_batch.unread.unwrap_or_default(),
         counted_at: Instant::now(),
         changes,
         opened_at: Instant::now(),
@@ -121,8 +121,9 @@ struct InboxStream {
     /// Position of the first fact that was not read.
     next: u64,
     has_more: bool,
-    /// The last number of unread notifications that was sent. `counted_at` is the time of that count.
+    /// The last number of unread notifications that was sent.
     unread: u64,
+    /// Time of the last count of unread notifications.
     counted_at: Instant,
     changes: InboxSubscription,
     unsent: UnsentText,

@@ -121,28 +121,28 @@ const DOCUMENTS_OF_THE_DOMAIN: [&str; 2] = ["content_yaml", "interface_config"];
 const ENDLESS: usize = 2 << 20;
 
 fn broken_bounds<T: DeserializeOwned + Validate>(body: &Value) -> BrokenBounds {
-    let mut found = BrokenBounds::new();
+    let mut broken = BrokenBounds::new();
     let parsed =
         deserialize_strict::<T>(body).unwrap_or_else(|problems| panic!("the body has the wrong shape: {problems:?}"));
     if let Err(errors) = parsed.validate() {
-        collect(&errors, "", &mut found);
+        collect(&errors, "", &mut broken);
     }
-    found
+    broken
 }
 
-fn collect(errors: &ValidationErrors, prefix: &str, found: &mut BrokenBounds) {
+fn collect(errors: &ValidationErrors, prefix: &str, broken: &mut BrokenBounds) {
     for (name, kind) in errors.errors() {
         // Errors of a body that is a list have no name.
         let path = if name == "__all__" { prefix.to_owned() } else { format!("{prefix}/{name}") };
         match kind {
-            ValidationErrorsKind::Struct(errors) => collect(errors, &path, found),
+            ValidationErrorsKind::Struct(errors) => collect(errors, &path, broken),
             ValidationErrorsKind::List(items) => {
-                items.iter().for_each(|(index, errors)| collect(errors, &format!("{path}/{index}"), found));
+                items.iter().for_each(|(index, errors)| collect(errors, &format!("{path}/{index}"), broken));
             }
             ValidationErrorsKind::Field(errors) => {
                 let bound = |name: &str| errors.iter().find_map(|error| error.params.get(name)?.as_i64());
                 if let bounds @ ((Some(_), _) | (_, Some(_))) = (bound("min"), bound("max")) {
-                    found.insert(path, bounds);
+                    broken.insert(path, bounds);
                 }
             }
         }
@@ -184,25 +184,25 @@ fn sample(document: &Value, schema: &Value) -> Value {
 
 /// Every property of a schema with its JSON pointer; items of lists have the index 0. A list has an empty pointer.
 fn body_properties<'d>(document: &'d Value, schema: &'d Value) -> Vec<(String, &'d Value)> {
-    let mut found = Vec::new();
+    let mut entries = Vec::new();
     if has_type(schema, "array") {
-        found.push((String::new(), schema));
-        properties(document, &schema["items"], "/0", &mut found);
+        entries.push((String::new(), schema));
+        properties(document, &schema["items"], "/0", &mut entries);
     } else {
-        properties(document, schema, "", &mut found);
+        properties(document, schema, "", &mut entries);
     }
-    found
+    entries
 }
 
-fn properties<'d>(document: &'d Value, schema: &'d Value, at: &str, found: &mut Vec<(String, &'d Value)>) {
+fn properties<'d>(document: &'d Value, schema: &'d Value, at: &str, entries: &mut Vec<(String, &'d Value)>) {
     let schema = resolve(document, schema);
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let (at, property) = (format!("{at}/{name}"), resolve(document, property));
-        found.push((at.clone(), property));
+        entries.push((at.clone(), property));
         if name != "interface_config" {
-            properties(document, property, &at, found);
+            properties(document, property, &at, entries);
             if has_type(property, "array") {
-                properties(document, &property["items"], &format!("{at}/0"), found);
+                properties(document, &property["items"], &format!("{at}/0"), entries);
             }
         }
     }

@@ -67,8 +67,9 @@ pub(super) fn diagnose<T: DeserializeOwned>(document: &Value, first: FieldProble
     for _ in 0..passes {
         notes.problems.borrow_mut().clear();
         notes.has_new_rules.set(false);
-        let read = T::deserialize(RecordingDeserializer { value: Some(document), at: &ValuePath::Root, notes: &notes });
-        if read.is_ok() || !notes.has_new_rules.get() {
+        let result =
+            T::deserialize(RecordingDeserializer { value: Some(document), at: &ValuePath::Root, notes: &notes });
+        if result.is_ok() || !notes.has_new_rules.get() {
             break;
         }
     }

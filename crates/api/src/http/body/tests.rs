@@ -180,20 +180,20 @@ fn reports_all_problems_at_once() {
     assert!(deserialize_strict::<Order>(&valid).is_ok());
     let missing = [("id", "missing"), ("name", "missing"), ("items", "missing"), ("later", "missing")];
     assert_eq!(problems_of(&json!({})), expected_problems(&missing));
-    let mut all = valid.clone();
-    all["id"] = json!("0190f000");
-    all["name"] = json!(7);
-    all["note"] = json!(false);
-    all["extra"] = json!({});
-    all["other"] = json!([]);
-    all["items"] = json!([
+    let mut invalid_body = valid.clone();
+    invalid_body["id"] = json!("0190f000");
+    invalid_body["name"] = json!(7);
+    invalid_body["note"] = json!(false);
+    invalid_body["extra"] = json!({});
+    invalid_body["other"] = json!([]);
+    invalid_body["items"] = json!([
         { "kind": "round", "count": 300 },
         { "kind": { "sized": { "width": "wide" } }, "count": 1, "odd": 4 },
         { "kind": "plain", "count": 1.5, "odd": 3, "more": 1 },
         ["plain", 1],
         { "kind": "plain", "count": 2, "odd": 6 },
     ]);
-    all.as_object_mut().unwrap().remove("later");
+    invalid_body.as_object_mut().unwrap().remove("later");
     let expected = [
         ("extra", "unknown_field"),
         ("id", "invalid"),
@@ -211,9 +211,9 @@ fn reports_all_problems_at_once() {
         ("note", "invalid"),
         ("other", "unknown_field"),
     ];
-    let mut found = problems_of(&all);
-    found.sort();
-    assert_eq!(found, expected_problems(&expected));
+    let mut problems = problems_of(&invalid_body);
+    problems.sort();
+    assert_eq!(problems, expected_problems(&expected));
     // A value of another type has no fields.
     for value in [json!(null), json!([1, 2]), json!("x"), json!(1)] {
         assert_eq!(problems_of(&value), expected_problems(&[("", "invalid")]), "{value}");
@@ -231,16 +231,16 @@ fn bounds_problems_of_a_large_body() {
 async fn accepts_only_unencoded_json() {
     let request =
         |kind: &'static str| TestRequest::post().insert_header((CONTENT_TYPE, kind)).set_payload(r#"{"name":"a"}"#);
-    for good in [
+    for accepted_type in [
         "application/json",
         "Application/JSON",
         "application/json; charset=utf-8",
         "application/json;charset=\"UTF-8\"",
         "application/json; profile=x",
     ] {
-        assert!(read::<Thing>(request(good)).await.is_ok(), "{good}");
+        assert!(read::<Thing>(request(accepted_type)).await.is_ok(), "{accepted_type}");
     }
-    for bad in [
+    for refused_type in [
         "text/plain",
         "application/json; charset=latin1",
         "application/jsonx",
@@ -249,8 +249,8 @@ async fn accepts_only_unencoded_json() {
         "application/json, text/plain",
         "",
     ] {
-        let refusal = read::<Thing>(request(bad)).await.unwrap_err();
-        assert_eq!(refusal.code(), "unsupported_media_type", "{bad}");
+        let refusal = read::<Thing>(request(refused_type)).await.unwrap_err();
+        assert_eq!(refusal.code(), "unsupported_media_type", "{refused_type}");
     }
     let untyped = TestRequest::post().insert_header(("content-length", "12")).set_payload(r#"{"name":"a"}"#);
     assert_eq!(read::<Thing>(untyped).await.unwrap_err().code(), "unsupported_media_type");

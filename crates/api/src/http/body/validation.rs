@@ -25,10 +25,10 @@ const FIELD: &str = "field";
 /// that compares it with other fields.
 pub(super) fn validate<T: Validate>(value: &T) -> Result<(), Vec<FieldProblem>> {
     value.validate().map_err(|errors| {
-        let mut found = Vec::new();
-        collect(errors, "", &mut found);
-        found.truncate(MAX_PROBLEMS);
-        found
+        let mut problems = Vec::new();
+        collect(errors, "", &mut problems);
+        problems.truncate(MAX_PROBLEMS);
+        problems
     })
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn validate_list_length(length: usize, max: usize) -> Result<(), Vali
     Err(errors)
 }
 
-fn collect(errors: ValidationErrors, prefix: &str, found: &mut Vec<FieldProblem>) {
+fn collect(errors: ValidationErrors, prefix: &str, problems: &mut Vec<FieldProblem>) {
     let mut field_errors = errors.into_errors();
     let struct_errors = match field_errors.remove(WHOLE_STRUCT) {
         Some(ValidationErrorsKind::Field(errors)) => errors,
@@ -80,14 +80,14 @@ fn collect(errors: ValidationErrors, prefix: &str, found: &mut Vec<FieldProblem>
             ValidationErrorsKind::Field(errors) => {
                 // The message of a domain rule explains more than the bound that the same value exceeds.
                 let error = errors.iter().rfind(|error| error.message.is_some()).or_else(|| errors.first());
-                found.extend(error.map(|error| to_field_problem(path, error)));
+                problems.extend(error.map(|error| to_field_problem(path, error)));
             }
-            ValidationErrorsKind::Struct(errors) => collect(*errors, &path, found),
+            ValidationErrorsKind::Struct(errors) => collect(*errors, &path, problems),
             ValidationErrorsKind::List(items) => {
                 for (index, errors) in items {
                     let mut path = path.clone();
                     push_index(&mut path, index);
-                    collect(*errors, &path, found);
+                    collect(*errors, &path, problems);
                 }
             }
         }

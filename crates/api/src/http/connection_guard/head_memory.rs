@@ -33,9 +33,9 @@ impl HeadMemory<'_> {
 
     /// Records bytes. Returns true if this connection grew beyond [`FREE_BYTES`] and all connections exceed the limit.
     pub(super) fn add(&mut self, bytes: usize) -> bool {
-        let before = self.excess();
+        let previous_excess = self.excess();
         self.bytes = self.bytes.saturating_add(bytes);
-        let growth = self.excess().saturating_sub(before);
+        let growth = self.excess().saturating_sub(previous_excess);
         growth > 0 && self.total.fetch_add(growth, Ordering::Relaxed).saturating_add(growth) > MAX_EXCESS_BYTES
     }
 

@@ -67,14 +67,17 @@ async fn read_by_framework(bytes: &str, part_length: usize) -> Vec<u8> {
 
 #[actix_web::test]
 async fn refuses_bare_lf_in_every_head_but_not_in_bodies() {
-    let good = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 12\r\n\r\n{\n\"a\": 1\n}\n\n";
+    let valid_request = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 12\r\n\r\n{\n\"a\": 1\n}\n\n";
     for part_length in [1, 3, 1024] {
-        assert_eq!(read_by_framework(good, part_length).await, good.as_bytes());
-        for bad in ["GET / HTTP/1.1\n\n", "GET / HTTP/1.1\r\nHost: x\n\r\n", "\nGET / HTTP/1.1\r\n\r\n"] {
-            for prefix in ["", good, "\r\n\r\n"] {
-                let bytes = format!("{prefix}{bad}GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!(read_by_framework(valid_request, part_length).await, valid_request.as_bytes());
+        for invalid_head in ["GET / HTTP/1.1\n\n", "GET / HTTP/1.1\r\nHost: x\n\r\n", "\nGET / HTTP/1.1\r\n\r\n"] {
+            for prefix in ["", valid_request, "\r\n\r\n"] {
+                let bytes = format!("{prefix}{invalid_head}GET / HTTP/1.1\r\nHost: x\r\n\r\n");
                 let read = read_by_framework(&bytes, part_length).await;
-                assert!(read.starts_with(prefix.as_bytes()) && read.ends_with(b"\r\0"), "{prefix:?} {bad:?}: {read:?}");
+                assert!(
+                    read.starts_with(prefix.as_bytes()) && read.ends_with(b"\r\0"),
+                    "{prefix:?} {invalid_head:?}: {read:?}"
+                );
             }
         }
     }

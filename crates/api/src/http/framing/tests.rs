@@ -41,7 +41,7 @@ fn tracks_pipelined_requests() {
 
 #[test]
 fn refuses_bare_lf_in_every_head() {
-    for bad in [
+    for invalid in [
         "GET / HTTP/1.1\n\n",
         "GET / HTTP/1.1\nHost: x\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: x\n\r\n",
@@ -51,14 +51,14 @@ fn refuses_bare_lf_in_every_head() {
         "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nT: x\n\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\n\r\n",
     ] {
-        for good in ["", GET, POST, CHUNKED, "\r\n\r\n", "\r\n"] {
-            let requests = [good, bad].concat();
-            let blank = if good.starts_with('\r') || bad.starts_with("\r\n") { 2 } else { 0 };
+        for valid in ["", GET, POST, CHUNKED, "\r\n\r\n", "\r\n"] {
+            let requests = [valid, invalid].concat();
+            let blank = if valid.starts_with('\r') || invalid.starts_with("\r\n") { 2 } else { 0 };
             let (_, at) = feed(requests.as_bytes(), 1024);
-            let at = at.unwrap_or_else(|| panic!("{good:?} {bad:?} is not refused"));
-            assert!((good.len()..=good.len() + blank).contains(&at), "{good:?} {bad:?}: {at}");
+            let at = at.unwrap_or_else(|| panic!("{valid:?} {invalid:?} is not refused"));
+            assert!((valid.len()..=valid.len() + blank).contains(&at), "{valid:?} {invalid:?}: {at}");
             for part_length in [1, 3] {
-                assert!(feed(requests.as_bytes(), part_length).1.is_some(), "{good:?} {bad:?}");
+                assert!(feed(requests.as_bytes(), part_length).1.is_some(), "{valid:?} {invalid:?}");
             }
         }
     }
@@ -119,11 +119,11 @@ fn decode(service: &ServiceConfig, bytes: &[u8]) -> Decoded {
     let mut decoded = Decoded { heads: 0, has_bare_line_feed: false, is_refused: false };
     let mut in_head = true;
     loop {
-        let before = remaining.clone();
+        let undecoded = remaining.clone();
         match codec.decode(&mut remaining) {
             Ok(Some(Message::Item(_))) => {
                 decoded.heads += 1;
-                decoded.has_bare_line_feed |= has_bare_line_feed(&before[..before.len() - remaining.len()]);
+                decoded.has_bare_line_feed |= has_bare_line_feed(&undecoded[..undecoded.len() - remaining.len()]);
                 in_head = codec.message_type() == MessageType::None;
             }
             Ok(Some(Message::Chunk(Some(_)))) => {}

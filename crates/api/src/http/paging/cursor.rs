@@ -73,5 +73,5 @@ impl CursorSeal {
 
 /// Compares in constant time.
 fn equals_in_constant_time(left: &str, right: &str) -> bool {
-    left.len() == right.len() && left.bytes().zip(right.bytes()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+    left.len() == right.len() && left.bytes().zip(right.bytes()).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
 }

@@ -55,11 +55,11 @@ impl<'a> RecordingDeserializer<'a> {
     /// The value, unless its type refused it in an earlier pass.
     fn value(&self) -> Option<&'a Value> {
         let value = self.value?;
-        let refused = self.notes.refused.borrow();
-        if refused.is_empty() {
+        let refused_values = self.notes.refused.borrow();
+        if refused_values.is_empty() {
             return Some(value);
         }
-        match refused.get(&self.at.path()) {
+        match refused_values.get(&self.at.path()) {
             Some(problem) => {
                 self.notes.add(|| problem.clone());
                 None
@@ -73,8 +73,12 @@ impl<'a> RecordingDeserializer<'a> {
         Self { value: None, ..self }
     }
 
-    fn record_result<V>(self, id: Option<StructId>, read: Result<V, DeserializeError>) -> Result<V, DeserializeError> {
-        read.map_err(|error| record_rule(error, id, self))
+    fn record_result<V>(
+        self,
+        id: Option<StructId>,
+        result: Result<V, DeserializeError>,
+    ) -> Result<V, DeserializeError> {
+        result.map_err(|error| record_rule(error, id, self))
     }
 
     /// Deserializes the value, and records a refusal by a rule of its type at this path.
@@ -117,7 +121,7 @@ impl<'de, 'a> Deserializer<'de> for RecordingDeserializer<'a> {
     type Error = DeserializeError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
-        let read = match self.value() {
+        let result = match self.value() {
             None | Some(Value::Null) => visitor.visit_unit(),
             Some(Value::Bool(value)) => visitor.visit_bool(*value),
             Some(Value::Number(number)) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
@@ -129,7 +133,7 @@ impl<'de, 'a> Deserializer<'de> for RecordingDeserializer<'a> {
             Some(Value::Array(items)) => visitor.visit_seq(Items::of(items, self)),
             Some(Value::Object(members)) => visitor.visit_map(Members::of(Some(members), self, None)),
         };
-        self.record_result(None, read)
+        self.record_result(None, result)
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {

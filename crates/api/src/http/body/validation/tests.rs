@@ -69,8 +69,8 @@ fn part(label: &str) -> Part {
 }
 
 fn problems(order: &Order) -> Vec<(String, &'static str, String)> {
-    let found = validate(order).err().unwrap_or_default();
-    found.into_iter().map(|problem| (problem.path, problem.code, problem.message.into_owned())).collect()
+    let field_problems = validate(order).err().unwrap_or_default();
+    field_problems.into_iter().map(|problem| (problem.path, problem.code, problem.message.into_owned())).collect()
 }
 
 #[test]
@@ -106,8 +106,8 @@ fn reports_every_broken_rule_with_its_path() {
 
 #[test]
 fn reports_a_bound_when_the_domain_rule_accepts() {
-    let long = Order { name: "adalove".to_owned(), ..order() };
-    assert_eq!(problems(&long), [("name".to_owned(), "too_long", "the length must be 1 to 3".to_owned())]);
+    let long_name = Order { name: "adalove".to_owned(), ..order() };
+    assert_eq!(problems(&long_name), [("name".to_owned(), "too_long", "the length must be 1 to 3".to_owned())]);
 }
 
 /// A body of 4 MiB can contain more than a hundred thousand small items, and none may be validated beyond the
@@ -115,11 +115,14 @@ fn reports_a_bound_when_the_domain_rule_accepts() {
 #[test]
 fn validates_no_items_of_a_list_beyond_its_bound() {
     CALLS.set(0);
-    let long = Order { parts: (0..251).map(|_| part(SECRET)).collect(), ..order() };
-    assert_eq!(problems(&long), [("parts".to_owned(), "too_many_parts", "the length must be at most 250".to_owned())]);
+    let too_many_parts = Order { parts: (0..251).map(|_| part(SECRET)).collect(), ..order() };
+    assert_eq!(
+        problems(&too_many_parts),
+        [("parts".to_owned(), "too_many_parts", "the length must be at most 250".to_owned())]
+    );
     assert_eq!(CALLS.get(), 0);
-    let all = Order { parts: (0..250).map(|_| part(SECRET)).collect(), ..order() };
-    assert_eq!(problems(&all).len(), MAX_PROBLEMS);
+    let full_list = Order { parts: (0..250).map(|_| part(SECRET)).collect(), ..order() };
+    assert_eq!(problems(&full_list).len(), MAX_PROBLEMS);
     assert_eq!(CALLS.get(), 250);
 }
 
