@@ -166,9 +166,9 @@ fn scope_ref_rule(text: &str) -> RuleResult {
 /// Checks that kind and reference of the scope fit together. The rules of the two fields report an invalid kind or
 /// reference.
 fn scope_rule(new: &NewRoleBinding) -> RuleResult {
-    let known = GrantScope::KINDS.contains(&new.scope_kind.as_str());
+    let is_known_kind = GrantScope::KINDS.contains(&new.scope_kind.as_str());
     match new.scope_ref.as_deref().map(parse_scope_ref).transpose() {
-        Ok(reference) if known => value_rules::accept(parse_scope(&new.scope_kind, reference)),
+        Ok(reference) if is_known_kind => value_rules::accept(parse_scope(&new.scope_kind, reference)),
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -185,10 +185,10 @@ fn scope_rule(new: &NewRoleBinding) -> RuleResult {
 pub(crate) async fn create_role_binding(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewRoleBinding>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let principal = fields.check(parse_principal(&new.principal));

@@ -157,20 +157,20 @@ pub(crate) async fn grant_access_request(
     caller: IdentifiedCaller,
     request: PathId<AccessRequestId>,
     query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     expected: IfMatch,
     body: Body<AccessGrant>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = query.resolve_with_body(None)?;
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let AccessGrant { secret_bindings, connector_kind, endpoint } = body.into_inner();
     let mut fields = FieldErrors::default();
     let kind = fields.check(connector_kind.as_deref().map(parse_kind).transpose());
     let secret_bindings = fields.check(secret_bindings.map(parse_bindings).transpose());
-    let granted =
+    let settings =
         fields.finish(|| Some(GrantedSettings { secret_bindings: secret_bindings?, kind: kind?, endpoint }))?;
     let requests = &api.services.access_requests;
-    respond(&requests.grant_access_request(&caller, *request, workspace, granted, &expected, key.as_ref()).await?)
+    respond(&requests.grant_access_request(&caller, *request, workspace, settings, &expected, key.as_ref()).await?)
 }
 
 /// Denies an access request. Its use case stays `pending_access`.
@@ -187,12 +187,12 @@ pub(crate) async fn deny_access_request(
     caller: IdentifiedCaller,
     request: PathId<AccessRequestId>,
     query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     expected: IfMatch,
     body: Body<AccessDenial>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = query.resolve_with_body(None)?;
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let reason = parse_note("reason", body.reason.as_deref())?;
     let requests = &api.services.access_requests;
     respond(&requests.deny_access_request(&caller, *request, workspace, reason, &expected, key.as_ref()).await?)

@@ -30,11 +30,11 @@ pub enum VerificationError {
 /// When the database or the artifact store is missing or unreachable.
 pub async fn verify_artifacts(settings: &Settings) -> Result<VerificationReport, VerificationError> {
     let database = ResolvedDatabase::resolve_existing(settings).await?;
-    let verified = async {
+    let report = async {
         let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
         Ok::<_, VerificationError>(process.services().artifacts.verify_artifacts().await?)
     };
-    let verified = verified.await;
+    let report = report.await;
     database.stop_managed_server().await?;
-    verified
+    report
 }

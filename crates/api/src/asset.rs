@@ -164,8 +164,8 @@ impl VersionView {
 
     /// The URL of the version in the asset's own workspace.
     pub(crate) fn location(&self, asset: &Asset) -> String {
-        let from = asset.workspace_id;
-        format!("/v1/assets/{}/versions/{}?workspace_id={from}", self.asset_id, self.asset_version_id)
+        let workspace = asset.workspace_id;
+        format!("/v1/assets/{}/versions/{}?workspace_id={workspace}", self.asset_id, self.asset_version_id)
     }
 
     /// Converts a version of an asset of this kind, with its warnings.
@@ -304,11 +304,11 @@ pub(crate) fn parse_label(text: Option<&str>) -> Result<Option<VersionLabel>, Fi
 pub(crate) async fn create_asset(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     query: Query<WorkspaceQuery>,
     body: Body<NewAsset>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let key = idempotency.into_request_key(&caller.actor, || query.digest(body.digest()));
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let (slug, owner_ref) = (fields.check(parse_slug(&new.slug)), fields.check(parse_owner(&new.owner_ref)));
@@ -361,9 +361,9 @@ pub(crate) async fn read_asset(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
-    from: Query<VisibleFromQuery>,
+    visible_from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let asset = api.services.assets.read_asset(&caller, *asset, from.id()).await?;
+    let asset = api.services.assets.read_asset(&caller, *asset, visible_from.id()).await?;
     Ok(ResourceResponse::ok(&AssetView::of(&asset)).with_etag(asset.revision).into_response())
 }
 
@@ -381,7 +381,7 @@ pub(crate) async fn create_asset_version(
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: DeferredBody<NewVersion, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let authorize = api.services.assets.preauthorize_asset_write(
@@ -391,7 +391,7 @@ pub(crate) async fn create_asset_version(
         query.query_workspace(),
     );
     let body = body.read_authorizing_large(authorize).await?;
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let (new, content) = body.split_member("content");
     let mut fields = FieldErrors::default();
     if !content.is_object() {
@@ -399,10 +399,11 @@ pub(crate) async fn create_asset_version(
     }
     let label = fields.check(parse_label(new.version_label.as_deref()));
     let change_note = fields.check(parse_note("change_note", new.change_note.as_deref()));
-    let from = fields.check(query.resolve_with_body(new.workspace_id));
-    let (draft, from) =
-        fields.finish(|| Some((VersionDraft { content, label: label?, change_note: change_note? }, from?)))?;
-    let (asset, outcome) = api.services.assets.create_asset_version(&caller, *asset, from, draft, key.as_ref()).await?;
+    let workspace = fields.check(query.resolve_with_body(new.workspace_id));
+    let (draft, workspace) =
+        fields.finish(|| Some((VersionDraft { content, label: label?, change_note: change_note? }, workspace?)))?;
+    let (asset, outcome) =
+        api.services.assets.create_asset_version(&caller, *asset, workspace, draft, key.as_ref()).await?;
     let (version, outcome) = outcome.into_parts();
     let view = VersionView::with_warnings(asset.kind, version)?;
     let location = view.location(&asset);
@@ -443,10 +444,11 @@ pub(crate) async fn read_asset_version(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     path: Path<(PathId<AssetId>, PathId<AssetVersionId>)>,
-    from: Query<VisibleFromQuery>,
+    visible_from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let (asset, version) = path.into_inner();
-    let (kind, version, source) = api.services.assets.read_asset_version(&caller, *asset, *version, from.id()).await?;
+    let (kind, version, source) =
+        api.services.assets.read_asset_version(&caller, *asset, *version, visible_from.id()).await?;
     let view = VersionView::with_warnings(kind, version)?.with_yaml(source);
     Ok(ResourceResponse::ok(&view).with_capacity(view.content_bytes()).into_response())
 }

@@ -30,11 +30,11 @@ pub(crate) struct KindView {
 impl KindView {
     fn of(kind: AssetKind) -> Self {
         let schema = content::schema_value(kind);
-        let words = |name: &str| schema.and_then(|schema| schema.get(name)?.as_str()).unwrap_or_default();
+        let annotation = |name: &str| schema.and_then(|schema| schema.get(name)?.as_str()).unwrap_or_default();
         Self {
             kind: kind.as_str(),
-            title: words("title"),
-            description: words("description"),
+            title: annotation("title"),
+            description: annotation("description"),
             legacy: kind.is_legacy(),
             binds_many: kind.allows_many_bindings(),
             schema_url: format!("/v1/asset-kinds/{kind}/schema"),

@@ -172,12 +172,12 @@ impl ToolCallContext<'_> {
         }
     }
 
-    async fn run(self, slug: Slug, environment: Slug, asks: RunPayload) -> Result<Run, Failure> {
+    async fn run(self, slug: Slug, environment: Slug, payload: RunPayload) -> Result<Run, Failure> {
         let Self { api, claims, request_id, address, key, on_behalf_of } = self;
         let request = ExecuteRequest {
             slug,
             environment,
-            payload: asks,
+            payload,
             lane: None,
             on_behalf_of,
             link: None,
@@ -234,11 +234,11 @@ pub(crate) async fn call_tool(
     api: web::Data<Api>,
     UnverifiedClaims(claims): UnverifiedClaims,
     tool: web::Path<String>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<ToolCallBody>,
 ) -> Result<HttpResponse, ApiError> {
     let tool = BuiltinTool::parse(&tool).ok_or_else(ApiError::not_found)?;
-    let key = keyed.into_request_key(&claims.actor, || body.digest());
+    let key = idempotency.into_request_key(&claims.actor, || body.digest());
     let ToolCallBody { arguments, execution_mode, actor_ref, actor_type, actor_auth_mode } = body.into_inner();
     let delegation = OnBehalfOfFields { execution_mode, actor_ref, actor_type, actor_auth_mode };
     let on_behalf_of = api.services.executions.delegated_subject(api.mode, &claims, &delegation)?;

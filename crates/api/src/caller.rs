@@ -1,4 +1,4 @@
-//! Caller identity: extractors for claims, callers and visitors.
+//! Caller identity: extractors for claims, callers and runtime clients.
 
 use crate::{
     compose::Api,
@@ -171,7 +171,7 @@ fn presented_token(request: &HttpRequest) -> Result<Option<PresentedShareToken>,
     let query = request.query_string();
     let in_query = if query.is_empty() { None } else { query::parameters(query)?.remove(SHARE_TOKEN_PARAMETER) };
     let text = match (in_query.as_deref(), in_header) {
-        (Some(one), Some(other)) if one != other => {
+        (Some(query_token), Some(header_token)) if query_token != header_token => {
             let rule = "the query and the header name different tokens";
             return Err(ApiError::invalid_field(FieldProblem::new(SHARE_TOKEN_PARAMETER, "invalid", rule)));
         }
@@ -204,12 +204,12 @@ fn names_actor(request: &HttpRequest) -> bool {
 
 /// Checks the actor header of a trusted service: the header may only repeat the principal of the body.
 pub(crate) fn check_actor_header(request: &HttpRequest, subject: Option<&ActorRef>) -> Result<(), ApiError> {
-    let is_proved = request.extensions().get::<RequestIdentity>().is_some();
-    if !is_proved || !request.headers().contains_key(&ACTOR) {
+    let is_verified = request.extensions().get::<RequestIdentity>().is_some();
+    if !is_verified || !request.headers().contains_key(&ACTOR) {
         return Ok(());
     }
-    let named = single_header(request.headers(), &ACTOR, "X-Actor-Ref")?;
-    if named == subject.map(ToString::to_string).as_deref() {
+    let actor_header = single_header(request.headers(), &ACTOR, "X-Actor-Ref")?;
+    if actor_header == subject.map(ToString::to_string).as_deref() {
         return Ok(());
     }
     Err(FieldProblem::new("X-Actor-Ref", "invalid", "the header must equal `actor_ref`").into())
@@ -230,8 +230,8 @@ pub(crate) fn claims(request: &HttpRequest) -> Result<Claims, ApiError> {
 /// local user. A forwarded request comes from another machine, so its caller is always `anonymous`.
 fn local_claims(request: &HttpRequest) -> Result<Claims, ApiError> {
     let headers = request.headers();
-    let named = if is_forwarded(request) { Some(ANONYMOUS) } else { single_header(headers, &ACTOR, "X-Actor-Ref")? };
-    let actor = match named {
+    let actor = if is_forwarded(request) { Some(ANONYMOUS) } else { single_header(headers, &ACTOR, "X-Actor-Ref")? };
+    let actor = match actor {
         None => ActorRef::local(),
         Some(text) => match ActorRef::parse(text).map(|actor| (actor.kind(), actor)) {
             Ok((ActorKind::User | ActorKind::Service | ActorKind::Anonymous, actor)) => actor,
@@ -254,15 +254,15 @@ fn local_claims(request: &HttpRequest) -> Result<Claims, ApiError> {
 
 /// The single value of a header. A repeated header is refused, because a proxy and this server could each use
 /// another value.
-fn single_header<'a>(headers: &'a HeaderMap, name: &HeaderName, shown: &str) -> Result<Option<&'a str>, ApiError> {
+fn single_header<'a>(headers: &'a HeaderMap, name: &HeaderName, label: &str) -> Result<Option<&'a str>, ApiError> {
     let mut values = headers.get_all(name);
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
         (Some(value), None) => match value.to_str() {
             Ok(text) => Ok(Some(text)),
-            Err(_) => Err(ApiError::invalid_field(FieldProblem::invalid(shown))),
+            Err(_) => Err(ApiError::invalid_field(FieldProblem::invalid(label))),
         },
-        (Some(_), Some(_)) => Err(ApiError::repeated_header(shown)),
+        (Some(_), Some(_)) => Err(ApiError::repeated_header(label)),
     }
 }
 

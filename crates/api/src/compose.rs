@@ -75,8 +75,8 @@ impl Api {
     /// The key that seals pagination cursors. The database stores the key, so each process accepts the cursors of
     /// all processes. It is read once.
     pub(crate) async fn cursor_key(&self) -> Result<CursorKey, Failure> {
-        let read = async || self.database.cursor_key().await.map(CursorKey::new);
-        Ok(*self.cursor_key.get_or_try_init(read).await?)
+        let read_key = async || self.database.cursor_key().await.map(CursorKey::new);
+        Ok(*self.cursor_key.get_or_try_init(read_key).await?)
     }
 
     /// The key that seals the state of sign-ins. All processes of the installation derive the same key.
@@ -181,7 +181,7 @@ fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores 
         workspaces: shared.clone(),
         environments: shared.clone(),
         erasures: shared.clone(),
-        access: access.map_or_else(|| Arc::clone(&bindings), |layer| layer(Arc::clone(&bindings))),
+        access: access.map_or_else(|| Arc::clone(&bindings), |decorator| decorator(Arc::clone(&bindings))),
         principal_bindings: shared.clone(),
         identities: shared.clone(),
         sessions: shared.clone(),
@@ -233,28 +233,28 @@ impl Process {
     ///
     /// # Errors
     /// When the database URL is invalid.
-    pub fn new(settings: &Settings, url: String, parts: Adapters) -> Result<Self, ComposeError> {
+    pub fn new(settings: &Settings, url: String, adapters: Adapters) -> Result<Self, ComposeError> {
         let result_retention = settings.result_retention;
         let options = DatabaseOptions { url: url.clone(), connections: BACKGROUND_CONNECTIONS, result_retention };
         let background_database = Database::new(&options)?;
         let mode = identity_mode(settings);
         let runs = run_settings(settings);
         let Adapters {
-            access_decorator: access,
+            access_decorator,
             artifacts,
             checkpoint_archive,
             checkpoint_signer,
             witnesses,
             provider,
-            http_caller: outward,
+            http_caller,
             endpoint_probe,
             message_sender,
-            code_gateway: gateway,
+            code_gateway,
             identity_provider,
             sign_in,
             clock,
             ids,
-        } = parts;
+        } = adapters;
         let authentication = authentication(settings, identity_provider, sign_in)?;
         let metrics = Metrics::new()?;
         let run_observer = Arc::new(metrics.runs().clone());
@@ -265,19 +265,19 @@ impl Process {
             checkpoint_signer,
             witnesses,
             provider,
-            http_caller: outward,
+            http_caller,
             endpoint_probe,
             message_sender,
-            code_gateway: gateway,
+            code_gateway,
             run_observer,
             notification_observer,
             clock: Arc::clone(&clock),
             ids,
         };
-        let services = Services::new(stores(&background_database, access.as_ref()), gateways, runs);
+        let services = Services::new(stores(&background_database, access_decorator.as_ref()), gateways, runs);
         Ok(Self {
             url,
-            access_decorator: access,
+            access_decorator,
             services,
             background_database,
             result_retention,
@@ -427,14 +427,14 @@ mod tests {
     #[test]
     fn scaling_manual_states_connection_counts() {
         let manual = include_str!("../../../docs/operations/scaling.md").replace('\n', " ");
-        let (worker, relays, signals) =
+        let (worker, tasks, signals) =
             (max_connections(CONNECTIONS_PER_WORKER), max_connections(BACKGROUND_CONNECTIONS), 2);
         for sentence in [
             format!(
-                "up to {worker} connections for each processor, {relays} for its background work, {signals} for signals"
+                "up to {worker} connections for each processor, {tasks} for its background work, {signals} for signals"
             ),
             format!("and {worker} for the runs that it works on"),
-            format!("A worker takes up to {}.", worker + relays + signals),
+            format!("A worker takes up to {}.", worker + tasks + signals),
         ] {
             assert!(manual.contains(&sentence), "{sentence}");
         }

@@ -337,9 +337,9 @@ impl Settings {
             // The list excludes other names, because DNS rebinding lets a page of another site reach this server
             // under that site's name.
             AuthMode::Oidc => {
-                let own = self.public_url.as_ref().and_then(HostName::of_url);
-                let own = own.into_iter().chain(HostName::of_address(self.bind.ip()));
-                HostRules::LoopbackAndProbes(own.chain(self.allowed_hosts.iter().cloned()).collect())
+                let own_hosts = self.public_url.as_ref().and_then(HostName::of_url);
+                let own_hosts = own_hosts.into_iter().chain(HostName::of_address(self.bind.ip()));
+                HostRules::LoopbackAndProbes(own_hosts.chain(self.allowed_hosts.iter().cloned()).collect())
             }
         }
     }
@@ -381,10 +381,10 @@ impl Settings {
             ProviderKind::OpenAi(endpoint) | ProviderKind::Anthropic(endpoint) => Some(&endpoint.base_url),
             ProviderKind::Local => None,
         });
-        let named = addresses.into_iter().flatten().chain(accounts).filter_map(Url::host_str).map(str::to_owned);
+        let url_hosts = addresses.into_iter().flatten().chain(accounts).filter_map(Url::host_str).map(str::to_owned);
         let mut hosts: Vec<String> =
             nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).into_iter().collect();
-        hosts.extend(databases.chain(named));
+        hosts.extend(databases.chain(url_hosts));
         hosts.iter_mut().for_each(|host| host.make_ascii_lowercase());
         hosts
     }
@@ -428,12 +428,12 @@ impl Settings {
 
     /// The first configured setting that only a server behind a proxy needs.
     fn proxy_setting(&self) -> Option<&'static Setting> {
-        let serves_proxy = [
+        let proxy_settings = [
             (&setting::TRUSTED_PROXIES, self.trusted_proxies != TrustedProxies::default()),
             (&setting::ALLOWED_HOSTS, !self.allowed_hosts.is_empty()),
             (&setting::PUBLIC_SCHEME, self.public_scheme != Scheme::Http),
         ];
-        serves_proxy.into_iter().find_map(|(setting, is_set)| is_set.then_some(setting))
+        proxy_settings.into_iter().find_map(|(setting, is_set)| is_set.then_some(setting))
     }
 
     /// Renders a setting. Values that derive from other settings are shown as derived.

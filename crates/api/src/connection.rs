@@ -291,11 +291,11 @@ pub(crate) async fn list_connections(
 pub(crate) async fn create_connection(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     query: Query<WorkspaceQuery>,
     body: Body<NewConnectionBody>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let key = idempotency.into_request_key(&caller.actor, || query.digest(body.digest()));
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let workspace = fields.check(query.resolve_with_body(new.workspace_id));
@@ -330,8 +330,8 @@ pub(crate) async fn read_connection(
     query: Query<WorkspaceQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = query.resolve_with_body(None)?;
-    let found = api.services.connections.read_connection(&caller, *connection, workspace).await?;
-    Ok(ResourceResponse::ok(&ConnectionDetailView::of(&found)).with_etag(found.0.revision).into_response())
+    let detail = api.services.connections.read_connection(&caller, *connection, workspace).await?;
+    Ok(ResourceResponse::ok(&ConnectionDetailView::of(&detail)).with_etag(detail.0.revision).into_response())
 }
 
 /// Changes a connection. A new kind, endpoint or secret reference resets its health to `unchecked`.
@@ -393,11 +393,11 @@ pub(crate) async fn check_connection(
     caller: IdentifiedCaller,
     connection: PathId<ConnectionId>,
     query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<CheckRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = query.resolve_with_body(None)?;
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let outcome = api.services.connections.check_connection(&caller, *connection, workspace, key.as_ref()).await?;
     let view = ConnectionDetailView::of(&outcome.value);
     Ok(ResourceResponse::idempotent(&outcome, &view, StatusCode::OK)?

@@ -47,12 +47,12 @@ impl FrameAncestors {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let sources: Vec<&str> = text.split([',', ' ']).map(str::trim).filter(|source| !source.is_empty()).collect();
-        let sound = match sources.as_slice() {
+        let is_valid = match sources.as_slice() {
             [] => false,
             ["'none'"] => true,
             sources => sources.iter().all(|source| *source == "'self'" || is_origin(source)),
         };
-        sound.then(|| Self(sources.join(" ")))
+        is_valid.then(|| Self(sources.join(" ")))
     }
 }
 
@@ -64,12 +64,12 @@ impl fmt::Display for FrameAncestors {
 
 /// Whether a text is an origin: a scheme and a host, with an optional leading wildcard label and an optional port.
 fn is_origin(text: &str) -> bool {
-    let Some(rest) = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")) else { return false };
-    let (host, port) = rest.split_once(':').map_or((rest, None), |(host, port)| (host, Some(port)));
+    let Some(authority) = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")) else { return false };
+    let (host, port) = authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port)));
     let host = host.strip_prefix("*.").unwrap_or(host);
     let label = |label: &str| {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        !label.is_empty() && label.bytes().all(plain) && !label.starts_with('-') && !label.ends_with('-')
+        let is_label_byte = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        !label.is_empty() && label.bytes().all(is_label_byte) && !label.starts_with('-') && !label.ends_with('-')
     };
     let number =
         |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse().is_ok_and(|port: u16| port > 0);
@@ -84,7 +84,7 @@ impl EmbedPolicy {
     }
 
     fn has_page(&self, slug: &str) -> bool {
-        slug == BUILTIN_SLUG || self.slugs.iter().any(|shown| shown.as_str() == slug)
+        slug == BUILTIN_SLUG || self.slugs.iter().any(|allowed| allowed.as_str() == slug)
     }
 
     /// The origins that may embed a page.
@@ -104,9 +104,9 @@ pub(crate) fn embeddable_page_route() -> actix_web::Resource {
 }
 
 async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpState>) -> HttpResponse {
-    let embedding = &base.embed_policy;
+    let embed_policy = &base.embed_policy;
     // Uses the raw path, because a percent-encoded slug is not valid.
-    let slug = request.uri().path().strip_prefix('/').filter(|slug| embedding.has_page(slug));
+    let slug = request.uri().path().strip_prefix('/').filter(|slug| embed_policy.has_page(slug));
     let Some(slug) = slug.and_then(|slug| Slug::parse(slug).ok()) else {
         return not_found(&request);
     };
@@ -119,25 +119,25 @@ async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpSt
             slug: Some(slug.as_str()),
             auth_mode: api.mode.as_str(),
             theme: workload.interface_config.iter().flat_map(InterfaceConfig::css_variables).collect(),
-            ancestors: &RouteOrigins::of(EMBED_PATTERN).frame_ancestors(embedding),
+            ancestors: &RouteOrigins::of(EMBED_PATTERN).frame_ancestors(embed_policy),
         }
         .render(&base.portal),
-        Err(refusal) => error_page(&request, embedding, &refusal, api.mode.as_str(), &slug),
+        Err(refusal) => error_page(&request, embed_policy, &refusal, api.mode.as_str(), &slug),
     }
 }
 
 /// Reads a workload with the rights of the page's caller.
 pub(crate) async fn load_workload(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<Workload, ApiError> {
-    let RuntimeClient(arrival) = RuntimeClient::from_request(request, &mut Payload::None).await?;
-    let visit = api.services.share_links.verify_request(arrival).await?;
-    let caller = api.services.identities.identify(api.mode, &visit.claims, request_id()).await?;
-    Ok(api.services.workloads.read_runtime_workload(&caller, &visit, slug).await?.workload)
+    let RuntimeClient(runtime_request) = RuntimeClient::from_request(request, &mut Payload::None).await?;
+    let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
+    let caller = api.services.identities.identify(api.mode, &runtime_caller.claims, request_id()).await?;
+    Ok(api.services.workloads.read_runtime_workload(&caller, &runtime_caller, slug).await?.workload)
 }
 
 /// An error page without scripts or subresources.
-fn embeddable_page(embedding: &EmbedPolicy, status: StatusCode, title: &str, body: &str) -> HttpResponse {
+fn embeddable_page(embed_policy: &EmbedPolicy, status: StatusCode, title: &str, body: &str) -> HttpResponse {
     let mut page = html_page::page(status, title, body);
-    if let Ok(policy) = HeaderValue::from_str(&embedding.content_security_policy()) {
+    if let Ok(policy) = HeaderValue::from_str(&embed_policy.content_security_policy()) {
         page.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
     }
     page
@@ -146,7 +146,7 @@ fn embeddable_page(embedding: &EmbedPolicy, status: StatusCode, title: &str, bod
 /// The error page for an embedded page, with the headers of the error, such as `Retry-After`.
 fn error_page(
     request: &HttpRequest,
-    embedding: &EmbedPolicy,
+    embed_policy: &EmbedPolicy,
     refusal: &ApiError,
     auth_mode: &str,
     slug: &Slug,
@@ -162,7 +162,7 @@ fn error_page(
         status if !status.is_server_error() => return refusal.error_response(),
         _ => ("Not available", "<p>This page cannot be shown at the moment. Try again later.</p>"),
     };
-    let mut page = embeddable_page(embedding, refusal.status(), title, text);
+    let mut page = embeddable_page(embed_policy, refusal.status(), title, text);
     for (name, value) in refusal.headers() {
         page.headers_mut().insert(name.clone(), value.clone());
     }
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offers_to_sign_in_where_people_sign_in() {
+    fn no_access_text_offers_sign_in_in_oidc_mode_only() {
         let slug = Slug::parse("desk").unwrap();
         assert!(!no_access_text("local", &slug).contains("href"));
         let expected = "<a href=\"/sign-in?return_to=%2Fworkload-runtime%2Fdesk\" target=\"_blank\"";
@@ -204,7 +204,7 @@ mod tests {
         ] {
             assert_eq!(FrameAncestors::parse(text).unwrap().to_string(), expected);
         }
-        for bad in [
+        for invalid in [
             "",
             ",",
             "*",
@@ -224,7 +224,7 @@ mod tests {
             "javascript://a",
             "https://a..b",
         ] {
-            assert_eq!(FrameAncestors::parse(bad), None, "{bad}");
+            assert_eq!(FrameAncestors::parse(invalid), None, "{invalid}");
         }
     }
 }

@@ -49,10 +49,10 @@ impl EnvironmentView {
             allow_self_approval: settings.self_approval == SelfApproval::Allowed,
             pin_documents: settings.pin_documents,
         };
-        let answer = ResourceResponse::ok(&view);
+        let response = ResourceResponse::ok(&view);
         match effective.revision {
-            Some(revision) => answer.with_etag(revision).into_response(),
-            None => answer.into_response(),
+            Some(revision) => response.with_etag(revision).into_response(),
+            None => response.into_response(),
         }
     }
 }

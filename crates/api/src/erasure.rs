@@ -155,10 +155,10 @@ pub(crate) async fn read_erasure(
 pub(crate) async fn request_erasure(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewErasure>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let subject = parse_subject(&body.subject)?;
     let outcome = api.services.erasures.request_erasure(&caller, subject, key.as_ref()).await?;
     let view = ErasureView::of(&outcome.value);
@@ -181,11 +181,11 @@ pub(crate) async fn approve_erasure(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     id: PathId<ErasureId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     expected: IfMatch,
     body: Body<ErasureDecision>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     respond(&api.services.erasures.approve_erasure(&caller, *id, &expected, key.as_ref()).await?)
 }
 
@@ -202,10 +202,10 @@ pub(crate) async fn refuse_erasure(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     id: PathId<ErasureId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     expected: IfMatch,
     body: Body<ErasureDecision>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     respond(&api.services.erasures.refuse_erasure(&caller, *id, &expected, key.as_ref()).await?)
 }

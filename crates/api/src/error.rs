@@ -96,10 +96,10 @@ impl ApiError {
     #[must_use]
     pub fn log_cause(self, cause: &(dyn Error + 'static)) -> Self {
         let mut chain = cause.to_string();
-        let mut below = cause.source();
-        while let Some(cause) = below {
+        let mut source = cause.source();
+        while let Some(cause) = source {
             chain = format!("{chain}: {cause}");
-            below = cause.source();
+            source = cause.source();
         }
         // 503 is the normal response under load or without the database, so it is a warning.
         if self.0.status == StatusCode::SERVICE_UNAVAILABLE {
@@ -167,8 +167,8 @@ impl ApiError {
     }
 
     /// 422: a header occurs more than once, so a proxy and this server could each use another value.
-    pub(crate) fn repeated_header(shown: &str) -> Self {
-        Self::invalid_field(FieldProblem::new(shown, "invalid", "this header occurs more than once"))
+    pub(crate) fn repeated_header(name: &str) -> Self {
+        Self::invalid_field(FieldProblem::new(name, "invalid", "this header occurs more than once"))
     }
 
     /// 403: the caller lacks a permission.
@@ -308,9 +308,9 @@ mod tests {
     use actix_web::body::to_bytes;
 
     async fn body_of(error: ApiError) -> Value {
-        let answer = error.error_response();
-        assert_eq!(answer.headers().get("content-type").unwrap(), "application/json");
-        serde_json::from_slice(&to_bytes(answer.into_body()).await.unwrap()).unwrap()
+        let response = error.error_response();
+        assert_eq!(response.headers().get("content-type").unwrap(), "application/json");
+        serde_json::from_slice(&to_bytes(response.into_body()).await.unwrap()).unwrap()
     }
 
     #[actix_web::test]
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn error_response_carries_headers() {
-        let answer = ApiError::method_not_allowed(Some(HeaderValue::from_static("GET"))).error_response();
-        assert_eq!(answer.headers().get("allow").unwrap(), "GET");
+        let response = ApiError::method_not_allowed(Some(HeaderValue::from_static("GET"))).error_response();
+        assert_eq!(response.headers().get("allow").unwrap(), "GET");
     }
 }

@@ -265,8 +265,11 @@ impl FailedRuleSection {
 }
 
 impl ObligationSection {
-    fn of(owed: &ImposedObligation) -> Self {
-        Self { obligation_name: owed.name.clone(), fulfilled_at: owed.fulfilled_at.map(|at| at.to_string()) }
+    fn of(obligation: &ImposedObligation) -> Self {
+        Self {
+            obligation_name: obligation.name.clone(),
+            fulfilled_at: obligation.fulfilled_at.map(|at| at.to_string()),
+        }
     }
 }
 
@@ -320,7 +323,7 @@ impl FlatEvidenceView {
             references: chain.references.iter().map(ReferenceSection::of).collect(),
             policy_decision: DecisionSection::of(decision),
             obligations: record.obligations().iter().map(ObligationSection::of).collect(),
-            retrieval_events: record.retrievals.iter().map(|one| RetrievalSection::of(one, record)).collect(),
+            retrieval_events: record.retrievals.iter().map(|row| RetrievalSection::of(row, record)).collect(),
             evidence_artifacts: record.artifacts.iter().map(ArtifactSection::of).collect(),
             approvals: chain.approvals.iter().map(|approval| ApprovalSection::of(approval, record)).collect(),
         })

@@ -219,21 +219,21 @@ fn parse_stored_output(execution: &Execution) -> Result<Option<StoredOutput>, Ap
 pub(crate) async fn execute_workload(
     request: HttpRequest,
     api: web::Data<Api>,
-    RuntimeClient(arrival): RuntimeClient,
+    RuntimeClient(runtime_request): RuntimeClient,
     slug: web::Path<String>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     query: Query<ExecuteQuery>,
     body: Body<Execute>,
 ) -> Result<HttpResponse, ApiError> {
     // A malformed slug cannot name a workload, so the response is 404.
     let slug = Slug::parse(&slug).map_err(|_| ApiError::not_found())?;
-    let visit = api.services.share_links.verify_request(arrival.clone()).await?;
-    let claims = visit.claims;
-    let key = keyed.into_request_key(&claims.actor, || body.digest());
+    let runtime_caller = api.services.share_links.verify_request(runtime_request.clone()).await?;
+    let claims = runtime_caller.claims;
+    let key = idempotency.into_request_key(&claims.actor, || body.digest());
     let Execute {
         environment,
         inputs,
-        lane: chosen,
+        lane: requested_lane,
         session_id,
         execution_mode,
         actor_ref,
@@ -245,25 +245,25 @@ pub(crate) async fn execute_workload(
     check_actor_header(&request, on_behalf_of.as_ref())?;
     let mut fields = FieldErrors::default();
     let (environment, lane) =
-        (fields.check(parse_environment(&environment)), fields.check(parse_lane(chosen.as_deref())));
+        (fields.check(parse_environment(&environment)), fields.check(parse_lane(requested_lane.as_deref())));
     let session = fields.check(parse_session(session_id.as_deref()));
     let wait = fields.check(prefer::wait_mode(request.headers(), query.mode.as_deref()));
     let payload = RunPayload::Inputs(inputs.unwrap_or_default());
-    let (link, address) = (visit.link, Some(visit.address));
-    let wanted = fields.finish(|| {
+    let (link, address) = (runtime_caller.link, Some(runtime_caller.address));
+    let execute_request = fields.finish(|| {
         let (environment, lane, session, wait) = (environment?, lane?, session?, wait?);
         Some(ExecuteRequest { slug, environment, payload, lane, session, wait, on_behalf_of, link, address })
     })?;
-    let run = api.services.executions.execute(api.mode, &claims, request_id(), &wanted, key.as_ref()).await?;
+    let run = api.services.executions.execute(api.mode, &claims, request_id(), &execute_request, key.as_ref()).await?;
     if run.replayed && is_guest(claims.actor.kind()) {
         return replay_to_guest(&run);
     }
     let base = request.app_data::<web::Data<HttpState>>().ok_or_else(ApiError::internal)?;
     // An accepted run is returned with its id and token even if the stream cannot be opened, so that the client can
     // read it later.
-    if wanted.wait == WaitMode::Acceptance
+    if execute_request.wait == WaitMode::Acceptance
         && run.execution.status != Status::Denied
-        && let Some(stream) = events::stream_accepted_run(&api, base, &run, arrival).await
+        && let Some(stream) = events::stream_accepted_run(&api, base, &run, runtime_request).await
     {
         return Ok(stream);
     }
@@ -280,8 +280,8 @@ fn replay_to_guest(run: &Run) -> Result<HttpResponse, ApiError> {
     match status {
         Status::Queued | Status::Running | Status::AwaitingReview => respond(run),
         Status::Denied => {
-            let denied = ApiError::new(StatusCode::FORBIDDEN, "policy_denied", "the policy does not allow this run");
-            Err(with_execution_id(run, denied).with_detail("state", status.as_str()))
+            let error = ApiError::new(StatusCode::FORBIDDEN, "policy_denied", "the policy does not allow this run");
+            Err(with_execution_id(run, error).with_detail("state", status.as_str()))
         }
         Status::Completed | Status::Failed | Status::Cancelled | Status::Unknown => {
             let view =
@@ -301,8 +301,8 @@ fn with_execution_id(run: &Run, error: ApiError) -> ApiError {
 fn respond(run: &Run) -> Result<HttpResponse, ApiError> {
     let execution = &run.execution;
     let id = execution.execution_id;
-    let refused = |error: ApiError| with_execution_id(run, error);
-    let goes_on = || {
+    let with_id = |error: ApiError| with_execution_id(run, error);
+    let accepted_response = || {
         let mut response = with_replay_header(run, HttpResponse::Accepted());
         response.insert_header((LOCATION, format!("/v1/executions/{id}")));
         let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
@@ -313,20 +313,20 @@ fn respond(run: &Run) -> Result<HttpResponse, ApiError> {
     };
     // A caller that requested a queued run gets 202, even if the run has ended since.
     if run.is_queued_only {
-        return goes_on();
+        return accepted_response();
     }
     match execution.status {
-        Status::Queued | Status::Running | Status::AwaitingReview => goes_on(),
-        Status::Denied => Err(refused(review::denied_error(execution))),
+        Status::Queued | Status::Running | Status::AwaitingReview => accepted_response(),
+        Status::Denied => Err(with_id(review::denied_error(execution))),
         Status::Completed | Status::Failed | Status::Cancelled | Status::Unknown => {
             if let Some(error) = &execution.error
                 && let Some(code) = error.caller_error_code()
             {
                 let message = error.message.clone();
-                let mistake = refused(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message));
+                let refusal = with_id(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message));
                 return Err(match error.offset {
-                    Some(offset) => mistake.with_detail("offset", offset),
-                    None => mistake,
+                    Some(offset) => refusal.with_detail("offset", offset),
+                    None => refusal,
                 });
             }
             let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
@@ -346,13 +346,13 @@ fn with_replay_header(run: &Run, mut response: HttpResponseBuilder) -> HttpRespo
 /// Identifies the caller of a run's routes. Requests of guests count towards the rate limit of the workload.
 async fn identify_runtime_caller(
     api: &Api,
-    arrival: RuntimeRequest,
+    runtime_request: RuntimeRequest,
     execution: ExecutionId,
     token: Option<&TokenHash>,
 ) -> Result<Caller, ApiError> {
-    let visit = api.services.share_links.verify_request(arrival).await?;
-    let caller = api.services.identities.identify(api.mode, &visit.claims, request_id()).await?;
-    api.services.execution_reader.count_run_request(&caller, execution, token, visit.address).await?;
+    let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
+    let caller = api.services.identities.identify(api.mode, &runtime_caller.claims, request_id()).await?;
+    api.services.execution_reader.count_run_request(&caller, execution, token, runtime_caller.address).await?;
     Ok(caller)
 }
 
@@ -384,7 +384,7 @@ pub(crate) struct ReadQuery {
 pub(crate) async fn read_execution(
     request: HttpRequest,
     api: web::Data<Api>,
-    RuntimeClient(arrival): RuntimeClient,
+    RuntimeClient(runtime_request): RuntimeClient,
     execution: PathId<ExecutionId>,
     query: Query<ReadQuery>,
 ) -> Result<HttpResponse, ApiError> {
@@ -394,7 +394,7 @@ pub(crate) async fn read_execution(
         Some(_) => return Err(FieldProblem::new("include", "invalid", "must be `citations`").into()),
     };
     let token = result_token_hash(request.headers())?;
-    let caller = identify_runtime_caller(&api, arrival, *execution, token.as_ref()).await?;
+    let caller = identify_runtime_caller(&api, runtime_request, *execution, token.as_ref()).await?;
     let detail = api.services.execution_reader.execution_detail(&caller, *execution, token.as_ref()).await?;
     let mut view = ExecutionView::of_detail(&detail)?;
     if includes_citations {

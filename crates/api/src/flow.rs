@@ -167,13 +167,13 @@ pub(crate) struct FlowListQuery {
 pub(crate) async fn create_flow(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     query: Query<WorkspaceQuery>,
     body: DeferredBody<NewFlowBody, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let body =
         body.read_authorizing_large(api.services.flows.authorize_new_flow(&caller, query.query_workspace())).await?;
-    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let key = idempotency.into_request_key(&caller.actor, || query.digest(body.digest()));
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let (slug, owner_ref) = (fields.check(parse_slug(&new.slug)), fields.check(parse_owner(&new.owner_ref)));
@@ -231,9 +231,9 @@ pub(crate) async fn read_flow(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     flow: PathId<AssetId>,
-    from: Query<VisibleFromQuery>,
+    visible_from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let flow = api.services.flows.read_flow(&caller, *flow, from.id()).await?;
+    let flow = api.services.flows.read_flow(&caller, *flow, visible_from.id()).await?;
     Ok(ResourceResponse::ok(&FlowView::of(&flow)?).with_etag(flow.asset.revision).into_response())
 }
 
@@ -251,7 +251,7 @@ pub(crate) async fn create_flow_version(
     caller: IdentifiedCaller,
     flow: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: DeferredBody<NewFlowVersionBody, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let authorize = api.services.assets.preauthorize_asset_write(
@@ -261,17 +261,17 @@ pub(crate) async fn create_flow_version(
         query.query_workspace(),
     );
     let body = body.read_authorizing_large(authorize).await?;
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let label = fields.check(parse_label(new.version_label.as_deref()));
     let change_note = fields.check(parse_note("change_note", new.change_note.as_deref()));
-    let from = fields.check(query.resolve_with_body(new.workspace_id));
+    let workspace = fields.check(query.resolve_with_body(new.workspace_id));
     let content_yaml = new.content_yaml;
-    let (new_version, from) =
-        fields.finish(|| Some((NewFlowVersion { content_yaml, label: label?, change_note: change_note? }, from?)))?;
+    let (new_version, workspace) = fields
+        .finish(|| Some((NewFlowVersion { content_yaml, label: label?, change_note: change_note? }, workspace?)))?;
     let (asset, outcome) =
-        api.services.flows.create_flow_version(&caller, *flow, from, new_version, key.as_ref()).await?;
+        api.services.flows.create_flow_version(&caller, *flow, workspace, new_version, key.as_ref()).await?;
     let (FlowVersion { version, content_yaml }, outcome) = outcome.into_parts();
     let view = version_view(version)?.with_yaml(content_yaml);
     let location = view.location(&asset);
@@ -294,10 +294,10 @@ pub(crate) async fn validate_flow(
     query: Query<WorkspaceQuery>,
     body: DeferredBody<FlowText, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let from = query.resolve_with_body(None)?;
-    let authorize = api.services.assets.preauthorize_asset_write(&caller, Operation::ValidateFlow, *flow, from);
+    let workspace = query.resolve_with_body(None)?;
+    let authorize = api.services.assets.preauthorize_asset_write(&caller, Operation::ValidateFlow, *flow, workspace);
     let body = body.read_authorizing_large(authorize).await?;
-    let problems = api.services.flows.validate_flow(&caller, *flow, from, body.into_inner().content_yaml).await?;
+    let problems = api.services.flows.validate_flow(&caller, *flow, workspace, body.into_inner().content_yaml).await?;
     let errors: Vec<FlowErrorView> = problems.iter().map(FlowErrorView::of).collect();
     Ok(ResourceResponse::ok(&FlowValidation { valid: errors.is_empty(), errors }).into_response())
 }

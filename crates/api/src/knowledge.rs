@@ -295,18 +295,18 @@ pub(crate) async fn add_documents(
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: DeferredBody<NewDocuments, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let authorize =
         api.services.assets.preauthorize_asset_write(&caller, Operation::AddDocuments, *asset, query.query_workspace());
     let body = body.read_authorizing_large(authorize).await?;
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let NewDocuments { documents, workspace_id } = body.into_inner();
-    let from = query.resolve_required(workspace_id)?;
+    let workspace = query.resolve_required(workspace_id)?;
     let drafts: Option<Vec<DocumentDraft>> = documents.into_iter().map(NewDocument::into_draft).collect();
     let drafts = drafts.ok_or_else(ApiError::internal)?;
-    let outcome = api.services.knowledge_bases.add_documents(&caller, *asset, from, drafts, key.as_ref()).await?;
+    let outcome = api.services.knowledge_bases.add_documents(&caller, *asset, workspace, drafts, key.as_ref()).await?;
     let (IngestReport { ingested, warnings }, outcome) = outcome.into_parts();
     let IngestResult { ingest_id, index_revision, documents } = ingested;
     let view = IngestView {
@@ -316,7 +316,7 @@ pub(crate) async fn add_documents(
         documents: documents.into_iter().map(DocumentView::of).collect(),
         warnings: warnings.into_iter().map(IndexWarningView::of).collect(),
     };
-    let location = format!("/v1/assets/{}/documents?workspace_id={from}", *asset);
+    let location = format!("/v1/assets/{}/documents?workspace_id={workspace}", *asset);
     Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
 }
 
@@ -338,16 +338,17 @@ pub(crate) async fn reembed_documents(
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewReembedding>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let NewReembedding { max_chunks, workspace_id } = body.into_inner();
     let mut fields = FieldErrors::default();
-    let from = fields.check(query.resolve_required(workspace_id));
+    let workspace = fields.check(query.resolve_required(workspace_id));
     let limit = fields.check(chunk_limit(max_chunks));
-    let (from, limit) = fields.finish(|| Some((from?, limit?)))?;
-    let outcome = api.services.knowledge_bases.reembed_documents(&caller, *asset, from, limit, key.as_ref()).await?;
+    let (workspace, limit) = fields.finish(|| Some((workspace?, limit?)))?;
+    let outcome =
+        api.services.knowledge_bases.reembed_documents(&caller, *asset, workspace, limit, key.as_ref()).await?;
     let (report, outcome) = outcome.into_parts();
     let ReembeddingReport { index_revision, embedded_by, chunk_count, is_complete, warnings } = report;
     let view = ReembeddingView {
@@ -403,16 +404,16 @@ pub(crate) async fn revoke_access_contract(
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewContractRevocation>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let NewContractRevocation { contract_id, reason, workspace_id } = body.into_inner();
-    let from = query.resolve_required(workspace_id)?;
+    let workspace = query.resolve_required(workspace_id)?;
     let outcome = api
         .services
         .knowledge_bases
-        .revoke_contract(&caller, *asset, from, &contract_id, &reason, key.as_ref())
+        .revoke_contract(&caller, *asset, workspace, &contract_id, &reason, key.as_ref())
         .await?;
     let (revocation, outcome) = outcome.into_parts();
     Ok(ResourceResponse::idempotent(&outcome, &RevocationView::of(revocation), StatusCode::OK)?.into_response())

@@ -60,8 +60,8 @@ mod tests {
         let warnings = Arc::new(AtomicUsize::new(0));
         let _guard = tracing::subscriber::set_default(Warnings(Arc::clone(&warnings)));
         let almost_three_minutes = Duration::from_secs(179);
-        let ended = tokio::time::timeout(almost_three_minutes, warn_of_exposure_forever()).await;
-        assert!(ended.is_err());
+        let outcome = tokio::time::timeout(almost_three_minutes, warn_of_exposure_forever()).await;
+        assert!(outcome.is_err());
         assert_eq!(warnings.load(Ordering::Relaxed), 3);
     }
 }

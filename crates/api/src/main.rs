@@ -1,6 +1,6 @@
 //! The command line of `fairway-server`.
 
-#![expect(clippy::print_stdout, reason = "a command line answers on standard output")]
+#![expect(clippy::print_stdout, reason = "a command line writes its results to standard output")]
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
@@ -130,11 +130,11 @@ enum ConfigCommand {
 }
 
 fn main() -> ExitCode {
-    let line = CommandLine::parse();
-    if let Command::Sandbox { language, limits } = &line.command {
+    let command_line = CommandLine::parse();
+    if let Command::Sandbox { language, limits } = &command_line.command {
         return fairway_sandbox::run_child(language, limits);
     }
-    match run(&line) {
+    match run(&command_line) {
         Ok(code) => code,
         Err(error) => {
             // One line with the error and its causes.
@@ -148,18 +148,18 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
+fn run(command_line: &CommandLine) -> anyhow::Result<ExitCode> {
     // All TLS clients use one crypto provider. An error only means that a provider is already installed.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    match &line.command {
+    match &command_line.command {
         // `main` handles this command before it calls `run`.
         Command::Sandbox { .. } => {}
         Command::Openapi => {
             print!("{}", openapi::as_json()?);
         }
-        Command::Config(ConfigCommand::Check) => return check_config(line),
+        Command::Config(ConfigCommand::Check) => return check_config(command_line),
         Command::Serve { no_worker, no_notifications, no_transparency_log } => {
-            let settings = load_settings(line)?;
+            let settings = load_settings(command_line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
             let tasks = BackgroundTasks {
                 executes_runs: !no_worker,
@@ -167,58 +167,60 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
                 builds_tree: !no_transparency_log,
                 ..BackgroundTasks::default()
             };
-            let served = runtime()?.block_on(serve::serve(&settings, tasks));
+            let outcome = runtime()?.block_on(serve::serve(&settings, tasks));
             telemetry.shutdown();
-            served?;
+            outcome?;
         }
         Command::Worker => {
-            let settings = load_settings(line)?;
+            let settings = load_settings(command_line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
-            let worked = runtime()?.block_on(serve::run_worker(&settings));
+            let outcome = runtime()?.block_on(serve::run_worker(&settings));
             telemetry.shutdown();
-            worked?;
+            outcome?;
         }
         Command::RolloutPilot => {
-            let settings = load_settings(line)?;
+            let settings = load_settings(command_line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
-            let piloted = runtime()?.block_on(serve::run_rollout_controller(&settings));
+            let outcome = runtime()?.block_on(serve::run_rollout_controller(&settings));
             telemetry.shutdown();
-            piloted?;
+            outcome?;
         }
         Command::Seed => {
-            let settings = load_settings(line)?;
+            let settings = load_settings(command_line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
-            let seeded = runtime()?.block_on(seed::seed(&settings));
+            let outcome = runtime()?.block_on(seed::seed(&settings));
             telemetry.shutdown();
-            print!("{}", seeded?);
+            print!("{}", outcome?);
         }
         Command::Providers(ProvidersCommand::Test { account, model }) => {
-            return test_providers(&load_settings(line)?, account.as_deref(), model.as_deref());
+            return test_providers(&load_settings(command_line)?, account.as_deref(), model.as_deref());
         }
-        Command::Audit(AuditCommand::Verify(arguments)) => return verify_logs(&load_settings(line)?, arguments),
-        Command::VerifyArtifacts => return verify_artifacts(&load_settings(line)?),
+        Command::Audit(AuditCommand::Verify(arguments)) => {
+            return verify_logs(&load_settings(command_line)?, arguments);
+        }
+        Command::VerifyArtifacts => return verify_artifacts(&load_settings(command_line)?),
         Command::Migrate => {
-            let settings = load_settings(line)?;
+            let settings = load_settings(command_line)?;
             let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
-            let migrated = runtime()?.block_on(async {
+            let outcome = runtime()?.block_on(async {
                 let database = ResolvedDatabase::resolve_or_start(&settings).await?;
-                let migrated = fairway_postgres::migrate(&database.owner_url).await;
+                let outcome = fairway_postgres::migrate(&database.owner_url).await;
                 database.stop_managed_server().await?;
-                anyhow::Ok(migrated?)
+                anyhow::Ok(outcome?)
             });
             telemetry.shutdown();
-            migrated?;
+            outcome?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints each setting, account and issuer, and one sentence for each problem.
-fn check_config(line: &CommandLine) -> anyhow::Result<ExitCode> {
-    let file = read_settings_file(line.common.config.as_deref())?;
+fn check_config(command_line: &CommandLine) -> anyhow::Result<ExitCode> {
+    let file = read_settings_file(command_line.common.config.as_deref())?;
     let (settings, contradictions) = Settings::inspect(file.as_deref(), std::env::vars_os())?;
-    for shown in settings.describe() {
-        println!("{} = {} ({})", shown.key, shown.value, shown.origin);
+    for setting in settings.describe() {
+        println!("{} = {} ({})", setting.key, setting.value, setting.origin);
     }
     for account in &settings.providers {
         println!("[[providers]] {account} ({})", account.origin);
@@ -237,30 +239,30 @@ fn check_config(line: &CommandLine) -> anyhow::Result<ExitCode> {
 /// Prints one line for each version with a defect, and a summary line with the number of compared versions.
 fn verify_artifacts(settings: &Settings) -> anyhow::Result<ExitCode> {
     let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
-    let verified = runtime()?.block_on(artifact_verification::verify_artifacts(settings));
+    let verification = runtime()?.block_on(artifact_verification::verify_artifacts(settings));
     telemetry.shutdown();
-    let verified = verified?;
-    for (version, wrong) in &verified.discrepancies {
-        let wrong: Vec<&str> = wrong.iter().map(|one| one.description()).collect();
-        println!("tenant {} version {}: {}", version.tenant_id, version.asset_version_id, wrong.join("; "));
+    let verification = verification?;
+    for (version, discrepancies) in &verification.discrepancies {
+        let descriptions: Vec<&str> = discrepancies.iter().map(|discrepancy| discrepancy.description()).collect();
+        println!("tenant {} version {}: {}", version.tenant_id, version.asset_version_id, descriptions.join("; "));
     }
-    println!("{} versions compared, {} with something wrong", verified.versions, verified.discrepancies.len());
-    Ok(if verified.discrepancies.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    println!("{} versions compared, {} with something wrong", verification.versions, verification.discrepancies.len());
+    Ok(if verification.discrepancies.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints one sentence for each log, and a summary line.
 fn verify_logs(settings: &Settings, arguments: &AuditArguments) -> anyhow::Result<ExitCode> {
     let scope = AuditScope::read(arguments.tenant, arguments.checkpoint.as_deref(), &arguments.key)?;
     let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
-    let audited = runtime()?.block_on(transparency_log_audit::audit_logs(settings, &scope));
+    let logs = runtime()?.block_on(transparency_log_audit::audit_logs(settings, &scope));
     telemetry.shutdown();
-    let audited = audited?;
-    for log in &audited {
+    let logs = logs?;
+    for log in &logs {
         println!("{}", transparency_log_audit::describe(log));
     }
-    let wrong = audited.iter().filter(|log| !log.has_passed()).count();
-    println!("{} logs compared, {wrong} with something wrong", audited.len());
-    Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let failed = logs.iter().filter(|log| !log.has_passed()).count();
+    println!("{} logs compared, {failed} with something wrong", logs.len());
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints one sentence for each account.
@@ -276,16 +278,16 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
-fn load_settings(line: &CommandLine) -> anyhow::Result<Settings> {
-    Ok(Settings::load(read_settings_file(line.common.config.as_deref())?.as_deref(), std::env::vars_os())?)
+fn load_settings(command_line: &CommandLine) -> anyhow::Result<Settings> {
+    Ok(Settings::load(read_settings_file(command_line.common.config.as_deref())?.as_deref(), std::env::vars_os())?)
 }
 
 /// The text of the named settings file, which must exist, or of the default one, which may be absent.
-fn read_settings_file(named: Option<&Path>) -> anyhow::Result<Option<String>> {
-    let path = named.unwrap_or(Path::new(DEFAULT_SETTINGS_FILE));
+fn read_settings_file(explicit_path: Option<&Path>) -> anyhow::Result<Option<String>> {
+    let path = explicit_path.unwrap_or(Path::new(DEFAULT_SETTINGS_FILE));
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
-        Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) if explicit_path.is_none() && error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("{} cannot be read", path.display())),
     }
 }

@@ -104,14 +104,14 @@ async fn handle_message(
         return Ok(rpc_error(StatusCode::OK, body.document(), ErrorCode::INVALID_PARAMS, rule, Value::Null));
     }
     let address = client_of(&request);
-    let agent = McpHandler::new(Api::clone(&api), claims, request_id(), address, environment);
+    let handler = McpHandler::new(Api::clone(&api), claims, request_id(), address, environment);
     // The site guard checks hosts and origins of every route.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .disable_allowed_hosts();
     let service =
-        StreamableHttpService::new(move || Ok(agent.clone()), Arc::new(NeverSessionManager::default()), config);
+        StreamableHttpService::new(move || Ok(handler.clone()), Arc::new(NeverSessionManager::default()), config);
     let response = service.handle(to_sdk_request(&request, revision.as_ref(), body.document().to_string())?).await;
     from_sdk_response(response, body.document()).await
 }
@@ -120,28 +120,28 @@ async fn handle_message(
 /// SDK would ignore it and return the first page again.
 fn has_invalid_cursor(document: &Value) -> bool {
     let is_request = document.get("id").is_some_and(|id| id.is_string() || id.is_number());
-    let lists = document.get("method").is_some_and(|method| method == "tools/list");
-    is_request && lists && document.pointer("/params/cursor").is_some_and(|cursor| !cursor.is_string())
+    let is_list = document.get("method").is_some_and(|method| method == "tools/list");
+    is_request && is_list && document.pointer("/params/cursor").is_some_and(|cursor| !cursor.is_string())
 }
 
 /// Converts the request to the types of the SDK. The body was read strictly, so it is unambiguous. Only headers of the
 /// protocol are passed, no credentials.
 fn to_sdk_request(
     request: &HttpRequest,
-    spoken: Option<&ProtocolVersion>,
+    version: Option<&ProtocolVersion>,
     body: String,
 ) -> Result<http::Request<Full<bytes::Bytes>>, ApiError> {
-    let mut made = http::Request::builder().method("POST").uri("/mcp");
-    if let Some(spoken) = spoken {
-        made = made.header(revision::HEADER.as_str(), spoken.as_str());
+    let mut builder = http::Request::builder().method("POST").uri("/mcp");
+    if let Some(version) = version {
+        builder = builder.header(revision::HEADER.as_str(), version.as_str());
     }
     for (name, value) in request.headers() {
         let name = name.as_str();
         if name.starts_with("mcp-") || matches!(name, "host" | "accept" | "content-type") {
-            made = made.header(name, value.as_bytes());
+            builder = builder.header(name, value.as_bytes());
         }
     }
-    made.body(Full::new(body.into())).map_err(|error| ApiError::internal().log_cause(&error))
+    builder.body(Full::new(body.into())).map_err(|error| ApiError::internal().log_cause(&error))
 }
 
 /// A JSON-RPC error response; null `data` is omitted.
@@ -173,11 +173,11 @@ fn replace_sdk_error(status: StatusCode, document: &Value) -> HttpResponse {
     rpc_error(status, document, ErrorCode::INVALID_REQUEST, message, Value::Null)
 }
 
-async fn from_sdk_response<B>(answer: http::Response<B>, document: &Value) -> Result<HttpResponse, ApiError>
+async fn from_sdk_response<B>(sdk_response: http::Response<B>, document: &Value) -> Result<HttpResponse, ApiError>
 where
     B: http_body::Body<Data = bytes::Bytes, Error = std::convert::Infallible>,
 {
-    let (head, body) = answer.into_parts();
+    let (head, body) = sdk_response.into_parts();
     let status = StatusCode::from_u16(head.status.as_u16()).map_err(|error| ApiError::internal().log_cause(&error))?;
     let kind = head.headers.get(http::header::CONTENT_TYPE);
     if status.is_client_error() && kind.is_none_or(|kind| kind != "application/json") {
@@ -191,7 +191,7 @@ where
     }
     // Responses are complete JSON documents, never streams.
     match body.collect().await {
-        Ok(whole) => Ok(response.body(whole.to_bytes())),
+        Ok(collected) => Ok(response.body(collected.to_bytes())),
         Err(never) => match never {},
     }
 }

@@ -88,12 +88,12 @@ pub(crate) struct EraseQuery {
 #[get("/v1/workloads/{workload_id}/sessions/{session_id}/memory")]
 pub(crate) async fn read_session_memory(
     api: web::Data<Api>,
-    RuntimeClient(arrival): RuntimeClient,
+    RuntimeClient(runtime_request): RuntimeClient,
     path: Path<(PathId<WorkloadId>, String)>,
 ) -> Result<HttpResponse, ApiError> {
     let (workload, session) = parse_conversation(path)?;
-    let (caller, visit) = identify_runtime_caller(&api, arrival).await?;
-    let turns = api.services.memories.read_memory(&caller, &visit, workload, session.clone()).await?;
+    let (caller, runtime_caller) = identify_runtime_caller(&api, runtime_request).await?;
+    let turns = api.services.memories.read_memory(&caller, &runtime_caller, workload, session.clone()).await?;
     let view = MemoryView {
         workload_id: workload.uuid(),
         session_id: session.to_string(),
@@ -121,22 +121,22 @@ pub(crate) async fn read_session_memory(
 #[delete("/v1/workloads/{workload_id}/sessions/{session_id}/memory")]
 pub(crate) async fn erase_session_memory(
     api: web::Data<Api>,
-    RuntimeClient(arrival): RuntimeClient,
+    RuntimeClient(runtime_request): RuntimeClient,
     path: Path<(PathId<WorkloadId>, String)>,
     query: Query<EraseQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let (workload, session) = parse_conversation(path)?;
     let owner = query.owner.as_deref().map(ActorRef::parse).transpose();
     let owner = owner.map_err(|refusal| FieldProblem::new("owner", "invalid", refusal.to_string()))?;
-    let (caller, visit) = identify_runtime_caller(&api, arrival).await?;
-    api.services.memories.erase_memory(&caller, &visit, workload, session, owner.as_ref()).await?;
+    let (caller, runtime_caller) = identify_runtime_caller(&api, runtime_request).await?;
+    api.services.memories.erase_memory(&caller, &runtime_caller, workload, session, owner.as_ref()).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
 /// Parses the name of a run's conversation.
-pub(crate) fn parse_session(named: Option<&str>) -> Result<Option<SessionId>, FieldProblem> {
-    let read = named.map(SessionId::parse).transpose();
-    read.map_err(|refusal| FieldProblem::new("session_id", "invalid_session_id", refusal.to_string()))
+pub(crate) fn parse_session(text: Option<&str>) -> Result<Option<SessionId>, FieldProblem> {
+    let session = text.map(SessionId::parse).transpose();
+    session.map_err(|refusal| FieldProblem::new("session_id", "invalid_session_id", refusal.to_string()))
 }
 
 /// The workload and session of a path; a malformed session is a 404.
@@ -145,8 +145,11 @@ fn parse_conversation(path: Path<(PathId<WorkloadId>, String)>) -> Result<(Workl
     Ok((*workload, SessionId::parse(&session).map_err(|_| ApiError::not_found())?))
 }
 
-async fn identify_runtime_caller(api: &Api, arrival: RuntimeRequest) -> Result<(Caller, RuntimeCaller), ApiError> {
-    let visit = api.services.share_links.verify_request(arrival).await?;
-    let caller = api.services.identities.identify(api.mode, &visit.claims, request_id()).await?;
-    Ok((caller, visit))
+async fn identify_runtime_caller(
+    api: &Api,
+    runtime_request: RuntimeRequest,
+) -> Result<(Caller, RuntimeCaller), ApiError> {
+    let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
+    let caller = api.services.identities.identify(api.mode, &runtime_caller.claims, request_id()).await?;
+    Ok((caller, runtime_caller))
 }

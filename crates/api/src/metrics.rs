@@ -95,7 +95,7 @@ pub struct Metrics {
     durations: HistogramVec,
     runs: RunMetrics,
     notifications: NotificationMetrics,
-    count_load_refusal: IntCounter,
+    load_refusals: IntCounter,
     delayed_refusals: IntCounter,
     waiting: IntGauge,
     databases: Arc<Mutex<Vec<InFlight>>>,
@@ -118,7 +118,7 @@ impl Metrics {
         let durations = HistogramVec::new(durations.buckets(DURATION_BUCKETS.to_vec()), &["method", "route"])?;
         let runs = RunMetrics::register(&registry)?;
         let notifications = NotificationMetrics::register(&registry)?;
-        let count_load_refusal =
+        let load_refusals =
             IntCounter::new("fairway_http_refused_for_load_total", "Requests answered 503 because of overload.")?;
         let delayed_refusals = IntCounter::new(
             "fairway_http_delayed_refusals_total",
@@ -131,7 +131,7 @@ impl Metrics {
         let collectors: [Box<dyn Collector>; 8] = [
             Box::new(requests.clone()),
             Box::new(durations.clone()),
-            Box::new(count_load_refusal.clone()),
+            Box::new(load_refusals.clone()),
             Box::new(delayed_refusals.clone()),
             Box::new(waiting.clone()),
             Box::new(memory.clone()),
@@ -141,17 +141,17 @@ impl Metrics {
         for collector in collectors {
             registry.register(collector)?;
         }
-        let watched = Arc::default();
+        let databases = Arc::default();
         Ok(Self {
             registry,
             requests,
             durations,
             runs,
             notifications,
-            count_load_refusal,
+            load_refusals,
             delayed_refusals,
             waiting,
-            databases: watched,
+            databases,
             memory,
             files,
             threads,
@@ -159,10 +159,10 @@ impl Metrics {
     }
 
     /// Counts a completed request.
-    pub fn count_request(&self, facts: &CompletedRequest<'_>) {
-        let method = facts.method.as_str();
-        self.requests.with_label_values(&[method, facts.route, status_class(facts.status)]).inc();
-        self.durations.with_label_values(&[method, facts.route]).observe(facts.elapsed.as_secs_f64());
+    pub fn count_request(&self, request: &CompletedRequest<'_>) {
+        let method = request.method.as_str();
+        self.requests.with_label_values(&[method, request.route, status_class(request.status)]).inc();
+        self.durations.with_label_values(&[method, request.route]).observe(request.elapsed.as_secs_f64());
     }
 
     /// The metrics of runs.
@@ -179,7 +179,7 @@ impl Metrics {
 
     /// Counts a request that is refused for load, and whether its response is delayed.
     pub fn count_load_refusal(&self, is_delayed: bool) {
-        self.count_load_refusal.inc();
+        self.load_refusals.inc();
         self.delayed_refusals.inc_by(u64::from(is_delayed));
     }
 
@@ -193,9 +193,9 @@ impl Metrics {
     /// # Errors
     /// When a collector does not match its description.
     pub fn render(&self) -> Result<String, prometheus::Error> {
-        let watched = self.databases.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting: usize = watched.iter().map(InFlight::count).sum();
-        drop(watched);
+        let databases = self.databases.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting: usize = databases.iter().map(InFlight::count).sum();
+        drop(databases);
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         self.update_process_gauges();
         let mut text = Vec::new();
@@ -212,8 +212,8 @@ impl Metrics {
         };
         self.memory.set(number("VmRSS:").unwrap_or_default().saturating_mul(1024));
         self.threads.set(number("Threads:").unwrap_or_default());
-        let open = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-        self.files.set(i64::try_from(open).unwrap_or(i64::MAX));
+        let open_files = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        self.files.set(i64::try_from(open_files).unwrap_or(i64::MAX));
     }
 }
 
@@ -234,14 +234,14 @@ mod tests {
     #[test]
     fn renders_counted_requests() {
         let metrics = Metrics::new().unwrap();
-        let facts = CompletedRequest {
+        let request = CompletedRequest {
             method: Method::Get,
             route: "/v1/x/{id}",
             status: 204,
             elapsed: Duration::from_millis(3),
         };
-        metrics.clone().count_request(&facts);
-        metrics.count_request(&CompletedRequest { status: 299, ..facts });
+        metrics.clone().count_request(&request);
+        metrics.count_request(&CompletedRequest { status: 299, ..request });
         let text = metrics.render().unwrap();
         for line in [
             r#"fairway_http_requests_total{method="GET",route="/v1/x/{id}",status="2xx"} 2"#,
@@ -256,8 +256,8 @@ mod tests {
 
     #[test]
     fn groups_unknown_methods_under_one_label() {
-        let made_up = actix_web::http::Method::from_bytes(b"BREW").unwrap();
-        assert_eq!(Method::of(&made_up).as_str(), "other");
+        let unknown = actix_web::http::Method::from_bytes(b"BREW").unwrap();
+        assert_eq!(Method::of(&unknown).as_str(), "other");
         assert_eq!(Method::of(&actix_web::http::Method::PATCH).as_str(), "PATCH");
     }
 }

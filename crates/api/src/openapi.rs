@@ -79,7 +79,7 @@ pub fn document() -> utoipa::openapi::OpenApi {
 /// Marks bodies without required members as optional, because an absent body counts as an empty object.
 fn mark_optional_bodies(document: &mut OpenApiDocument) {
     let Some(components) = document.components.clone() else { return };
-    let asks_for_nothing = |content: &Content| {
+    let allows_empty = |content: &Content| {
         let Some(RefOr::Ref(schema)) = &content.schema else { return false };
         let name = schema.ref_location.rsplit('/').next().unwrap_or_default();
         matches!(components.schemas.get(name), Some(RefOr::T(Schema::Object(object))) if object.required.is_empty())
@@ -87,8 +87,8 @@ fn mark_optional_bodies(document: &mut OpenApiDocument) {
     for operation in document.paths.paths.values_mut().flat_map(operations_mut) {
         if let Some(RefOr::T(body)) = &mut operation.request_body {
             let mut contents = body.content.values();
-            let absent = contents.all(|content| matches!(content, RefOr::T(content) if asks_for_nothing(content)));
-            if absent {
+            let may_be_absent = contents.all(|content| matches!(content, RefOr::T(content) if allows_empty(content)));
+            if may_be_absent {
                 body.required = Some(Required::False);
             }
         }
@@ -97,14 +97,14 @@ fn mark_optional_bodies(document: &mut OpenApiDocument) {
 
 /// The operations of a path, each with its method.
 pub fn operations(item: &PathItem) -> impl Iterator<Item = (&'static str, &Operation)> {
-    let all = [
+    let methods = [
         ("GET", &item.get),
         ("PUT", &item.put),
         ("POST", &item.post),
         ("DELETE", &item.delete),
         ("PATCH", &item.patch),
     ];
-    all.into_iter().filter_map(|(method, operation)| operation.as_ref().map(|operation| (method, operation)))
+    methods.into_iter().filter_map(|(method, operation)| operation.as_ref().map(|operation| (method, operation)))
 }
 
 /// Mutable access to the operations of a path.
@@ -337,14 +337,14 @@ pub(crate) struct ShareTokenParams;
 
 impl IntoParams for ShareTokenParams {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
-        let of = |name: &str, location, description: &str| {
+        let token_parameter = |name: &str, location, description: &str| {
             let text = ObjectBuilder::new().schema_type(Type::String);
             let parameter = ParameterBuilder::new().name(name).parameter_in(location).required(Required::False);
             parameter.description(Some(description)).schema(Some(text)).build()
         };
         vec![
-            of("token", ParameterIn::Query, "The token of a share link"),
-            of(
+            token_parameter("token", ParameterIn::Query, "The token of a share link"),
+            token_parameter(
                 "X-Share-Token",
                 ParameterIn::Header,
                 "The token of a share link, as an alternative to the query parameter",

@@ -58,21 +58,21 @@ pub(crate) async fn healthz() -> HttpResponse {
 pub(crate) async fn readyz(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpState>) -> HttpResponse {
     let readiness = api.readiness().await;
     let shows_parts = !is_external(&api, &request);
-    let say = |well: bool| shows_parts.then_some(if well { "ok" } else { "unavailable" });
-    let everything = readiness.database && readiness.artifacts && readiness.partitions;
-    let leaving = base.shutdown.is_announced();
-    let (status, word) = match (everything, leaving) {
+    let part_status = |is_available: bool| shows_parts.then_some(if is_available { "ok" } else { "unavailable" });
+    let is_ready = readiness.database && readiness.artifacts && readiness.partitions;
+    let is_shutting_down = base.shutdown.is_announced();
+    let (status, state) = match (is_ready, is_shutting_down) {
         (true, false) => (StatusCode::OK, "ready"),
         (false, false) => (StatusCode::SERVICE_UNAVAILABLE, "unready"),
         (true | false, true) => (StatusCode::SERVICE_UNAVAILABLE, "leaving"),
     };
     let mut response = HttpResponse::build(status).json(Readiness {
-        status: word,
-        database: say(readiness.database),
-        artifacts: say(readiness.artifacts),
-        partitions: say(readiness.partitions),
+        status: state,
+        database: part_status(readiness.database),
+        artifacts: part_status(readiness.artifacts),
+        partitions: part_status(readiness.partitions),
     });
-    response.extensions_mut().insert(ReportedShutdown(leaving));
+    response.extensions_mut().insert(ReportedShutdown(is_shutting_down));
     response
 }
 

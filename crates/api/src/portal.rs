@@ -110,10 +110,10 @@ impl Portal {
 
 impl PortalFile {
     /// The smallest form that a client accepts, and its encoding.
-    fn encoded(&self, accepted: &str) -> (&'static [u8], Option<&'static str>) {
+    fn encoded(&self, accept_encoding: &str) -> (&'static [u8], Option<&'static str>) {
         let accepts = |encoding: &str| {
-            accepted.split(',').any(|offer| {
-                let (name, weight) = offer.split_once(';').unwrap_or((offer, ""));
+            accept_encoding.split(',').any(|item| {
+                let (name, weight) = item.split_once(';').unwrap_or((item, ""));
                 let is_refused = weight.trim().strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0_f32));
                 name.trim().eq_ignore_ascii_case(encoding) && !is_refused
             })
@@ -130,16 +130,16 @@ impl EntryFiles {
     /// Finds an entry with the files that it loads before it runs.
     fn find(chunks: &BTreeMap<String, Chunk>, name: &str) -> Option<Self> {
         let entry = chunks.get(name)?;
-        let mut found = Self { script: entry.file.clone(), imports: Vec::new(), styles: entry.css.clone() };
+        let mut entry_files = Self { script: entry.file.clone(), imports: Vec::new(), styles: entry.css.clone() };
         let mut pending: Vec<&String> = entry.imports.iter().collect();
         while let Some(chunk) = pending.pop().and_then(|name| chunks.get(name)) {
-            if !found.imports.contains(&chunk.file) {
-                found.imports.push(chunk.file.clone());
-                found.styles.extend(chunk.css.iter().filter(|style| !entry.css.contains(style)).cloned());
+            if !entry_files.imports.contains(&chunk.file) {
+                entry_files.imports.push(chunk.file.clone());
+                entry_files.styles.extend(chunk.css.iter().filter(|style| !entry.css.contains(style)).cloned());
                 pending.extend(&chunk.imports);
             }
         }
-        Some(found)
+        Some(entry_files)
     }
 }
 

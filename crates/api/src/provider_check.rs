@@ -58,13 +58,13 @@ pub async fn check_providers(
     let secrets = secret_reader(settings, &guard)?;
     let mut report = CheckReport::default();
     for account in select_accounts(settings, account)? {
-        let checked = checked_account(&account, model);
+        let target = account_to_check(&account, model);
         let result = match provider(&account, &guard, &secrets) {
-            Ok(provider) => check_account(&*secrets, &*provider, &checked).await,
+            Ok(provider) => check_account(&*secrets, &*provider, &target).await,
             Err(refusal) => CheckResult::Failed(ProviderFailure::caused_by(ProviderError::Unavailable, refusal.code())),
         };
         report.has_failures |= !matches!(result, CheckResult::Answered(_));
-        report.sentences.push(checked.sentence(&result));
+        report.sentences.push(target.sentence(&result));
     }
     Ok(report)
 }
@@ -89,7 +89,7 @@ fn select_accounts(settings: &Settings, name: Option<&str>) -> Result<Vec<Provid
     Err(ProviderCheckError::UnknownAccount { account: name.to_owned(), hint })
 }
 
-fn checked_account(account: &ProviderAccount, model: Option<&str>) -> AccountToCheck {
+fn account_to_check(account: &ProviderAccount, model: Option<&str>) -> AccountToCheck {
     let (kind, secret_ref, default_model) = match &account.kind {
         ProviderKind::Local => ("local", None, Some(LOCAL_MODEL)),
         ProviderKind::OpenAi(endpoint) => ("openai", endpoint.secret_ref.clone(), None),
@@ -106,8 +106,8 @@ fn checked_account(account: &ProviderAccount, model: Option<&str>) -> AccountToC
 pub async fn warn_of_unreadable_keys(settings: &Settings) -> Result<(), AdapterError> {
     let secrets = secret_reader(settings, &egress_guard(settings))?;
     for account in &settings.providers {
-        let checked = checked_account(account, None);
-        if let (Err(error), Some(reference)) = (read_key(&*secrets, &checked).await, &checked.secret_ref) {
+        let target = account_to_check(account, None);
+        if let (Err(error), Some(reference)) = (read_key(&*secrets, &target).await, &target.secret_ref) {
             tracing::warn!(
                 account = account.account_slot,
                 secret_ref = %reference,

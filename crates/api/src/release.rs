@@ -74,10 +74,10 @@ pub(crate) struct LanesQuery {
 }
 
 pub(crate) fn parse_environment(text: &str) -> Result<Slug, FieldProblem> {
-    let refused = |refusal: fairway_domain::slug::SlugRefusal| {
+    let to_problem = |refusal: fairway_domain::slug::SlugRefusal| {
         FieldProblem::new("environment", refusal.code(), format!("an environment must be a slug: {refusal}"))
     };
-    Slug::parse(text).map_err(refused)
+    Slug::parse(text).map_err(to_problem)
 }
 
 pub(crate) fn parse_lane(text: Option<&str>) -> Result<Option<Lane>, FieldProblem> {
@@ -96,10 +96,10 @@ pub(crate) fn parse_lane(text: Option<&str>) -> Result<Option<Lane>, FieldProble
 pub(crate) async fn create_release(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewRelease>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let target = new.target_lane.as_deref().unwrap_or("all");
     let mut fields = FieldErrors::default();
@@ -176,7 +176,7 @@ pub(crate) async fn list_workload_releases(
 #[get("/v1/workloads/{workload_id}/active-release")]
 pub(crate) async fn read_active_release(
     api: web::Data<Api>,
-    claimed: UnverifiedClaims,
+    claims: UnverifiedClaims,
     workload: PathId<WorkloadId>,
     query: Query<ActiveQuery>,
 ) -> Result<HttpResponse, ApiError> {
@@ -188,7 +188,7 @@ pub(crate) async fn read_active_release(
     let body = api
         .services
         .releases
-        .active_release(api.mode, &claimed.0, request_id(), &query, |active| {
+        .active_release(api.mode, &claims.0, request_id(), &query, |active| {
             serde_json::to_string(&ReleaseDetail::of(&active.release))
                 .map_err(|_| Failure::Inconsistent("a release that cannot be written as JSON"))
         })
@@ -209,9 +209,9 @@ pub(crate) async fn read_release(
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
 ) -> Result<HttpResponse, ApiError> {
-    let (placed, use_case) = api.services.releases.read_release_with_origin(&caller, *release).await?;
-    let view = ReleaseDetail::of(&placed).with_use_case(use_case);
-    Ok(ResourceResponse::ok(&view).with_etag(placed.release.revision).into_response())
+    let (detail, use_case) = api.services.releases.read_release_with_origin(&caller, *release).await?;
+    let view = ReleaseDetail::of(&detail).with_use_case(use_case);
+    Ok(ResourceResponse::ok(&view).with_etag(detail.release.revision).into_response())
 }
 
 /// Evaluates the gates of each next state of a release, as the transition itself does.
@@ -246,10 +246,10 @@ pub(crate) async fn bind_version(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewBinding>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let role = request::parse_binding_role(&new.role)?;
     let version = new.asset_version_id.into();
@@ -313,16 +313,16 @@ pub(crate) async fn transition_release(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     expected: IfMatch,
     body: Body<TransitionRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let mut fields = FieldErrors::default();
-    let to = fields.check(request::parse_state(&body.to_state));
+    let target_state = fields.check(request::parse_state(&body.to_state));
     let lane = fields.check(parse_lane(body.lane.as_deref()));
     let selection = rollout::lane_selection(&mut fields, lane.flatten(), body.rollout_plan.as_ref());
-    let transition = fields.finish(|| Some(Transition { to: to?, lanes: selection? }))?;
+    let transition = fields.finish(|| Some(Transition { to: target_state?, lanes: selection? }))?;
     let outcome =
         api.services.releases.transition_release(&caller, *release, transition, &expected, key.as_ref()).await?;
     let view = TransitionView::of(&outcome.value, &caller.actor);
@@ -343,11 +343,11 @@ pub(crate) async fn review_release(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     expected: IfMatch,
     body: Body<NewApproval>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let verdict = fields.check(request::parse_verdict(&new.outcome));
@@ -356,12 +356,12 @@ pub(crate) async fn review_release(
     }
     let note = fields.check(parse_note("note", new.note.as_deref()));
     let (verdict, note) = fields.finish(|| verdict.zip(note))?;
-    let recorded =
+    let outcome =
         api.services.releases.review_release(&caller, *release, verdict, note, &expected, key.as_ref()).await?;
-    let (release, approval) = &recorded.value;
+    let (release, approval) = &outcome.value;
     let view = ApprovalView::of(release.release_id, approval);
     let location = format!("/v1/releases/{}/approvals", release.release_id);
-    Ok(ResourceResponse::created(&recorded, &view, location)?.with_etag(release.revision).into_response())
+    Ok(ResourceResponse::created(&outcome, &view, location)?.with_etag(release.revision).into_response())
 }
 
 /// Lists the verdicts on a release, newest first.

@@ -44,8 +44,8 @@ impl NewRolloutPlan {
         let lanes = parse_lanes(&self.lane_sequence)?;
         // A value that `u32` cannot hold is refused as too long.
         let minutes = u32::try_from(self.soak_duration_minutes).unwrap_or(MAX_SOAK_MINUTES.saturating_add(1));
-        let pace = if self.auto_advance { AdvanceMode::Automatic } else { AdvanceMode::Manual };
-        RolloutPlan::new(&lanes, minutes, pace).map_err(|refusal| {
+        let advance_mode = if self.auto_advance { AdvanceMode::Automatic } else { AdvanceMode::Manual };
+        RolloutPlan::new(&lanes, minutes, advance_mode).map_err(|refusal| {
             let field = match refusal {
                 PlanRefusal::Lanes => "rollout_plan.lane_sequence",
                 PlanRefusal::Soak => "rollout_plan.soak_duration_minutes",
@@ -73,7 +73,7 @@ fn lanes_rule(texts: &[String]) -> RuleResult {
 #[derive(Serialize, ToSchema)]
 #[schema(as = RolloutState)]
 pub(crate) struct RolloutView {
-    /// `is_in_progress`, `completed` or `rolled_back`.
+    /// `in_progress`, `completed` or `rolled_back`.
     status: &'static str,
     lane_sequence: Vec<&'static str>,
     /// Index of the last taken lane in the sequence, from 0.
@@ -137,7 +137,7 @@ pub(crate) struct RolloutMetricsView {
 impl RolloutDetail {
     fn of(report: &RolloutReport) -> Self {
         let RolloutReport { release_id, rollout, observed } = report;
-        let hold = observed.as_ref().and_then(|observed| rollout.hold_reason(observed));
+        let reason = observed.as_ref().and_then(|observed| rollout.hold_reason(observed));
         Self {
             release_id: release_id.uuid(),
             state: RolloutView::of(rollout),
@@ -146,20 +146,20 @@ impl RolloutDetail {
             soak_duration_minutes: rollout.plan.soak_minutes(),
             auto_advance: rollout.plan.advance_mode() == AdvanceMode::Automatic,
             soak_ends_at: rollout.soak_ends_at().to_string(),
-            hold_reason: hold.map(|hold| hold.as_str()),
+            hold_reason: reason.map(|reason| reason.as_str()),
             observed: observed.as_ref().map(RolloutMetricsView::of),
         }
     }
 }
 
 impl RolloutMetricsView {
-    fn of(observed: &AdvanceInputs) -> Self {
+    fn of(inputs: &AdvanceInputs) -> Self {
         Self {
-            soak_left_seconds: observed.soak_status.soak_seconds_left,
-            runs_ended: observed.soak_status.runs.ended,
-            runs_needed: observed.required_runs,
-            error_rate: observed.soak_status.runs.error_rate(),
-            threshold: observed.recommendation.threshold,
+            soak_left_seconds: inputs.soak_status.soak_seconds_left,
+            runs_ended: inputs.soak_status.runs.ended,
+            runs_needed: inputs.required_runs,
+            error_rate: inputs.soak_status.runs.error_rate(),
+            threshold: inputs.recommendation.threshold,
         }
     }
 }
@@ -179,8 +179,8 @@ pub(crate) struct AdvanceView {
 }
 
 impl AdvanceView {
-    fn of(advanced: &AdvanceResult) -> Self {
-        Self { rollout_state: RolloutView::of(&advanced.rollout), advanced_to_lane: advanced.to.map(Lane::as_str) }
+    fn of(result: &AdvanceResult) -> Self {
+        Self { rollout_state: RolloutView::of(&result.rollout), advanced_to_lane: result.to.map(Lane::as_str) }
     }
 }
 
@@ -200,11 +200,11 @@ pub(crate) async fn advance_rollout(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     expected: IfMatch,
     body: Body<AdvanceRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let outcome = api.services.rollouts.advance_rollout(&caller, *release, &expected, key.as_ref()).await?;
     Ok(ResourceResponse::idempotent(&outcome, &AdvanceView::of(&outcome.value), StatusCode::OK)?
         .with_etag(outcome.value.revision)

@@ -123,9 +123,9 @@ pub(crate) async fn list_tools(
     api: &Api,
     caller: &Caller,
     workspace: Option<WorkspaceId>,
-    behind: Option<Cursor>,
+    after: Option<Cursor>,
 ) -> Result<(Vec<ToolDescription>, Option<Cursor>), ApiError> {
-    let start = behind.map_or(PageStart::Skip(0), PageStart::After);
+    let start = after.map_or(PageStart::Skip(0), PageStart::After);
     let Page { rows, next, total: _ } =
         tool_page(api, caller, workspace, PageRequest { limit: PAGE_SIZE, start }).await?;
     Ok((rows, next))
@@ -138,11 +138,11 @@ async fn tool_page(
     workspace: Option<WorkspaceId>,
     paging: PageRequest,
 ) -> Result<Page<ToolDescription>, ApiError> {
-    let found = api.services.workloads.runnable_workloads(caller, workspace, paging).await?;
-    let always = if paging.start == PageStart::Skip(0) { BuiltinTool::ALL.as_slice() } else { &[] };
-    let always = always.iter().map(|tool| tool.description());
-    let rows = always.chain(found.rows.iter().filter_map(describe_workload)).collect();
-    Ok(Page { rows, total: found.total, next: found.next })
+    let workloads = api.services.workloads.runnable_workloads(caller, workspace, paging).await?;
+    let builtin_tools = if paging.start == PageStart::Skip(0) { BuiltinTool::ALL.as_slice() } else { &[] };
+    let builtin_tools = builtin_tools.iter().map(|tool| tool.description());
+    let rows = builtin_tools.chain(workloads.rows.iter().filter_map(describe_workload)).collect();
+    Ok(Page { rows, total: workloads.total, next: workloads.next })
 }
 
 /// Reads the plugins of this deployment.
@@ -156,9 +156,9 @@ async fn tool_page(
 pub(crate) async fn read_runtime_plugins(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    from: Query<VisibleFromQuery>,
+    visible_from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    api.services.executions.deployment_run_settings(&caller, Operation::ReadPlugins, from.id()).await?;
+    api.services.executions.deployment_run_settings(&caller, Operation::ReadPlugins, visible_from.id()).await?;
     let view = RuntimePlugins {
         providers: api.provider_plugins.to_vec(),
         hook_handlers: HANDLER_NAMES.to_vec(),
@@ -181,24 +181,24 @@ pub(crate) async fn read_runtime_plugins(
 pub(crate) async fn read_runtime_system_meta(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    from: Query<VisibleFromQuery>,
+    visible_from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let deployed =
-        api.services.executions.deployment_run_settings(&caller, Operation::ReadSystemMeta, from.id()).await?;
+    let settings =
+        api.services.executions.deployment_run_settings(&caller, Operation::ReadSystemMeta, visible_from.id()).await?;
     let view = RuntimeMeta {
         version: env!("CARGO_PKG_VERSION"),
         auth_mode: api.mode.as_str(),
         capabilities: RuntimeCapabilities {
-            dispatch: deployed.dispatch.as_str(),
-            async_execution: deployed.dispatch.has_workers(),
+            dispatch: settings.dispatch.as_str(),
+            async_execution: settings.dispatch.has_workers(),
             streaming: true,
             mcp_protocol_versions: crate::mcp::REVISIONS.iter().map(|revision| revision.as_str()).collect(),
         },
         limits: RuntimeLimits {
-            sync_wait_seconds: deployed.sync_wait.as_secs(),
-            execution_deadline_seconds: deployed.execution_deadline.as_secs(),
-            review_deadline_seconds: deployed.review_deadline.as_secs(),
-            queued_runs: deployed.queue_cap,
+            sync_wait_seconds: settings.sync_wait.as_secs(),
+            execution_deadline_seconds: settings.execution_deadline.as_secs(),
+            review_deadline_seconds: settings.review_deadline.as_secs(),
+            queued_runs: settings.queue_cap,
             request_body_bytes: ONE_MEBIBYTE,
         },
     };

@@ -220,12 +220,12 @@ pub enum DemoFileError {
 /// When the database or the artifact store cannot be reached, or a step is refused.
 pub async fn seed(settings: &Settings) -> Result<String, SeedError> {
     let database = ResolvedDatabase::join_or_start(settings).await?;
-    let seeded = Box::pin(seed_database(settings, &database)).await;
+    let results = Box::pin(seed_database(settings, &database)).await;
     let location = location(settings, &database);
-    let closed = database.stop_managed_server().await;
-    let seeded = seeded?;
-    closed?;
-    Ok(format!("{seeded}{location}{}", usage(settings)?))
+    let stop_result = database.stop_managed_server().await;
+    let results = results?;
+    stop_result?;
+    Ok(format!("{results}{location}{}", usage(settings)?))
 }
 
 /// Names the location of the demo's database; empty if a URL names the database. The location of a managed database
@@ -252,8 +252,8 @@ async fn seed_database(settings: &Settings, database: &ResolvedDatabase) -> Resu
     for files in DEMOS {
         let (demo, file) = parse_demo(files)?;
         let (workload, environment) = (&file.workload, &file.environment);
-        let seeded = services.demo.seed(&callers.0, &callers.1, &demo).await;
-        results += &match seeded.map_err(|source| SeedError::Refused { workload: workload.clone(), source })? {
+        let outcome = services.demo.seed(&callers.0, &callers.1, &demo).await;
+        results += &match outcome.map_err(|source| SeedError::Refused { workload: workload.clone(), source })? {
             SeedOutcome::Activated(release) => format!(
                 "{AUTHOR} made `{workload}`; {APPROVER} approved and activated release {release} in `{environment}`\n"
             ),
@@ -289,9 +289,9 @@ fn parse_demo(files: &DemoFiles) -> Result<(Demo, ReleaseFile), DemoFileError> {
     if release.workload != workload.slug || release.target_lane != "all" {
         return Err(DemoFileError::Lanes);
     }
-    let bound: Vec<(&str, &str)> = assets.iter().map(|asset| (kind_of(asset).as_str(), asset.slug.as_str())).collect();
+    let pairs: Vec<(&str, &str)> = assets.iter().map(|asset| (kind_of(asset).as_str(), asset.slug.as_str())).collect();
     let mut bindings = release.bindings.iter().map(|binding| (binding.role.as_str(), binding.asset.as_str()));
-    if bindings.len() != bound.len() || !bindings.all(|binding| bound.contains(&binding)) {
+    if bindings.len() != pairs.len() || !bindings.all(|binding| pairs.contains(&binding)) {
         return Err(DemoFileError::Bindings);
     }
     let interface = workload.interface_config.as_ref().map(InterfaceConfig::parse).transpose();
@@ -353,12 +353,12 @@ fn usage(settings: &Settings) -> Result<String, DemoFileError> {
     let inputs =
         example_inputs.iter().map(|(name, value)| format!(" --input {}", quote_for_shell(&format!("{name}:={value}"))));
     let (inputs, url) = (inputs.collect::<String>(), quote_for_shell(url));
-    let (first, token) = match settings.auth_mode {
+    let (token_help, token) = match settings.auth_mode {
         AuthMode::Local => (String::new(), ""),
         AuthMode::Oidc => (token_instructions(settings, &url), " -H \"Authorization: Bearer $FAIRWAY_CLI_TOKEN\""),
     };
     Ok(format!(
-        "{first}\nRun `{workload}` in `{environment}`:\n\n\
+        "{token_help}\nRun `{workload}` in `{environment}`:\n\n\
          curl -sS {address}{token} -H 'Content-Type: application/json' -d {body}\n\n\
          or, with the `fairway` command line:\n\n\
          fairway run {workload} --env {environment}{inputs} --server {url}\n\n\
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn says_how_to_get_a_token_where_one_is_needed() {
+    fn usage_explains_how_to_get_a_token_in_oidc_mode() {
         let text = |variables: &[(&str, &str)]| {
             let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
             usage(&Settings::load(None, variables).unwrap()).unwrap()
@@ -422,9 +422,9 @@ mod tests {
             ("FAIRWAY_OIDC_ISSUER", "https://idp.example"),
             ("FAIRWAY_OIDC_AUDIENCE", "https://api.example"),
         ];
-        let without = text(&oidc);
-        let with = text(&[&oidc[..], &[("FAIRWAY_OIDC_CLI_CLIENT_ID", "cli")]].concat());
-        for shown in [&without, &with] {
+        let without_client = text(&oidc);
+        let with_client = text(&[&oidc[..], &[("FAIRWAY_OIDC_CLI_CLIENT_ID", "cli")]].concat());
+        for output in [&without_client, &with_client] {
             for part in [
                 "https://idp.example for the audience https://api.example",
                 "FAIRWAY_CLIENT_ID",
@@ -432,11 +432,11 @@ mod tests {
                  $FAIRWAY_CLI_TOKEN\"",
                 "fairway role-bindings create PRINCIPAL runtime_user",
             ] {
-                assert!(shown.contains(part), "{part}\n{shown}");
+                assert!(output.contains(part), "{part}\n{output}");
             }
         }
-        assert!(with.contains("fairway login --server 'https://fairway.example'\n"), "{with}");
-        assert!(!without.contains("fairway login --server"), "{without}");
+        assert!(with_client.contains("fairway login --server 'https://fairway.example'\n"), "{with_client}");
+        assert!(!without_client.contains("fairway login --server"), "{without_client}");
     }
 
     #[test]

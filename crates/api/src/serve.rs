@@ -163,13 +163,13 @@ pub async fn serve(settings: &Settings, tasks: BackgroundTasks) -> Result<(), Se
     let listener =
         TcpListener::bind(settings.bind).map_err(|source| ServeError::Listen { address: settings.bind, source })?;
     let database = ResolvedDatabase::resolve_or_start(settings).await?;
-    let served = serve_with_database(settings, &database, listener, tasks).await;
+    let outcome = serve_with_database(settings, &database, listener, tasks).await;
     if !database.is_joined() {
         tracing::info!("shutting down: stopping the managed PostgreSQL");
     }
-    let closed = database.stop_managed_server().await;
-    served?;
-    closed?;
+    let stop_result = database.stop_managed_server().await;
+    outcome?;
+    stop_result?;
     // The last message of a shutdown: from here on, another server can start on the data directory.
     tracing::info!("server stopped");
     Ok(())
@@ -202,7 +202,7 @@ async fn serve_with_database(
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut server = tokio::spawn(server);
     tokio::select! {
-        ended = &mut server => ended??,
+        result = &mut server => result??,
         _ = terminate.recv() => shut_down(process.shutdown_signal(), &handle, server).await?,
         _ = interrupt.recv() => shut_down(process.shutdown_signal(), &handle, server).await?,
     }
@@ -299,12 +299,12 @@ pub async fn run_worker(settings: &Settings) -> Result<(), ServeError> {
 }
 
 async fn shut_down(
-    leaving: &ShutdownSignal,
+    shutdown: &ShutdownSignal,
     handle: &ServerHandle,
     server: tokio::task::JoinHandle<std::io::Result<()>>,
 ) -> Result<(), ServeError> {
     tracing::info!("shutting down: closing each connection after its next response");
-    leaving.announce();
+    shutdown.announce();
     tokio::time::sleep(SHUTDOWN_NOTICE).await;
     tracing::info!("shutting down: draining connections");
     handle.stop(true).await;

@@ -160,17 +160,17 @@ pub(crate) async fn create_share_link(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewShareLink>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
-    let NewShareLink { ttl_hours, max_uses, label, lane: wanted } = body.into_inner();
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
+    let NewShareLink { ttl_hours, max_uses, label, lane: requested_lane } = body.into_inner();
     let mut fields = FieldErrors::default();
     let terms = ShareTerms {
         ttl_hours: ttl_hours.unwrap_or(DEFAULT_TTL_HOURS),
         max_uses: max_uses.unwrap_or(DEFAULT_MAX_USES),
         label,
-        lane: fields.check(parse_lane(wanted.as_deref())).flatten(),
+        lane: fields.check(parse_lane(requested_lane.as_deref())).flatten(),
     };
     let terms = fields.finish(|| Some(terms))?;
     let (created, outcome) =

@@ -143,20 +143,20 @@ async fn sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<HttpRespon
         return Ok(html_page::page(StatusCode::SERVICE_UNAVAILABLE, "Sign-in is not configured", text));
     };
     let issuers = provider.issuers();
-    let chosen = match (issuer, issuers) {
+    let selected_issuer = match (issuer, issuers) {
         (Some(index), issuers) => issuers.get(index),
-        (None, [only]) if signed_out.is_none() => Some(only),
+        (None, [single]) if signed_out.is_none() => Some(single),
         (None, _) => None,
     };
-    let Some(chosen) = chosen else {
+    let Some(selected_issuer) = selected_issuer else {
         let title = if signed_out.is_some() { "You are signed out" } else { "Sign in" };
         return Ok(html_page::page(StatusCode::OK, title, &issuer_list(provider, &return_to)));
     };
     let attempt = provider.new_attempt();
     let redirect = callback_url(authentication);
-    match provider.authorization_url(&chosen.issuer, &redirect, &attempt).await {
+    match provider.authorization_url(&selected_issuer.issuer, &redirect, &attempt).await {
         Ok(url) => {
-            let pending = PendingSignIn::new(attempt, chosen.issuer.clone(), return_to, api.clock.now());
+            let pending = PendingSignIn::new(attempt, selected_issuer.issuer.clone(), return_to, api.clock.now());
             let key = api.sign_in_key().await?;
             let cookie = pending.to_cookie(provider, &key).ok_or_else(ApiError::internal)?;
             let mut response = see_other(&url);
@@ -202,13 +202,13 @@ async fn finish_sign_in(request: HttpRequest, api: web::Data<Api>) -> Result<Htt
     }
     let redirect = callback_url(authentication);
     let attempt = pending.attempt();
-    let redeemed = match (&callback.code, callback.error) {
+    let exchange = match (&callback.code, callback.error) {
         (Some(code), None) => {
             provider.exchange_code(&pending.issuer, &redirect, &attempt, code, callback.iss.as_deref()).await
         }
         _ => Err(SignInError::Refused),
     };
-    let person = match redeemed {
+    let person = match exchange {
         Ok(person) => person,
         Err(error) => {
             let clock_seconds = error.seconds_outside_validity();
@@ -357,12 +357,12 @@ mod tests {
 
     #[test]
     fn returns_only_to_own_paths() {
-        for good in ["/", "/workload-runtime/x?environment=dev", "/console#a"] {
-            assert!(is_own_path(good), "{good}");
+        for valid in ["/", "/workload-runtime/x?environment=dev", "/console#a"] {
+            assert!(is_own_path(valid), "{valid}");
         }
         assert!(is_own_path(&format!("/{}", "a".repeat(MAX_RETURN_BYTES - 1))));
         assert!(!is_own_path(&format!("/{}", "a".repeat(MAX_RETURN_BYTES))));
-        for bad in [
+        for invalid in [
             "",
             "x",
             "//evil.example",
@@ -376,7 +376,7 @@ mod tests {
             "/a b",
             "/ä",
         ] {
-            assert!(!is_own_path(bad), "{bad}");
+            assert!(!is_own_path(invalid), "{invalid}");
         }
     }
 }

@@ -127,12 +127,12 @@ pub fn adopt_parent(span: &Span, headers: &HeaderMap) -> Option<TraceId> {
 
 /// Sets the name and the error status of a request's span after routing. They are not span fields, because a span
 /// with a parent has already started.
-pub fn set_span_name_and_status(span: &Span, name: String, at_fault: bool) {
+pub fn set_span_name_and_status(span: &Span, name: String, is_error: bool) {
     let context = span.context();
-    let begun = context.span();
-    begun.update_name(name);
-    if at_fault {
-        begun.set_status(Status::error(""));
+    let otel_span = context.span();
+    otel_span.update_name(name);
+    if is_error {
+        otel_span.set_status(Status::error(""));
     }
 }
 

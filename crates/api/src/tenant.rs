@@ -138,10 +138,10 @@ pub(crate) async fn list_tenants(
 pub(crate) async fn create_tenant(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewTenant>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let outcome = api.services.tenants.create_tenant(&caller, &new.slug, &new.name, key.as_ref()).await?;
     let view = TenantView::of(&outcome.value);

@@ -77,11 +77,11 @@ impl AuditScope {
         let note = fs::read(path).map_err(|source| LogAuditError::File { path: path.to_owned(), source })?;
         let parsed = SignedNote::parse(&note).map_err(LogAuditError::NoCheckpoint)?;
         let origin = parsed.text().lines().next().and_then(|origin| origin.rsplit('/').next()?.parse().ok());
-        let named: Uuid = origin.ok_or(LogAuditError::NoTenant)?;
-        if tenant.is_some_and(|tenant| tenant != named) {
+        let checkpoint_tenant: Uuid = origin.ok_or(LogAuditError::NoTenant)?;
+        if tenant.is_some_and(|tenant| tenant != checkpoint_tenant) {
             return Err(LogAuditError::OtherTenant);
         }
-        Ok(Self { tenant: Some(named.into()), evidence: AuditEvidence { checkpoint: Some(note), keys } })
+        Ok(Self { tenant: Some(checkpoint_tenant.into()), evidence: AuditEvidence { checkpoint: Some(note), keys } })
     }
 }
 
@@ -109,23 +109,23 @@ impl TenantAudit {
 /// When the database cannot be found or started, or the tenants cannot be listed.
 pub async fn audit_logs(settings: &Settings, scope: &AuditScope) -> Result<Vec<TenantAudit>, LogAuditError> {
     let database = ResolvedDatabase::resolve_existing(settings).await?;
-    let audited = async {
+    let audits = async {
         let process = Process::new(settings, database.url.clone(), Adapters::of(settings)?)?;
         let auditor = &process.services().log_auditor;
         let tenants = match scope.tenant {
             Some(tenant) => [tenant].into(),
             None => auditor.tenants().await?,
         };
-        let mut audited = Vec::new();
+        let mut audits = Vec::new();
         for tenant in tenants {
             let result = auditor.audit(tenant, &scope.evidence).await;
-            audited.push(TenantAudit { tenant, result });
+            audits.push(TenantAudit { tenant, result });
         }
-        Ok::<_, LogAuditError>(audited)
+        Ok::<_, LogAuditError>(audits)
     };
-    let audited = audited.await;
+    let audits = audits.await;
     database.stop_managed_server().await?;
-    audited
+    audits
 }
 
 /// One sentence about the audit of a log.

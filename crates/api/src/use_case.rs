@@ -239,10 +239,10 @@ pub(crate) async fn create_use_case(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     query: Query<UseCaseWorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewUseCase>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let key = idempotency.into_request_key(&caller.actor, || query.digest(body.digest()));
     let NewUseCase { source_description, bundle } = body.into_inner();
     let use_cases = &api.services.use_cases;
     let outcome = use_cases.create_use_case(&caller, query.id(), source_description, bundle, key.as_ref()).await?;
@@ -322,11 +322,11 @@ pub(crate) async fn publish_use_case(
     caller: IdentifiedCaller,
     use_case: PathId<UseCaseId>,
     query: Query<UseCaseWorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     expected: IfMatch,
     body: Body<UseCaseMove>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let key = idempotency.into_request_key(&caller.actor, || query.digest(body.digest()));
     let use_cases = &api.services.use_cases;
     respond(&use_cases.publish_use_case(&caller, query.id(), *use_case, &expected, key.as_ref()).await?)
 }
@@ -345,11 +345,11 @@ pub(crate) async fn activate_use_case(
     caller: IdentifiedCaller,
     use_case: PathId<UseCaseId>,
     query: Query<UseCaseWorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     expected: IfMatch,
     body: Body<UseCaseMove>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let key = idempotency.into_request_key(&caller.actor, || query.digest(body.digest()));
     let use_cases = &api.services.use_cases;
     respond(&use_cases.activate_use_case(&caller, query.id(), *use_case, &expected, key.as_ref()).await?)
 }
@@ -368,11 +368,11 @@ pub(crate) async fn archive_use_case(
     caller: IdentifiedCaller,
     use_case: PathId<UseCaseId>,
     query: Query<UseCaseWorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     expected: IfMatch,
     body: Body<UseCaseMove>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let key = idempotency.into_request_key(&caller.actor, || query.digest(body.digest()));
     let use_cases = &api.services.use_cases;
     respond(&use_cases.archive_use_case(&caller, query.id(), *use_case, &expected, key.as_ref()).await?)
 }
@@ -391,11 +391,11 @@ pub(crate) async fn reopen_use_case(
     caller: IdentifiedCaller,
     use_case: PathId<UseCaseId>,
     query: Query<UseCaseWorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     expected: IfMatch,
     body: Body<UseCaseMove>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let key = idempotency.into_request_key(&caller.actor, || query.digest(body.digest()));
     let use_cases = &api.services.use_cases;
     respond(&use_cases.reopen_use_case(&caller, query.id(), *use_case, &expected, key.as_ref()).await?)
 }

@@ -18,8 +18,8 @@ use validator::ValidationError;
 pub(crate) type RuleResult = Result<(), ValidationError>;
 
 /// A limit of the domain as the type of `#[validate(length(…))]`.
-pub(crate) const fn limit(of: usize) -> u64 {
-    of as u64
+pub(crate) const fn limit(value: usize) -> u64 {
+    value as u64
 }
 
 /// Accepts a value that the domain accepts.

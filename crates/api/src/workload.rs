@@ -220,11 +220,11 @@ fn parse_status(text: &str) -> Result<Status, FieldProblem> {
 pub(crate) async fn create_workload(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     query: Query<WorkspaceQuery>,
     body: Body<NewWorkload>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let key = idempotency.into_request_key(&caller.actor, || query.digest(body.digest()));
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
     let (slug, owner_ref) = (fields.check(parse_slug(&new.slug)), fields.check(parse_owner(&new.owner_ref)));

@@ -103,10 +103,10 @@ pub(crate) async fn list_workspaces(
 pub(crate) async fn create_workspace(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let outcome =
         api.services.tenants.create_workspace(&caller, &new.slug, &new.name, &new.namespace, key.as_ref()).await?;

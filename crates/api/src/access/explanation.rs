@@ -63,13 +63,13 @@ pub(crate) struct DecidingRoleView {
 }
 
 impl DecidingRoleView {
-    fn of(by: &DecidingGrant) -> Self {
+    fn of(deciding_grant: &DecidingGrant) -> Self {
         Self {
-            role_binding_id: by.role_binding_id.map(|id| id.uuid()),
-            role: by.grant.role.as_str(),
-            scope_kind: by.grant.scope.kind(),
-            scope_ref: by.grant.scope.reference(),
-            source: by.grant.source.as_wire(),
+            role_binding_id: deciding_grant.role_binding_id.map(|id| id.uuid()),
+            role: deciding_grant.grant.role.as_str(),
+            scope_kind: deciding_grant.grant.scope.kind(),
+            scope_ref: deciding_grant.grant.scope.reference(),
+            source: deciding_grant.grant.source.as_wire(),
         }
     }
 }
@@ -79,7 +79,7 @@ fn parse_operation(id: &str) -> Result<Operation, FieldProblem> {
     Operation::parse(id).ok_or_else(|| FieldProblem::new("operation", "unknown_operation", rule))
 }
 
-fn parse_asked_scope(kind: Option<&str>, reference: Option<&str>) -> Result<Option<GrantScope>, FieldProblem> {
+fn parse_optional_scope(kind: Option<&str>, reference: Option<&str>) -> Result<Option<GrantScope>, FieldProblem> {
     let reference = reference.map(parse_scope_ref).transpose()?;
     match kind {
         None if reference.is_some() => Err(FieldProblem::missing("scope_kind")),
@@ -111,20 +111,20 @@ pub(crate) async fn explain_access(
     query: Query<AccessQuery>,
 ) -> Result<HttpResponse, ApiError> {
     require_identity(&caller)?;
-    let asked = query.into_inner();
+    let query = query.into_inner();
     let mut fields = FieldErrors::default();
-    let operation = fields.check(parse_operation(&asked.operation));
-    let scope = fields.check(parse_asked_scope(asked.scope_kind.as_deref(), asked.scope_ref.as_deref()));
-    let actor = fields.check(parse_actor(asked.actor.as_deref()));
-    let question = fields.finish(|| {
+    let operation = fields.check(parse_operation(&query.operation));
+    let scope = fields.check(parse_optional_scope(query.scope_kind.as_deref(), query.scope_ref.as_deref()));
+    let actor = fields.check(parse_actor(query.actor.as_deref()));
+    let request = fields.finish(|| {
         let (operation, (scope, actor)) = operation.zip(scope.zip(actor))?;
         Some(AccessExplanationRequest { operation, scope, actor })
     })?;
-    let explained = api.services.access_explanations.explain(&caller, &question).await?;
+    let explanation = api.services.access_explanations.explain(&caller, &request).await?;
     let view = AccessExplanationView {
-        allowed: explained.allowed,
-        permission: explained.permission.map(Permission::as_str),
-        by: explained.by.iter().map(DecidingRoleView::of).collect(),
+        allowed: explanation.allowed,
+        permission: explanation.permission.map(Permission::as_str),
+        by: explanation.by.iter().map(DecidingRoleView::of).collect(),
     };
     Ok(ResourceResponse::ok(&view).into_response())
 }

@@ -103,16 +103,16 @@ pub(crate) async fn set_principal_binding(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<WantedPrincipalBinding>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let mut fields = FieldErrors::default();
     let principal = fields.check(parse_principal(&body.principal));
     let lane = fields.check(parse_lane(body.lane.as_deref()));
-    let wanted = fields.finish(|| Some(RequestedBinding { principal: principal?, lane: lane? }))?;
+    let binding = fields.finish(|| Some(RequestedBinding { principal: principal?, lane: lane? }))?;
     let outcome =
-        api.services.principal_bindings.set_principal_binding(&caller, *workload, wanted, key.as_ref()).await?;
+        api.services.principal_bindings.set_principal_binding(&caller, *workload, binding, key.as_ref()).await?;
     Ok(ResourceResponse::idempotent(&outcome, &PrincipalBindingView::of(&outcome.value), StatusCode::OK)?
         .into_response())
 }

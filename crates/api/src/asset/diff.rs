@@ -46,12 +46,12 @@ pub(crate) async fn diff_asset_versions(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     path: Path<(PathId<AssetId>, PathId<AssetVersionId>, PathId<AssetVersionId>)>,
-    from: Query<VisibleFromQuery>,
+    visible_from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let (asset, one, other) = path.into_inner();
-    let diff = api.services.assets.diff_asset_versions(&caller, *asset, from.id(), *one, *other).await?;
-    let room = diff.patch_bytes.saturating_add(diff.readable.len());
+    let (asset, first, second) = path.into_inner();
+    let diff = api.services.assets.diff_asset_versions(&caller, *asset, visible_from.id(), *first, *second).await?;
+    let capacity = diff.patch_bytes.saturating_add(diff.readable.len());
     Ok(ResourceResponse::ok(&DiffView { patch: diff.patch, readable: diff.readable })
-        .with_capacity(room)
+        .with_capacity(capacity)
         .into_response())
 }

@@ -82,11 +82,11 @@ pub(crate) async fn generate_asset_draft(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     query: Query<DraftQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<DraftRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = WorkspaceId::from(query.workspace_id);
-    let key = keyed.into_request_key(&caller.actor, || digest_in_workspace(body.digest(), query.workspace_id));
+    let key = idempotency.into_request_key(&caller.actor, || digest_in_workspace(body.digest(), query.workspace_id));
     let description = parse_description(&body.description)?;
     let draft = api.services.draft_generator.generate_draft(&caller, workspace, &description, key.as_ref()).await?;
     let view = DraftView {

@@ -164,10 +164,10 @@ fn parse_object(name: &'static str, value: Value) -> Result<Map<String, Value>, 
 }
 
 /// Parses two members of a body as objects, and reports the problems of both members.
-fn parse_objects([one, other]: [(&'static str, Value); 2]) -> Result<[Map<String, Value>; 2], ApiError> {
+fn parse_objects([left, right]: [(&'static str, Value); 2]) -> Result<[Map<String, Value>; 2], ApiError> {
     let mut fields = FieldErrors::default();
-    let (one, other) = (fields.check(parse_object(one.0, one.1)), fields.check(parse_object(other.0, other.1)));
-    fields.finish(|| Some([one?, other?]))
+    let (left, right) = (fields.check(parse_object(left.0, left.1)), fields.check(parse_object(right.0, right.1)));
+    fields.finish(|| Some([left?, right?]))
 }
 
 /// Renders a prompt template without storing it.
@@ -186,12 +186,12 @@ pub(crate) async fn preview_prompt(
     query: Query<WorkspaceQuery>,
     body: DeferredBody<PromptDraft, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let from = query.resolve_with_body(None)?;
-    let authorize = api.services.assets.preauthorize_asset_write(&caller, Operation::PreviewPrompt, *asset, from);
+    let workspace = query.resolve_with_body(None)?;
+    let authorize = api.services.assets.preauthorize_asset_write(&caller, Operation::PreviewPrompt, *asset, workspace);
     let body = body.read_authorizing_large(authorize).await?;
     let (_, [content, arguments]) = body.split_members(["content", "arguments"]);
     let [content, arguments] = parse_objects([("content", content), ("arguments", arguments)])?;
-    let text = api.services.assets.preview_prompt(&caller, *asset, from, content.into(), arguments).await?;
+    let text = api.services.assets.preview_prompt(&caller, *asset, workspace, content.into(), arguments).await?;
     let bytes = text.len();
     Ok(ResourceResponse::ok(&PromptPreview { text }).with_capacity(bytes).into_response())
 }
@@ -212,11 +212,11 @@ pub(crate) async fn try_policy(
     query: Query<WorkspaceQuery>,
     body: DeferredBody<PolicyDraft, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
-    let from = query.resolve_with_body(None)?;
-    let authorize = api.services.assets.preauthorize_asset_write(&caller, Operation::TryPolicy, *asset, from);
+    let workspace = query.resolve_with_body(None)?;
+    let authorize = api.services.assets.preauthorize_asset_write(&caller, Operation::TryPolicy, *asset, workspace);
     let body = body.read_authorizing_large(authorize).await?;
     let (_, [content, input]) = body.split_members(["content", "input"]);
     let [content, input] = parse_objects([("content", content), ("input", input)])?;
-    let explanation = api.services.assets.try_policy(&caller, *asset, from, content.into(), input.into()).await?;
+    let explanation = api.services.assets.try_policy(&caller, *asset, workspace, content.into(), input.into()).await?;
     Ok(ResourceResponse::ok(&PolicyTrial::of(explanation)).into_response())
 }

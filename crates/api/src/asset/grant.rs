@@ -63,7 +63,7 @@ impl GrantView {
 /// A grant to create, for a principal or a workspace.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
-#[validate(schema(function = one_grantee, skip_on_field_errors = false))]
+#[validate(schema(function = check_grantee, skip_on_field_errors = false))]
 pub(crate) struct NewAssetGrant {
     /// `user:<name>`, `group:<name>` or `service:<name>`.
     #[validate(length(min = 1, max = limit(ActorRef::MAX_PRINCIPAL_CHARS)), custom(function = value_rules::principal))]
@@ -90,7 +90,7 @@ impl NewAssetGrant {
 
 /// Checks that the grant names exactly one grantee. The rule of the field `principal` reports a malformed
 /// principal.
-fn one_grantee(new: &NewAssetGrant) -> RuleResult {
+fn check_grantee(new: &NewAssetGrant) -> RuleResult {
     value_rules::accept_unless(new.grantee().err().filter(|problem| problem.code != "invalid_principal"))
 }
 
@@ -126,17 +126,17 @@ pub(crate) async fn create_asset_grant(
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     query: Query<WorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewAssetGrant>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let mut fields = FieldErrors::default();
-    let (grantee, from) = (fields.check(new.grantee()), fields.check(query.resolve_required(new.workspace_id)));
-    let (grantee, from) = fields.finish(|| Some((grantee?, from?)))?;
-    let outcome = api.services.assets.create_asset_grant(&caller, *asset, from, grantee, key.as_ref()).await?;
+    let (grantee, workspace) = (fields.check(new.grantee()), fields.check(query.resolve_required(new.workspace_id)));
+    let (grantee, workspace) = fields.finish(|| Some((grantee?, workspace?)))?;
+    let outcome = api.services.assets.create_asset_grant(&caller, *asset, workspace, grantee, key.as_ref()).await?;
     let view = GrantView::of(&outcome.value);
-    let location = format!("/v1/assets/{}/grants?workspace_id={from}", view.asset_id);
+    let location = format!("/v1/assets/{}/grants?workspace_id={workspace}", view.asset_id);
     Ok(ResourceResponse::created(&outcome, &view, location)?.into_response())
 }
 
@@ -156,9 +156,9 @@ pub(crate) async fn delete_asset_grant(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     path: Path<(PathId<AssetId>, PathId<AssetGrantId>)>,
-    from: Query<VisibleFromQuery>,
+    visible_from: Query<VisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let (asset, grant) = path.into_inner();
-    api.services.assets.delete_asset_grant(&caller, *asset, from.id(), *grant).await?;
+    api.services.assets.delete_asset_grant(&caller, *asset, visible_from.id(), *grant).await?;
     Ok(HttpResponse::NoContent().finish())
 }

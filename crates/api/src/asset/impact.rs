@@ -163,8 +163,8 @@ pub(crate) async fn read_blast_radius(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     asset: PathId<AssetId>,
-    from: Query<OptionalVisibleFromQuery>,
+    visible_from: Query<OptionalVisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let radius = api.services.assets.blast_radius(&caller, *asset, from.workspace_id.map(Into::into)).await?;
+    let radius = api.services.assets.blast_radius(&caller, *asset, visible_from.workspace_id.map(Into::into)).await?;
     Ok(ResourceResponse::ok(&BlastRadiusView::of(&radius)).into_response())
 }

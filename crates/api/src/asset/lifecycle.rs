@@ -32,11 +32,12 @@ async fn change_lifecycle(
     api: &Api,
     caller: &IdentifiedCaller,
     command: LifecycleCommand,
-    (asset, query, keyed, expected, body): LifecycleRequest,
+    (asset, query, idempotency, expected, body): LifecycleRequest,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
-    let from = query.resolve_required(body.into_inner().workspace_id)?;
-    let outcome = api.services.assets.change_lifecycle(caller, command, *asset, from, &expected, key.as_ref()).await?;
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
+    let workspace = query.resolve_required(body.into_inner().workspace_id)?;
+    let outcome =
+        api.services.assets.change_lifecycle(caller, command, *asset, workspace, &expected, key.as_ref()).await?;
     let view = AssetView::of(&outcome.value);
     Ok(ResourceResponse::idempotent(&outcome, &view, StatusCode::OK)?.with_etag(outcome.value.revision).into_response())
 }

@@ -180,7 +180,7 @@ fn sign_in(
     guard: &Guard,
     secrets: &Arc<dyn SecretReader>,
 ) -> Result<Option<Arc<dyn SignInProvider>>, AdapterError> {
-    let of_issuer = |issuer: &Issuer| {
+    let sign_in_config = |issuer: &Issuer| {
         let client = issuer.client.clone()?;
         Some(SignInConfig {
             issuer: issuer.config.clone(),
@@ -190,7 +190,7 @@ fn sign_in(
             scopes: issuer.scopes.clone(),
         })
     };
-    let configs: Vec<SignInConfig> = settings.issuers.iter().filter_map(of_issuer).collect();
+    let configs: Vec<SignInConfig> = settings.issuers.iter().filter_map(sign_in_config).collect();
     if configs.is_empty() {
         return Ok(None);
     }
@@ -200,13 +200,13 @@ fn sign_in(
 
 /// The OAuth client of the command line at each issuer.
 pub(super) fn cli_clients(settings: &Settings) -> Vec<CliClient> {
-    let of_issuer = |issuer: &Issuer| CliClient {
+    let cli_client = |issuer: &Issuer| CliClient {
         issuer: issuer.config.rules.issuer.clone(),
         name: issuer.name.clone(),
         client_id: issuer.cli_client_id.clone(),
         scopes: issuer.scopes.clone(),
     };
-    settings.issuers.iter().map(of_issuer).collect()
+    settings.issuers.iter().map(cli_client).collect()
 }
 
 /// The identity mode of the operations.
@@ -268,10 +268,10 @@ pub(crate) fn provider(
 
 /// The provider accounts that callers can list. The built-in `local` account is included, unless the settings name it.
 pub(super) fn provider_plugins(accounts: &[ProviderAccount]) -> Arc<[ProviderPlugin]> {
-    let always = ProviderAccount::LOCAL;
-    let is_named = accounts.iter().any(|account| account.account_slot == always);
-    let implied = ProviderPlugin { account_slot: always.to_owned(), kind: always };
-    (!is_named).then_some(implied).into_iter().chain(accounts.iter().map(provider_plugin)).collect()
+    let built_in = ProviderAccount::LOCAL;
+    let is_named = accounts.iter().any(|account| account.account_slot == built_in);
+    let plugin = ProviderPlugin { account_slot: built_in.to_owned(), kind: built_in };
+    (!is_named).then_some(plugin).into_iter().chain(accounts.iter().map(provider_plugin)).collect()
 }
 
 fn provider_plugin(account: &ProviderAccount) -> ProviderPlugin {

@@ -65,8 +65,8 @@ impl Issuer {
         } else if let Some(key) = first.keys().next() {
             return Err(invalid(&format!("oidc.{key}"), "requires `oidc.issuer` (`FAIRWAY_OIDC_ISSUER`)"));
         }
-        let listed = file.map_or_else(|| Ok(Vec::new()), |value| tables(ISSUERS_KEY, value, "[[issuers]]"))?;
-        for (table_path, table) in &listed {
+        let issuer_tables = file.map_or_else(|| Ok(Vec::new()), |value| tables(ISSUERS_KEY, value, "[[issuers]]"))?;
+        for (table_path, table) in &issuer_tables {
             let context = TableContext::new(table_path, table, &KEYS);
             context.check_keys()?;
             issuers.push(Self::parse(&context)?);

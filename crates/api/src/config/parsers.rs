@@ -71,9 +71,9 @@ impl SecretSetting {
         if hosts.is_empty() {
             return format!("{scheme}://");
         }
-        let shown = |host| HostName::parse(host).map(|name| if has_user { host.to_owned() } else { name.into_name() });
-        let shown: Option<Vec<String>> = hosts.split(',').map(shown).collect();
-        shown.map_or(hidden, |shown| format!("{scheme}://{}", shown.join(",")))
+        let redact = |host| HostName::parse(host).map(|name| if has_user { host.to_owned() } else { name.into_name() });
+        let redacted: Option<Vec<String>> = hosts.split(',').map(redact).collect();
+        redacted.map_or(hidden, |hosts| format!("{scheme}://{}", hosts.join(",")))
     }
 
     /// The authority of the URL; `None` if it is ambiguous.
@@ -85,8 +85,8 @@ impl SecretSetting {
         if path.contains('@') || after_scheme.split(['?', '#']).skip(1).any(|part| part.contains('@')) {
             return None;
         }
-        let parted = authority.rsplit_once('@');
-        Some(Authority { scheme, has_user: parted.is_some(), hosts: parted.map_or(authority, |(_, hosts)| hosts) })
+        let split = authority.rsplit_once('@');
+        Some(Authority { scheme, has_user: split.is_some(), hosts: split.map_or(authority, |(_, hosts)| hosts) })
     }
 }
 
@@ -157,10 +157,10 @@ pub(super) fn queue_cap(text: &str) -> Result<u32, String> {
 }
 
 pub(super) fn database(text: &str) -> Result<Database, String> {
-    let address = text.starts_with("postgres://") || text.starts_with("postgresql://");
+    let is_url = text.starts_with("postgres://") || text.starts_with("postgresql://");
     match text {
         "embedded" => Ok(Database::Embedded),
-        _ if address => Ok(Database::Url(SecretSetting(text.to_owned()))),
+        _ if is_url => Ok(Database::Url(SecretSetting(text.to_owned()))),
         _ => Err("must be `embedded` or a `postgres://` address".to_owned()),
     }
 }
@@ -336,18 +336,19 @@ pub(super) fn national_ids(text: &str) -> Result<Vec<NationalId>, String> {
 
 /// Parses the name of an account or a model.
 pub(super) fn account_or_model_name(text: &str) -> Result<String, String> {
-    let fits = (1..=200).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
-    fits.then(|| text.to_owned())
+    let is_valid = (1..=200).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    is_valid
+        .then(|| text.to_owned())
         .ok_or_else(|| "must be a name of 1 to 200 visible characters without spaces".to_owned())
 }
 
 /// Parses `250ms`, `30s`, `10m`, `12h` or `30d`: more than zero, and at most ten years.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let rule = || "must be a time span such as 500ms, 30s, 10m, 12h or 30d".to_owned();
-    let unit_at = text.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(rule)?;
-    let (digits, unit) = text.split_at_checked(unit_at).ok_or_else(rule)?;
+    let unit_start = text.find(|character: char| !character.is_ascii_digit()).ok_or_else(rule)?;
+    let (digits, unit) = text.split_at_checked(unit_start).ok_or_else(rule)?;
     let count: u64 = digits.parse().map_err(|_| rule())?;
-    let seconds_each = match unit {
+    let seconds_per_unit = match unit {
         "ms" => return Some(Duration::from_millis(count)).filter(|span| is_valid_duration(*span)).ok_or_else(rule),
         "s" => 1,
         "m" => 60,
@@ -355,7 +356,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         "d" => 86_400,
         _ => return Err(rule()),
     };
-    let seconds = count.checked_mul(seconds_each).ok_or_else(rule)?;
+    let seconds = count.checked_mul(seconds_per_unit).ok_or_else(rule)?;
     Some(Duration::from_secs(seconds)).filter(|span| is_valid_duration(*span)).ok_or_else(rule)
 }
 
@@ -364,8 +365,8 @@ fn is_valid_duration(span: Duration) -> bool {
 }
 
 pub(super) fn log_filter(text: &str) -> Result<String, String> {
-    let understood = EnvFilter::builder().parse(text).is_ok();
-    if understood {
+    let is_valid = EnvFilter::builder().parse(text).is_ok();
+    if is_valid {
         Ok(text.to_owned())
     } else {
         Err("must contain directives such as `info` or `warn,fairway_api=debug`".to_owned())
@@ -395,7 +396,7 @@ mod tests {
         {
             assert_eq!(duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
         }
-        for bad in [
+        for invalid in [
             "",
             "30",
             "s",
@@ -411,13 +412,13 @@ mod tests {
             "213503982334602d",
             "٣s",
         ] {
-            assert!(duration(bad).is_err(), "{bad}");
+            assert!(duration(invalid).is_err(), "{invalid}");
         }
     }
 
     #[test]
     fn redacts_credentials_in_urls() {
-        for (text, shown) in [
+        for (text, expected) in [
             ("postgres://app:hunter2@db.example:5432/fairway?sslmode=require", "postgres://db.example:5432"),
             ("postgres://db.example/fairway?password=hunter2", "postgres://db.example"),
             ("postgresql://app:a@hunter2@db/x", "postgresql://db"),
@@ -437,7 +438,7 @@ mod tests {
             ("postgres:///x?host=/run", "postgres://"),
         ] {
             let database = database(text).unwrap();
-            assert_eq!(database.to_string(), shown);
+            assert_eq!(database.to_string(), expected);
             assert!(!format!("{database:?}").contains("hun"), "{database:?}");
         }
     }

@@ -86,8 +86,8 @@ impl ProviderAccount {
     /// Parses all accounts. A variable replaces the key of the account in the file, or adds an account.
     pub(super) fn read_all(file: Option<&Value>, variables: &ProviderVariables) -> Result<Vec<Self>, ConfigError> {
         let mut accounts: Vec<Self> = Vec::new();
-        let listed = file.map_or_else(|| Ok(Vec::new()), |value| tables("providers", value, "[[providers]]"))?;
-        for (table_path, table) in &listed {
+        let file_tables = file.map_or_else(|| Ok(Vec::new()), |value| tables("providers", value, "[[providers]]"))?;
+        for (table_path, table) in &file_tables {
             let slot = table.get("account_slot").and_then(Value::as_str);
             let account =
                 Self::read(&TableContext::new(table_path, table, &KEYS), slot.and_then(|slot| variables.of(slot)))?;
@@ -106,15 +106,15 @@ impl ProviderAccount {
     }
 
     /// Parses an account of the file, with the keys that environment variables set.
-    fn read(written: &TableContext<'_>, variables: Option<&Table>) -> Result<Self, ConfigError> {
-        written.check_keys()?;
-        let account_slot = written.required("account_slot")?;
-        let Some(variables) = variables else { return Self::parse(account_slot, written, Origin::File) };
-        let mut table = written.table.clone();
+    fn read(account: &TableContext<'_>, variables: Option<&Table>) -> Result<Self, ConfigError> {
+        account.check_keys()?;
+        let account_slot = account.required("account_slot")?;
+        let Some(variables) = variables else { return Self::parse(account_slot, account, Origin::File) };
+        let mut table = account.table.clone();
         table.extend(variables.clone());
         let slot = account_slot.clone();
         let context =
-            TableContext { path: written.path, table: &table, keys: written.keys, variables: Some((&slot, variables)) };
+            TableContext { path: account.path, table: &table, keys: account.keys, variables: Some((&slot, variables)) };
         Self::parse(account_slot, &context, Origin::Environment)
     }
 
@@ -224,10 +224,10 @@ impl ProviderEndpoint {
 }
 
 /// The prices of an account's models.
-fn prices(of: &TableContext<'_>) -> Result<Vec<ModelPrice>, ConfigError> {
-    let Some(value) = of.table.get("prices") else { return Ok(Vec::new()) };
+fn prices(account: &TableContext<'_>) -> Result<Vec<ModelPrice>, ConfigError> {
+    let Some(value) = account.table.get("prices") else { return Ok(Vec::new()) };
     let mut prices: Vec<ModelPrice> = Vec::new();
-    for (name, table) in tables(&format!("{}.prices", of.path), value, "[[providers.prices]]")? {
+    for (name, table) in tables(&format!("{}.prices", account.path), value, "[[providers.prices]]")? {
         let context = TableContext::new(&name, table, &PRICE_KEYS);
         context.check_keys()?;
         let amount = |key: &str| {

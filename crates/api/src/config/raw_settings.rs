@@ -247,7 +247,7 @@ impl RawSettings {
     fn add_table(&mut self, prefix: &str, table: Table) -> Result<(), ConfigError> {
         for (name, value) in table {
             let key = format!("{prefix}{name}");
-            let below = format!("{key}.");
+            let key_prefix = format!("{key}.");
             let setting = SETTINGS.iter().find(|setting| setting.key == key);
             match (setting, value) {
                 (Some(setting), value) => {
@@ -256,8 +256,8 @@ impl RawSettings {
                 }
                 (None, accounts) if key == PROVIDERS_KEY => self.providers = Some(accounts),
                 (None, issuers) if key == ISSUERS_KEY => self.issuers = Some(issuers),
-                (None, Value::Table(inner)) if SETTINGS.iter().any(|setting| setting.key.starts_with(&below)) => {
-                    self.add_table(&below, inner)?;
+                (None, Value::Table(inner)) if SETTINGS.iter().any(|setting| setting.key.starts_with(&key_prefix)) => {
+                    self.add_table(&key_prefix, inner)?;
                 }
                 (None, _) => {
                     let keys = SETTINGS.iter().map(|setting| setting.key).chain([PROVIDERS_KEY, ISSUERS_KEY]);
@@ -274,9 +274,9 @@ impl RawSettings {
         }
         // Some settings use variables of other programs, such as `VAULT_ADDR`. Further variables of those programs
         // are ignored.
-        let is_ours = PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        let is_relevant = PREFIXES.iter().any(|prefix| name.starts_with(prefix))
             || SETTINGS.iter().any(|setting| setting.variable == name);
-        if !is_ours || IGNORED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+        if !is_relevant || IGNORED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
             return Ok(());
         }
         if name.starts_with(provider_variable::NEAR_PREFIX) {
@@ -315,7 +315,7 @@ fn text_of(value: Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text),
         Value::Integer(number) => Some(number.to_string()),
-        Value::Boolean(truth) => Some(truth.to_string()),
+        Value::Boolean(flag) => Some(flag.to_string()),
         Value::Array(items) => {
             let mut list = String::new();
             for (index, item) in items.into_iter().enumerate() {
@@ -333,15 +333,15 @@ fn text_of(value: Value) -> Option<String> {
 /// may contain a password.
 fn syntax_error(text: &str, failure: &toml::de::Error) -> ConfigError {
     let start = failure.span().map_or(0, |span| span.start);
-    let before = text.bytes().take(start).filter(|byte| *byte == b'\n').count();
-    ConfigError::Syntax { line: before.saturating_add(1), problem: failure.message().to_owned() }
+    let line_breaks = text.bytes().take(start).filter(|byte| *byte == b'\n').count();
+    ConfigError::Syntax { line: line_breaks.saturating_add(1), problem: failure.message().to_owned() }
 }
 
 /// The most similar known name, if one is similar.
 pub(crate) fn nearest_name<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
     names
         .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
-        .filter(|(alike, _)| *alike >= MIN_SIMILARITY)
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .max_by(|(left, _), (right, _)| left.total_cmp(right))
         .map(|(_, candidate)| candidate.to_owned())
 }

@@ -121,9 +121,9 @@ fn parses_provider_accounts() {
         prices: Vec::new(),
         origin: Origin::File,
     };
-    let shown: Vec<String> = settings.providers.iter().map(ToString::to_string).collect();
+    let lines: Vec<String> = settings.providers.iter().map(ToString::to_string).collect();
     assert_eq!(
-        shown,
+        lines,
         [
             "first: openai https://api.example, timeout 5 s, secret env:KEY, concurrency 3, test model m, prices of m",
             "second: anthropic http://127.0.0.1:4000, timeout 60 s, no secret",
@@ -147,10 +147,10 @@ fn environment_adds_accounts_and_replaces_keys() {
         ],
     )
     .unwrap();
-    let shown: Vec<String> =
+    let lines: Vec<String> =
         settings.providers.iter().map(|account| format!("{account} ({})", account.origin)).collect();
     assert_eq!(
-        shown,
+        lines,
         [
             "house: openai http://127.0.0.1:4000, timeout 5 s, no secret, test model small (environment)",
             "anthropic-eu: anthropic https://api.anthropic.com, timeout 60 s, secret env:ANTHROPIC_API_KEY, \
@@ -194,8 +194,9 @@ fn refuses_invalid_provider_variables() {
 #[test]
 fn parses_documented_provider_accounts() {
     let page = include_str!("../../../../docs/operations/providers.md");
-    let shown = page.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
-    let slots: Vec<String> = load(shown, &[]).unwrap().providers.into_iter().map(|one| one.account_slot).collect();
+    let example = page.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
+    let slots: Vec<String> =
+        load(example, &[]).unwrap().providers.into_iter().map(|account| account.account_slot).collect();
     assert_eq!(slots, ["openai-eu", "anthropic", "house"]);
 }
 
@@ -237,7 +238,7 @@ fn refuses_unknown_names_with_suggestion() {
     ] {
         assert_eq!(refusal(file, environment), expected);
     }
-    for other in [
+    for ignored in [
         "FAIRWAY_SECRET_A__B",
         "FAIRWAY_STATE_DIR",
         "FAIRWAY_POSTGRES_X",
@@ -245,7 +246,7 @@ fn refuses_unknown_names_with_suggestion() {
         "FAIRWAY_BENCH_X",
         "FAIRWAY_CLI_SERVER",
     ] {
-        assert!(load("", &[(other, "x")]).is_ok(), "{other}");
+        assert!(load("", &[(ignored, "x")]).is_ok(), "{ignored}");
     }
 }
 
@@ -387,11 +388,11 @@ fn refuses_invalid_values_without_revealing_secrets() {
     ] {
         assert_eq!(refusal(file, environment), expected);
     }
-    let twice = "[[providers]]\naccount_slot = \"a\"\nkind = \"local\"\n".repeat(2);
-    assert_eq!(refusal(&twice, &[]), "`providers[1].account_slot` must be unique");
-    let broken = refusal("bind = \"x\"\ndatabase_url = \"postgres://u:hunter2@h", &[]);
-    assert!(broken.starts_with("the configuration file is not valid TOML at line 2:"), "{broken}");
-    assert!(!broken.contains("hunter2"), "{broken}");
+    let repeated = "[[providers]]\naccount_slot = \"a\"\nkind = \"local\"\n".repeat(2);
+    assert_eq!(refusal(&repeated, &[]), "`providers[1].account_slot` must be unique");
+    let message = refusal("bind = \"x\"\ndatabase_url = \"postgres://u:hunter2@h", &[]);
+    assert!(message.starts_with("the configuration file is not valid TOML at line 2:"), "{message}");
+    assert!(!message.contains("hunter2"), "{message}");
 }
 
 #[test]
@@ -401,20 +402,20 @@ fn local_mode_behind_proxy_requires_acknowledgement() {
         ("allowed_hosts", "FAIRWAY_ALLOWED_HOSTS", "forms.example"),
         ("public_scheme", "FAIRWAY_PUBLIC_SCHEME", "https"),
     ] {
-        let refused = load("", &[(variable, value)]).unwrap_err();
-        assert_eq!(refused, ConfigError::LocalModeBehindProxy { key, variable });
-        assert_eq!(refused.code(), "config_local_mode_behind_proxy");
-        assert!(refused.to_string().contains("FAIRWAY_LOCAL_MODE_EXPOSED=i-understand"), "{refused}");
+        let error = load("", &[(variable, value)]).unwrap_err();
+        assert_eq!(error, ConfigError::LocalModeBehindProxy { key, variable });
+        assert_eq!(error.code(), "config_local_mode_behind_proxy");
+        assert!(error.to_string().contains("FAIRWAY_LOCAL_MODE_EXPOSED=i-understand"), "{error}");
         let exposed = ("FAIRWAY_LOCAL_MODE_EXPOSED", "i-understand");
         let settings = load("", &[(variable, value), exposed]).unwrap();
         assert_eq!(settings.local_mode_exposure, LocalModeExposure::Accepted);
         // The acknowledgement does not permit other bind addresses.
-        let elsewhere = load("", &[(variable, value), exposed, ("FAIRWAY_BIND", "0.0.0.0:80")]);
-        assert_eq!(elsewhere.unwrap_err(), ConfigError::LocalModeBindAddress);
+        let other_address = load("", &[(variable, value), exposed, ("FAIRWAY_BIND", "0.0.0.0:80")]);
+        assert_eq!(other_address.unwrap_err(), ConfigError::LocalModeBindAddress);
     }
     for value in ["yes", "true", "I-UNDERSTAND", "i-understand "] {
-        let refused = refusal("", &[("FAIRWAY_LOCAL_MODE_EXPOSED", value)]);
-        assert_eq!(refused, format!("`FAIRWAY_LOCAL_MODE_EXPOSED` must be `i-understand` or unset (it is `{value}`)"));
+        let message = refusal("", &[("FAIRWAY_LOCAL_MODE_EXPOSED", value)]);
+        assert_eq!(message, format!("`FAIRWAY_LOCAL_MODE_EXPOSED` must be `i-understand` or unset (it is `{value}`)"));
     }
     assert_eq!(load("", &[]).unwrap().local_mode_exposure, LocalModeExposure::Refused);
 }
@@ -423,7 +424,7 @@ fn local_mode_behind_proxy_requires_acknowledgement() {
 fn describes_all_settings_without_secrets() {
     let settings = load("sync_wait = \"5s\"", &[("FAIRWAY_DATABASE_URL", "postgres://u:hunter2@h/d")]).unwrap();
     let lines: Vec<String> =
-        settings.describe().iter().map(|shown| format!("{} = {} ({})", shown.key, shown.value, shown.origin)).collect();
+        settings.describe().iter().map(|entry| format!("{} = {} ({})", entry.key, entry.value, entry.origin)).collect();
     assert_eq!(lines.len(), SETTINGS.len());
     for line in [
         "sync_wait = 5s (file)",
@@ -432,7 +433,7 @@ fn describes_all_settings_without_secrets() {
         "artifacts_url = file:./.fairway/artifacts (default)",
         "bind = 127.0.0.1:8080 (default)",
     ] {
-        assert!(lines.iter().any(|found| found == line), "{line}\n{lines:#?}");
+        assert!(lines.iter().any(|candidate| candidate == line), "{line}\n{lines:#?}");
     }
     assert!(!format!("{settings:?}").contains("hunter2"));
 }
@@ -459,16 +460,16 @@ fn shows_only_the_origin_of_urls() {
         ],
     )
     .unwrap();
-    let value = |key: &str| settings.describe().iter().find(|shown| shown.key == key).unwrap().value.as_str();
+    let value = |key: &str| settings.describe().iter().find(|entry| entry.key == key).unwrap().value.as_str();
     assert_eq!(value("database_url"), "postgres://db:5433");
     assert_eq!(value("migrate_database_url"), "postgres://db");
     assert_eq!(value("artifacts_url"), "s3://bucket");
     assert_eq!(value("vault.addr"), "https://vault:8200");
     assert_eq!(value("runtime_gateway_url"), "https://gateway:9443");
     let directory = load("artifacts_url = \"file:///data/hunter2/x\"", &[]).unwrap();
-    let shown = directory.describe().iter().find(|shown| shown.key == "artifacts_url").unwrap();
+    let entry = directory.describe().iter().find(|entry| entry.key == "artifacts_url").unwrap();
     assert_eq!(
-        (shown.value.as_str(), &directory.artifacts),
+        (entry.value.as_str(), &directory.artifacts),
         ("file://", &Location::Directory("/data/hunter2/x".into()))
     );
     let account = settings.providers.first().unwrap().to_string();

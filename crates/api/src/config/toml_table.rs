@@ -57,13 +57,13 @@ impl<'a> TableContext<'a> {
 }
 
 /// The tables of a list, each with its path.
-pub(super) fn tables<'a>(name: &str, value: &'a Value, written: &str) -> Result<Vec<(String, &'a Table)>, ConfigError> {
-    let list = value.as_array().ok_or_else(|| invalid(name, &format!("must be a list of tables: `{written}`")))?;
+pub(super) fn tables<'a>(name: &str, value: &'a Value, header: &str) -> Result<Vec<(String, &'a Table)>, ConfigError> {
+    let list = value.as_array().ok_or_else(|| invalid(name, &format!("must be a list of tables: `{header}`")))?;
     let table = |(index, item): (usize, &'a Value)| {
-        let place = format!("{name}[{index}]");
+        let path = format!("{name}[{index}]");
         match item.as_table() {
-            Some(table) => Ok((place, table)),
-            None => Err(invalid(&place, &format!("must be a table: `{written}`"))),
+            Some(table) => Ok((path, table)),
+            None => Err(invalid(&path, &format!("must be a table: `{header}`"))),
         }
     };
     list.iter().enumerate().map(table).collect()

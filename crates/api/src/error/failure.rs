@@ -236,8 +236,8 @@ fn map_asset_refusal(refusal: AssetRefusal) -> ApiError {
     }
 }
 
-fn map_asset_in_use(shown: &[BlockingRelease], hidden: usize) -> ApiError {
-    let releases: Vec<Value> = shown
+fn map_asset_in_use(visible: &[BlockingRelease], hidden: usize) -> ApiError {
+    let releases: Vec<Value> = visible
         .iter()
         .map(|release| {
             let message = format!("of the workload `{}` in `{}`", release.workload_slug, release.environment);

@@ -24,14 +24,14 @@ impl FieldErrors {
         self.0.extend(problems);
     }
 
-    /// Builds the value with `whole` if there are no problems. `whole` must return `Some` in that case. A response
+    /// Builds the value with `build` if there are no problems. `build` must return `Some` in that case. A response
     /// reports at most [`MAX_PROBLEMS`] problems.
-    pub(crate) fn finish<T>(mut self, whole: impl FnOnce() -> Option<T>) -> Result<T, ApiError> {
+    pub(crate) fn finish<T>(mut self, build: impl FnOnce() -> Option<T>) -> Result<T, ApiError> {
         self.0.truncate(MAX_PROBLEMS);
         if !self.0.is_empty() {
             return Err(ApiError::validation(self.0));
         }
-        whole().ok_or_else(ApiError::internal)
+        build().ok_or_else(ApiError::internal)
     }
 }
 
@@ -42,9 +42,9 @@ mod tests {
     #[test]
     fn reports_all_field_problems_at_once() {
         let mut fields = FieldErrors::default();
-        let read = (fields.check(Ok(1)), fields.check::<()>(Err(FieldProblem::missing("a"))));
+        let values = (fields.check(Ok(1)), fields.check::<()>(Err(FieldProblem::missing("a"))));
         fields.extend([FieldProblem::invalid("b")]);
-        assert_eq!(read, (Some(1), None));
+        assert_eq!(values, (Some(1), None));
         assert_eq!(fields.0, [FieldProblem::missing("a"), FieldProblem::invalid("b")]);
         assert_eq!(fields.finish(|| Some(1)).unwrap_err().code(), "validation_error");
         assert_eq!(FieldErrors::default().finish(|| Some(1)).unwrap(), 1);

@@ -64,9 +64,9 @@ pub(super) fn map_generate_refusal(refusal: GenerateRefusal) -> ApiError {
         GenerateRefusal::Invalid { execution_id, problems } => {
             let problem = |(path, code): (&str, &str)| json!({ "path": path, "code": code });
             let problems: Vec<Value> = problems.into_iter().map(problem).collect();
-            let refused = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)
+            let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)
                 .with_detail("execution_id", execution_id.to_string());
-            if problems.is_empty() { refused } else { refused.with_detail("problems", problems) }
+            if problems.is_empty() { error } else { error.with_detail("problems", problems) }
         }
     }
 }

@@ -82,8 +82,8 @@ impl AssetSection {
 
 impl GraphEvidenceView {
     pub(super) fn of(record: &EvidenceRecord) -> Self {
-        let owed = record.obligations();
-        let graph = Graph::from_record(record, &owed);
+        let obligations = record.obligations();
+        let graph = Graph::from_record(record, &obligations);
         let nodes = graph.nodes.iter().map(|node| NodeView {
             id: node.id(),
             r#type: node.type_name(),
@@ -106,7 +106,7 @@ fn node_data(node: &Node<'_>, record: &EvidenceRecord) -> NodeData {
         Node::Binding(binding) => NodeData::Binding(BindingSection::of(binding)),
         Node::Asset(asset) => NodeData::Asset(AssetSection::of(asset)),
         Node::PolicyDecision(decision) => NodeData::PolicyDecision(DecisionSection::of(decision)),
-        Node::Obligation(owed) => NodeData::Obligation(ObligationSection::of(owed)),
+        Node::Obligation(obligation) => NodeData::Obligation(ObligationSection::of(obligation)),
         Node::RetrievalEvent(retrieval) => NodeData::RetrievalEvent(RetrievalSection::of(retrieval, record)),
         Node::EvidenceArtifact(artifact) => NodeData::EvidenceArtifact(ArtifactSection::of(artifact)),
         Node::Approval(approval) => NodeData::Approval(ApprovalSection::of(approval, record)),

@@ -41,14 +41,14 @@ pub(crate) struct CancelRequest {}
 pub(crate) async fn cancel_execution(
     request: HttpRequest,
     api: web::Data<Api>,
-    RuntimeClient(arrival): RuntimeClient,
+    RuntimeClient(runtime_request): RuntimeClient,
     execution: PathId<ExecutionId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<CancelRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let token = result_token_hash(request.headers())?;
-    let caller = identify_runtime_caller(&api, arrival, *execution, token.as_ref()).await?;
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let caller = identify_runtime_caller(&api, runtime_request, *execution, token.as_ref()).await?;
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let outcome =
         api.services.cancellations.cancel_execution(&caller, *execution, token.as_ref(), key.as_ref()).await?;
     let (detail, replayed) = outcome.into_parts();

@@ -97,18 +97,18 @@ pub(crate) async fn read_execution_events(
     request: HttpRequest,
     api: web::Data<Api>,
     base: web::Data<HttpState>,
-    RuntimeClient(arrival): RuntimeClient,
+    RuntimeClient(runtime_request): RuntimeClient,
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
     let last_seen = usize::try_from(last_event_id(request.headers())?.unwrap_or(0)).unwrap_or(usize::MAX);
     let token = result_token_hash(request.headers())?;
-    identify_runtime_caller(&api, arrival.clone(), *execution, token.as_ref()).await?;
-    open_stream(&api, &base, StreamTarget { arrival, token, id: *execution }, last_seen).await
+    identify_runtime_caller(&api, runtime_request.clone(), *execution, token.as_ref()).await?;
+    open_stream(&api, &base, StreamTarget { runtime_request, token, id: *execution }, last_seen).await
 }
 
 /// A run, and the client that reads its event stream.
 pub(super) struct StreamTarget {
-    pub(super) arrival: RuntimeRequest,
+    pub(super) runtime_request: RuntimeRequest,
     /// The hash of the client's result token.
     pub(super) token: Option<TokenHash>,
     pub(super) id: ExecutionId,
@@ -120,43 +120,43 @@ pub(super) async fn stream_accepted_run(
     api: &web::Data<Api>,
     base: &web::Data<HttpState>,
     run: &Run,
-    arrival: RuntimeRequest,
+    runtime_request: RuntimeRequest,
 ) -> Option<HttpResponse> {
     let token = run.result_token.as_ref().map(ResultToken::hash);
     let id = run.execution.execution_id;
-    let followed = StreamTarget { arrival, token, id };
-    let mut answer = match open_stream(api, base, followed, 0).await {
-        Ok(answer) => answer,
+    let target = StreamTarget { runtime_request, token, id };
+    let mut response = match open_stream(api, base, target, 0).await {
+        Ok(response) => response,
         Err(refusal) => {
             tracing::info!(code = refusal.code(), execution_id = %id, "failed to open the event stream; responding without it");
             return None;
         }
     };
-    if let Ok(events) = HeaderValue::from_str(&format!("/v1/executions/{id}/events")) {
-        answer.headers_mut().insert(CONTENT_LOCATION, events);
+    if let Ok(events_url) = HeaderValue::from_str(&format!("/v1/executions/{id}/events")) {
+        response.headers_mut().insert(CONTENT_LOCATION, events_url);
     }
     if run.replayed {
-        answer.headers_mut().insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
+        response.headers_mut().insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
     }
-    let shown = run.result_token.as_ref().and_then(|token| HeaderValue::from_str(token.reveal()).ok());
-    if let Some(shown) = shown {
-        answer.headers_mut().insert(RESULT_TOKEN, shown);
+    let token_header = run.result_token.as_ref().and_then(|token| HeaderValue::from_str(token.reveal()).ok());
+    if let Some(token_header) = token_header {
+        response.headers_mut().insert(RESULT_TOKEN, token_header);
     }
-    Some(answer)
+    Some(response)
 }
 
 /// Opens the event stream of a run. Errors of the first read become an error response.
 pub(super) async fn open_stream(
     api: &web::Data<Api>,
     base: &web::Data<HttpState>,
-    followed: StreamTarget,
+    target: StreamTarget,
     last_seen: usize,
 ) -> Result<HttpResponse, ApiError> {
-    let mut telling = EventStream {
-        wakeups: api.services.execution_reader.subscribe(followed.id),
+    let mut state = EventStream {
+        wakeups: api.services.execution_reader.subscribe(target.id),
         api: api.clone(),
         base: base.clone(),
-        target: followed,
+        target,
         request_id: request_id(),
         cursor: EventCursor::default(),
         last_sent: last_seen,
@@ -166,29 +166,29 @@ pub(super) async fn open_stream(
         has_more: true,
         has_ended: false,
     };
-    let mut first = String::new();
+    let mut first_events = String::new();
     // Skips received events page by page.
-    while first.is_empty() && telling.has_more {
-        let (batch, follower) = telling.poll_events().await?;
-        first = telling.encode_new_events(&batch)?;
-        if telling.has_ended && first.is_empty() {
+    while first_events.is_empty() && state.has_more {
+        let (batch, client) = state.poll_events().await?;
+        first_events = state.encode_new_events(&batch)?;
+        if state.has_ended && first_events.is_empty() {
             // Only a 204 stops the client from reconnecting (WHATWG HTML, 9.2.3).
             return Ok(HttpResponse::NoContent().finish());
         }
         // Streams of ended runs need a permit as well, because the events for a slow client stay in memory.
-        if telling.permit.is_none() {
-            telling.permit =
-                Some(base.stream_limiter.acquire(StreamSubject::Run(telling.target.id), follower.guest_address())?);
+        if state.permit.is_none() {
+            state.permit =
+                Some(base.stream_limiter.acquire(StreamSubject::Run(state.target.id), client.guest_address())?);
         }
-        if !telling.has_more || !first.is_empty() {
-            telling.unsent = UnsentText::reserve(format!("{RETRY_FIELD}{first}"), follower.address, base)?;
+        if !state.has_more || !first_events.is_empty() {
+            state.unsent = UnsentText::reserve(format!("{RETRY_FIELD}{first_events}"), client.address, base)?;
         }
     }
-    let portions = stream::unfold(telling, |mut telling| async move {
-        let portion = telling.next_chunk().await?;
-        Some((Ok::<_, Infallible>(portion), telling))
+    let chunks = stream::unfold(state, |mut state| async move {
+        let chunk = state.next_chunk().await?;
+        Some((Ok::<_, Infallible>(chunk), state))
     });
-    Ok(event_stream(portions))
+    Ok(event_stream(chunks))
 }
 
 /// State of one event stream.
@@ -211,12 +211,12 @@ struct EventStream {
 }
 
 /// The client of a stream, as identified at the last read.
-struct Follower {
+struct StreamClient {
     address: ClientAddress,
     is_guest: bool,
 }
 
-impl Follower {
+impl StreamClient {
     /// The address, if the caller is a guest.
     fn guest_address(&self) -> Option<ClientAddress> {
         self.is_guest.then_some(self.address)
@@ -226,21 +226,21 @@ impl Follower {
 impl EventStream {
     /// Reads the events since the last read. Each read identifies and authorizes the caller again, so revoked access
     /// ends the stream.
-    async fn poll_events(&mut self) -> Result<(EventBatch, Follower), ApiError> {
-        let StreamTarget { arrival, token, id } = &self.target;
+    async fn poll_events(&mut self) -> Result<(EventBatch, StreamClient), ApiError> {
+        let StreamTarget { runtime_request, token, id } = &self.target;
         let services = &self.api.services;
-        let visit = services.share_links.verify_request(arrival.clone()).await?;
-        let caller = services.identities.identify(self.api.mode, &visit.claims, self.request_id).await?;
+        let runtime_caller = services.share_links.verify_request(runtime_request.clone()).await?;
+        let caller = services.identities.identify(self.api.mode, &runtime_caller.claims, self.request_id).await?;
         let batch = services.execution_reader.read_events(&caller, *id, token.as_ref(), &mut self.cursor).await?;
         self.has_more = batch.has_more;
-        Ok((batch, Follower { address: visit.address, is_guest: is_guest(caller.actor.kind()) }))
+        Ok((batch, StreamClient { address: runtime_caller.address, is_guest: is_guest(caller.actor.kind()) }))
     }
 
     /// The next chunk; `None` ends the stream, and the client can reconnect.
     async fn next_chunk(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(portion) = self.unsent.next_chunk() {
-                return Some(portion);
+            if let Some(chunk) = self.unsent.next_chunk() {
+                return Some(chunk);
             }
             if self.has_ended || self.base.shutdown.is_announced() {
                 return None;
@@ -249,11 +249,11 @@ impl EventStream {
                 self.wakeups.wait_for_change(POLL_INTERVAL).await;
             }
             // On an error the stream ends; the client gets the error response when it reconnects.
-            let (batch, follower) = self.poll_events().await.ok()?;
+            let (batch, client) = self.poll_events().await.ok()?;
             let text = self.encode_new_events(&batch).ok()?;
             if !text.is_empty() {
                 self.last_write = Instant::now();
-                self.unsent = UnsentText::reserve(text, follower.address, &self.base).ok()?;
+                self.unsent = UnsentText::reserve(text, client.address, &self.base).ok()?;
             } else if self.last_write.elapsed() >= HEARTBEAT {
                 self.last_write = Instant::now();
                 return Some(KEEP_ALIVE);

@@ -62,21 +62,21 @@ pub(crate) async fn list_executions(
     caller: IdentifiedCaller,
     list: ListRequest<ExecutionListQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let asked = &list.filter;
-    let status = asked.status.as_deref();
+    let filter = &list.filter;
+    let status = filter.status.as_deref();
     let status = status.map(|text| Status::parse(text).ok_or_else(|| FieldProblem::invalid("status"))).transpose();
     let mut fields = FieldErrors::default();
-    let status = fields.check(status.and_then(|status| review::status_filter(status, asked.review.as_deref())));
-    let environment = fields.check(parse_environment(asked.environment.as_deref()));
-    let lane = fields.check(parse_lane(asked.lane.as_deref()));
-    let error_code = fields.check(parse_error_code(asked.error_code.as_deref()));
-    let submitted_by = fields.check(parse_submitter(asked.submitted_by.as_deref()));
-    let since = fields.check(parse_time("since", asked.since.as_deref()));
-    let until = fields.check(parse_time("until", asked.until.as_deref()));
+    let status = fields.check(status.and_then(|status| review::status_filter(status, filter.review.as_deref())));
+    let environment = fields.check(parse_environment(filter.environment.as_deref()));
+    let lane = fields.check(parse_lane(filter.lane.as_deref()));
+    let error_code = fields.check(parse_error_code(filter.error_code.as_deref()));
+    let submitted_by = fields.check(parse_submitter(filter.submitted_by.as_deref()));
+    let since = fields.check(parse_time("since", filter.since.as_deref()));
+    let until = fields.check(parse_time("until", filter.until.as_deref()));
     let query = fields.finish(|| {
         Some(ExecutionQuery {
-            workload_id: asked.workload_id.map(Into::into),
-            release_id: asked.release_id.map(Into::into),
+            workload_id: filter.workload_id.map(Into::into),
+            release_id: filter.release_id.map(Into::into),
             status: status?,
             environment: environment?,
             lane: lane?,
@@ -87,15 +87,15 @@ pub(crate) async fn list_executions(
         })
     })?;
     let executions = api.services.execution_reader.list_executions(&caller, query, list.paging()).await?;
-    Ok(list.respond(&executions.try_map(|listed| ExecutionView::of_listed(&listed))?))
+    Ok(list.respond(&executions.try_map(|row| ExecutionView::of_listed(&row))?))
 }
 
 /// Parses the slug of an environment.
 pub(crate) fn parse_environment(text: Option<&str>) -> Result<Option<Slug>, FieldProblem> {
-    let refused = |refusal: SlugRefusal| {
+    let to_problem = |refusal: SlugRefusal| {
         FieldProblem::new("environment", refusal.code(), format!("an environment must be a slug: {refusal}"))
     };
-    text.map(Slug::parse).transpose().map_err(refused)
+    text.map(Slug::parse).transpose().map_err(to_problem)
 }
 
 /// Maximum length of an error code.
@@ -104,7 +104,7 @@ pub(crate) const MAX_ERROR_CODE: usize = 64;
 fn parse_error_code(text: Option<&str>) -> Result<Option<String>, FieldProblem> {
     let is_code = |text: &str| {
         text.len() <= MAX_ERROR_CODE
-            && text.starts_with(|letter: char| letter.is_ascii_lowercase())
+            && text.starts_with(|character: char| character.is_ascii_lowercase())
             && text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
     };
     let rule = "must be an error code: lowercase letters, digits and `_`";
@@ -121,7 +121,7 @@ fn parse_submitter(text: Option<&str>) -> Result<Option<ActorRef>, FieldProblem>
 
 /// Parses a time.
 pub(crate) fn parse_time(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, FieldProblem> {
-    let read = |text| Timestamp::parse(text).ok_or(());
+    let parse = |text| Timestamp::parse(text).ok_or(());
     let rule = "must be a time in RFC 3339 format, such as 2026-01-31T12:00:00Z";
-    text.map(read).transpose().map_err(|_| FieldProblem::new(name, "invalid", rule))
+    text.map(parse).transpose().map_err(|_| FieldProblem::new(name, "invalid", rule))
 }

@@ -41,9 +41,9 @@ fn accepts_event_stream(headers: &HeaderMap) -> bool {
     let values = headers.get_all(ACCEPT).filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|range| {
         let mut parts = range.split(';').map(str::trim);
-        let named = parts.next().is_some_and(|range| range.eq_ignore_ascii_case(EVENT_STREAM));
+        let is_event_stream = parts.next().is_some_and(|range| range.eq_ignore_ascii_case(EVENT_STREAM));
         // A quality of zero means "not acceptable".
-        named && !parts.any(|part| matches!(part, "q=0" | "q=0." | "q=0.0" | "q=0.00" | "q=0.000"))
+        is_event_stream && !parts.any(|part| matches!(part, "q=0" | "q=0." | "q=0.0" | "q=0.00" | "q=0.000"))
     })
 }
 

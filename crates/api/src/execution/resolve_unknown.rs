@@ -51,20 +51,20 @@ pub(crate) async fn settle_execution(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     execution: PathId<ExecutionId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<SettleRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let SettleRequest { outcome, note } = body.into_inner();
     let mut fields = FieldErrors::default();
-    let settled = fields.check(parse_outcome(&outcome));
+    let resolution = fields.check(parse_outcome(&outcome));
     let note = fields.check(parse_note("note", note.as_deref()));
-    let (settled, note) = fields.finish(|| settled.zip(note))?;
-    let resolved = api
+    let (resolution, note) = fields.finish(|| resolution.zip(note))?;
+    let outcome = api
         .services
         .unknown_outcomes
-        .resolve_execution(&caller, *execution, settled, note.as_ref(), key.as_ref())
+        .resolve_execution(&caller, *execution, resolution, note.as_ref(), key.as_ref())
         .await?;
-    let (detail, replayed) = resolved.into_parts();
+    let (detail, replayed) = outcome.into_parts();
     Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of_detail(&detail)?, StatusCode::OK)?.into_response())
 }

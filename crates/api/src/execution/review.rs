@@ -82,18 +82,18 @@ pub(crate) async fn review_execution(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     execution: PathId<ExecutionId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<ReviewRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let ReviewRequest { outcome, note } = body.into_inner();
     let mut fields = FieldErrors::default();
     let verdict = fields.check(parse_outcome(&outcome));
     let note = fields.check(parse_note("note", note.as_deref()));
     let (verdict, note) = fields.finish(|| verdict.zip(note))?;
-    let reviewed =
+    let outcome =
         api.services.reviews.review_execution(&caller, *execution, verdict, note.as_ref(), key.as_ref()).await?;
-    let (detail, replayed) = reviewed.into_parts();
+    let (detail, replayed) = outcome.into_parts();
     Ok(ResourceResponse::idempotent(&replayed, &ExecutionView::of_detail(&detail)?, StatusCode::OK)?.into_response())
 }
 

@@ -120,19 +120,19 @@ const MAX_CODE_BYTES: usize = 256 << 10;
 #[post("/v1/runtime/code")]
 pub(crate) async fn run_code(
     api: web::Data<Api>,
-    RuntimeClient(arrival): RuntimeClient,
-    keyed: IdempotencyHeader,
+    RuntimeClient(runtime_request): RuntimeClient,
+    idempotency: IdempotencyHeader,
     BodyWithoutForbiddenNames(body): BodyWithoutForbiddenNames<RunCode>,
 ) -> Result<HttpResponse, ApiError> {
-    let visit = api.services.share_links.verify_request(arrival).await?;
-    let claims = visit.claims;
-    let key = keyed.into_request_key(&claims.actor, || body.digest());
+    let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
+    let claims = runtime_caller.claims;
+    let key = idempotency.into_request_key(&claims.actor, || body.digest());
     let RunCode { workspace_id, workload_slug, code, language, environment } = body.into_inner();
     let mut fields = FieldErrors::default();
     let environment = fields.check(parse_slug("environment", &environment));
     let slug = fields.check(parse_slug("workload_slug", &workload_slug));
     let language = fields.check(parse_language(&language));
-    let wanted = fields.finish(|| {
+    let request = fields.finish(|| {
         Some(ExecuteRequest {
             slug: slug?,
             environment: environment?,
@@ -148,7 +148,7 @@ pub(crate) async fn run_code(
             wait: WaitMode::End(None),
         })
     })?;
-    let run = api.services.executions.execute(api.mode, &claims, request_id(), &wanted, key.as_ref()).await?;
+    let run = api.services.executions.execute(api.mode, &claims, request_id(), &request, key.as_ref()).await?;
     respond_to_script(&run)
 }
 
@@ -181,10 +181,10 @@ fn respond_to_script(run: &Run) -> Result<HttpResponse, ApiError> {
     }
 }
 
-/// The error for a script with an unknown outcome. `otherwise` applies if `code` is not the code of a gateway
+/// The error for a script with an unknown outcome. `fallback` applies if `code` is not the code of a gateway
 /// failure.
-fn outcome_error(otherwise: GatewayFailure, code: Option<&String>) -> ApiError {
-    let failure = code.and_then(|code| GatewayFailure::from_code(code)).unwrap_or(otherwise);
+fn outcome_error(fallback: GatewayFailure, code: Option<&String>) -> ApiError {
+    let failure = code.and_then(|code| GatewayFailure::from_code(code)).unwrap_or(fallback);
     let status = match failure {
         GatewayFailure::Unreachable | GatewayFailure::Lost => StatusCode::BAD_GATEWAY,
         GatewayFailure::TimedOut => StatusCode::GATEWAY_TIMEOUT,

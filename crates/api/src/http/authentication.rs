@@ -182,12 +182,12 @@ impl Authentication {
     }
 
     async fn identify(&self, api: &Api, request: &HttpRequest) -> Result<RequestIdentity, ApiError> {
-        let chosen = chosen_tenant(request)?;
+        let selected_tenant = chosen_tenant(request)?;
         let Some(token) = self.bearer_token(request)? else {
             if request.headers().contains_key(&ACTOR) {
                 return Err(actor_ref_not_allowed());
             }
-            return self.identify_session(api, request, chosen).await;
+            return self.identify_session(api, request, selected_tenant).await;
         };
         let identity = match self.provider.verify(token).await {
             Ok(identity) => identity,
@@ -203,8 +203,9 @@ impl Authentication {
                 return Err(unavailable_provider(retry_after).log_cause(&refusal));
             }
         };
-        let claims = api.services.pinned_identities.claims(&identity, chosen, request_id()).await?;
-        let may_name_actor = api.services.executions.is_delegating_client(&claims) && delegates(request.path());
+        let claims = api.services.pinned_identities.claims(&identity, selected_tenant, request_id()).await?;
+        let may_name_actor =
+            api.services.executions.is_delegating_client(&claims) && accepts_delegation(request.path());
         if request.headers().contains_key(&ACTOR) && !may_name_actor {
             return Err(actor_ref_not_allowed());
         }
@@ -217,10 +218,10 @@ impl Authentication {
         &self,
         api: &Api,
         request: &HttpRequest,
-        chosen: Option<TenantId>,
+        selected_tenant: Option<TenantId>,
     ) -> Result<RequestIdentity, ApiError> {
         if !request.path().starts_with(API_PREFIX) || request.cookie(SESSION_COOKIE).is_none() {
-            return Ok(RequestIdentity::Anonymous { tenant: chosen });
+            return Ok(RequestIdentity::Anonymous { tenant: selected_tenant });
         }
         // A browser sends the cookie of an ended session automatically, so the request counts as one without
         // credentials.
@@ -231,14 +232,14 @@ impl Authentication {
             _ => session_of(api, self, request).await?,
         };
         let Some(session) = session else {
-            return Ok(RequestIdentity::Anonymous { tenant: chosen });
+            return Ok(RequestIdentity::Anonymous { tenant: selected_tenant });
         };
-        let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-        if changes && !has_csrf_token(request, &session.token) {
+        let is_change = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        if is_change && !has_csrf_token(request, &session.token) {
             return Err(ApiError::csrf_token_invalid());
         }
-        let own = session.active.claims.clone();
-        let claims = api.services.pinned_identities.claims_in(own, chosen).await?;
+        let session_claims = session.active.claims.clone();
+        let claims = api.services.pinned_identities.claims_in(session_claims, selected_tenant).await?;
         request.extensions_mut().insert(session);
         Ok(RequestIdentity::Verified(claims))
     }
@@ -246,13 +247,13 @@ impl Authentication {
     /// The token of the `Authorization` header. Repeated headers and other schemes are refused, because a credential
     /// that is present must never be ignored.
     fn bearer_token<'r>(&self, request: &'r HttpRequest) -> Result<Option<&'r str>, ApiError> {
-        let mut sent = request.headers().get_all(header::AUTHORIZATION);
-        let only = match (sent.next(), sent.next()) {
+        let mut values = request.headers().get_all(header::AUTHORIZATION);
+        let text = match (values.next(), values.next()) {
             (None, _) => return Ok(None),
-            (Some(only), None) => only.to_str().ok(),
+            (Some(value), None) => value.to_str().ok(),
             (Some(_), Some(_)) => None,
         };
-        let token = only.and_then(|text| {
+        let token = text.and_then(|text| {
             let (scheme, token) = text.split_at_checked(SCHEME.len())?;
             scheme.eq_ignore_ascii_case(SCHEME).then_some(token)
         });
@@ -304,9 +305,9 @@ pub(crate) fn session_token(request: &HttpRequest) -> Option<SessionToken> {
 
 /// Whether the CSRF header of a request contains the session's token.
 fn has_csrf_token(request: &HttpRequest, token: &SessionToken) -> bool {
-    let mut sent = request.headers().get_all(CSRF);
-    match (sent.next(), sent.next()) {
-        (Some(only), None) => only.to_str().is_ok_and(|text| token.is_csrf_token(text)),
+    let mut values = request.headers().get_all(CSRF);
+    match (values.next(), values.next()) {
+        (Some(value), None) => value.to_str().is_ok_and(|text| token.is_csrf_token(text)),
         (None, _) | (Some(_), Some(_)) => false,
     }
 }
@@ -317,18 +318,18 @@ fn actor_ref_not_allowed() -> ApiError {
 }
 
 /// Whether a route accepts on-behalf-of fields. The actor header must then agree with these fields.
-fn delegates(path: &str) -> bool {
+fn accepts_delegation(path: &str) -> bool {
     path.ends_with("/execute") || path.starts_with("/v1/runtime/tools/")
 }
 
 /// The tenant that a request selects by its `X-Tenant-Id` header.
 fn chosen_tenant(request: &HttpRequest) -> Result<Option<TenantId>, ApiError> {
-    let mut sent = request.headers().get_all(&TENANT);
-    match (sent.next(), sent.next()) {
+    let mut values = request.headers().get_all(&TENANT);
+    match (values.next(), values.next()) {
         (None, _) => Ok(None),
         // A malformed identifier cannot name a tenant, so the response is 404.
-        (Some(only), None) => {
-            let id = only.to_str().ok().and_then(path::parse_uuid);
+        (Some(value), None) => {
+            let id = value.to_str().ok().and_then(path::parse_uuid);
             id.map(|id| Some(id.into())).ok_or_else(ApiError::not_found)
         }
         (Some(_), Some(_)) => Err(ApiError::repeated_header("X-Tenant-Id")),
@@ -351,7 +352,7 @@ pub(crate) async fn authenticate<B: MessageBody + 'static>(
         return Ok(next.call(request).await?.map_into_left_body());
     };
     debug_assert_eq!(api.mode, IdentityMode::Oidc, "only OIDC mode authenticates");
-    if PUBLIC_PATHS.iter().any(|public| request.path().strip_prefix(public).is_some_and(is_path_end)) {
+    if PUBLIC_PATHS.iter().any(|prefix| request.path().strip_prefix(prefix).is_some_and(is_path_end)) {
         request.extensions_mut().insert(RequestIdentity::Anonymous { tenant: None });
         return Ok(next.call(request).await?.map_into_left_body());
     }
@@ -362,9 +363,9 @@ pub(crate) async fn authenticate<B: MessageBody + 'static>(
                 && !has_share_token(request.request())
                 && !request.headers().contains_key(&RESULT_TOKEN);
             request.extensions_mut().insert(identity);
-            let served = CHALLENGE.scope(challenge.clone(), next.call(request));
-            let served = if is_missing { MISSING_CREDENTIAL.scope(challenge, served).await } else { served.await };
-            Ok(served?.map_into_left_body())
+            let result = CHALLENGE.scope(challenge.clone(), next.call(request));
+            let result = if is_missing { MISSING_CREDENTIAL.scope(challenge, result).await } else { result.await };
+            Ok(result?.map_into_left_body())
         }
         Err(refusal) => {
             let (request, _) = request.into_parts();
@@ -373,6 +374,6 @@ pub(crate) async fn authenticate<B: MessageBody + 'static>(
     }
 }
 
-fn is_path_end(rest: &str) -> bool {
-    rest.is_empty() || rest.starts_with('/')
+fn is_path_end(suffix: &str) -> bool {
+    suffix.is_empty() || suffix.starts_with('/')
 }

@@ -116,8 +116,8 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> FromRequest for Body<T,
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let (arrived, request) = (receive_bounded(request, payload, LIMIT), request.clone());
-        Box::pin(async move { Self::read(arrived.await?, &request).await })
+        let (received, request) = (receive_bounded(request, payload, LIMIT), request.clone());
+        Box::pin(async move { Self::read(received.await?, &request).await })
     }
 }
 
@@ -127,9 +127,9 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> Body<T, LIMIT> {
             (Value::Object(Map::new()), 0)
         } else {
             // Parsed values occupy up to 100 times the bytes of their text, so the reservation precedes the parse.
-            let expected = json::max_heap_bytes(&bytes);
-            let height = expected.saturating_add(bytes.len()).max(expected.saturating_mul(DOCUMENT_COPIES));
-            memory.resize(height).await.map_err(|_| ApiError::unavailable())?;
+            let max_bytes = json::max_heap_bytes(&bytes);
+            let peak_bytes = max_bytes.saturating_add(bytes.len()).max(max_bytes.saturating_mul(DOCUMENT_COPIES));
+            memory.resize(peak_bytes).await.map_err(|_| ApiError::unavailable())?;
             json::read_measured(&bytes).map_err(map_json_refusal)?
         };
         // Frees a large body before the request ends.
@@ -151,7 +151,7 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> Body<T, LIMIT> {
 pub struct DeferredBody<T, const LIMIT: usize> {
     request: HttpRequest,
     payload: Payload,
-    shape: PhantomData<T>,
+    marker: PhantomData<T>,
 }
 
 impl<T, const LIMIT: usize> FromRequest for DeferredBody<T, LIMIT> {
@@ -159,8 +159,8 @@ impl<T, const LIMIT: usize> FromRequest for DeferredBody<T, LIMIT> {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let accepted = check_headers(request.headers(), LIMIT);
-        ready(accepted.map(|()| Self { request: request.clone(), payload: payload.take(), shape: PhantomData }))
+        let header_check = check_headers(request.headers(), LIMIT);
+        ready(header_check.map(|()| Self { request: request.clone(), payload: payload.take(), marker: PhantomData }))
     }
 }
 
@@ -179,8 +179,8 @@ impl<T: DeserializeOwned + Validate, const LIMIT: usize> DeferredBody<T, LIMIT> 
         if !is_small {
             authorize.await?;
         }
-        let arrived = receive_bounded(&self.request, &mut self.payload, LIMIT).await?;
-        Body::read(arrived, &self.request).await
+        let received = receive_bounded(&self.request, &mut self.payload, LIMIT).await?;
+        Body::read(received, &self.request).await
     }
 }
 
@@ -195,9 +195,9 @@ impl<T: DeserializeOwned + ForbiddenNames + Validate> FromRequest for BodyWithou
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let (arrived, request) = (receive_bounded(request, payload, ONE_MEBIBYTE), request.clone());
+        let (received, request) = (receive_bounded(request, payload, ONE_MEBIBYTE), request.clone());
         Box::pin(async move {
-            let (bytes, memory) = arrived.await?;
+            let (bytes, memory) = received.await?;
             match forbidden_names::scan::<T>(&bytes) {
                 ScanResult::Clean => Body::read((bytes, memory), &request).await.map(Self),
                 ScanResult::Forbidden => Err(forbidden_field()),
@@ -221,18 +221,18 @@ fn receive_bounded(
     payload: &mut Payload,
     limit: usize,
 ) -> impl Future<Output = Result<ReceivedBody, ApiError>> + use<> {
-    let accepted = check_headers(request.headers(), limit);
+    let header_check = check_headers(request.headers(), limit);
     let announced = content_length(request.headers());
     let base = request.app_data::<web::Data<HttpState>>().cloned();
     let client = client_of(request);
     let sender = request.extensions().get::<BodyClient>().cloned().unwrap_or_default();
     let payload = payload.take();
     async move {
-        accepted?;
+        header_check?;
         let base = base.ok_or_else(ApiError::internal)?;
         let memory = base.memory_budgets.request_memory(client, sender);
-        let arrived = timeout(base.body_timeout, receive(payload, memory, announced, limit)).await;
-        arrived.map_err(|_| ApiError::request_timeout())?
+        let received = timeout(base.body_timeout, receive(payload, memory, announced, limit)).await;
+        received.map_err(|_| ApiError::request_timeout())?
     }
 }
 
@@ -290,12 +290,12 @@ fn check_headers(headers: &HeaderMap, limit: usize) -> Result<(), ApiError> {
         return Err(ApiError::unsupported_media_type());
     }
     let mut kinds = headers.get_all(header::CONTENT_TYPE);
-    let known = match (kinds.next(), kinds.next()) {
+    let is_supported = match (kinds.next(), kinds.next()) {
         (None, _) => !announces_body(headers),
         (Some(kind), None) => kind.to_str().is_ok_and(is_json),
         (Some(_), Some(_)) => false,
     };
-    if !known {
+    if !is_supported {
         return Err(ApiError::unsupported_media_type());
     }
     match content_length(headers) {
@@ -318,15 +318,15 @@ pub(super) fn content_length(headers: &HeaderMap) -> Option<usize> {
 /// `application/json`, without a charset or with UTF-8.
 fn is_json(kind: &str) -> bool {
     let mut parts = kind.split(';').map(str::trim);
-    let media = parts.next().is_some_and(|media| media.eq_ignore_ascii_case("application/json"));
-    let utf8 = parts.all(|parameter| match parameter.split_once('=') {
+    let is_json_type = parts.next().is_some_and(|media| media.eq_ignore_ascii_case("application/json"));
+    let is_utf8 = parts.all(|parameter| match parameter.split_once('=') {
         Some((name, value)) if name.eq_ignore_ascii_case("charset") => {
             value.trim_matches('"').eq_ignore_ascii_case("utf-8")
         }
         Some(_) => true,
         None => parameter.is_empty(),
     });
-    media && utf8
+    is_json_type && is_utf8
 }
 
 /// Receives the body. The first bytes reserve memory as they arrive, because a request head alone must not reserve
@@ -351,7 +351,7 @@ async fn receive(
         if length > limit {
             return Err(ApiError::payload_too_large());
         }
-        let room = if length > SMALL_REQUEST_BYTES && !is_reserved {
+        let reservation = if length > SMALL_REQUEST_BYTES && !is_reserved {
             is_reserved = true;
             memory.reserve_arriving(announced.max(length)).await
         } else if bytes.is_empty() {
@@ -359,7 +359,7 @@ async fn receive(
         } else {
             memory.try_grow(length)
         };
-        room.map_err(|_| ApiError::unavailable())?;
+        reservation.map_err(|_| ApiError::unavailable())?;
         if is_reserved {
             bytes.reserve(announced.saturating_sub(bytes.len()));
         }

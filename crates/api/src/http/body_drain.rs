@@ -51,13 +51,13 @@ pub async fn body_drain<B: MessageBody + 'static>(
         has_ended: Cell::default(),
         has_failed: Cell::default(),
     });
-    let read = Rc::clone(&body);
-    let shared = stream::poll_fn(move |context| read.poll(context));
-    request.set_payload(Payload::Stream { payload: Box::pin(shared) });
+    let handler_body = Rc::clone(&body);
+    let payload_stream = stream::poll_fn(move |context| handler_body.poll(context));
+    request.set_payload(Payload::Stream { payload: Box::pin(payload_stream) });
     let mut response = next.call(request).await;
     // A client that was too slow for the handler gets no additional time.
-    let drains = response.as_ref().is_ok_and(|response| response.status() != StatusCode::REQUEST_TIMEOUT);
-    if drains
+    let should_drain = response.as_ref().is_ok_and(|response| response.status() != StatusCode::REQUEST_TIMEOUT);
+    if should_drain
         && !body.has_ended.get()
         // Bytes that have already arrived are dropped without waiting.
         && drain(&body).now_or_never().is_none()
@@ -120,10 +120,10 @@ impl SharedBody {
 }
 
 async fn drain(body: &SharedBody) {
-    let mut dropped = 0_usize;
+    let mut drained = 0_usize;
     while let Some(Ok(part)) = poll_fn(|context| body.poll(context)).await {
-        dropped = dropped.saturating_add(part.len());
-        if dropped > MAX_DRAINED_BYTES {
+        drained = drained.saturating_add(part.len());
+        if drained > MAX_DRAINED_BYTES {
             return;
         }
     }
@@ -149,21 +149,21 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn drops_what_has_arrived_while_every_drain_is_taken() {
+    async fn drains_arrived_bytes_without_a_permit() {
         let _drains: Vec<DrainPermit> = (0..MAX_DRAINS).map(|_| DrainPermit::acquire().unwrap()).collect();
         let refuse = web::to(|| async { HttpResponse::NotFound().finish() });
         let app = init_service(App::new().wrap(from_fn(body_drain)).default_service(refuse)).await;
-        let ended = Rc::new(Cell::new(false));
-        let tell = Rc::clone(&ended);
+        let has_ended = Rc::new(Cell::new(false));
+        let shared_has_ended = Rc::clone(&has_ended);
         let mut parts = vec![Bytes::from_static(b"{}")];
         let payload = stream::poll_fn(move |_| {
             let part = parts.pop();
-            tell.set(part.is_none());
+            shared_has_ended.set(part.is_none());
             Poll::Ready(part.map(Ok))
         });
         let request = TestRequest::post().to_request();
         let (request, _) = request.replace_payload(Payload::Stream { payload: payload.boxed_local() });
         assert_eq!(app.call(request).await.unwrap().status(), StatusCode::NOT_FOUND);
-        assert!(ended.get());
+        assert!(has_ended.get());
     }
 }

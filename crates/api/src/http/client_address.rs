@@ -34,12 +34,12 @@ impl TrustedProxies {
         let mut client = peer.to_canonical();
         let values: Vec<&str> =
             headers.get_all(&FORWARDED_FOR).map(|value| value.to_str().unwrap_or_default()).collect();
-        let hops = values.iter().rev().flat_map(|value| value.rsplit(','));
-        for hop in hops {
+        let entries = values.iter().rev().flat_map(|value| value.rsplit(','));
+        for entry in entries {
             if !self.trusts(client) {
                 break;
             }
-            match parse_address(hop.trim()) {
+            match parse_address(entry.trim()) {
                 Some(address) => client = address,
                 None => break,
             }

@@ -128,8 +128,9 @@ pub struct GuardedConnection<S> {
     timer: Pin<Box<Sleep>>,
     is_closed: bool,
     framing: Framing,
-    /// Bytes that follow a request without a response yet. `has_ended` records that the client has closed its side.
+    /// Bytes that follow a request without a response yet.
     read_ahead: Vec<u8>,
+    /// Whether the client has closed its side.
     has_ended: bool,
     /// Set when reading has ended: the last bytes that the framework receives. Later bytes of the client are
     /// dropped.
@@ -180,10 +181,10 @@ impl<S> GuardedConnection<S> {
         while !self.has_ended && self.read_ahead.len() < READ_AHEAD_BYTES {
             let mut space = [0; READ_AHEAD_BYTES];
             let mut space = ReadBuf::new(&mut space);
-            let mut read = space.take(READ_AHEAD_BYTES.saturating_sub(self.read_ahead.len()));
-            ready!(Pin::new(&mut self.inner).poll_read(context, &mut read))?;
-            self.has_ended = read.filled().is_empty();
-            self.read_ahead.extend_from_slice(read.filled());
+            let mut read_buffer = space.take(READ_AHEAD_BYTES.saturating_sub(self.read_ahead.len()));
+            ready!(Pin::new(&mut self.inner).poll_read(context, &mut read_buffer))?;
+            self.has_ended = read_buffer.filled().is_empty();
+            self.read_ahead.extend_from_slice(read_buffer.filled());
         }
         if self.has_ended && self.read_ahead.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
@@ -212,7 +213,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
             // An end of file makes the framework end its work and close the connection.
             return Poll::Ready(Ok(()));
         }
-        let before = buffer.filled().len();
+        let filled_before = buffer.filled().len();
         if self.final_bytes.is_none() {
             let this = &mut *self;
             if this.activity.0.read_ahead_limit.is_reached(
@@ -224,51 +225,51 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
             }
             let mut space = [MaybeUninit::uninit(); READ_BYTES];
             let mut space = ReadBuf::uninit(&mut space);
-            let mut read = space.take(buffer.remaining().min(READ_BYTES));
+            let mut read_buffer = space.take(buffer.remaining().min(READ_BYTES));
             if this.read_ahead.is_empty() {
-                ready!(Pin::new(&mut this.inner).poll_read(context, &mut read))?;
+                ready!(Pin::new(&mut this.inner).poll_read(context, &mut read_buffer))?;
             } else {
-                let many = this.read_ahead.len().min(read.remaining());
-                read.put_slice(this.read_ahead.get(..many).unwrap_or_default());
-                this.read_ahead.drain(..many);
+                let count = this.read_ahead.len().min(read_buffer.remaining());
+                read_buffer.put_slice(this.read_ahead.get(..count).unwrap_or_default());
+                this.read_ahead.drain(..count);
             }
-            let read = read.filled();
-            if !this.activity.0.is_serving.get() && this.activity.0.head_memory.borrow_mut().add(read.len()) {
+            let bytes = read_buffer.filled();
+            if !this.activity.0.is_serving.get() && this.activity.0.head_memory.borrow_mut().add(bytes.len()) {
                 tracing::debug!(
                     "incomplete request heads exceed their memory limit; closing a connection with a long head"
                 );
                 this.is_closed = true;
                 return Poll::Ready(Ok(()));
             }
-            let (at, refusal) = match this.framing.advance(read) {
+            let (at, refusal) = match this.framing.advance(bytes) {
                 Ok(at) => (at, None),
                 Err(StopReason::Refused(at)) => (at, Some(INVALID_BYTES)),
                 Err(StopReason::Ended(at)) => (at, Some(&[][..])),
             };
-            let (now, later) = read.split_at_checked(at).unwrap_or((read, &[]));
-            buffer.put_slice(now);
-            this.activity.0.read_ahead_limit.add(now.len());
+            let (accepted, remaining) = bytes.split_at_checked(at).unwrap_or((bytes, &[]));
+            buffer.put_slice(accepted);
+            this.activity.0.read_ahead_limit.add(accepted.len());
             this.final_bytes = refusal;
             if refusal.is_none() {
-                this.read_ahead.splice(..0, later.iter().copied());
+                this.read_ahead.splice(..0, remaining.iter().copied());
                 return Poll::Ready(Ok(()));
             }
         }
         let final_bytes = self.final_bytes.unwrap_or_default();
-        let (now, later) = final_bytes.split_at(final_bytes.len().min(buffer.remaining()));
-        buffer.put_slice(now);
-        self.final_bytes = Some(later);
-        if buffer.filled().len() > before {
+        let (accepted, remaining) = final_bytes.split_at(final_bytes.len().min(buffer.remaining()));
+        buffer.put_slice(accepted);
+        self.final_bytes = Some(remaining);
+        if buffer.filled().len() > filled_before {
             return Poll::Ready(Ok(()));
         }
         // Reads and drops the remaining bytes. Closing with unread bytes would reset the connection and lose the
         // error response.
         loop {
             ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
-            if buffer.filled().len() == before {
+            if buffer.filled().len() == filled_before {
                 return Poll::Ready(Ok(()));
             }
-            buffer.set_filled(before);
+            buffer.set_filled(filled_before);
         }
     }
 }
@@ -301,10 +302,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedConnection<S> {
             }
             replacement.written = replacement.written.saturating_add(written);
         }
-        let instead_of = replacement.replaced_bytes;
+        let replaced_bytes = replacement.replaced_bytes;
         this.replacement = None;
         this.activity.touch();
-        Poll::Ready(Ok(instead_of))
+        Poll::Ready(Ok(replaced_bytes))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -324,7 +325,7 @@ fn replace_response(bytes: &[u8], refusal: &'static str) -> Option<Replacement> 
     let tail_at = bytes.len().saturating_sub(MAX_FRAMEWORK_RESPONSE);
     let tail = bytes.get(tail_at..)?;
     let head_at = tail_at.saturating_add(tail.windows(7).rposition(|window| window == b"HTTP/1.")?);
-    let (before, head) = bytes.split_at_checked(head_at)?;
+    let (preceding, head) = bytes.split_at_checked(head_at)?;
     let head = std::str::from_utf8(head).ok()?;
     let status = head.split(' ').nth(1).and_then(|status| StatusCode::from_bytes(status.as_bytes()).ok())?;
     let mut lines = head.lines().filter_map(|line| line.split_once(':'));
@@ -333,8 +334,8 @@ fn replace_response(bytes: &[u8], refusal: &'static str) -> Option<Replacement> 
         return None;
     }
     let date = lines.find(|(name, _)| name.eq_ignore_ascii_case("date")).map(|(_, value)| value.trim());
-    let bytes = [before, error_response(status, date, refusal).as_bytes()].concat();
-    Some(Replacement { bytes, written: 0, replaced_bytes: before.len().saturating_add(head.len()) })
+    let bytes = [preceding, error_response(status, date, refusal).as_bytes()].concat();
+    Some(Replacement { bytes, written: 0, replaced_bytes: preceding.len().saturating_add(head.len()) })
 }
 
 /// A complete error response that closes its connection.

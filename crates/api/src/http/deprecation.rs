@@ -34,8 +34,8 @@ pub struct Deprecation {
 impl Deprecation {
     /// The deprecation of a route, if any.
     #[must_use]
-    pub fn find<'a>(all: &'a [Self], method: &Method, pattern: &str) -> Option<&'a Self> {
-        all.iter().find(|one| one.method == method.as_str() && one.pattern == pattern)
+    pub fn find<'a>(deprecations: &'a [Self], method: &Method, pattern: &str) -> Option<&'a Self> {
+        deprecations.iter().find(|deprecation| deprecation.method == method.as_str() && deprecation.pattern == pattern)
     }
 
     /// Adds the headers to a response.
@@ -71,36 +71,38 @@ mod tests {
 
     #[actix_web::test]
     async fn adds_deprecation_headers_to_responses() {
-        let thing = || async { HttpResponse::Ok().append_header(("Link", "</v1/things?x>; rel=\"next\"")).finish() };
+        let handler = || async { HttpResponse::Ok().append_header(("Link", "</v1/things?x>; rel=\"next\"")).finish() };
         let app = App::new()
             .app_data(web::Data::new(HttpState { deprecations: OLD, ..test_support::base() }))
-            .service(web::resource("/v1/things/{thing_id}").get(thing).post(thing))
+            .service(web::resource("/v1/things/{thing_id}").get(handler).post(handler))
             .wrap(from_fn(outermost_middleware));
         let app = test::init_service(app).await;
         let response = test::call_service(&app, test::TestRequest::get().uri("/v1/things/7").to_request()).await;
-        let header = |name: &str| response.headers().get_all(name).map(|one| one.to_str().unwrap()).collect::<Vec<_>>();
+        let header =
+            |name: &str| response.headers().get_all(name).map(|value| value.to_str().unwrap()).collect::<Vec<_>>();
         assert_eq!(header("deprecation"), ["@1688169599"]);
         assert_eq!(header("sunset"), ["Sun, 30 Jun 2024 23:59:59 GMT"]);
         assert_eq!(header("link"), ["</v1/things?x>; rel=\"next\"", "</v1/items>; rel=\"successor-version\""]);
-        let other = test::call_service(&app, test::TestRequest::post().uri("/v1/things/7").to_request()).await;
-        assert!(!other.headers().contains_key("deprecation"));
+        let post_response = test::call_service(&app, test::TestRequest::post().uri("/v1/things/7").to_request()).await;
+        assert!(!post_response.headers().contains_key("deprecation"));
     }
 
     #[::core::prelude::v1::test]
     fn deprecations_match_openapi_document() {
         let document = crate::openapi::document();
-        let mut marked: Vec<(String, &str)> = Vec::new();
+        let mut documented: Vec<(String, &str)> = Vec::new();
         for (pattern, item) in &document.paths.paths {
             for (method, operation) in crate::openapi::operations(item) {
                 if matches!(operation.deprecated, Some(utoipa::openapi::Deprecated::True)) {
-                    marked.push((pattern.clone(), method));
+                    documented.push((pattern.clone(), method));
                 }
             }
         }
-        let listed: Vec<(String, &str)> = DEPRECATIONS.iter().map(|one| (one.pattern.to_owned(), one.method)).collect();
-        assert_eq!(marked, listed);
-        for one in DEPRECATIONS {
-            assert!(one.sunset >= one.since + 180 * 86_400, "{one:?}: the sunset is less than 180 days away");
+        let listed: Vec<(String, &str)> =
+            DEPRECATIONS.iter().map(|route| (route.pattern.to_owned(), route.method)).collect();
+        assert_eq!(documented, listed);
+        for route in DEPRECATIONS {
+            assert!(route.sunset >= route.since + 180 * 86_400, "{route:?}: the sunset is less than 180 days away");
         }
     }
 }

@@ -38,18 +38,18 @@ impl Deref for IfMatch {
 /// The precondition of all header values; `None` if one is malformed, or if `*` is not the only value.
 fn parse_if_match<'a>(values: impl Iterator<Item = &'a HeaderValue>) -> Option<Precondition> {
     let mut revisions = Vec::new();
-    let mut sent = 0_usize;
-    let mut any = false;
+    let mut value_count = 0_usize;
+    let mut has_wildcard = false;
     for value in values {
         let text = value.to_str().ok()?.trim();
-        sent = sent.saturating_add(1);
+        value_count = value_count.saturating_add(1);
         if text == "*" {
-            any = true;
+            has_wildcard = true;
         } else {
             revisions.extend(parse_entity_tags(text)?.into_iter().filter_map(parse_revision));
         }
     }
-    match (any, sent) {
+    match (has_wildcard, value_count) {
         (true, 1) | (false, 0) => Some(Precondition::Any),
         (true, _) => None,
         (false, _) => Some(Precondition::OneOf(revisions)),
@@ -59,18 +59,18 @@ fn parse_if_match<'a>(values: impl Iterator<Item = &'a HeaderValue>) -> Option<P
 /// Parses a comma-separated list of at least one entity tag (RFC 9110, 8.8.3). A tag may contain commas.
 fn parse_entity_tags(text: &str) -> Option<Vec<&str>> {
     let opaque = |byte: u8| byte == 0x21 || (0x23..=0x7e).contains(&byte);
-    let mut found = Vec::new();
-    let mut rest = text;
+    let mut tags = Vec::new();
+    let mut remaining = text;
     loop {
-        let inner = rest.strip_prefix("W/").unwrap_or(rest).strip_prefix('"')?;
-        let (tag, behind) = inner.split_once('"')?;
+        let inner = remaining.strip_prefix("W/").unwrap_or(remaining).strip_prefix('"')?;
+        let (tag, after_tag) = inner.split_once('"')?;
         if !tag.bytes().all(opaque) {
             return None;
         }
-        found.push(rest.get(..rest.len().checked_sub(behind.len())?)?);
-        match behind.trim_start() {
-            "" => return Some(found),
-            more => rest = more.strip_prefix(',')?.trim_start(),
+        tags.push(remaining.get(..remaining.len().checked_sub(after_tag.len())?)?);
+        match after_tag.trim_start() {
+            "" => return Some(tags),
+            more => remaining = more.strip_prefix(',')?.trim_start(),
         }
     }
 }
@@ -88,9 +88,9 @@ impl FromRequest for IfMatch {
     type Future = Ready<Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let expected = parse_if_match(request.headers().get_all(IF_MATCH)).map(Self);
+        let precondition = parse_if_match(request.headers().get_all(IF_MATCH)).map(Self);
         let rule = "expected `*` or a list of entity tags in quotes";
-        ready(expected.ok_or_else(|| FieldProblem::new("If-Match", "invalid", rule).into()))
+        ready(precondition.ok_or_else(|| FieldProblem::new("If-Match", "invalid", rule).into()))
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
     async fn matches_etag_of_current_revision() {
         let (_, tag) = etag(Revision::new(12));
         assert_eq!(tag, "\"12\"");
-        for (sent, admitted) in [
+        for (values, expected) in [
             (vec![], true),
             (vec!["*"], true),
             (vec![tag.as_str()], true),
@@ -118,21 +118,21 @@ mod tests {
             (vec!["\"\""], false),
         ] {
             let mut request = TestRequest::patch();
-            for value in &sent {
+            for value in &values {
                 request = request.append_header((IF_MATCH, *value));
             }
-            let sent_as = IfMatch::extract(&request.to_http_request()).await.unwrap();
-            let matches = match &*sent_as {
+            let if_match = IfMatch::extract(&request.to_http_request()).await.unwrap();
+            let matches = match &*if_match {
                 Precondition::Any => true,
                 Precondition::OneOf(revisions) => revisions.contains(&Revision::new(12)),
             };
-            assert_eq!(matches, admitted, "{sent:?}");
+            assert_eq!(matches, expected, "{values:?}");
         }
     }
 
     #[actix_web::test]
     async fn refuses_malformed_if_match() {
-        for sent in [
+        for values in [
             vec![""],
             vec!["12"],
             vec!["\"12"],
@@ -149,11 +149,11 @@ mod tests {
             vec!["nonsense"],
         ] {
             let mut request = TestRequest::patch();
-            for value in &sent {
+            for value in &values {
                 request = request.append_header((IF_MATCH, *value));
             }
             let refusal = IfMatch::extract(&request.to_http_request()).await.unwrap_err();
-            assert_eq!(refusal.code(), "validation_error", "{sent:?}");
+            assert_eq!(refusal.code(), "validation_error", "{values:?}");
         }
     }
 }

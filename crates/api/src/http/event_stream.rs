@@ -73,8 +73,8 @@ impl UnsentText {
             return Err(ApiError::unavailable());
         }
         let reserve = || base.memory_budgets.reserve_response(client, text.len()).map_err(|_| ApiError::unavailable());
-        let held = is_large.then(reserve).transpose()?;
-        Ok(Self { text: Bytes::from(text), reservation: held })
+        let reservation = is_large.then(reserve).transpose()?;
+        Ok(Self { text: Bytes::from(text), reservation })
     }
 
     /// The next chunk. The framework polls it after the client has read the previous one.

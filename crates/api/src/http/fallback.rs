@@ -29,15 +29,15 @@ impl KnownMethods {
     /// Collects the methods from the OpenAPI document, which contains every route.
     #[must_use]
     pub fn of(document: &OpenApi) -> Self {
-        let mut known = Self::default();
-        DOCS_PATTERNS.iter().chain(&PORTAL_PATTERNS).for_each(|pattern| known.add(pattern, "GET"));
+        let mut known_methods = Self::default();
+        DOCS_PATTERNS.iter().chain(&PORTAL_PATTERNS).for_each(|pattern| known_methods.add(pattern, "GET"));
         // A 405 of an embeddable page would reveal which slugs have one, so this pattern is excluded.
         for (pattern, item) in document.paths.paths.iter().filter(|(pattern, _)| *pattern != EMBED_PATTERN) {
             for (method, _) in operations(item) {
-                known.add(pattern, method);
+                known_methods.add(pattern, method);
             }
         }
-        known
+        known_methods
     }
 
     /// Adds a route.
@@ -116,17 +116,17 @@ mod tests {
         let item = PathItem::from_http_methods([HttpMethod::Get, HttpMethod::Delete], operation);
         let mut document = OpenApi::default();
         document.paths = PathsBuilder::new().path("/x/{id}", item).build();
-        let known = KnownMethods::of(&document);
-        assert_eq!(known.allow("/x/{id}").unwrap(), "DELETE, GET, HEAD");
-        assert_eq!(known.allow("/x"), None);
+        let known_methods = KnownMethods::of(&document);
+        assert_eq!(known_methods.allow("/x/{id}").unwrap(), "DELETE, GET, HEAD");
+        assert_eq!(known_methods.allow("/x"), None);
     }
 
     #[actix_web::test]
     async fn distinguishes_unknown_paths_from_wrong_methods() {
-        let mut known = KnownMethods::default();
-        known.add("/things/{thing}", "GET");
-        known.add("/things/{thing}", "POST");
-        let base = web::Data::new(HttpState { known_methods: known, ..test_support::base() });
+        let mut known_methods = KnownMethods::default();
+        known_methods.add("/things/{thing}", "GET");
+        known_methods.add("/things/{thing}", "POST");
+        let base = web::Data::new(HttpState { known_methods, ..test_support::base() });
         let app = App::new().app_data(base).service(read).service(change).default_service(web::to(fallback));
         let app = test::init_service(app).await;
         for (method, path, status, allow) in [

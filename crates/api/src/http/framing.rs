@@ -167,18 +167,18 @@ impl Framing {
     fn process_part(&mut self, remaining: &[u8]) -> Option<usize> {
         match &mut self.state {
             State::Opaque | State::Ended => Some(remaining.len()),
-            State::Body(left) => {
-                let consumed = usize::try_from(*left).unwrap_or(usize::MAX).min(remaining.len());
-                *left = left.saturating_sub(u64::try_from(consumed).unwrap_or(u64::MAX));
-                if *left == 0 {
+            State::Body(bytes_left) => {
+                let consumed = usize::try_from(*bytes_left).unwrap_or(usize::MAX).min(remaining.len());
+                *bytes_left = bytes_left.saturating_sub(u64::try_from(consumed).unwrap_or(u64::MAX));
+                if *bytes_left == 0 {
                     self.state = self.end_message();
                 }
                 Some(consumed)
             }
-            State::Chunks(ChunkState::Data(left)) => {
-                let consumed = usize::try_from(*left).unwrap_or(usize::MAX).min(remaining.len());
-                let left = left.saturating_sub(u64::try_from(consumed).unwrap_or(u64::MAX));
-                let next = if left == 0 { ChunkState::DataCarriageReturn } else { ChunkState::Data(left) };
+            State::Chunks(ChunkState::Data(bytes_left)) => {
+                let consumed = usize::try_from(*bytes_left).unwrap_or(usize::MAX).min(remaining.len());
+                let bytes_left = bytes_left.saturating_sub(u64::try_from(consumed).unwrap_or(u64::MAX));
+                let next = if bytes_left == 0 { ChunkState::DataCarriageReturn } else { ChunkState::Data(bytes_left) };
                 self.state = State::Chunks(next);
                 Some(consumed)
             }
@@ -197,9 +197,9 @@ impl Framing {
                     return Some(remaining.len());
                 };
                 head.line.push(remaining.get(..end).unwrap_or_default());
-                let ended = head.end_line();
+                let line_result = head.end_line();
                 self.refusal = head.refusal;
-                if let Some(BodyState(body)) = ended? {
+                if let Some(BodyState(body)) = line_result? {
                     self.closes_connection = head.is_trace;
                     self.state = match body {
                         Some(body) => body,
@@ -265,8 +265,8 @@ impl Head {
             return self.content_length.replace(length).is_none().then_some(());
         }
         if name_is("transfer-encoding") {
-            let is_only = !mem::replace(&mut self.is_chunked, true);
-            return (is_only && value.eq_ignore_ascii_case(b"chunked")).then_some(());
+            let is_first = !mem::replace(&mut self.is_chunked, true);
+            return (is_first && value.eq_ignore_ascii_case(b"chunked")).then_some(());
         }
         self.is_upgrade |= name_is("upgrade") && value.eq_ignore_ascii_case(b"websocket");
         Some(())
@@ -288,8 +288,8 @@ impl Head {
 
 impl Line {
     fn push(&mut self, bytes: &[u8]) {
-        let room = self.bytes.get_mut(self.length..).unwrap_or_default();
-        for (slot, byte) in room.iter_mut().zip(bytes) {
+        let free_bytes = self.bytes.get_mut(self.length..).unwrap_or_default();
+        for (slot, byte) in free_bytes.iter_mut().zip(bytes) {
             *slot = *byte;
         }
         self.length = self.length.saturating_add(bytes.len());
@@ -313,7 +313,7 @@ impl Line {
 }
 
 impl ChunkState {
-    /// The transition for a byte. `step` skips the data bytes.
+    /// The transition for a byte. [`Framing::process_part`] skips the data bytes.
     fn transition(self, byte: u8) -> ChunkTransition {
         match (self, byte) {
             (Self::SizeBegins, _) => {

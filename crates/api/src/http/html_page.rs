@@ -20,18 +20,18 @@ pub(crate) fn page(status: StatusCode, title: &str, body: &str) -> HttpResponse 
 
 /// Escapes a text for HTML content and attributes.
 pub(crate) fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            plain => safe.push(plain),
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            plain => escaped.push(plain),
         }
     }
-    safe
+    escaped
 }
 
 /// Whether a client prefers HTML to JSON, as browsers do. A client without a preference receives JSON.
@@ -65,7 +65,7 @@ fn quality(headers: &HeaderMap, kind: &str) -> u32 {
 }
 
 /// Converts a quality to thousandths. A quality has at most three decimal digits.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a weight lies between 0 and 1")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a quality is between 0 and 1")]
 fn thousandths(quality: f32) -> u32 {
     (quality * 1_000.0).round() as u32
 }

@@ -33,8 +33,8 @@ impl IdempotencyKey {
     /// Parses a key; `None` if it is malformed.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let visible = text.bytes().all(|byte| byte.is_ascii_graphic());
-        (visible && (1..=MAX_KEY_BYTES).contains(&text.len())).then(|| Self(text.to_owned()))
+        let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
+        (is_visible && (1..=MAX_KEY_BYTES).contains(&text.len())).then(|| Self(text.to_owned()))
     }
 
     /// The key as text.
@@ -69,10 +69,10 @@ pub fn digest_in_workspace(body: [u8; 32], workspace: Uuid) -> [u8; 32] {
 }
 
 fn parse_header(request: &HttpRequest) -> Result<IdempotencyHeader, ApiError> {
-    let mut sent = request.headers().get_all(&IDEMPOTENCY_KEY);
-    let (only, more) = (sent.next(), sent.next());
-    let Some(only) = only else { return Ok(IdempotencyHeader(None)) };
-    let key = only.to_str().ok().and_then(IdempotencyKey::parse).filter(|_| more.is_none());
+    let mut values = request.headers().get_all(&IDEMPOTENCY_KEY);
+    let (first, second) = (values.next(), values.next());
+    let Some(first) = first else { return Ok(IdempotencyHeader(None)) };
+    let key = first.to_str().ok().and_then(IdempotencyKey::parse).filter(|_| second.is_none());
     let Some(key) = key else {
         let rule = "expected one key of 1 to 255 visible ASCII characters";
         return Err(ApiError::invalid_field(FieldProblem::new("Idempotency-Key", "invalid", rule)));
@@ -88,27 +88,27 @@ mod tests {
     use super::*;
     use actix_web::test::TestRequest;
 
-    async fn keyed(values: &[&str]) -> Result<Option<RequestKey>, &'static str> {
+    async fn parse_key(values: &[&str]) -> Result<Option<RequestKey>, &'static str> {
         let mut request = TestRequest::post().uri("/v1/assets?x=1");
         for value in values {
             request = request.append_header((IDEMPOTENCY_KEY, *value));
         }
-        let keyed = IdempotencyHeader::extract(&request.to_http_request()).await;
+        let header = IdempotencyHeader::extract(&request.to_http_request()).await;
         let caller = ActorRef::parse("user:ada").unwrap();
-        keyed.map(|keyed| keyed.into_request_key(&caller, || [7; 32])).map_err(|refusal| refusal.code())
+        header.map(|header| header.into_request_key(&caller, || [7; 32])).map_err(|refusal| refusal.code())
     }
 
     #[actix_web::test]
     async fn accepts_one_visible_ascii_key() {
-        assert_eq!(keyed(&[]).await, Ok(None));
+        assert_eq!(parse_key(&[]).await, Ok(None));
         let longest = "k".repeat(MAX_KEY_BYTES);
-        for good in ["a", "!~", &longest] {
-            let key = keyed(&[good]).await.unwrap().unwrap();
-            assert_eq!((key.key.as_str(), key.route.as_str(), key.body_digest), (good, "POST /v1/assets", [7; 32]));
+        for valid in ["a", "!~", &longest] {
+            let key = parse_key(&[valid]).await.unwrap().unwrap();
+            assert_eq!((key.key.as_str(), key.route.as_str(), key.body_digest), (valid, "POST /v1/assets", [7; 32]));
         }
         let too_long = "k".repeat(MAX_KEY_BYTES + 1);
-        for bad in [&[""][..], &["a b"], &["a\tb"], &["é"], &[&too_long], &["a", "a"]] {
-            assert_eq!(keyed(bad).await, Err("validation_error"), "{bad:?}");
+        for invalid in [&[""][..], &["a b"], &["a\tb"], &["é"], &[&too_long], &["a", "a"]] {
+            assert_eq!(parse_key(invalid).await, Err("validation_error"), "{invalid:?}");
         }
     }
 }

@@ -38,8 +38,9 @@ const OVERLOAD_FRACTION: (usize, usize) = (1, 2);
 /// Factor by which a burst may exceed the queue limit.
 const BURST_FACTOR: usize = 3;
 
-/// Maximum request bodies that one worker thread receives at a time. In an unoptimized build, each body occupies
-/// about 60 KiB in addition to its bytes, until its client has sent the rest.
+/// Request bodies of any sender that one worker thread receives at a time. Senders below their fair share may exceed
+/// it, up to three times this number. In an unoptimized build, each body occupies about 60 KiB in addition to its
+/// bytes, until its client has sent the rest.
 const MAX_ARRIVING: usize = 512;
 
 /// Requests that one worker thread serves at a time while the process is at its memory limit.
@@ -77,13 +78,13 @@ pub enum ClientKey {
 pub struct AdmissionPermit {
     client: ClientKey,
     state: Arc<Mutex<ShedState>>,
-    arriving: Option<ArrivingBodyGuard>,
+    body_guard: Option<ArrivingBodyGuard>,
 }
 
 impl AdmissionPermit {
     /// Takes the guard of the arriving body. The caller drops the guard when the body has arrived.
     pub fn take_body_guard(&mut self) -> Option<ArrivingBodyGuard> {
-        self.arriving.take()
+        self.body_guard.take()
     }
 }
 
@@ -175,8 +176,8 @@ impl LoadShedder {
             }
             state.window_start = now;
         }
-        let all: usize = state.in_flight.values().sum();
-        if all >= MAX_IN_FLIGHT_AT_MEMORY_LIMIT && is_hard_limit_reached() {
+        let total: usize = state.in_flight.values().sum();
+        if total >= MAX_IN_FLIGHT_AT_MEMORY_LIMIT && is_hard_limit_reached() {
             return None;
         }
         let sender = BodyClient::of_client(&client);
@@ -190,22 +191,22 @@ impl LoadShedder {
             }
             return None;
         }
-        let overloaded = state.overloaded_until.is_some_and(|until| now < until);
+        let is_overloaded = state.overloaded_until.is_some_and(|until| now < until);
         let burst = self.max_waiting.saturating_mul(BURST_FACTOR);
-        let limit = if overloaded { self.max_waiting * OVERLOAD_FRACTION.0 / OVERLOAD_FRACTION.1 } else { burst };
+        let limit = if is_overloaded { self.max_waiting * OVERLOAD_FRACTION.0 / OVERLOAD_FRACTION.1 } else { burst };
         if waiting >= limit && (waiting >= burst.saturating_mul(2) || !is_below_fair_share(&state.in_flight, &client)) {
-            if !overloaded {
+            if !is_overloaded {
                 tracing::warn!(waiting, "PostgreSQL is overloaded; refusing part of the requests with 503");
             }
             state.overloaded_until = Some(now + OVERLOAD_COOLDOWN);
             return None;
         }
         *state.in_flight.entry(client.clone()).or_default() += 1;
-        let arriving = has_body.then(|| {
+        let body_guard = has_body.then(|| {
             *state.arriving.entry(sender.clone()).or_default() += 1;
             ArrivingBodyGuard { sender, state: Arc::clone(&self.state) }
         });
-        Some(AdmissionPermit { client, state: Arc::clone(&self.state), arriving })
+        Some(AdmissionPermit { client, state: Arc::clone(&self.state), body_guard })
     }
 }
 
@@ -229,20 +230,20 @@ impl ShedState {
     /// Whether one more body may arrive. Up to [`MAX_ARRIVING`], any body may; up to twice that number, bodies of
     /// senders below their fair share; up to three times that number, the first body of a named caller.
     fn has_room_for_body(&self, sender: &BodyClient) -> bool {
-        let all: usize = self.arriving.values().sum();
+        let total: usize = self.arriving.values().sum();
         let is_first = sender.is_named() && !self.arriving.contains_key(sender);
-        all < MAX_ARRIVING
-            || all < MAX_ARRIVING.saturating_mul(2) && is_below_fair_share(&self.arriving, sender)
-            || all < MAX_ARRIVING.saturating_mul(3) && is_first
+        total < MAX_ARRIVING
+            || total < MAX_ARRIVING.saturating_mul(2) && is_below_fair_share(&self.arriving, sender)
+            || total < MAX_ARRIVING.saturating_mul(3) && is_first
     }
 }
 
 /// Whether a client has less than its fair share of the counted requests, and other clients exist.
 fn is_below_fair_share<P: Eq + Hash>(counts: &HashMap<P, usize>, client: &P) -> bool {
-    let own = counts.get(client).copied().unwrap_or_default();
-    let all: usize = counts.values().sum();
-    let parties = counts.len() + usize::from(own == 0);
-    parties > 1 && (own + 1).saturating_mul(parties) <= all
+    let own_count = counts.get(client).copied().unwrap_or_default();
+    let total: usize = counts.values().sum();
+    let clients = counts.len() + usize::from(own_count == 0);
+    clients > 1 && (own_count + 1).saturating_mul(clients) <= total
 }
 
 /// Decrements the count of a client and removes a zero entry.
@@ -279,106 +280,104 @@ mod tests {
         ClientKey::Caller(ActorRef::parse(name).unwrap())
     }
 
-    /// Spawns `many` waiting statements that end when the set is dropped.
-    async fn spawn_waiting(waiting: &InFlight, many: usize) -> JoinSet<()> {
-        let mut line = JoinSet::new();
-        for _ in 0..many {
+    /// Spawns `count` waiting statements that end when the set is dropped.
+    async fn spawn_waiting(waiting: &InFlight, count: usize) -> JoinSet<()> {
+        let mut statements = JoinSet::new();
+        for _ in 0..count {
             let waiting = waiting.clone();
-            line.spawn(async move { waiting.track(pending()).await });
+            statements.spawn(async move { waiting.track(pending()).await });
         }
-        while waiting.count() < many {
+        while waiting.count() < count {
             tokio::task::yield_now().await;
         }
-        line
+        statements
     }
 
     #[tokio::test]
     async fn serves_bursts_and_bounds_standing_queues() {
         let waiting = InFlight::default();
-        let admission = LoadShedder::new(waiting.clone(), MAX_WAITING);
+        let shedder = LoadShedder::new(waiting.clone(), MAX_WAITING);
         let (ada, start) = (client("user:ada"), Instant::now());
-        let line = spawn_waiting(&waiting, MAX_WAITING * BURST_FACTOR - 1).await;
+        let statements = spawn_waiting(&waiting, MAX_WAITING * BURST_FACTOR - 1).await;
         // The queue was empty when the window began, so it is not standing yet.
-        assert!(admission.admit(ada.clone(), false, start).is_some());
-        assert!(admission.admit(ada.clone(), false, start + OBSERVATION_WINDOW).is_some());
+        assert!(shedder.admit(ada.clone(), false, start).is_some());
+        assert!(shedder.admit(ada.clone(), false, start + OBSERVATION_WINDOW).is_some());
         // The queue was standing for a whole window.
         let later = start + OBSERVATION_WINDOW * 2;
-        assert!(admission.admit(ada.clone(), false, later).is_none());
-        drop(line);
+        assert!(shedder.admit(ada.clone(), false, later).is_none());
+        drop(statements);
         tokio::task::yield_now().await;
         // Admits the number that keeps PostgreSQL busy, and no more until the overload ends.
-        let line = spawn_waiting(&waiting, MAX_WAITING / 2 - 1).await;
-        assert!(admission.admit(ada.clone(), false, later).is_some());
-        drop(line);
-        let line = spawn_waiting(&waiting, MAX_WAITING / 2).await;
-        assert!(admission.admit(ada.clone(), false, later).is_none());
-        drop(line);
+        let statements = spawn_waiting(&waiting, MAX_WAITING / 2 - 1).await;
+        assert!(shedder.admit(ada.clone(), false, later).is_some());
+        drop(statements);
+        let statements = spawn_waiting(&waiting, MAX_WAITING / 2).await;
+        assert!(shedder.admit(ada.clone(), false, later).is_none());
+        drop(statements);
         tokio::task::yield_now().await;
-        assert!(admission.admit(ada.clone(), false, later).is_some());
-        let _line = spawn_waiting(&waiting, MAX_WAITING).await;
-        assert!(admission.admit(ada, false, later + OVERLOAD_COOLDOWN).is_some());
+        assert!(shedder.admit(ada.clone(), false, later).is_some());
+        let _statements = spawn_waiting(&waiting, MAX_WAITING).await;
+        assert!(shedder.admit(ada, false, later + OVERLOAD_COOLDOWN).is_some());
     }
 
     #[tokio::test]
     async fn serves_few_requests_at_a_time_at_the_memory_limit() {
-        let admission = LoadShedder::new(InFlight::default(), MAX_WAITING);
+        let shedder = LoadShedder::new(InFlight::default(), MAX_WAITING);
         let (ada, now) = (client("user:ada"), Instant::now());
-        let admit = |is_hard_limit_reached: bool| {
-            admission.admit_within(ada.clone(), false, now, move || is_hard_limit_reached)
-        };
-        let mut served: Vec<AdmissionPermit> =
+        let admit =
+            |is_hard_limit_reached: bool| shedder.admit_within(ada.clone(), false, now, move || is_hard_limit_reached);
+        let mut permits: Vec<AdmissionPermit> =
             (0..MAX_IN_FLIGHT_AT_MEMORY_LIMIT).map(|_| admit(true).unwrap()).collect();
         assert!(admit(true).is_none());
         assert!(admit(false).is_some());
-        drop(served.pop());
+        drop(permits.pop());
         assert!(admit(true).is_some());
     }
 
     #[tokio::test]
     async fn bounds_arriving_bodies_and_serves_other_senders() {
-        let admission = LoadShedder::new(InFlight::default(), MAX_WAITING);
+        let shedder = LoadShedder::new(InFlight::default(), MAX_WAITING);
         let holder = ClientKey::LinkHolder(ClientAddress::from_ip([192, 0, 2, 7].into()));
-        let (crowd, now) = (client("anonymous"), Instant::now());
-        let admit = |party: &ClientKey| admission.admit(party.clone(), true, now);
-        let mut held: Vec<AdmissionPermit> = (0..MAX_ARRIVING).map(|_| admit(&crowd).unwrap()).collect();
-        assert!(admit(&crowd).is_none());
+        let (anonymous, now) = (client("anonymous"), Instant::now());
+        let admit = |client: &ClientKey| shedder.admit(client.clone(), true, now);
+        let mut permits: Vec<AdmissionPermit> = (0..MAX_ARRIVING).map(|_| admit(&anonymous).unwrap()).collect();
+        assert!(admit(&anonymous).is_none());
         // Holders of share links count as the same sender, and requests without a body are admitted.
         assert!(admit(&holder).is_none());
-        assert!(admission.admit(crowd.clone(), false, now).is_some());
+        assert!(shedder.admit(anonymous.clone(), false, now).is_some());
         // A second sender gets its fair share, and other senders the rest up to 2 * MAX_ARRIVING.
         let second = client("user:second");
-        while let Some(place) = admit(&second) {
-            held.push(place);
+        while let Some(permit) = admit(&second) {
+            permits.push(permit);
         }
-        assert!(held.len() > MAX_ARRIVING + MAX_ARRIVING / 2, "{}", held.len());
-        for other in 0.. {
-            let Some(place) = admit(&client(&format!("user:other-{}", other % 5))) else { break };
-            held.push(place);
+        assert!(permits.len() > MAX_ARRIVING + MAX_ARRIVING / 2, "{}", permits.len());
+        for index in 0.. {
+            let Some(permit) = admit(&client(&format!("user:other-{}", index % 5))) else { break };
+            permits.push(permit);
         }
         // Above 2 * MAX_ARRIVING, a named caller may send one body if none of its bodies is arriving.
-        let first = admit(&client("user:third"));
-        assert!(first.is_some());
+        let third_permit = admit(&client("user:third"));
+        assert!(third_permit.is_some());
         assert!(admit(&client("user:third")).is_none());
         // A body that has arrived no longer counts, although its request is still served.
-        drop(held.iter_mut().map(|place| place.take_body_guard().unwrap()).collect::<Vec<_>>());
-        assert!(admit(&crowd).is_some());
-        drop((held, first));
-        assert!(admission.state.lock().unwrap().arriving.is_empty());
+        drop(permits.iter_mut().map(|permit| permit.take_body_guard().unwrap()).collect::<Vec<_>>());
+        assert!(admit(&anonymous).is_some());
+        drop((permits, third_permit));
+        assert!(shedder.state.lock().unwrap().arriving.is_empty());
     }
 
     #[test]
     fn spreads_refusals_over_time_and_bounds_their_delay() {
-        let admission = LoadShedder::new(InFlight::default(), MAX_WAITING);
+        let shedder = LoadShedder::new(InFlight::default(), MAX_WAITING);
         let now = Instant::now();
         let interval = Duration::from_secs(1) / REFUSALS_PER_SECOND;
-        assert_eq!(admission.schedule_refusal(now), now);
-        assert_eq!(admission.schedule_refusal(now), now + interval);
-        assert_eq!(admission.schedule_refusal(now), now + interval * 2);
+        assert_eq!(shedder.schedule_refusal(now), now);
+        assert_eq!(shedder.schedule_refusal(now), now + interval);
+        assert_eq!(shedder.schedule_refusal(now), now + interval * 2);
         // After a pause the first refusal is sent at once.
         let later = now + Duration::from_secs(1);
-        assert_eq!(admission.schedule_refusal(later), later);
-        let delays: Vec<Duration> =
-            (0..REFUSALS_PER_SECOND).map(|_| admission.schedule_refusal(later) - later).collect();
+        assert_eq!(shedder.schedule_refusal(later), later);
+        let delays: Vec<Duration> = (0..REFUSALS_PER_SECOND).map(|_| shedder.schedule_refusal(later) - later).collect();
         assert!(delays.iter().all(|delay| (interval..=MAX_REFUSAL_DELAY).contains(delay)));
         assert_eq!(delays.last(), Some(&MAX_REFUSAL_DELAY), "the delay is bounded for any number of refusals");
     }
@@ -386,23 +385,23 @@ mod tests {
     #[tokio::test]
     async fn serves_client_below_fair_share_under_overload() {
         let waiting = InFlight::default();
-        let admission = LoadShedder::new(waiting.clone(), MAX_WAITING);
-        let (crowd, other, start) = (client("user:crowd"), client("user:other"), Instant::now());
-        let mut places: Vec<AdmissionPermit> =
-            (0..MAX_WAITING).map(|_| admission.admit(crowd.clone(), false, start).unwrap()).collect();
-        let _line = spawn_waiting(&waiting, MAX_WAITING).await;
-        assert!(admission.admit(crowd.clone(), false, start + OBSERVATION_WINDOW).is_some());
+        let shedder = LoadShedder::new(waiting.clone(), MAX_WAITING);
+        let (busy, other, start) = (client("user:busy"), client("user:other"), Instant::now());
+        let mut permits: Vec<AdmissionPermit> =
+            (0..MAX_WAITING).map(|_| shedder.admit(busy.clone(), false, start).unwrap()).collect();
+        let _statements = spawn_waiting(&waiting, MAX_WAITING).await;
+        assert!(shedder.admit(busy.clone(), false, start + OBSERVATION_WINDOW).is_some());
         let later = start + OBSERVATION_WINDOW * 2;
-        assert!(admission.admit(crowd.clone(), false, later).is_none());
+        assert!(shedder.admit(busy.clone(), false, later).is_none());
         // Two clients: the fair share of each is one half.
-        places.push(admission.admit(other.clone(), false, later).unwrap());
-        places.push(admission.admit(other.clone(), false, later).unwrap());
-        assert!(admission.admit(other.clone(), false, later).is_some());
-        assert!(admission.admit(crowd.clone(), false, later).is_none());
+        permits.push(shedder.admit(other.clone(), false, later).unwrap());
+        permits.push(shedder.admit(other.clone(), false, later).unwrap());
+        assert!(shedder.admit(other.clone(), false, later).is_some());
+        assert!(shedder.admit(busy.clone(), false, later).is_none());
         // Beyond twice the burst limit every request is refused.
-        let _more = spawn_waiting(&waiting, MAX_WAITING * BURST_FACTOR * 2).await;
-        assert!(admission.admit(other, false, later).is_none());
-        drop(places);
-        assert!(admission.state.lock().unwrap().in_flight.is_empty());
+        let _more_statements = spawn_waiting(&waiting, MAX_WAITING * BURST_FACTOR * 2).await;
+        assert!(shedder.admit(other, false, later).is_none());
+        drop(permits);
+        assert!(shedder.state.lock().unwrap().in_flight.is_empty());
     }
 }

@@ -76,7 +76,7 @@ type SenderKey = (ClientAddress, BodyClient);
 
 /// The purpose of a reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum Purpose {
     /// An arriving body.
     Arrival,
     /// The parsed values of a complete body, or a response.
@@ -100,16 +100,16 @@ impl ClientMemoryBudget {
         Self::with_reserve(max, 0)
     }
 
-    /// Creates a budget of `max` bytes, of which arriving bodies leave `kept_from_arrivals` bytes free.
-    fn with_reserve(max: usize, kept_from_arrivals: usize) -> Self {
+    /// Creates a budget of `max` bytes, of which arriving bodies leave `reserved_for_values` bytes free.
+    fn with_reserve(max: usize, reserved_for_values: usize) -> Self {
         let (usage, released) = (Mutex::default(), Notify::new());
         let max_per_client = max / 2;
-        let for_arrivals = max_per_client.saturating_sub(kept_from_arrivals);
+        let arrival_bytes = max_per_client.saturating_sub(reserved_for_values);
         Self(Arc::new(BudgetState {
             max,
             max_per_client,
-            max_per_sender: (for_arrivals / SENDER_FRACTION.1 * SENDER_FRACTION.0).saturating_add(kept_from_arrivals),
-            reserved_for_values: kept_from_arrivals,
+            max_per_sender: (arrival_bytes / SENDER_FRACTION.1 * SENDER_FRACTION.0).saturating_add(reserved_for_values),
+            reserved_for_values,
             usage,
             released,
         }))
@@ -138,39 +138,39 @@ impl Reservation {
     /// # Errors
     /// When growth would exceed the budget. The reservation then keeps its size.
     pub fn try_resize(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
-        self.try_resize_at(Stage::Values, bytes)
+        self.try_resize_at(Purpose::Values, bytes)
     }
 
-    fn try_resize_at(&mut self, stage: Stage, bytes: usize) -> Result<(), BudgetExhausted> {
-        let (shared, before) = (&*self.budget.0, self.bytes);
-        let kept = match stage {
-            Stage::Arrival => shared.reserved_for_values,
-            Stage::Values => 0,
+    fn try_resize_at(&mut self, purpose: Purpose, bytes: usize) -> Result<(), BudgetExhausted> {
+        let (shared, previous_bytes) = (&*self.budget.0, self.bytes);
+        let reserved = match purpose {
+            Purpose::Arrival => shared.reserved_for_values,
+            Purpose::Values => 0,
         };
-        let resized = |used: usize| used.saturating_sub(before).saturating_add(bytes);
+        let resized = |used: usize| used.saturating_sub(previous_bytes).saturating_add(bytes);
         let mut usage = self.budget.usage();
         let total = resized(usage.total);
-        let of_client = resized(usage.by_client.get(&self.client).copied().unwrap_or_default());
-        let of_sender = self.sender.as_ref().map(|sender| {
+        let client_bytes = resized(usage.by_client.get(&self.client).copied().unwrap_or_default());
+        let sender_bytes = self.sender.as_ref().map(|sender| {
             let used = usage.by_sender.get(sender).copied().unwrap_or_default();
             (sender, resized(used))
         });
-        let exceeds = |used: usize, max: usize| used > max.saturating_sub(kept);
-        if bytes > before
+        let exceeds = |used: usize, max: usize| used > max.saturating_sub(reserved);
+        if bytes > previous_bytes
             && (exceeds(total, shared.max)
-                || exceeds(of_client, shared.max_per_client)
-                || of_sender.is_some_and(|(_, used)| exceeds(used, shared.max_per_sender)))
+                || exceeds(client_bytes, shared.max_per_client)
+                || sender_bytes.is_some_and(|(_, used)| exceeds(used, shared.max_per_sender)))
         {
             return Err(BudgetExhausted);
         }
         usage.total = total;
-        set_or_remove(&mut usage.by_client, &self.client, of_client);
-        if let Some((sender, used)) = of_sender {
+        set_or_remove(&mut usage.by_client, &self.client, client_bytes);
+        if let Some((sender, used)) = sender_bytes {
             set_or_remove(&mut usage.by_sender, sender, used);
         }
         drop(usage);
         self.bytes = bytes;
-        if bytes < before {
+        if bytes < previous_bytes {
             shared.released.notify_waiters();
         }
         Ok(())
@@ -180,13 +180,13 @@ impl Reservation {
     ///
     /// # Errors
     /// When the budget is still exhausted after [`MAX_WAIT`].
-    async fn resize_at(&mut self, stage: Stage, bytes: usize) -> Result<(), BudgetExhausted> {
+    async fn resize_at(&mut self, purpose: Purpose, bytes: usize) -> Result<(), BudgetExhausted> {
         let until = Instant::now() + MAX_WAIT;
         let shared = Arc::clone(&self.budget.0);
         loop {
             // Registered before the attempt, so a release between the attempt and the wait is not lost.
             let released = shared.released.notified();
-            if self.try_resize_at(stage, bytes).is_ok() {
+            if self.try_resize_at(purpose, bytes).is_ok() {
                 return Ok(());
             }
             timeout_at(until, released).await.map_err(|_| BudgetExhausted)?;
@@ -195,13 +195,13 @@ impl Reservation {
 }
 
 /// Sets the bytes of a client or sender, and removes an entry of zero bytes.
-fn set_or_remove<K: Clone + Eq + Hash>(used: &mut HashMap<K, usize>, holder: &K, bytes: usize) {
+fn set_or_remove<K: Clone + Eq + Hash>(used: &mut HashMap<K, usize>, key: &K, bytes: usize) {
     if bytes == 0 {
-        used.remove(holder);
-    } else if let Some(used) = used.get_mut(holder) {
+        used.remove(key);
+    } else if let Some(used) = used.get_mut(key) {
         *used = bytes;
     } else {
-        used.insert(holder.clone(), bytes);
+        used.insert(key.clone(), bytes);
     }
 }
 
@@ -264,8 +264,8 @@ impl RequestMemory {
     /// # Errors
     /// When the budget is exhausted.
     pub async fn reserve_arriving(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
-        self.small.resize_at(Stage::Arrival, bytes.min(SMALL_REQUEST_BYTES)).await?;
-        self.resize_large(Stage::Arrival, bytes).await
+        self.small.resize_at(Purpose::Arrival, bytes.min(SMALL_REQUEST_BYTES)).await?;
+        self.resize_large(Purpose::Arrival, bytes).await
     }
 
     /// Grows to the received bytes of a body of unknown length. Such a body already has reserved memory when it needs
@@ -277,12 +277,12 @@ impl RequestMemory {
         if bytes <= self.bytes() {
             return Ok(());
         }
-        self.small.try_resize_at(Stage::Arrival, bytes.min(SMALL_REQUEST_BYTES))?;
+        self.small.try_resize_at(Purpose::Arrival, bytes.min(SMALL_REQUEST_BYTES))?;
         let growth = self.large_growth(bytes);
         if growth > 0 {
             try_admit(growth).map_err(|_| BudgetExhausted)?.detach();
         }
-        self.large.try_resize_at(Stage::Arrival, bytes.saturating_sub(SMALL_REQUEST_BYTES))
+        self.large.try_resize_at(Purpose::Arrival, bytes.saturating_sub(SMALL_REQUEST_BYTES))
     }
 
     /// Resizes the reservation, and waits for memory. Arriving bodies leave memory for the largest document, so one of
@@ -291,14 +291,14 @@ impl RequestMemory {
     /// # Errors
     /// When the budget is exhausted.
     pub async fn resize(&mut self, bytes: usize) -> Result<(), BudgetExhausted> {
-        self.small.resize_at(Stage::Values, bytes.min(SMALL_REQUEST_BYTES)).await?;
-        self.resize_large(Stage::Values, bytes).await
+        self.small.resize_at(Purpose::Values, bytes.min(SMALL_REQUEST_BYTES)).await?;
+        self.resize_large(Purpose::Values, bytes).await
     }
 
     /// Resizes the part in the budget of large requests. Growth also needs admission by the process memory limit.
-    async fn resize_large(&mut self, stage: Stage, bytes: usize) -> Result<(), BudgetExhausted> {
+    async fn resize_large(&mut self, purpose: Purpose, bytes: usize) -> Result<(), BudgetExhausted> {
         let growth = self.large_growth(bytes);
-        self.large.resize_at(stage, bytes.saturating_sub(SMALL_REQUEST_BYTES)).await?;
+        self.large.resize_at(purpose, bytes.saturating_sub(SMALL_REQUEST_BYTES)).await?;
         if growth > 0 {
             admit(growth, MAX_WAIT).await.map_err(|_| BudgetExhausted)?.detach();
         }
@@ -334,29 +334,29 @@ mod tests {
     #[test]
     fn limits_one_client_to_half_of_a_budget() {
         let budget = ClientMemoryBudget::new(100);
-        let (mut one, mut other) =
+        let (mut first, mut second) =
             (budget.empty_reservation(client("192.0.2.1")), budget.empty_reservation(client("192.0.2.1")));
-        assert_eq!(one.try_resize(30), Ok(()));
-        assert_eq!(other.try_resize(21), Err(BudgetExhausted));
-        assert_eq!(other.try_resize(20), Ok(()));
-        let mut elsewhere = budget.empty_reservation(client("192.0.2.2"));
-        assert_eq!(elsewhere.try_resize(50), Ok(()));
-        let mut last = budget.empty_reservation(client("192.0.2.3"));
-        assert_eq!(last.try_resize(1), Err(BudgetExhausted));
-        drop((one, other, elsewhere));
+        assert_eq!(first.try_resize(30), Ok(()));
+        assert_eq!(second.try_resize(21), Err(BudgetExhausted));
+        assert_eq!(second.try_resize(20), Ok(()));
+        let mut other_client = budget.empty_reservation(client("192.0.2.2"));
+        assert_eq!(other_client.try_resize(50), Ok(()));
+        let mut third_client = budget.empty_reservation(client("192.0.2.3"));
+        assert_eq!(third_client.try_resize(1), Err(BudgetExhausted));
+        drop((first, second, other_client));
         assert_eq!(budget.usage().total, 0);
         assert!(budget.usage().by_client.is_empty());
-        assert_eq!(last.try_resize(50), Ok(()));
+        assert_eq!(third_client.try_resize(50), Ok(()));
     }
 
     #[test]
     fn failed_growth_keeps_reservation() {
         let budget = ClientMemoryBudget::new(100);
-        let mut one = budget.empty_reservation(client("192.0.2.1"));
-        assert_eq!(one.try_resize(40), Ok(()));
-        assert_eq!(one.try_resize(51), Err(BudgetExhausted));
+        let mut reservation = budget.empty_reservation(client("192.0.2.1"));
+        assert_eq!(reservation.try_resize(40), Ok(()));
+        assert_eq!(reservation.try_resize(51), Err(BudgetExhausted));
         assert_eq!(budget.usage().total, 40);
-        assert_eq!(one.try_resize(10), Ok(()));
+        assert_eq!(reservation.try_resize(10), Ok(()));
         assert_eq!(budget.usage().total, 10);
     }
 
@@ -366,26 +366,26 @@ mod tests {
         let mut holder = budget.empty_reservation(client("192.0.2.1"));
         assert_eq!(holder.try_resize(50), Ok(()));
         let mut waiter = budget.empty_reservation(client("192.0.2.1"));
-        assert_eq!(waiter.resize_at(Stage::Values, 10).await, Err(BudgetExhausted));
-        let waits = tokio::spawn(async move { waiter.resize_at(Stage::Values, 10).await });
+        assert_eq!(waiter.resize_at(Purpose::Values, 10).await, Err(BudgetExhausted));
+        let task = tokio::spawn(async move { waiter.resize_at(Purpose::Values, 10).await });
         tokio::task::yield_now().await;
         drop(holder);
-        assert_eq!(waits.await.unwrap(), Ok(()));
+        assert_eq!(task.await.unwrap(), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn large_requests_leave_memory_for_small_ones() {
         let budgets = MemoryBudgets::default();
         let client = client("192.0.2.1");
-        let mut large = Vec::new();
+        let mut large_requests = Vec::new();
         for name in ["user:ada", "user:bob"].into_iter().cycle() {
             let mut memory = budgets.request_memory(client, sender(name));
             if memory.resize(8 << 20).await.is_err() {
                 break;
             }
-            large.push(memory);
+            large_requests.push(memory);
         }
-        assert_eq!(large.len(), 4);
+        assert_eq!(large_requests.len(), 4);
         let mut small = budgets.request_memory(client, sender("user:ada"));
         assert_eq!(small.resize(SMALL_REQUEST_BYTES).await, Ok(()));
         assert_eq!(small.bytes(), SMALL_REQUEST_BYTES);
@@ -395,14 +395,14 @@ mod tests {
     async fn arriving_bodies_leave_memory_for_largest_document() {
         let budgets = MemoryBudgets::default();
         for clients in [["192.0.2.1"; 4], ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"]] {
-            let mut arrived = Vec::new();
+            let mut arriving = Vec::new();
             for address in clients.into_iter().cycle().take(40) {
                 let mut memory = budgets.request_memory(client(address), BodyClient::default());
                 if memory.reserve_arriving(4 << 20).await.is_ok() {
-                    arrived.push(memory);
+                    arriving.push(memory);
                 }
             }
-            let last = arrived.last_mut().unwrap();
+            let last = arriving.last_mut().unwrap();
             assert_eq!(last.resize(MAX_DOCUMENT_BYTES).await, Ok(()), "{clients:?}");
         }
     }
@@ -412,21 +412,21 @@ mod tests {
         let budgets = MemoryBudgets::default();
         let address = client("192.0.2.1");
         for bytes in [SMALL_REQUEST_BYTES, 900_000, 4 << 20] {
-            let mut withheld = Vec::new();
+            let mut arriving = Vec::new();
             loop {
                 let mut memory = budgets.request_memory(address, BodyClient::default());
                 if memory.reserve_arriving(bytes).await.is_err() {
                     break;
                 }
-                withheld.push(memory);
+                arriving.push(memory);
             }
             let mut other = budgets.request_memory(address, sender("user:ada"));
-            assert_eq!(other.reserve_arriving(bytes).await, Ok(()), "{bytes} bytes, {} withheld", withheld.len());
+            assert_eq!(other.reserve_arriving(bytes).await, Ok(()), "{bytes} bytes, {} arriving", arriving.len());
             assert_eq!(other.resize(MAX_DOCUMENT_BYTES).await, Ok(()), "{bytes} bytes");
             drop(other);
             // A complete body of the same sender gets memory for its values, too.
-            let complete = withheld.last_mut().unwrap();
-            assert_eq!(complete.resize(MAX_DOCUMENT_BYTES).await, Ok(()), "{bytes} bytes");
+            let complete_body = arriving.last_mut().unwrap();
+            assert_eq!(complete_body.resize(MAX_DOCUMENT_BYTES).await, Ok(()), "{bytes} bytes");
         }
         for budget in [&budgets.small_requests, &budgets.large_requests] {
             assert!(budget.usage().by_sender.is_empty());
@@ -436,14 +436,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn body_of_unknown_length_does_not_wait() {
         let budgets = MemoryBudgets::default();
-        let [mut one, mut other] =
+        let [mut first, mut second] =
             ["user:ada", "user:bob"].map(|name| budgets.request_memory(client("192.0.2.1"), sender(name)));
-        assert_eq!(one.try_grow(12 << 20), Ok(()));
-        assert_eq!(other.try_grow(3 << 20), Ok(()));
-        let began = Instant::now();
-        assert_eq!(other.try_grow(5 << 20), Err(BudgetExhausted));
-        assert_eq!(began.elapsed(), Duration::ZERO);
-        drop(one);
-        assert_eq!(other.try_grow(5 << 20), Ok(()));
+        assert_eq!(first.try_grow(12 << 20), Ok(()));
+        assert_eq!(second.try_grow(3 << 20), Ok(()));
+        let start = Instant::now();
+        assert_eq!(second.try_grow(5 << 20), Err(BudgetExhausted));
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        drop(first);
+        assert_eq!(second.try_grow(5 << 20), Ok(()));
     }
 }

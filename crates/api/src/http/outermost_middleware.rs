@@ -90,19 +90,19 @@ pub async fn outermost_middleware<B: MessageBody + 'static>(
     if let Some(connection) = connection {
         reset_read_ahead_for_body(&mut request, connection);
     }
-    let arrival = RequestRecord::start(&mut request);
-    let id = arrival.request_id;
-    let span = arrival.span.clone();
+    let record = RequestRecord::start(&mut request);
+    let id = record.request_id;
+    let span = record.span.clone();
     // A panic in a handler ends only its request. This is safe, because requests share only atomics and connection
     // pools.
-    let inside = CURRENT.scope(id, AssertUnwindSafe(next.call(request)).catch_unwind().instrument(span));
-    let (inside, waited) = with_wait_time(inside).await;
-    CURRENT.sync_scope(id, || match inside {
-        Ok(Ok(response)) => Ok(arrival.finish(response.map_into_boxed_body(), waited)),
-        Ok(Err(failure)) => Err(arrival.finish_without_route(with_error_body(failure.error_response()))),
+    let future = CURRENT.scope(id, AssertUnwindSafe(next.call(request)).catch_unwind().instrument(span));
+    let (result, database_wait) = with_wait_time(future).await;
+    CURRENT.sync_scope(id, || match result {
+        Ok(Ok(response)) => Ok(record.finish(response.map_into_boxed_body(), database_wait)),
+        Ok(Err(failure)) => Err(record.finish_without_route(with_error_body(failure.error_response()))),
         Err(_panic) => {
-            arrival.span.in_scope(|| tracing::error!("request handler panicked; responding 500"));
-            Err(arrival.finish_without_route(ApiError::internal().error_response()))
+            record.span.in_scope(|| tracing::error!("request handler panicked; responding 500"));
+            Err(record.finish_without_route(ApiError::internal().error_response()))
         }
     })
 }
@@ -136,7 +136,7 @@ struct RequestRecord {
     method: Method,
     path: String,
     span: Span,
-    began: Instant,
+    started_at: Instant,
     /// Whether the connection must close after the response.
     closes_connection: bool,
     base: Option<web::Data<HttpState>>,
@@ -144,12 +144,12 @@ struct RequestRecord {
 
 impl RequestRecord {
     fn start(request: &mut ServiceRequest) -> Self {
-        let (request_id, foreign) = resolve_request_id(request.headers());
+        let (request_id, client_id) = resolve_request_id(request.headers());
         let method = Method::of(request.method());
         let path = request.path().chars().take(MAX_LOGGED_PATH).collect();
-        let span = create_span(request_id, foreign, method);
+        let span = create_span(request_id, client_id, method);
         let trace_id = telemetry::adopt_parent(&span, request.headers());
-        let client_request_id = foreign.map(str::to_owned);
+        let client_request_id = client_id.map(str::to_owned);
         // A client can use TRACE to probe intermediaries (threat T5 in `docs/security.md`).
         let closes_connection = request.method() == http::Method::TRACE;
         // Routes handle HEAD as GET; the connection omits the body.
@@ -157,17 +157,17 @@ impl RequestRecord {
             request.head_mut().method = http::Method::GET;
         }
         let base = request.app_data::<web::Data<HttpState>>().cloned();
-        let began = Instant::now();
-        Self { request_id, client_request_id, trace_id, method, path, span, began, closes_connection, base }
+        let started_at = Instant::now();
+        Self { request_id, client_request_id, trace_id, method, path, span, started_at, closes_connection, base }
     }
 
-    fn finish(&self, response: ServiceResponse<BoxBody>, waited: Duration) -> ServiceResponse<BoxBody> {
+    fn finish(&self, response: ServiceResponse<BoxBody>, database_wait: Duration) -> ServiceResponse<BoxBody> {
         let (request, response) = response.into_parts();
         let route = route_pattern(&request);
         // Guests do not see the database wait. The check comes here, because the inner middlewares identify the
         // caller.
-        let shown_wait = (!is_guest(&request)).then_some(waited);
-        let mut response = self.complete(with_error_body(response), &route, shown_wait);
+        let visible_wait = (!is_guest(&request)).then_some(database_wait);
+        let mut response = self.complete(with_error_body(response), &route, visible_wait);
         let deprecations = self.base.as_ref().map_or(&[][..], |base| base.deprecations);
         if let Some(deprecation) = Deprecation::find(deprecations, request.method(), &route) {
             deprecation.add_headers(response.headers_mut());
@@ -181,8 +181,8 @@ impl RequestRecord {
         InternalError::from_response("response complete", response).into()
     }
 
-    fn complete(&self, mut response: HttpResponse, route: &str, shown_wait: Option<Duration>) -> HttpResponse {
-        let elapsed = self.began.elapsed();
+    fn complete(&self, mut response: HttpResponse, route: &str, visible_wait: Option<Duration>) -> HttpResponse {
+        let elapsed = self.started_at.elapsed();
         let status = response.status();
         let is_refusal = status.is_client_error() || status.is_server_error();
         let is_retryable = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
@@ -201,10 +201,10 @@ impl RequestRecord {
         if let Ok(id) = HeaderValue::from_str(&self.request_id.to_string()) {
             headers.insert(REQUEST_ID, id);
         }
-        if let Some(waited) = shown_wait
+        if let Some(wait) = visible_wait
             && !is_refusal
         {
-            let timing = format!("total;dur={:.2}, db;dur={:.2}", milliseconds(elapsed), milliseconds(waited));
+            let timing = format!("total;dur={:.2}, db;dur={:.2}", milliseconds(elapsed), milliseconds(wait));
             if let Ok(timing) = HeaderValue::from_str(&timing) {
                 headers.insert(SERVER_TIMING, timing);
             }
@@ -266,12 +266,12 @@ fn milliseconds(time: Duration) -> f64 {
 }
 
 /// Creates the span at the level of errors, so that a log of warnings still contains the request id.
-fn create_span(request_id: RequestId, foreign: Option<&str>, method: Method) -> Span {
+fn create_span(request_id: RequestId, client_id: Option<&str>, method: Method) -> Span {
     if !telemetry::is_exporting() {
         return tracing::error_span!(
             "http.request",
             request_id = %request_id,
-            client_request_id = foreign,
+            client_request_id = client_id,
             trace_id = Empty,
         );
     }
@@ -283,19 +283,19 @@ fn create_span(request_id: RequestId, foreign: Option<&str>, method: Method) -> 
         http.route = Empty,
         http.response.status_code = Empty,
         request_id = %request_id,
-        client_request_id = foreign,
+        client_request_id = client_id,
         trace_id = Empty,
     )
 }
 
 /// The request id, and the client's id if it is not a UUID.
 fn resolve_request_id(headers: &HeaderMap) -> (RequestId, Option<&str>) {
-    let mut sent = headers.get_all(&REQUEST_ID);
-    let only = match (sent.next(), sent.next()) {
-        (Some(only), None) => only.to_str().ok(),
+    let mut values = headers.get_all(&REQUEST_ID);
+    let text = match (values.next(), values.next()) {
+        (Some(value), None) => value.to_str().ok(),
         (Some(_), Some(_)) | (None, _) => None,
     };
-    match only {
+    match text {
         Some(text) => match (text.len() == 36, Uuid::try_parse(text)) {
             (true, Ok(id)) => (id.into(), None),
             (true | false, Ok(_) | Err(_)) => (Uuid::now_v7().into(), Some(text).filter(|text| is_well_formed(text))),
@@ -305,8 +305,8 @@ fn resolve_request_id(headers: &HeaderMap) -> (RequestId, Option<&str>) {
 }
 
 fn is_well_formed(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    (1..=128).contains(&text.len()) && text.bytes().all(plain)
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=128).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
 /// The pattern of the matched route.

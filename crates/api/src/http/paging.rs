@@ -122,14 +122,14 @@ impl<Q: DeserializeOwned + 'static> FromRequest for ListRequest<Q> {
 fn parse_list<Q: DeserializeOwned>(path: String, query: &str, key: CursorKey) -> Result<ListRequest<Q>, ApiError> {
     let mut filters = query::parameters(query)?;
     filters.remove(SHARE_TOKEN_PARAMETER);
-    let asked: PageQuery = query::deserialize_parameters(filters.iter().filter(|(name, _)| is_page_parameter(name)))
+    let page: PageQuery = query::deserialize_parameters(filters.iter().filter(|(name, _)| is_page_parameter(name)))
         .map_err(with_bounds_message)?;
     filters.retain(|name, _| !is_page_parameter(name));
     let filter = query::deserialize_parameters(&filters)?;
     let seal = CursorSeal::new(key, &path, &filters);
     let paging = PageRequest {
-        limit: parse_limit(asked.limit)?,
-        start: parse_start(asked.offset, asked.cursor.as_deref(), &seal)?,
+        limit: parse_limit(page.limit)?,
+        start: parse_start(page.offset, page.cursor.as_deref(), &seal)?,
     };
     Ok(ListRequest { filter, paging, seal, path, filters })
 }
@@ -138,8 +138,8 @@ fn is_page_parameter(name: &str) -> bool {
     PAGE_PARAMETERS.contains(&name)
 }
 
-fn parse_limit(asked: Option<u64>) -> Result<u32, ApiError> {
-    match asked.map(u32::try_from) {
+fn parse_limit(limit: Option<u64>) -> Result<u32, ApiError> {
+    match limit.map(u32::try_from) {
         None => Ok(DEFAULT_LIMIT),
         Some(Ok(limit)) if (1..=MAX_LIMIT).contains(&limit) => Ok(limit),
         Some(Ok(_) | Err(_)) => Err(FieldProblem::new("limit", "invalid", LIMIT_RULE).into()),
@@ -164,8 +164,8 @@ fn parse_start(offset: Option<u64>, cursor: Option<&str>, seal: &CursorSeal) -> 
 }
 
 /// Validates limit and offset of a list without a cursor that a resource contains.
-pub(crate) fn parse_limit_and_offset(asked_limit: Option<u64>, offset: Option<u64>) -> Result<(u32, u32), ApiError> {
-    let limit = parse_limit(asked_limit)?;
+pub(crate) fn parse_limit_and_offset(limit: Option<u64>, offset: Option<u64>) -> Result<(u32, u32), ApiError> {
+    let limit = parse_limit(limit)?;
     match offset.map(u32::try_from) {
         None => Ok((limit, 0)),
         Some(Ok(offset)) if offset <= MAX_OFFSET => Ok((limit, offset)),
@@ -229,18 +229,18 @@ mod tests {
 
     #[test]
     fn invalid_limits_share_one_message() {
-        let mut told = std::collections::BTreeSet::new();
+        let mut bodies = std::collections::BTreeSet::new();
         for limit in ["0", "-1", "201", "1e1", "x", "", "99999999999999999999"] {
             let refusal = list(&format!("limit={limit}")).unwrap_err();
             let mut body = refusal.body();
             body["request_id"].take();
-            told.insert(body.to_string());
+            bodies.insert(body.to_string());
         }
-        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(bodies.len(), 1, "{bodies:?}");
     }
 
-    fn link(answer: &HttpResponse) -> Option<&str> {
-        answer.headers().get("link").map(|value| value.to_str().unwrap())
+    fn link(response: &HttpResponse) -> Option<&str> {
+        response.headers().get("link").map(|value| value.to_str().unwrap())
     }
 
     fn page(total: u64, next: Option<u128>) -> Page<&'static str> {
@@ -261,9 +261,9 @@ mod tests {
     #[test]
     fn cursor_is_valid_for_its_list_only() {
         let first = list("q=a%22%3E%20b&token=secret&limit=2&offset=2").unwrap();
-        let answer = first.respond(&page(9, Some(0xabc)));
-        let linked = link(&answer).unwrap();
-        let next = linked.strip_prefix("</v1/assets?").unwrap().strip_suffix(">; rel=\"next\"").unwrap();
+        let response = first.respond(&page(9, Some(0xabc)));
+        let link_value = link(&response).unwrap();
+        let next = link_value.strip_prefix("</v1/assets?").unwrap().strip_suffix(">; rel=\"next\"").unwrap();
         assert!(next.starts_with("q=a%22%3E+b&limit=2&cursor="), "{next}");
         assert_eq!(list(next).unwrap().filter.q.as_deref(), Some("a\"> b"));
         assert_eq!(list(next).unwrap().paging(), PageRequest { limit: 2, start: PageStart::After(Cursor::new(0xabc)) });
@@ -272,7 +272,7 @@ mod tests {
         let filter = "q=a%22%3E+b";
         assert!(list(&format!("cursor={cursor}&{filter}&limit=7&token=t")).is_ok());
         let other_byte = if cursor.starts_with('0') { "1" } else { "0" };
-        for other in [
+        for query in [
             format!("cursor={cursor}"),
             format!("cursor={cursor}&q=b"),
             format!("cursor={cursor}&{filter}&offset=1"),
@@ -282,13 +282,13 @@ mod tests {
             format!("cursor={}{other_byte}&{filter}", &cursor[..cursor.len() - 1]),
         ] {
             // The replaced byte may equal the original.
-            if !other.starts_with(&format!("cursor={cursor}&{filter}")) || other.contains("offset") {
-                assert_eq!(list(&other).unwrap_err().code(), "validation_error", "{other}");
+            if !query.starts_with(&format!("cursor={cursor}&{filter}")) || query.contains("offset") {
+                assert_eq!(list(&query).unwrap_err().code(), "validation_error", "{query}");
             }
         }
-        let elsewhere = parse_list::<Filter>("/v1/flows".to_owned(), next, CursorKey::new([7; 32]));
-        assert!(elsewhere.is_err(), "another list");
-        let abroad = parse_list::<Filter>("/v1/assets".to_owned(), next, CursorKey::new([8; 32]));
-        assert!(abroad.is_err(), "another installation");
+        let other_list = parse_list::<Filter>("/v1/flows".to_owned(), next, CursorKey::new([7; 32]));
+        assert!(other_list.is_err(), "another list");
+        let other_installation = parse_list::<Filter>("/v1/assets".to_owned(), next, CursorKey::new([8; 32]));
+        assert!(other_installation.is_err(), "another installation");
     }
 }

@@ -63,7 +63,7 @@ impl<T: DeserializeOwned + 'static> FromRequest for Path<T> {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let segments = web::Path::<T>::from_request(request, payload).into_inner();
-        ready(segments.map(|found| Self(found.into_inner())).map_err(|_| malformed_path_error(request)))
+        ready(segments.map(|segments| Self(segments.into_inner())).map_err(|_| malformed_path_error(request)))
     }
 }
 
@@ -99,11 +99,11 @@ mod tests {
 
     const ID: &str = "00000000-0000-7000-8000-00000000000a";
 
-    async fn one(id: PathId<AssetId>) -> String {
+    async fn one_id(id: PathId<AssetId>) -> String {
         id.to_string()
     }
 
-    async fn two(ids: Path<(PathId<AssetId>, PathId<AssetVersionId>)>) -> String {
+    async fn two_ids(ids: Path<(PathId<AssetId>, PathId<AssetVersionId>)>) -> String {
         let (asset, version) = ids.into_inner();
         format!("{} {}", asset.into_inner(), version.into_inner())
     }
@@ -111,8 +111,8 @@ mod tests {
     #[actix_web::test]
     async fn accepts_only_hyphenated_uuids() {
         let app = App::new()
-            .route("/a/{asset_id}", web::get().to(one))
-            .route("/a/{asset_id}/v/{asset_version_id}", web::get().to(two))
+            .route("/a/{asset_id}", web::get().to(one_id))
+            .route("/a/{asset_id}/v/{asset_version_id}", web::get().to(two_ids))
             .default_service(web::to(|| async { HttpResponse::NotFound().finish() }));
         let app = test::init_service(app).await;
         let upper = ID.to_uppercase();
@@ -131,8 +131,8 @@ mod tests {
             ("9223372036854775808", StatusCode::NOT_FOUND),
         ] {
             for path in [format!("/a/{segment}"), format!("/a/{ID}/v/{segment}"), format!("/a/{segment}/v/{ID}")] {
-                let answer = test::call_service(&app, test::TestRequest::with_uri(&path).to_request()).await;
-                assert_eq!(answer.status(), status, "{path}");
+                let response = test::call_service(&app, test::TestRequest::with_uri(&path).to_request()).await;
+                assert_eq!(response.status(), status, "{path}");
             }
         }
         let request = test::TestRequest::with_uri(&format!("/a/{upper}")).to_request();

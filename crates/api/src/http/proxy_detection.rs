@@ -96,10 +96,10 @@ pub(crate) fn is_forwarded(request: &HttpRequest) -> bool {
 /// Whether proxies add headers with this lower-case name. An underscore counts as a hyphen, because CGI-like gateways
 /// do not distinguish them.
 fn is_added_by_proxies(name: &str) -> bool {
-    let spelled;
+    let hyphenated;
     let name = if name.contains('_') {
-        spelled = name.replace('_', "-");
-        spelled.as_str()
+        hyphenated = name.replace('_', "-");
+        hyphenated.as_str()
     } else {
         name
     };

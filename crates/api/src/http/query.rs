@@ -93,11 +93,11 @@ pub(crate) fn parameters(query: &str) -> Result<BTreeMap<String, String>, FieldP
 /// contains a NUL.
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
+    let mut remaining = text.bytes();
+    while let Some(byte) = remaining.next() {
         bytes.push(match byte {
             b'+' => b' ',
-            b'%' => hex_digit(rest.next()?)? << 4 | hex_digit(rest.next()?)?,
+            b'%' => hex_digit(remaining.next()?)? << 4 | hex_digit(remaining.next()?)?,
             _ => byte,
         });
     }

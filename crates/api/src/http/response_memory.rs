@@ -44,7 +44,7 @@ pub async fn reserve_response_memory<B: MessageBody + 'static>(
     // A large response reuses the request's memory reservation if that is large enough, because it often repeats the
     // request's document. A stream releases the reservation, because its handler has dropped the document and the
     // stream can last as long as its run.
-    let of_request = response.request().extensions_mut().remove::<RequestMemory>();
+    let request_memory = response.request().extensions_mut().remove::<RequestMemory>();
     let bytes = match response.response().body().size() {
         BodySize::Sized(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
         BodySize::None | BodySize::Stream => return Ok(response),
@@ -52,18 +52,18 @@ pub async fn reserve_response_memory<B: MessageBody + 'static>(
     if bytes <= CHUNK_BYTES {
         return Ok(response);
     }
-    let held = match of_request {
+    let memory = match request_memory {
         Some(memory) if memory.bytes() >= bytes => ResponseMemory::Request(memory),
         Some(_) | None => {
             let base = response.request().app_data::<web::Data<HttpState>>();
             let client = client_of(response.request());
             // The process limit refuses responses to reads only, because a client can repeat a read. Responses to
             // changes need a budget reservation only.
-            let admitted = match response.request().method().is_safe() {
+            let admission = match response.request().method().is_safe() {
                 true => admit(bytes, ADMISSION_WAIT).await.map(Admission::detach),
                 false => Ok(()),
             };
-            let reserve = |base: &web::Data<HttpState>| match admitted {
+            let reserve = |base: &web::Data<HttpState>| match admission {
                 Ok(()) => base.memory_budgets.reserve_response(client, bytes),
                 Err(LimitReached) => Err(BudgetExhausted),
             };
@@ -80,8 +80,8 @@ pub async fn reserve_response_memory<B: MessageBody + 'static>(
         }
     };
     Ok(response.map_body(|_, body| match body.try_into_bytes() {
-        Ok(bytes) => BoxBody::new(ChunkedBody { bytes, _memory: held }),
-        Err(body) => BoxBody::new(SizedBody { body, _memory: held }),
+        Ok(bytes) => BoxBody::new(ChunkedBody { bytes, _memory: memory }),
+        Err(body) => BoxBody::new(SizedBody { body, _memory: memory }),
     }))
 }
 
@@ -98,8 +98,8 @@ fn refusal_without_memory<B>(response: &ServiceResponse<B>) -> ApiError {
 
 /// The memory reservation of a response until it is written.
 enum ResponseMemory {
-    Reserved(#[expect(dead_code, reason = "dropped with the answer")] Reservation),
-    Request(#[expect(dead_code, reason = "dropped with the answer")] RequestMemory),
+    Reserved(#[expect(dead_code, reason = "dropped with the response")] Reservation),
+    Request(#[expect(dead_code, reason = "dropped with the response")] RequestMemory),
 }
 
 /// A body that is written chunk by chunk.
@@ -116,8 +116,8 @@ impl MessageBody for ChunkedBody {
     }
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
-        let portion = self.bytes.len().min(CHUNK_BYTES);
-        Poll::Ready((portion > 0).then(|| Ok(self.bytes.split_to(portion))))
+        let length = self.bytes.len().min(CHUNK_BYTES);
+        Poll::Ready((length > 0).then(|| Ok(self.bytes.split_to(length))))
     }
 }
 

@@ -43,7 +43,7 @@ impl RouteOrigins {
     /// The origins of a route by its documented path pattern. Only this server's pages may use a route outside the
     /// table.
     pub(crate) fn of(pattern: &str) -> Self {
-        ROUTES.iter().find(|(listed, _)| *listed == pattern).map_or(Self::Own, |(_, origins)| *origins)
+        ROUTES.iter().find(|(row_pattern, _)| *row_pattern == pattern).map_or(Self::Own, |(_, origins)| *origins)
     }
 
     /// The value of `frame-ancestors` for a page of the route.
@@ -71,11 +71,11 @@ mod tests {
     fn share_link_routes() -> Vec<String> {
         let document = document();
         let takes_token = |operation: &utoipa::openapi::path::Operation| {
-            let named = |parameter: &RefOr<utoipa::openapi::path::Parameter>| match parameter {
+            let is_share_token = |parameter: &RefOr<utoipa::openapi::path::Parameter>| match parameter {
                 RefOr::T(parameter) => parameter.name == "X-Share-Token",
                 RefOr::Ref(_) => false,
             };
-            operation.parameters.iter().flatten().any(named)
+            operation.parameters.iter().flatten().any(is_share_token)
         };
         let paths = document.paths.paths.iter();
         let runtime = paths.filter(|(_, item)| operations(item).any(|(_, operation)| takes_token(operation)));
@@ -88,16 +88,17 @@ mod tests {
         assert!(expected.len() > 5, "{expected:?}");
         expected.extend(PORTAL_PATTERNS.iter().chain(&SIGN_IN_PATTERNS).map(|pattern| (*pattern).to_owned()));
         expected.insert("/v1/session/logout".to_owned());
-        let listed: BTreeSet<String> = ROUTES.iter().map(|(pattern, _)| (*pattern).to_owned()).collect();
-        assert_eq!(listed, expected);
+        let table_patterns: BTreeSet<String> = ROUTES.iter().map(|(pattern, _)| (*pattern).to_owned()).collect();
+        assert_eq!(table_patterns, expected);
     }
 
     #[test]
     fn only_embeddable_pages_are_framed() {
         let policy = EmbedPolicy::new(Vec::new(), FrameAncestors::parse("https://portal.example").unwrap());
         let framed = |pattern: &str| RouteOrigins::of(pattern).frame_ancestors(&policy) != "'none'";
-        let all: Vec<&str> = ROUTES.iter().map(|(pattern, _)| *pattern).filter(|pattern| framed(pattern)).collect();
-        assert_eq!(all, [EMBED_PATTERN]);
+        let framed_patterns: Vec<&str> =
+            ROUTES.iter().map(|(pattern, _)| *pattern).filter(|pattern| framed(pattern)).collect();
+        assert_eq!(framed_patterns, [EMBED_PATTERN]);
         assert_eq!(RouteOrigins::of(EMBED_PATTERN).frame_ancestors(&policy), "https://portal.example");
         assert!(!framed("/v1/unknown"));
     }

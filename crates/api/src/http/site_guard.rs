@@ -72,8 +72,8 @@ impl HostName {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (name, port) = match text.strip_prefix('[') {
-            Some(rest) => {
-                let (address, port) = rest.split_once(']')?;
+            Some(bracketed) => {
+                let (address, port) = bracketed.split_once(']')?;
                 let address: Ipv6Addr = address.parse().ok()?;
                 let port = if port.is_empty() { None } else { Some(port.strip_prefix(':')?) };
                 (format!("[{address}]"), port)
@@ -83,14 +83,14 @@ impl HostName {
                 None => (text.to_ascii_lowercase(), None),
             },
         };
-        let named = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-        let plain = name.starts_with('[') || (!name.is_empty() && name.bytes().all(named));
+        let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+        let is_valid = name.starts_with('[') || (!name.is_empty() && name.bytes().all(is_name_byte));
         let port = match port {
             Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => Some(digits.parse().ok()?),
             Some(_) => return None,
             None => None,
         };
-        plain.then_some(Self { name, port })
+        is_valid.then_some(Self { name, port })
     }
 
     /// The host in the URL of this server. It covers every port, because a proxy may forward from another port.
@@ -162,7 +162,7 @@ pub async fn site_guard<B: MessageBody + 'static>(
 
 impl HostRules {
     /// Whether the server serves a host at this path.
-    fn answers(&self, host: Option<&HostName>, path: &str) -> bool {
+    fn serves(&self, host: Option<&HostName>, path: &str) -> bool {
         let allowed = match self {
             Self::LoopbackAndProbes(_) if PROBE_PATHS.contains(&path) => return true,
             Self::LoopbackAnd(allowed) | Self::LoopbackAndProbes(allowed) => allowed,
@@ -174,7 +174,7 @@ impl HostRules {
 
     fn check(&self, request: &ServiceRequest, scheme: Scheme) -> Result<(), ApiError> {
         let host = host_of(request.request());
-        if !self.answers(host.as_ref(), request.path()) {
+        if !self.serves(host.as_ref(), request.path()) {
             return Err(ApiError::misdirected_request());
         }
         if changes_state(request.method()) && names_site(request.headers()) {
@@ -193,9 +193,9 @@ impl HostRules {
 
 /// The requested host. Forwarding headers do not count, because clients can forge them.
 pub(crate) fn host_of(request: &HttpRequest) -> Option<HostName> {
-    let mut named = request.headers().get_all(header::HOST);
-    let named = match (named.next(), named.next()) {
-        (Some(only), None) => Some(HostName::parse(only.to_str().ok()?)?),
+    let mut values = request.headers().get_all(header::HOST);
+    let header_host = match (values.next(), values.next()) {
+        (Some(value), None) => Some(HostName::parse(value.to_str().ok()?)?),
         (Some(_), Some(_)) => return None,
         (None, _) => None,
     };
@@ -203,9 +203,9 @@ pub(crate) fn host_of(request: &HttpRequest) -> Option<HostName> {
         // An absolute request target repeats the host; a mismatch is refused.
         Some(target) => {
             let target = HostName::parse(target.as_str())?;
-            named.is_none_or(|named| named == target).then_some(target)
+            header_host.is_none_or(|header_host| header_host == target).then_some(target)
         }
-        None => named,
+        None => header_host,
     }
 }
 
@@ -223,8 +223,8 @@ fn is_cross_site(headers: &HeaderMap, scheme: Scheme, host: Option<&HostName>) -
     let foreign_fetch =
         headers.get_all(&SEC_FETCH_SITE).any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"));
     let foreign_origin = headers.get_all(header::ORIGIN).any(|origin| {
-        let same = origin.to_str().ok().zip(host).is_some_and(|(origin, host)| is_same_origin(origin, scheme, host));
-        !same
+        let is_same = origin.to_str().ok().zip(host).is_some_and(|(origin, host)| is_same_origin(origin, scheme, host));
+        !is_same
     });
     foreign_fetch || foreign_origin
 }

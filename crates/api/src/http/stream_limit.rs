@@ -62,14 +62,14 @@ impl StreamLimiter {
         client: Option<ClientAddress>,
     ) -> Result<StreamPermit, ApiError> {
         let mut counts = self.counts();
-        let open = |count: Option<&usize>| count.copied().unwrap_or_default();
+        let or_zero = |count: Option<&usize>| count.copied().unwrap_or_default();
         let is_exceeded = counts.total >= MAX_STREAMS
-            || open(counts.by_subject.get(&subject)) >= MAX_STREAMS_PER_SUBJECT
-            || client.is_some_and(|client| open(counts.by_client.get(&client)) >= MAX_STREAMS_PER_CLIENT);
+            || or_zero(counts.by_subject.get(&subject)) >= MAX_STREAMS_PER_SUBJECT
+            || client.is_some_and(|client| or_zero(counts.by_client.get(&client)) >= MAX_STREAMS_PER_CLIENT);
         if is_exceeded {
             let message = "too many streams are open; close one or try again later";
-            let refused = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message);
-            return Err(refused.with_header(RETRY_AFTER, RETRY_AFTER_SECONDS));
+            let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message);
+            return Err(error.with_header(RETRY_AFTER, RETRY_AFTER_SECONDS));
         }
         counts.total += 1;
         *counts.by_subject.entry(subject.clone()).or_default() += 1;
@@ -113,31 +113,31 @@ mod tests {
 
     #[test]
     fn limits_streams_per_process() {
-        let crowd = StreamLimiter::default();
+        let limiter = StreamLimiter::default();
         let run = |number: usize| StreamSubject::Run(Uuid::from_u128(number as u128).into());
-        let seats: Vec<StreamPermit> =
-            (0..MAX_STREAMS).map(|number| crowd.acquire(run(number), None).unwrap()).collect();
-        assert_eq!(crowd.acquire(run(MAX_STREAMS), None).unwrap_err().code(), "too_many_streams");
-        drop(seats);
-        assert!(crowd.acquire(run(MAX_STREAMS), None).is_ok());
+        let permits: Vec<StreamPermit> =
+            (0..MAX_STREAMS).map(|number| limiter.acquire(run(number), None).unwrap()).collect();
+        assert_eq!(limiter.acquire(run(MAX_STREAMS), None).unwrap_err().code(), "too_many_streams");
+        drop(permits);
+        assert!(limiter.acquire(run(MAX_STREAMS), None).is_ok());
     }
 
     #[test]
     fn releases_permit_when_stream_ends() {
-        let crowd = StreamLimiter::default();
+        let limiter = StreamLimiter::default();
         let run = |number| StreamSubject::Run(Uuid::from_u128(number).into());
         let client = ClientAddress::from_ip("192.0.2.1".parse().unwrap());
-        let mut seats: Vec<StreamPermit> = (0..MAX_STREAMS_PER_CLIENT as u128)
-            .map(|number| crowd.acquire(run(number), Some(client)).unwrap())
+        let mut permits: Vec<StreamPermit> = (0..MAX_STREAMS_PER_CLIENT as u128)
+            .map(|number| limiter.acquire(run(number), Some(client)).unwrap())
             .collect();
-        assert!(crowd.acquire(run(100), Some(client)).is_err());
+        assert!(limiter.acquire(run(100), Some(client)).is_err());
         // A named caller counts only towards the limit of its subject.
-        seats.extend((0..MAX_STREAMS_PER_SUBJECT).map(|_| crowd.acquire(run(100), None).unwrap()));
-        let refused = crowd.acquire(run(100), None).unwrap_err();
-        assert_eq!((refused.status().as_u16(), refused.code()), (429, "too_many_streams"));
-        drop(seats.remove(0));
-        seats.push(crowd.acquire(run(101), Some(client)).unwrap());
-        drop(seats);
-        assert!(crowd.counts().by_subject.is_empty() && crowd.counts().by_client.is_empty());
+        permits.extend((0..MAX_STREAMS_PER_SUBJECT).map(|_| limiter.acquire(run(100), None).unwrap()));
+        let error = limiter.acquire(run(100), None).unwrap_err();
+        assert_eq!((error.status().as_u16(), error.code()), (429, "too_many_streams"));
+        drop(permits.remove(0));
+        permits.push(limiter.acquire(run(101), Some(client)).unwrap());
+        drop(permits);
+        assert!(limiter.counts().by_subject.is_empty() && limiter.counts().by_client.is_empty());
     }
 }

@@ -37,12 +37,12 @@ impl KnownQueries {
     /// Collects the parameters from the OpenAPI document, which contains every parameter.
     #[must_use]
     pub fn of(document: &OpenApi) -> Self {
-        let mut known = Self::default();
+        let mut known_queries = Self::default();
         for (pattern, item) in &document.paths.paths {
             let methods = operations(item).map(|(method, operation)| (method, query_parameters(operation)));
-            known.0.insert(pattern.clone(), methods.collect());
+            known_queries.0.insert(pattern.clone(), methods.collect());
         }
-        known
+        known_queries
     }
 
     /// The parameters of a route; `None` if there is no such route.
@@ -52,13 +52,14 @@ impl KnownQueries {
 }
 
 fn query_parameters(operation: &Operation) -> BTreeSet<String> {
-    let all = operation.parameters.iter().flatten();
-    all.filter_map(|parameter| match parameter {
-        RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => Some(parameter.name.clone()),
-        // The handlers describe their parameters inline, so there are no references.
-        RefOr::T(_) | RefOr::Ref(_) => None,
-    })
-    .collect()
+    let parameters = operation.parameters.iter().flatten();
+    parameters
+        .filter_map(|parameter| match parameter {
+            RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => Some(parameter.name.clone()),
+            // The handlers describe their parameters inline, so there are no references.
+            RefOr::T(_) | RefOr::Ref(_) => None,
+        })
+        .collect()
 }
 
 /// Middleware that refuses unknown parameters. A request without a query passes without any work.
@@ -84,17 +85,17 @@ fn check(request: &ServiceRequest) -> Result<(), ApiError> {
     }
     let base = request.app_data::<web::Data<HttpState>>().ok_or_else(ApiError::internal)?;
     let pattern = request.resource_map().match_pattern(decoded_path(request.request()));
-    let Some(known) = pattern.and_then(|pattern| base.known_queries.for_route(&pattern, request.method())) else {
+    let Some(names) = pattern.and_then(|pattern| base.known_queries.for_route(&pattern, request.method())) else {
         return Ok(());
     };
-    let sent = query::parameters(request.query_string()).map_err(ApiError::invalid_field)?;
-    let unknown: Vec<FieldProblem> = sent
+    let parameters = query::parameters(request.query_string()).map_err(ApiError::invalid_field)?;
+    let unknown: Vec<FieldProblem> = parameters
         .into_keys()
         // Every route accepts a token: pages that were opened by a share link pass it along.
-        .filter(|name| name != SHARE_TOKEN_PARAMETER && !known.contains(name))
+        .filter(|name| name != SHARE_TOKEN_PARAMETER && !names.contains(name))
         .map(|name| {
-            let shown: String = name.chars().take(64).collect();
-            FieldProblem::new(shown, "unknown_parameter", "this route has no such parameter")
+            let path: String = name.chars().take(64).collect();
+            FieldProblem::new(path, "unknown_parameter", "this route has no such parameter")
         })
         .collect();
     if unknown.is_empty() { Ok(()) } else { Err(ApiError::validation(unknown)) }
@@ -107,20 +108,20 @@ mod tests {
     use actix_web::{App, HttpResponse, http::StatusCode, middleware::from_fn, test};
     use serde_json::{Value, json};
 
-    fn known() -> KnownQueries {
+    fn known_queries() -> KnownQueries {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let things = BTreeMap::from([("GET", names(&["limit", "q"])), ("POST", names(&[]))]);
-        KnownQueries(BTreeMap::from([("/v1/things".to_owned(), things)]))
+        let methods = BTreeMap::from([("GET", names(&["limit", "q"])), ("POST", names(&[]))]);
+        KnownQueries(BTreeMap::from([("/v1/things".to_owned(), methods)]))
     }
 
     #[actix_web::test]
     async fn refuses_unknown_query_parameters() {
-        let base = web::Data::new(HttpState { known_queries: known(), ..test_support::base() });
-        let ok = || async { HttpResponse::Ok().finish() };
+        let base = web::Data::new(HttpState { known_queries: known_queries(), ..test_support::base() });
+        let handler = || async { HttpResponse::Ok().finish() };
         let app = App::new()
             .app_data(base)
-            .service(web::resource("/v1/things").to(ok))
-            .service(web::resource("/pages").to(ok))
+            .service(web::resource("/v1/things").to(handler))
+            .service(web::resource("/pages").to(handler))
             .default_service(web::to(|| async { HttpResponse::NotFound().finish() }))
             .wrap(from_fn(strict_query));
         let app = test::init_service(app).await;
@@ -153,12 +154,12 @@ mod tests {
 
     #[::core::prelude::v1::test]
     fn collects_parameters_from_openapi_document() {
-        let known = KnownQueries::of(&crate::openapi::document());
-        let list = known.for_route("/v1/workloads/runtime-enabled", &Method::GET).unwrap();
+        let known_queries = KnownQueries::of(&crate::openapi::document());
+        let list = known_queries.for_route("/v1/workloads/runtime-enabled", &Method::GET).unwrap();
         for name in ["presentation_mode", "owner_ref", "q", "limit", "offset"] {
             assert!(list.contains(name), "{name}");
         }
         assert!(!list.contains("Idempotency-Key") && !list.contains("workspace_id"));
-        assert_eq!(known.for_route("/v1/workloads/runtime-enabled", &Method::POST), None);
+        assert_eq!(known_queries.for_route("/v1/workloads/runtime-enabled", &Method::POST), None);
     }
 }

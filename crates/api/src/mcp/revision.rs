@@ -41,7 +41,7 @@ pub(super) fn check_revision(
             let offered = document.pointer("/params/protocolVersion").and_then(Value::as_str);
             if offered == Some(name) { Ok(None) } else { Err(UnsupportedRevision::HeaderMismatch) }
         }
-        (RevisionHeader::Single(name), false) if REVISIONS.iter().any(|spoken| spoken.as_str() == name) => Ok(None),
+        (RevisionHeader::Single(name), false) if REVISIONS.iter().any(|revision| revision.as_str() == name) => Ok(None),
         (RevisionHeader::Single(name), false) => Err(UnsupportedRevision::Unknown(name.to_owned())),
         (RevisionHeader::Malformed, _) => Err(UnsupportedRevision::Malformed),
     }

@@ -69,11 +69,11 @@ impl McpHandler {
         let caller = self.caller().await.map_err(|error| to_protocol_error(&error))?;
         let seal = self.cursor_seal(&caller).await.map_err(|error| to_protocol_error(&error))?;
         let unknown = || ErrorData::invalid_params("the cursor is unknown", None);
-        let behind = cursor.map(|cursor| seal.open(cursor).ok_or_else(unknown)).transpose()?;
-        let (page, next) = match list_tools(&self.api, &caller, None, behind).await {
+        let after = cursor.map(|cursor| seal.open(cursor).ok_or_else(unknown)).transpose()?;
+        let (page, next) = match list_tools(&self.api, &caller, None, after).await {
             // A caller without access to workloads has only the built-in tools, on one page without a cursor.
             Err(error) if error.status() == actix_web::http::StatusCode::FORBIDDEN => {
-                if behind.is_some() {
+                if after.is_some() {
                     return Err(unknown());
                 }
                 (BuiltinTool::ALL.iter().map(|tool| tool.description()).collect(), None)
@@ -81,12 +81,12 @@ impl McpHandler {
             page => page.map_err(|error| to_protocol_error(&error))?,
         };
         let mut result = ListToolsResult::with_all_items(page.into_iter().map(to_mcp_tool).collect());
-        result.next_cursor = next.map(|mark| seal.seal(mark));
+        result.next_cursor = next.map(|position| seal.seal(position));
         Ok(result)
     }
 
     async fn call(&self, name: &str, arguments: JsonObject) -> Result<CallToolResult, ErrorData> {
-        let asked = match (BuiltinTool::parse(name), parse_workload_tool(name)) {
+        let tool_call = match (BuiltinTool::parse(name), parse_workload_tool(name)) {
             (Some(tool), _) => parse_tool_call(tool, arguments).map_err(ApiError::from),
             (None, Some(workload)) => {
                 let environment = self.environment.clone();
@@ -102,11 +102,11 @@ impl McpHandler {
             key: None,
             on_behalf_of: None,
         };
-        let answer = match asked {
-            Ok(asked) => call.execute(asked).await,
+        let outcome = match tool_call {
+            Ok(tool_call) => call.execute(tool_call).await,
             Err(error) => Err(error),
         };
-        Ok(match answer {
+        Ok(match outcome {
             Ok((result, _)) => {
                 let failed = result.status == "failed";
                 let value = serde_json::to_value(result).unwrap_or_default();

@@ -108,11 +108,11 @@ mod tests {
     #[test]
     fn measures_attempts_and_the_last_backlog_by_channel() {
         let metrics = Metrics::new().unwrap();
-        let observed = metrics.notifications();
+        let observer = metrics.notifications();
         let failure = SendFailure::without_response(DeliveryError::TimedOut);
-        observed.attempt_ended(Channel::Webhook, &AttemptOutcome::Sent(Some(204)));
-        observed.attempt_ended(Channel::Email, &AttemptOutcome::Failed(failure));
-        observed.attempt_ended(Channel::Email, &AttemptOutcome::Retry(failure, Duration::from_secs(5)));
+        observer.attempt_ended(Channel::Webhook, &AttemptOutcome::Sent(Some(204)));
+        observer.attempt_ended(Channel::Email, &AttemptOutcome::Failed(failure));
+        observer.attempt_ended(Channel::Email, &AttemptOutcome::Retry(failure, Duration::from_secs(5)));
         let backlog = |channel| ChannelBacklog {
             channel,
             pending: 7,
@@ -120,9 +120,9 @@ mod tests {
             oldest_pending: Duration::from_secs(90),
             longest_overdue: Duration::from_millis(1_500),
         };
-        observed.backlog_measured(&[backlog(Channel::Paging)], ProjectorLag::default());
+        observer.backlog_measured(&[backlog(Channel::Paging)], ProjectorLag::default());
         let lag = ProjectorLag { facts: 12, age: Duration::from_secs(3) };
-        observed.backlog_measured(&[backlog(Channel::ChatB)], lag);
+        observer.backlog_measured(&[backlog(Channel::ChatB)], lag);
         let text = metrics.render().unwrap();
         for line in [
             r#"fairway_notification_attempts_total{channel="webhook",outcome="sent"} 1"#,
@@ -138,7 +138,7 @@ mod tests {
             "fairway_projector_lag_facts 12",
             "fairway_projector_lag_seconds 3",
         ] {
-            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+            assert!(text.lines().any(|candidate| candidate == line), "{line}\n{text}");
         }
         assert!(!text.contains("portal"), "the inbox has no deliveries");
     }

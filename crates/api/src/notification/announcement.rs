@@ -115,12 +115,12 @@ fn audience(body: &AudienceBody) -> Result<Audience, ApiError> {
 pub(crate) async fn make_announcement(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewAnnouncement>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
-    let NewAnnouncement { title, body, audience: of } = body.into_inner();
-    let audience = audience(&of)?;
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
+    let NewAnnouncement { title, body, audience: new_audience } = body.into_inner();
+    let audience = audience(&new_audience)?;
     let outcome = api.services.notifications.announce(&caller, title, body, audience, key.as_ref()).await?;
     let view = AnnouncementView::of(&outcome.value);
     let location = format!("/v1/notifications/announcements/{}", view.announcement_id);
@@ -140,6 +140,6 @@ pub(crate) async fn read_announcement(
     caller: IdentifiedCaller,
     id: PathId<AnnouncementId>,
 ) -> Result<HttpResponse, ApiError> {
-    let found = api.services.notifications.read_announcement(&caller, *id).await?;
-    Ok(ResourceResponse::ok(&AnnouncementView::of(&found)).into_response())
+    let announcement = api.services.notifications.read_announcement(&caller, *id).await?;
+    Ok(ResourceResponse::ok(&AnnouncementView::of(&announcement)).into_response())
 }

@@ -137,10 +137,10 @@ pub(crate) async fn retry_delivery(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     id: PathId<DeliveryId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<DeliveryRetry>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let outcome = api.services.notifications.retry_delivery(&caller, *id, key.as_ref()).await?;
     let view = DeliveryView::of(&outcome.value);
     Ok(ResourceResponse::idempotent(&outcome, &view, StatusCode::OK)?.into_response())

@@ -140,7 +140,7 @@ fn problem_of(refusal: DestinationRefusal) -> FieldProblem {
 fn parse_type(text: &str) -> Result<Channel, FieldProblem> {
     match parse_channel("destination_type", text) {
         Ok(Channel::Portal) | Err(_) => Err(problem_of(DestinationRefusal::Type)),
-        external => external,
+        channel => channel,
     }
 }
 
@@ -156,21 +156,21 @@ fn name_rule(text: &str) -> RuleResult {
 async fn list(
     api: &Api,
     caller: &IdentifiedCaller,
-    at: DestinationScope,
+    scope: DestinationScope,
     list: &ListRequest<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
-    let page = api.services.notifications.list_destinations(caller, at, list.paging()).await?;
+    let page = api.services.notifications.list_destinations(caller, scope, list.paging()).await?;
     Ok(list.respond(&page.map(|destination| DestinationView::of(&destination))))
 }
 
 async fn create(
     api: &Api,
     caller: &IdentifiedCaller,
-    at: DestinationScope,
-    keyed: IdempotencyHeader,
+    scope: DestinationScope,
+    idempotency: IdempotencyHeader,
     body: Body<NewDestination>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let draft = DestinationDraft {
         destination_type: parse_type(&new.destination_type)?,
@@ -179,13 +179,13 @@ async fn create(
         secret_ref: new.secret_ref,
         is_enabled: new.is_enabled.unwrap_or(true),
     };
-    let outcome = api.services.notifications.create_destination(caller, at, draft, key.as_ref()).await?;
+    let outcome = api.services.notifications.create_destination(caller, scope, draft, key.as_ref()).await?;
     let view = DestinationView::of(&outcome.value);
-    let folder = match at {
+    let segment = match scope {
         DestinationScope::Organization => "organization".to_owned(),
         DestinationScope::Workspace(id) => format!("workspaces/{}", id.uuid()),
     };
-    let location = format!("/v1/notifications/{folder}/destinations/{}", view.destination_id);
+    let location = format!("/v1/notifications/{segment}/destinations/{}", view.destination_id);
     Ok(ResourceResponse::created(&outcome, &view, location)?.with_etag(outcome.value.revision).into_response())
 }
 
@@ -197,12 +197,12 @@ fn respond(destination: &Destination) -> HttpResponse {
 async fn change(
     api: &Api,
     caller: &IdentifiedCaller,
-    (at, id): (DestinationScope, DestinationId),
+    (scope, id): (DestinationScope, DestinationId),
     expected: &IfMatch,
     body: Body<DestinationChange>,
 ) -> Result<HttpResponse, ApiError> {
     let patch = body.into_inner().into();
-    Ok(respond(&api.services.notifications.change_destination(caller, at, id, &patch, expected).await?))
+    Ok(respond(&api.services.notifications.change_destination(caller, scope, id, &patch, expected).await?))
 }
 
 /// Lists the destinations of a workspace, newest first.
@@ -235,10 +235,10 @@ pub(crate) async fn create_workspace_destination(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     workspace: PathId<WorkspaceId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewDestination>,
 ) -> Result<HttpResponse, ApiError> {
-    create(&api, &caller, DestinationScope::Workspace(*workspace), keyed, body).await
+    create(&api, &caller, DestinationScope::Workspace(*workspace), idempotency, body).await
 }
 
 /// Reads a destination of a workspace.
@@ -306,8 +306,8 @@ pub(crate) async fn delete_workspace_destination(
     expected: IfMatch,
 ) -> Result<HttpResponse, ApiError> {
     let (workspace, id) = path.into_inner();
-    let at = DestinationScope::Workspace(*workspace);
-    api.services.notifications.delete_destination(&caller, at, *id, &expected).await?;
+    let scope = DestinationScope::Workspace(*workspace);
+    api.services.notifications.delete_destination(&caller, scope, *id, &expected).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
@@ -339,10 +339,10 @@ pub(crate) async fn list_organization_destinations(
 pub(crate) async fn create_organization_destination(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<NewDestination>,
 ) -> Result<HttpResponse, ApiError> {
-    create(&api, &caller, DestinationScope::Organization, keyed, body).await
+    create(&api, &caller, DestinationScope::Organization, idempotency, body).await
 }
 
 /// Reads a destination of the organization.
@@ -416,11 +416,11 @@ pub(crate) struct DestinationTestView {
 async fn test(
     api: &Api,
     caller: &IdentifiedCaller,
-    at: DestinationScope,
+    scope: DestinationScope,
     id: DestinationId,
 ) -> Result<HttpResponse, ApiError> {
     let DestinationTest { error, response_status, duration } =
-        api.services.notifications.test_destination(caller, at, id).await?;
+        api.services.notifications.test_destination(caller, scope, id).await?;
     let status = if error.is_none() { DeliveryStatus::Sent } else { DeliveryStatus::Failed };
     let view = DestinationTestView {
         status: status.as_str(),

@@ -163,10 +163,10 @@ pub(crate) struct ReadAllRequest {}
 pub(crate) async fn mark_inbox_read(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<ReadAllRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let outcome = api.services.notifications.mark_all_read(&caller, key.as_ref()).await?;
     let view = UnreadCountView { unread_count: outcome.value };
     Ok(ResourceResponse::idempotent(&outcome, &view, StatusCode::OK)?.into_response())

@@ -140,29 +140,29 @@ fn respond(explicit: &ExplicitSettings<Preference>) -> HttpResponse {
 }
 
 fn respond_with_defaults(explicit: &ExplicitSettings<DefaultPreference>) -> HttpResponse {
-    let view_of = |default: &DefaultPreference| DefaultPreferenceView {
+    let to_view = |default: &DefaultPreference| DefaultPreferenceView {
         profile_ref: default.role.as_str().to_owned(),
         category: default.preference.category.as_str().to_owned(),
         channel: default.preference.channel.as_str().to_owned(),
         enabled: default.preference.enabled,
     };
-    let view: Vec<_> = explicit.settings.iter().map(view_of).collect();
+    let view: Vec<_> = explicit.settings.iter().map(to_view).collect();
     ResourceResponse::ok(&view).with_etag(explicit.revision.unwrap_or(Revision::UNSET)).into_response()
 }
 
-async fn read(api: &Api, caller: &IdentifiedCaller, path: RequestedPreferenceScope) -> Result<HttpResponse, ApiError> {
-    Ok(respond(&api.services.notifications.preferences(caller, path).await?))
+async fn read(api: &Api, caller: &IdentifiedCaller, scope: RequestedPreferenceScope) -> Result<HttpResponse, ApiError> {
+    Ok(respond(&api.services.notifications.preferences(caller, scope).await?))
 }
 
 async fn change(
     api: &Api,
     caller: &IdentifiedCaller,
-    path: RequestedPreferenceScope,
+    scope: RequestedPreferenceScope,
     expected: &IfMatch,
     body: &PreferenceList,
 ) -> Result<HttpResponse, ApiError> {
     let preferences = parse_preferences(body)?;
-    Ok(respond(&api.services.notifications.set_preferences(caller, path, &preferences, expected).await?))
+    Ok(respond(&api.services.notifications.set_preferences(caller, scope, &preferences, expected).await?))
 }
 
 /// The workload and the environment of a path; a malformed slug is a 404.
@@ -378,27 +378,27 @@ pub(crate) async fn read_effective_preferences(
     caller: IdentifiedCaller,
     query: Query<EffectiveQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let asked = query.into_inner();
+    let query = query.into_inner();
     let mut fields = FieldErrors::default();
-    let category = fields.check(parse_category("category", &asked.category));
-    let environment = fields.check(parse_environment(asked.environment.as_deref()).and_then(|environment| {
-        let lacks_workload = environment.is_some() && asked.workload_id.is_none();
+    let category = fields.check(parse_category("category", &query.category));
+    let environment = fields.check(parse_environment(query.environment.as_deref()).and_then(|environment| {
+        let lacks_workload = environment.is_some() && query.workload_id.is_none();
         let rule = "an environment requires a workload";
         if lacks_workload { Err(FieldProblem::new("environment", "invalid", rule)) } else { Ok(environment) }
     }));
     let (category, environment) = fields.finish(|| category.zip(environment))?;
     let context = PreferenceContext {
-        workspace: asked.workspace_id.map(Into::into),
-        workload: asked.workload_id.map(Into::into),
+        workspace: query.workspace_id.map(Into::into),
+        workload: query.workload_id.map(Into::into),
         environment,
     };
-    let explained = api.services.notifications.explain_preferences(&caller, category, context).await?;
-    let view_of = |one: &EffectivePreference| EffectivePreferenceView {
-        channel: one.channel.as_str(),
-        enabled: one.enabled,
-        scope: one.scope.as_str(),
+    let preferences = api.services.notifications.explain_preferences(&caller, category, context).await?;
+    let to_view = |preference: &EffectivePreference| EffectivePreferenceView {
+        channel: preference.channel.as_str(),
+        enabled: preference.enabled,
+        scope: preference.scope.as_str(),
     };
-    let view: Vec<_> = explained.iter().map(view_of).collect();
+    let view: Vec<_> = preferences.iter().map(to_view).collect();
     Ok(ResourceResponse::ok(&view).into_response())
 }
 

@@ -44,7 +44,9 @@ impl ProfileBody {
         let digest = settings.digest.iter();
         Self {
             time_zone: settings.zone.name().to_owned(),
-            digest: digest.map(|(category, often)| (category.as_str().to_owned(), often.as_str().to_owned())).collect(),
+            digest: digest
+                .map(|(category, frequency)| (category.as_str().to_owned(), frequency.as_str().to_owned()))
+                .collect(),
             chat_secret_ref: settings.chat_secret_ref.clone(),
         }
     }
@@ -54,11 +56,11 @@ impl ProfileBody {
         let unknown = || FieldProblem::new("time_zone", "invalid", "must be a name of the IANA time zone database");
         let zone = fields.check(Zone::parse(&self.time_zone).ok_or_else(unknown));
         let mut digest = BTreeMap::new();
-        for (name, often) in &self.digest {
+        for (name, frequency) in &self.digest {
             let category = fields.check(parse_category("digest", name));
             let rule = || FieldProblem::new("digest", "invalid", "must be `off`, `hourly` or `daily`");
-            let often = fields.check(DigestFrequency::parse(often).ok_or_else(rule));
-            digest.extend(category.zip(often));
+            let frequency = fields.check(DigestFrequency::parse(frequency).ok_or_else(rule));
+            digest.extend(category.zip(frequency));
         }
         fields.finish(|| Some(ProfileSettings { zone: zone?, digest, chat_secret_ref: self.chat_secret_ref }))
     }

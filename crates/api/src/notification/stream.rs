@@ -79,34 +79,34 @@ pub(crate) async fn read_inbox_stream(
     base: web::Data<HttpState>,
     UnverifiedClaims(claims): UnverifiedClaims,
 ) -> Result<HttpResponse, ApiError> {
-    let seen = last_event_id(request.headers())?;
+    let last_event = last_event_id(request.headers())?;
     let caller = api.services.identities.identify(api.mode, &claims, request_id()).await?;
     // Subscribes before the first read, so that no change between the first read and the first wait is missed.
     let changes = api.services.notifications.subscribe_to_inbox(&caller);
     // An event has the position after its notifications as its id.
-    let first = api.services.notifications.open_inbox(&caller, seen).await?;
+    let first_batch = api.services.notifications.open_inbox(&caller, last_event).await?;
     let permit = base.stream_limiter.acquire(StreamSubject::Inbox(caller.tenant, caller.actor.clone()), None)?;
     let address = client_of(&request);
-    let text = format!("{RETRY_FIELD}{}", encode(&first)?);
-    let following = InboxStream {
+    let text = format!("{RETRY_FIELD}{}", encode(&first_batch)?);
+    let state = InboxStream {
         api,
         unsent: UnsentText::reserve(text, address, &base)?,
         base,
         claims,
         request_id: request_id(),
         address,
-        next: first.next,
-        has_more: first.has_more,
-        unread: first.unread.unwrap_or_default(),
-        counted: Instant::now(),
+        next: first_batch.next,
+        has_more: first_batch.has_more,
+        unread: first_batch.unread.unwrap_or_default(),
+        counted_at: Instant::now(),
         changes,
-        opened: Instant::now(),
+        opened_at: Instant::now(),
         last_write: Instant::now(),
         _permit: permit,
     };
-    let chunks = stream::unfold(following, |mut following| async move {
-        let chunk = following.next_chunk().await?;
-        Some((Ok::<_, Infallible>(chunk), following))
+    let chunks = stream::unfold(state, |mut state| async move {
+        let chunk = state.next_chunk().await?;
+        Some((Ok::<_, Infallible>(chunk), state))
     });
     Ok(event_stream(chunks))
 }
@@ -121,12 +121,13 @@ struct InboxStream {
     /// Position of the first fact that was not read.
     next: u64,
     has_more: bool,
-    /// The last number of unread notifications that was sent. `counted` is the time of that count.
+    /// The last number of unread notifications that was sent.
     unread: u64,
-    counted: Instant,
+    /// Time of the last count of unread notifications.
+    counted_at: Instant,
     changes: InboxSubscription,
     unsent: UnsentText,
-    opened: Instant,
+    opened_at: Instant,
     last_write: Instant,
     _permit: StreamPermit,
 }
@@ -137,11 +138,11 @@ impl InboxStream {
     async fn poll(&mut self) -> Result<InboxBatch, ApiError> {
         let services = &self.api.services;
         let caller = services.identities.identify(self.api.mode, &self.claims, self.request_id).await?;
-        let known_unread = (self.counted.elapsed() >= RECOUNT_INTERVAL).then_some(self.unread);
+        let known_unread = (self.counted_at.elapsed() >= RECOUNT_INTERVAL).then_some(self.unread);
         let batch = services.notifications.inbox_since(&caller, self.next, known_unread).await?;
         (self.next, self.has_more) = (batch.next, batch.has_more);
         if known_unread.is_some() || batch.unread.is_some() {
-            self.counted = Instant::now();
+            self.counted_at = Instant::now();
         }
         self.unread = batch.unread.unwrap_or(self.unread);
         Ok(batch)
@@ -153,7 +154,7 @@ impl InboxStream {
             if let Some(chunk) = self.unsent.next_chunk() {
                 return Some(chunk);
             }
-            if self.base.shutdown.is_announced() || self.opened.elapsed() >= self.base.inbox_stream_lifetime {
+            if self.base.shutdown.is_announced() || self.opened_at.elapsed() >= self.base.inbox_stream_lifetime {
                 return None;
             }
             if !self.has_more {

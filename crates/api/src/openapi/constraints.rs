@@ -325,15 +325,16 @@ fn readiness() -> Constraint {
 
 /// Adds the constraints to a document, and returns the entries that matched.
 pub(super) fn add(document: &mut OpenApi) -> BTreeSet<(&'static str, &'static str)> {
-    let mut placed = BTreeSet::new();
+    let mut matched = BTreeSet::new();
     let bodies = body_schemas(document);
     let schemas = document.components.iter_mut().flat_map(|components| components.schemas.iter_mut());
-    for (of, schema) in schemas {
+    for (schema_name, schema) in schemas {
         if let RefOr::T(schema) = schema {
             mark_open_objects(schema);
-            let owners = if bodies.contains(of) { [of.as_str(), BODY] } else { [of.as_str(), ANY] };
+            let owners =
+                if bodies.contains(schema_name) { [schema_name.as_str(), BODY] } else { [schema_name.as_str(), ANY] };
             visit_properties(schema, &mut |name, object| {
-                apply_constraint(PROPERTIES, owners, name, object, &mut placed);
+                apply_constraint(PROPERTIES, owners, name, object, &mut matched);
             });
         }
     }
@@ -344,12 +345,12 @@ pub(super) fn add(document: &mut OpenApi) -> BTreeSet<(&'static str, &'static st
                 let name = parameter.name.clone();
                 if let Some(RefOr::T(Schema::Object(object))) = &mut parameter.schema {
                     remove_null(object);
-                    apply_constraint(PARAMETERS, [&id, ANY], &name, object, &mut placed);
+                    apply_constraint(PARAMETERS, [&id, ANY], &name, object, &mut matched);
                 }
             }
         }
     }
-    placed
+    matched
 }
 
 /// The names of the schemas of request bodies.
@@ -364,7 +365,7 @@ fn body_schemas(document: &mut OpenApi) -> BTreeSet<String> {
         RefOr::Ref(_) => None,
     });
     let name = |schema: &RefOr<Schema>| match schema {
-        RefOr::Ref(named) => named.ref_location.rsplit('/').next().map(str::to_owned),
+        RefOr::Ref(reference) => reference.ref_location.rsplit('/').next().map(str::to_owned),
         RefOr::T(_) => None,
     };
     contents.filter_map(name).collect()
@@ -409,19 +410,19 @@ fn mark_open_objects(schema: &mut Schema) {
 fn remove_null(object: &mut Object) {
     if let SchemaType::Array(types) = &object.schema_type {
         let mut non_null = types.iter().filter(|schema_type| !matches!(schema_type, Type::Null)).cloned();
-        if let (Some(only), None) = (non_null.next(), non_null.next()) {
-            object.schema_type = SchemaType::Type(only);
+        if let (Some(single), None) = (non_null.next(), non_null.next()) {
+            object.schema_type = SchemaType::Type(single);
         }
     }
 }
 
 /// Visits the properties of a schema and of its parts.
-fn visit_properties(schema: &mut Schema, each: &mut dyn FnMut(&str, &mut Object)) {
+fn visit_properties(schema: &mut Schema, visit: &mut dyn FnMut(&str, &mut Object)) {
     let parts = match schema {
         Schema::Object(object) => {
             for (name, property) in &mut object.properties {
                 if let RefOr::T(Schema::Object(property)) = property {
-                    each(name, property);
+                    visit(name, property);
                 }
             }
             return;
@@ -434,7 +435,7 @@ fn visit_properties(schema: &mut Schema, each: &mut dyn FnMut(&str, &mut Object)
     };
     for part in parts {
         if let RefOr::T(part) = part {
-            visit_properties(part, each);
+            visit_properties(part, visit);
         }
     }
 }
@@ -444,32 +445,32 @@ fn apply_constraint(
     owners: [&str; 2],
     name: &str,
     object: &mut Object,
-    placed: &mut BTreeSet<(&'static str, &'static str)>,
+    matched: &mut BTreeSet<(&'static str, &'static str)>,
 ) {
     let types = match &object.schema_type {
         SchemaType::Type(single) => std::slice::from_ref(single),
         SchemaType::Array(types) => types.as_slice(),
         SchemaType::AnyValue => &[],
     };
-    let has = |expected: &Type| types.contains(expected);
-    let null = has(&Type::Null);
-    if !has(&Type::String) || object.format.is_some() {
+    let has_type = |expected: &Type| types.contains(expected);
+    let null = has_type(&Type::Null);
+    if !has_type(&Type::String) || object.format.is_some() {
         return;
     }
-    for (schema, property, form) in entries {
+    for (schema, property, constraint) in entries {
         if *property != name || (*schema != ANY && !owners.contains(schema)) {
             continue;
         }
-        placed.insert((*schema, *property));
-        match form() {
-            Constraint::Enumeration(words) => {
+        matched.insert((*schema, *property));
+        match constraint() {
+            Constraint::Enumeration(values) => {
                 let null = null.then_some(Value::Null);
-                object.enum_values = Some(words.into_iter().map(Value::from).chain(null).collect());
+                object.enum_values = Some(values.into_iter().map(Value::from).chain(null).collect());
             }
-            Constraint::Pattern(pattern, longest) => {
+            Constraint::Pattern(pattern, max_length) => {
                 object.pattern = Some(pattern.to_owned());
                 object.min_length.get_or_insert(1);
-                object.max_length.get_or_insert(longest);
+                object.max_length.get_or_insert(max_length);
             }
             Constraint::Text(pattern) => object.pattern = Some(pattern.to_owned()),
             Constraint::Tags => {
@@ -487,10 +488,10 @@ mod tests {
     #[test]
     fn every_constraint_matches_a_property() {
         let mut document = crate::openapi::document();
-        let placed = add(&mut document);
+        let matched = add(&mut document);
         let entries: BTreeSet<(&str, &str)> =
-            PROPERTIES.iter().chain(PARAMETERS).map(|(of, name, _)| (*of, *name)).collect();
-        let lost: Vec<_> = entries.difference(&placed).collect();
-        assert!(lost.is_empty(), "{lost:?}");
+            PROPERTIES.iter().chain(PARAMETERS).map(|(schema, name, _)| (*schema, *name)).collect();
+        let unmatched: Vec<_> = entries.difference(&matched).collect();
+        assert!(unmatched.is_empty(), "{unmatched:?}");
     }
 }

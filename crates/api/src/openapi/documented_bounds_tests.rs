@@ -121,28 +121,28 @@ const DOCUMENTS_OF_THE_DOMAIN: [&str; 2] = ["content_yaml", "interface_config"];
 const ENDLESS: usize = 2 << 20;
 
 fn broken_bounds<T: DeserializeOwned + Validate>(body: &Value) -> BrokenBounds {
-    let mut found = BrokenBounds::new();
-    let read =
+    let mut broken = BrokenBounds::new();
+    let parsed =
         deserialize_strict::<T>(body).unwrap_or_else(|problems| panic!("the body has the wrong shape: {problems:?}"));
-    if let Err(errors) = read.validate() {
-        collect(&errors, "", &mut found);
+    if let Err(errors) = parsed.validate() {
+        collect(&errors, "", &mut broken);
     }
-    found
+    broken
 }
 
-fn collect(errors: &ValidationErrors, within: &str, found: &mut BrokenBounds) {
+fn collect(errors: &ValidationErrors, prefix: &str, broken: &mut BrokenBounds) {
     for (name, kind) in errors.errors() {
         // Errors of a body that is a list have no name.
-        let path = if name == "__all__" { within.to_owned() } else { format!("{within}/{name}") };
+        let path = if name == "__all__" { prefix.to_owned() } else { format!("{prefix}/{name}") };
         match kind {
-            ValidationErrorsKind::Struct(errors) => collect(errors, &path, found),
+            ValidationErrorsKind::Struct(errors) => collect(errors, &path, broken),
             ValidationErrorsKind::List(items) => {
-                items.iter().for_each(|(index, errors)| collect(errors, &format!("{path}/{index}"), found));
+                items.iter().for_each(|(index, errors)| collect(errors, &format!("{path}/{index}"), broken));
             }
             ValidationErrorsKind::Field(errors) => {
                 let bound = |name: &str| errors.iter().find_map(|error| error.params.get(name)?.as_i64());
                 if let bounds @ ((Some(_), _) | (_, Some(_))) = (bound("min"), bound("max")) {
-                    found.insert(path, bounds);
+                    broken.insert(path, bounds);
                 }
             }
         }
@@ -155,7 +155,7 @@ fn resolve<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
         return resolve(document, document.pointer(target.trim_start_matches('#')).unwrap());
     }
     let alternatives = schema["oneOf"].as_array().into_iter().flatten();
-    alternatives.clone().find(|one| one["type"] != "null").map_or(schema, |one| resolve(document, one))
+    alternatives.clone().find(|part| part["type"] != "null").map_or(schema, |part| resolve(document, part))
 }
 
 fn has_type(schema: &Value, name: &str) -> bool {
@@ -184,25 +184,25 @@ fn sample(document: &Value, schema: &Value) -> Value {
 
 /// Every property of a schema with its JSON pointer; items of lists have the index 0. A list has an empty pointer.
 fn body_properties<'d>(document: &'d Value, schema: &'d Value) -> Vec<(String, &'d Value)> {
-    let mut found = Vec::new();
+    let mut entries = Vec::new();
     if has_type(schema, "array") {
-        found.push((String::new(), schema));
-        properties(document, &schema["items"], "/0", &mut found);
+        entries.push((String::new(), schema));
+        properties(document, &schema["items"], "/0", &mut entries);
     } else {
-        properties(document, schema, "", &mut found);
+        properties(document, schema, "", &mut entries);
     }
-    found
+    entries
 }
 
-fn properties<'d>(document: &'d Value, schema: &'d Value, at: &str, found: &mut Vec<(String, &'d Value)>) {
+fn properties<'d>(document: &'d Value, schema: &'d Value, at: &str, entries: &mut Vec<(String, &'d Value)>) {
     let schema = resolve(document, schema);
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         let (at, property) = (format!("{at}/{name}"), resolve(document, property));
-        found.push((at.clone(), property));
+        entries.push((at.clone(), property));
         if name != "interface_config" {
-            properties(document, property, &at, found);
+            properties(document, property, &at, entries);
             if has_type(property, "array") {
-                properties(document, &property["items"], &format!("{at}/0"), found);
+                properties(document, &property["items"], &format!("{at}/0"), entries);
             }
         }
     }
@@ -214,10 +214,10 @@ fn body_with(document: &Value, schema: &Value, at: &str, value: Value) -> Value 
         return value;
     }
     let schema = resolve(document, schema);
-    let (name, rest) = at.trim_start_matches('/').split_once('/').unwrap_or((at.trim_start_matches('/'), ""));
+    let (name, remaining) = at.trim_start_matches('/').split_once('/').unwrap_or((at.trim_start_matches('/'), ""));
     let mut body = sample(document, schema);
-    let inner = if name == "0" { &schema["items"] } else { &schema["properties"][name] };
-    let value = if rest.is_empty() { value } else { body_with(document, inner, rest, value) };
+    let member_schema = if name == "0" { &schema["items"] } else { &schema["properties"][name] };
+    let value = if remaining.is_empty() { value } else { body_with(document, member_schema, remaining, value) };
     if name == "0" {
         body = json!([value])
     } else {
@@ -257,30 +257,30 @@ fn document_states_the_bounds_of_request_bodies() {
     let document = serde_json::to_value(document()).unwrap();
     let mut compared = 0;
     for name in body_schemas(&document) {
-        let (_, broken) = BODIES.iter().find(|(schema, _)| *schema == name).unwrap_or_else(|| panic!("add {name}"));
+        let (_, probe) = BODIES.iter().find(|(schema, _)| *schema == name).unwrap_or_else(|| panic!("add {name}"));
         let schema = &document["components"]["schemas"][&name];
         for (at, property) in body_properties(&document, schema) {
-            let place = format!("{name}{at}");
+            let location = format!("{name}{at}");
             if DOCUMENTS_OF_THE_DOMAIN.iter().any(|field| at.ends_with(field)) {
                 continue;
             }
             let item = sample(&document, &property["items"]);
-            let check = |value: Value| broken(&body_with(&document, schema, &at, value)).get(&at).copied();
+            let check = |value: Value| probe(&body_with(&document, schema, &at, value)).get(&at).copied();
             let bounds = bounds_of(property);
             for Bound { limit, is_maximum, value } in &bounds {
                 let beyond = if *is_maximum { limit + 1 } else { limit - 1 };
-                let refused = check(value(&item, beyond)).unwrap_or_else(|| panic!("{place} accepts {beyond}"));
-                assert_eq!(Some(*limit), if *is_maximum { refused.1 } else { refused.0 }, "{place}");
-                assert_eq!(check(value(&item, *limit)), None, "{place} refuses {limit}");
+                let reported = check(value(&item, beyond)).unwrap_or_else(|| panic!("{location} accepts {beyond}"));
+                assert_eq!(Some(*limit), if *is_maximum { reported.1 } else { reported.0 }, "{location}");
+                assert_eq!(check(value(&item, *limit)), None, "{location} refuses {limit}");
                 compared += 1;
             }
             // If the document omits a bound, the rule must not have one either.
             let is_text = has_type(property, "string") && property["format"].is_null();
             if is_text && !bounds.iter().any(|bound| bound.is_maximum) {
-                assert_eq!(check(json!("a".repeat(ENDLESS))), None, "{place}: the document has no maximum");
+                assert_eq!(check(json!("a".repeat(ENDLESS))), None, "{location}: the document has no maximum");
             }
             if is_text && bounds.iter().all(|bound| bound.is_maximum) {
-                assert_eq!(check(json!("")), None, "{place}: the document has no minimum");
+                assert_eq!(check(json!("")), None, "{location}: the document has no minimum");
             }
         }
     }
@@ -291,9 +291,9 @@ fn body_schemas(document: &Value) -> BTreeSet<String> {
     let operations =
         document["paths"].as_object().unwrap().values().flat_map(|item| item.as_object().unwrap().values());
     let schemas = operations.map(|operation| &operation["requestBody"]["content"]["application/json"]["schema"]);
-    let named = schemas.filter_map(|schema| {
+    let references = schemas.filter_map(|schema| {
         assert_ne!(schema["type"], "array", "name the schema of this body, so that its bounds are compared: {schema}");
         schema["$ref"].as_str()
     });
-    named.filter_map(|target| target.rsplit('/').next()).map(str::to_owned).collect()
+    references.filter_map(|target| target.rsplit('/').next()).map(str::to_owned).collect()
 }

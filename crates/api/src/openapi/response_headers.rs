@@ -50,31 +50,31 @@ struct HeaderDescription {
 
 fn described_headers() -> Vec<HeaderDescription> {
     let text = || ObjectBuilder::new().schema_type(Type::String);
-    let whole = || ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0));
-    let truth = || text().enum_values(Some(["true"]));
-    let described = |name, schema, what| HeaderDescription { name, schema, description: what };
+    let count = || ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0));
+    let flag = || text().enum_values(Some(["true"]));
+    let describe = |name, schema, description| HeaderDescription { name, schema, description };
     let id = text().format(Some(SchemaFormat::KnownFormat(KnownFormat::Uuid)));
     vec![
-        described(REQUEST_ID, id, "The identifier of the request, as in the log and in audit events."),
-        described(header::ETAG, text(), "The revision, for `If-Match`."),
-        described(header::LOCATION, text(), "The URL of the resource."),
-        described(header::CONTENT_LOCATION, text(), "The URL of the run's events, if the response is an event stream."),
-        described(header::LINK, text(), "The URL of the next page as `rel=\"next\"`, if there is one."),
-        described(TOTAL_COUNT, whole(), "The length of the list, counted up to 10000."),
-        described(TOTAL_COUNT_CAPPED, truth(), "The list is longer than the count."),
-        described(header::RETRY_AFTER, whole(), "Seconds to wait before a retry."),
-        described(RATE_LIMIT_HEADER, whole(), "Allowed requests per minute."),
-        described(RATE_LIMIT_REMAINING_HEADER, whole(), "Remaining requests."),
-        described(RATE_LIMIT_RESET_HEADER, whole(), "Seconds until the next allowed request."),
-        described(IDEMPOTENCY_REPLAYED, truth(), "The response is that of an earlier request with the same key."),
+        describe(REQUEST_ID, id, "The identifier of the request, as in the log and in audit events."),
+        describe(header::ETAG, text(), "The revision, for `If-Match`."),
+        describe(header::LOCATION, text(), "The URL of the resource."),
+        describe(header::CONTENT_LOCATION, text(), "The URL of the run's events, if the response is an event stream."),
+        describe(header::LINK, text(), "The URL of the next page as `rel=\"next\"`, if there is one."),
+        describe(TOTAL_COUNT, count(), "The length of the list, counted up to 10000."),
+        describe(TOTAL_COUNT_CAPPED, flag(), "The list is longer than the count."),
+        describe(header::RETRY_AFTER, count(), "Seconds to wait before a retry."),
+        describe(RATE_LIMIT_HEADER, count(), "Allowed requests per minute."),
+        describe(RATE_LIMIT_REMAINING_HEADER, count(), "Remaining requests."),
+        describe(RATE_LIMIT_RESET_HEADER, count(), "Seconds until the next allowed request."),
+        describe(IDEMPOTENCY_REPLAYED, flag(), "The response is that of an earlier request with the same key."),
     ]
 }
 
 /// Adds the headers to the components and to all operations.
 pub(super) fn add(document: &mut OpenApi) {
     let components = document.components.get_or_insert_default();
-    for HeaderDescription { name, schema, description: what } in described_headers() {
-        let header: Header = HeaderBuilder::new().schema(Some(schema.build())).description(Some(what)).build();
+    for HeaderDescription { name, schema, description } in described_headers() {
+        let header: Header = HeaderBuilder::new().schema(Some(schema.build())).description(Some(description)).build();
         components.headers.insert(name.to_string(), RefOr::T(header));
     }
     for item in document.paths.paths.values_mut() {
@@ -83,36 +83,36 @@ pub(super) fn add(document: &mut OpenApi) {
 }
 
 fn add_to_operation(operation: &mut Operation) {
-    let named = |name: &str| {
-        operation.parameters.iter().flatten().any(|one| matches!(one, RefOr::T(parameter) if parameter.name == name))
+    let has_parameter = |name: &str| {
+        operation.parameters.iter().flatten().any(|item| matches!(item, RefOr::T(parameter) if parameter.name == name))
     };
-    let executes = operation.operation_id.as_deref() == Some("execute_workload");
+    let is_execute = operation.operation_id.as_deref() == Some("execute_workload");
     // The idempotency key of a refinement is in its body. A replay creates nothing, so its status is 200.
-    let refines = operation.operation_id.as_deref() == Some("refine_use_case");
+    let is_refine = operation.operation_id.as_deref() == Some("refine_use_case");
     // Lists with a `cursor` parameter have page headers. A lineage page has that metadata in its body instead.
-    let (lists, keyed) = (named("cursor"), named("Idempotency-Key"));
+    let (has_cursor, has_key) = (has_parameter("cursor"), has_parameter("Idempotency-Key"));
     for (status, response) in &mut operation.responses.responses {
         let RefOr::T(response) = response else { continue };
-        let succeeds = status.starts_with('2');
-        let tagged = succeeds && response.content.values().any(has_etag);
+        let is_success = status.starts_with('2');
+        let carries_etag = is_success && response.content.values().any(has_etag);
         let names = [
             (REQUEST_ID, true),
-            (header::ETAG, tagged),
+            (header::ETAG, carries_etag),
             (header::LOCATION, ["201", "202"].contains(&status.as_str())),
-            (header::CONTENT_LOCATION, executes && status == "200"),
-            (header::LINK, succeeds && lists),
-            (TOTAL_COUNT, succeeds && lists),
-            (TOTAL_COUNT_CAPPED, succeeds && lists),
+            (header::CONTENT_LOCATION, is_execute && status == "200"),
+            (header::LINK, is_success && has_cursor),
+            (TOTAL_COUNT, is_success && has_cursor),
+            (TOTAL_COUNT_CAPPED, is_success && has_cursor),
             (header::RETRY_AFTER, ["429", "503"].contains(&status.as_str())),
             (RATE_LIMIT_HEADER, status == "429"),
             (RATE_LIMIT_REMAINING_HEADER, status == "429"),
             (RATE_LIMIT_RESET_HEADER, status == "429"),
             // Failed runs are replayed too, so error responses may have this header.
-            (IDEMPOTENCY_REPLAYED, keyed || (refines && status == "200")),
+            (IDEMPOTENCY_REPLAYED, has_key || (is_refine && status == "200")),
         ];
-        for (name, _) in names.into_iter().filter(|(_, there)| *there) {
-            let of = Ref::new(format!("#/components/headers/{name}"));
-            response.headers.insert(name.to_string(), RefOr::Ref(of));
+        for (name, _) in names.into_iter().filter(|(_, is_present)| *is_present) {
+            let reference = Ref::new(format!("#/components/headers/{name}"));
+            response.headers.insert(name.to_string(), RefOr::Ref(reference));
         }
     }
 }

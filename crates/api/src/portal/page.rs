@@ -123,11 +123,11 @@ impl PortalPage<'_> {
     /// declaration. The domain refuses such values too; this check also covers values that the domain has not
     /// parsed.
     fn write_theme(&self, html: &mut String, nonce: &str) {
-        let is_inert = |value: &&str| !value.contains(|character: char| "<>{};\\@*&".contains(character));
+        let is_safe = |value: &&str| !value.contains(|character: char| "<>{};\\@*&".contains(character));
         let declarations: Vec<String> = self
             .theme
             .iter()
-            .filter(|(_, value)| is_inert(value))
+            .filter(|(_, value)| is_safe(value))
             .map(|(name, value)| format!("{name}: {value};"))
             .collect();
         if !declarations.is_empty() {

@@ -75,12 +75,12 @@ async fn documents_load_only_the_files_of_the_entry() {
     assert!(html.contains("<script type=\"module\" src=\"/_app/main-1.js\"></script>"), "{html}");
     assert!(html.contains("modulepreload\" href=\"/_app/react-2.js\"") && html.contains("href=\"/_app/main-1.css\""));
     assert!(!html.contains("chat-3") && html.contains("&lt;script&gt;") && html.contains("&quot;&#39;&amp;"));
-    let other = text(page(Vec::new()).render(&small_portal())).await;
-    assert!(!other.contains("<style") && !other.contains(nonce));
+    let without_theme = text(page(Vec::new()).render(&small_portal())).await;
+    assert!(!without_theme.contains("<style") && !without_theme.contains(nonce));
 }
 
 #[actix_web::test]
-async fn the_console_loads_its_own_entry() {
+async fn console_loads_its_own_entry() {
     let console = PortalPage { kind: PageKind::Console, slug: None, ..page(Vec::new()) };
     let html = text(console.render(&small_portal())).await;
     assert!(html.contains("src=\"/_app/main-4.js\"") && html.contains("href=\"/_app/main-4.css\""), "{html}");
@@ -89,7 +89,7 @@ async fn the_console_loads_its_own_entry() {
 }
 
 #[actix_web::test]
-async fn a_theme_value_cannot_leave_its_declaration() {
+async fn omits_theme_values_that_end_their_declaration() {
     for hostile in ["red;} body{background:url(//x)", "</style><script>", "\\3b", "a&amp;", "@import x", "/**/red"] {
         let html = text(page(vec![("--svc-accent", hostile), ("--svc-radius", "4px")]).render(&small_portal())).await;
         assert!(html.contains("#root { --svc-radius: 4px; }") && !html.contains(hostile), "{html}");
@@ -97,7 +97,7 @@ async fn a_theme_value_cannot_leave_its_declaration() {
 }
 
 #[actix_web::test]
-async fn a_server_without_the_portal_says_how_to_build_it() {
+async fn page_explains_how_to_build_a_missing_portal() {
     let portal = Portal::from_files(&[]);
     assert!(!portal.is_built());
     let html = text(page(Vec::new()).render(&portal)).await;

@@ -78,24 +78,24 @@ pub(crate) struct RollbackWarning {
 }
 
 impl RollbackView {
-    fn of(made: &RollbackResult) -> Result<Self, ApiError> {
-        let newest = made.newest_lane()?;
-        let returned = |back: &ReturnedLane| RolledBackLaneView {
-            lane: back.lane.as_str(),
-            rolled_back_to: back.rolled_back_to.uuid(),
+    fn of(result: &RollbackResult) -> Result<Self, ApiError> {
+        let newest = result.newest_lane()?;
+        let lane_view = |lane: &ReturnedLane| RolledBackLaneView {
+            lane: lane.lane.as_str(),
+            rolled_back_to: lane.rolled_back_to.uuid(),
         };
-        let archived = made.archived.iter().map(|slug| RollbackWarning {
+        let warnings = result.archived.iter().map(|slug| RollbackWarning {
             code: "asset_archived",
             asset_slug: slug.to_string(),
             message: "this archived asset is in use again",
         });
         Ok(Self {
-            release_id: made.record.release_id.uuid(),
+            release_id: result.record.release_id.uuid(),
             rolled_back_to: newest.rolled_back_to.uuid(),
             lane: newest.lane.as_str(),
-            lanes: made.record.lanes.iter().map(returned).collect(),
-            warnings: archived.collect(),
-            artifact_id: made.artifact_id.uuid(),
+            lanes: result.record.lanes.iter().map(lane_view).collect(),
+            warnings: warnings.collect(),
+            artifact_id: result.artifact_id.uuid(),
         })
     }
 }
@@ -126,11 +126,11 @@ pub(crate) async fn roll_back_release(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     expected: IfMatch,
     body: Body<RollbackRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let key = idempotency.into_request_key(&caller.actor, || body.digest());
     let (lane, reason) = (parse_lane(body.lane.as_deref())?, body.reason.as_str());
     let outcome =
         api.services.releases.roll_back_release(&caller, *release, lane, reason, &expected, key.as_ref()).await?;
@@ -150,12 +150,12 @@ pub(crate) async fn read_rollback_recommendation(
     caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
 ) -> Result<HttpResponse, ApiError> {
-    let advice = api.services.releases.rollback_recommendation(&caller, *release).await?;
+    let recommendation = api.services.releases.rollback_recommendation(&caller, *release).await?;
     let view = RecommendationView {
-        recommended: advice.is_recommended,
-        error_rate: advice.error_rate,
-        sample_size: advice.sample_size,
-        threshold: advice.threshold,
+        recommended: recommendation.is_recommended,
+        error_rate: recommendation.error_rate,
+        sample_size: recommendation.sample_size,
+        threshold: recommendation.threshold,
     };
     Ok(ResourceResponse::ok(&view).into_response())
 }

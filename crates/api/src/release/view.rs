@@ -76,14 +76,14 @@ pub(crate) struct ReleaseDetail {
 }
 
 impl ReleaseDetail {
-    pub(super) fn of(placed: &ReleaseWithDeployment) -> Self {
-        let release = &placed.release;
+    pub(super) fn of(release_with_deployment: &ReleaseWithDeployment) -> Self {
+        let release = &release_with_deployment.release;
         Self {
             release: ReleaseView::of(release),
             bindings: release.bindings.iter().map(|binding| BindingView::of(release.release_id, binding)).collect(),
             references: release.references.iter().map(FrozenReferenceView::of).collect(),
             valid_transitions: release
-                .valid_transitions(&placed.deployment)
+                .valid_transitions(&release_with_deployment.deployment)
                 .into_iter()
                 .map(StateName::as_str)
                 .collect(),
@@ -168,13 +168,13 @@ pub(crate) struct TransitionView {
 }
 
 impl TransitionView {
-    pub(super) fn of(moved: &TransitionResult, by: &ActorRef) -> Self {
+    pub(super) fn of(result: &TransitionResult, actor: &ActorRef) -> Self {
         Self {
-            release: ReleaseDetail::of(&moved.release),
-            previous_state: moved.previous.map(StateName::as_str),
-            lane: moved.lane.map(Lane::as_str),
-            transitioned_by: by.to_string(),
-            transitioned_at: moved.at.to_string(),
+            release: ReleaseDetail::of(&result.release),
+            previous_state: result.previous.map(StateName::as_str),
+            lane: result.lane.map(Lane::as_str),
+            transitioned_by: actor.to_string(),
+            transitioned_at: result.at.to_string(),
         }
     }
 }
@@ -270,18 +270,18 @@ pub(crate) struct LaneTenureView {
 impl LaneView {
     pub(super) fn of(lane_history: &LaneHistory) -> Self {
         let history: Vec<LaneTenureView> = lane_history.tenures.iter().map(LaneTenureView::of).collect();
-        let holder = lane_history.tenures.first().filter(|holding| holding.to.is_none());
-        Self { lane: lane_history.lane.as_str(), holder: holder.map(|holding| holding.release.uuid()), history }
+        let holder = lane_history.tenures.first().filter(|tenure| tenure.to.is_none());
+        Self { lane: lane_history.lane.as_str(), holder: holder.map(|tenure| tenure.release.uuid()), history }
     }
 }
 
 impl LaneTenureView {
-    fn of(holding: &LaneTenure) -> Self {
+    fn of(tenure: &LaneTenure) -> Self {
         Self {
-            release_id: holding.release.uuid(),
-            from: holding.from.to_string(),
-            to: holding.to.map(|to| to.to_string()),
-            reason: holding.reason.as_str(),
+            release_id: tenure.release.uuid(),
+            from: tenure.from.to_string(),
+            to: tenure.to.map(|to| to.to_string()),
+            reason: tenure.reason.as_str(),
         }
     }
 }

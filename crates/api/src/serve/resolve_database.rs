@@ -127,9 +127,9 @@ impl ResolvedDatabase {
         };
         match fairway_postgres::has_schema(&database.url).await {
             Ok(true) => Ok(database),
-            unusable => {
+            result => {
                 database.stop_managed_server().await?;
-                unusable.map_err(DatabaseError::Unreachable)?;
+                result.map_err(DatabaseError::Unreachable)?;
                 Err(DatabaseError::NoSchema)
             }
         }

@@ -94,7 +94,7 @@ async fn sign_out(
     api: web::Data<Api>,
     form: web::Form<SignOutForm>,
 ) -> Result<HttpResponse, ApiError> {
-    let Some(authentication) = &api.authentication else { return Ok(leave(&request, "/")) };
+    let Some(authentication) = &api.authentication else { return Ok(redirect_after_sign_out(&request, "/")) };
     let mut location = SIGNED_OUT_PATH.to_owned();
     // Reads the stored session without its groups, because a sign-out must work while the identity provider is
     // unavailable.
@@ -103,7 +103,7 @@ async fn sign_out(
         && let Some(snapshot) = sessions.find_stored(&token).await?
     {
         match &form.csrf_token {
-            Some(sent) if token.is_csrf_token(sent) => {}
+            Some(csrf_token) if token.is_csrf_token(csrf_token) => {}
             Some(_) => {
                 return Err(ApiError::csrf_field_invalid("the form field `csrf_token` is not that of the session"));
             }
@@ -120,7 +120,7 @@ async fn sign_out(
             location = url.unwrap_or(location);
         }
     }
-    let mut response = leave(&request, &location);
+    let mut response = redirect_after_sign_out(&request, &location);
     response.add_cookie(&removal_cookie(SESSION_COOKIE)).map_err(|_| ApiError::internal())?;
     Ok(response)
 }
@@ -133,7 +133,7 @@ struct SignedOut<'a> {
 
 /// Redirects the browser. A script receives the address instead, because it cannot follow a redirect to another
 /// site, and the content security policy of the pages forbids forms.
-fn leave(request: &HttpRequest, location: &str) -> HttpResponse {
+fn redirect_after_sign_out(request: &HttpRequest, location: &str) -> HttpResponse {
     let accept = request.headers().get_all(header::ACCEPT).filter_map(|value| value.to_str().ok());
     if accept.into_iter().any(|accept| accept == "application/json") {
         HttpResponse::Ok().json(SignedOut { location })

@@ -58,8 +58,8 @@ impl PendingSignIn {
     /// The sign-in in the cookie of a browser, even if it has expired; `None` without a valid cookie.
     pub(super) fn of_request(request: &HttpRequest, provider: &dyn SignInProvider, key: &[u8; 32]) -> Option<Self> {
         let sealed = URL_SAFE_NO_PAD.decode(request.cookie(COOKIE)?.value()).ok()?;
-        let plain = provider.unseal(key, PURPOSE, &sealed)?;
-        serde_json::from_slice(&plain).ok()
+        let plaintext = provider.unseal(key, PURPOSE, &sealed)?;
+        serde_json::from_slice(&plaintext).ok()
     }
 
     /// Path for another attempt. After a failed test it leads to another test, which creates no session.
@@ -81,8 +81,8 @@ impl PendingSignIn {
     /// chosen one (RFC 9207).
     pub(super) fn is_answered_by(&self, state: Option<&str>, issuer: Option<&str>) -> bool {
         // Hashes compare in constant time.
-        let is_ours = state.is_some_and(|state| blake3::hash(state.as_bytes()) == blake3::hash(self.state.as_bytes()));
-        is_ours && issuer.is_none_or(|issuer| issuer == self.issuer)
+        let matches = state.is_some_and(|state| blake3::hash(state.as_bytes()) == blake3::hash(self.state.as_bytes()));
+        matches && issuer.is_none_or(|issuer| issuer == self.issuer)
     }
 
     /// The values that are exchanged for tokens, together with the code of the callback.

@@ -48,14 +48,14 @@ async fn start(request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse
     if let Err(page) = administrator(&request, &api).await? {
         return Ok(page);
     }
-    let Some(chosen) = issuer.and_then(|index| provider.issuers().get(index)) else {
+    let Some(selected_issuer) = issuer.and_then(|index| provider.issuers().get(index)) else {
         return Ok(html_page::page(StatusCode::OK, "Test sign-in", &introduction(provider)));
     };
     let attempt = provider.new_attempt();
     let redirect = format!("{}{CALLBACK_PATH}", authentication.base_url());
-    match provider.authorization_url(&chosen.issuer, &redirect, &attempt).await {
+    match provider.authorization_url(&selected_issuer.issuer, &redirect, &attempt).await {
         Ok(url) => {
-            let pending = PendingSignIn::test(attempt, chosen.issuer.clone(), api.clock.now());
+            let pending = PendingSignIn::test(attempt, selected_issuer.issuer.clone(), api.clock.now());
             let key = api.sign_in_key().await?;
             let cookie = pending.to_cookie(provider, &key).ok_or_else(ApiError::internal)?;
             let mut response = see_other(&with_prompt(&url)?);
@@ -189,18 +189,18 @@ fn report_text(person: &SignedInPerson, report: &TestSignInReport) -> String {
     }
     text.push_str("<h2>Claims</h2>\n<table>\n<tr><th scope=\"col\">Claim</th><th scope=\"col\">Value</th></tr>\n");
     for (name, value) in &person.claims {
-        let shown = match value {
+        let rendered = match value {
             Value::String(value) => value.clone(),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
         };
-        let _ = writeln!(text, "<tr><td><code>{}</code></td><td>{}</td></tr>", escape(name), escape(&shown));
+        let _ = writeln!(text, "<tr><td><code>{}</code></td><td>{}</td></tr>", escape(name), escape(&rendered));
     }
     let _ = write!(text, "</table>\n<p><a href=\"{TEST_PATH}\">Test again</a></p>");
     text
 }
 
 fn write_rule(text: &mut String, rule: MappingRule, verdict: &MappingVerdict) {
-    let (word, effect) = match verdict {
+    let (label, effect) = match verdict {
         MappingVerdict::Applied(effect) => ("applied", escape(effect)),
         MappingVerdict::Ignored(effect) => ("ignored", escape(effect)),
         MappingVerdict::Refused(refusal) => {
@@ -209,7 +209,7 @@ fn write_rule(text: &mut String, rule: MappingRule, verdict: &MappingVerdict) {
             ("refused", format!("{} (<code>{}</code>){claim}", escape(&refusal.to_string()), refusal.code()))
         }
     };
-    let _ = writeln!(text, "<tr><td>{}</td><td>{word}</td><td>{effect}</td></tr>", rule.as_str());
+    let _ = writeln!(text, "<tr><td>{}</td><td>{label}</td><td>{effect}</td></tr>", rule.as_str());
 }
 
 fn write_roles(text: &mut String, principal: &TestedPrincipal) {

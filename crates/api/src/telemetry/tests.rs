@@ -21,11 +21,11 @@ impl io::Write for LogCapture {
     }
 }
 
-fn logged(format: LogFormat, act: impl FnOnce()) -> String {
-    let written = LogCapture::default();
-    let writer = written.clone();
-    with_default(Registry::default().with(log_layer(format, move || writer.clone())), act);
-    let bytes = written.0.lock().unwrap().clone();
+fn capture_log(format: LogFormat, emit: impl FnOnce()) -> String {
+    let capture = LogCapture::default();
+    let writer = capture.clone();
+    with_default(Registry::default().with(log_layer(format, move || writer.clone())), emit);
+    let bytes = capture.0.lock().unwrap().clone();
     String::from_utf8(bytes).unwrap()
 }
 
@@ -37,18 +37,18 @@ fn headers(parent: &str) -> HeaderMap {
 
 #[test]
 fn log_values_cannot_forge_lines() {
-    let evil = "a\r\n{\"level\":\"ERROR\"}\u{1b}[31m\u{9b}31m\0";
+    let hostile = "a\r\n{\"level\":\"ERROR\"}\u{1b}[31m\u{9b}31m\0";
     for format in [LogFormat::Json, LogFormat::Text] {
-        let text = logged(format, || {
-            let span = tracing::info_span!("outer", request = evil);
-            span.in_scope(|| tracing::info!(slug = evil, shown = %format!("{evil:?}"), "fixed"));
+        let text = capture_log(format, || {
+            let span = tracing::info_span!("outer", request = hostile);
+            span.in_scope(|| tracing::info!(slug = hostile, shown = %format!("{hostile:?}"), "fixed"));
         });
         assert_eq!(text.lines().count(), 1, "{text:?}");
-        assert!(!text.trim_end().chars().any(|letter| letter.is_ascii_control()), "{text:?}");
+        assert!(!text.trim_end().chars().any(|character| character.is_ascii_control()), "{text:?}");
     }
-    let text = logged(LogFormat::Json, || tracing::info!(slug = evil, "fixed"));
+    let text = capture_log(LogFormat::Json, || tracing::info!(slug = hostile, "fixed"));
     let line: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(line.get("slug").unwrap(), evil);
+    assert_eq!(line.get("slug").unwrap(), hostile);
     assert_eq!(line.get("message").unwrap(), "fixed");
 }
 
@@ -74,14 +74,14 @@ fn continues_trace_of_caller() {
 
 #[test]
 fn logs_only_valid_trace_ids() {
-    for (parent, noted) in
+    for (parent, is_logged) in
         [(PARENT, true), ("00-00000000000000000000000000000000-b7ad6b7169203331-01", false), ("x", false)]
     {
-        let text = logged(LogFormat::Json, || {
+        let text = capture_log(LogFormat::Json, || {
             let span = tracing::info_span!("outer", trace_id = tracing::field::Empty);
             adopt_parent(&span, &headers(parent));
             span.in_scope(|| tracing::info!("fixed"));
         });
-        assert_eq!(text.contains("\"trace_id\":\"0af7651916cd43dd8448eb211c80319c\""), noted, "{text}");
+        assert_eq!(text.contains("\"trace_id\":\"0af7651916cd43dd8448eb211c80319c\""), is_logged, "{text}");
     }
 }

@@ -46,8 +46,8 @@ pub(crate) struct PlanComparisonView {
 }
 
 impl PlanComparisonView {
-    fn of(compared: PlanComparison) -> Self {
-        let PlanComparison { predecessor_id, changes, redacted } = compared;
+    fn of(comparison: PlanComparison) -> Self {
+        let PlanComparison { predecessor_id, changes, redacted } = comparison;
         let change = |PlanChange { path, before, after }| PlanChangeView { path, before, after };
         Self {
             predecessor_id: predecessor_id.map(UseCaseId::uuid),
@@ -73,6 +73,6 @@ pub(crate) async fn read_use_case_changes(
     use_case: PathId<UseCaseId>,
     query: Query<UseCaseWorkspaceQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let compared = api.services.use_cases.compare_with_predecessor(&caller, query.id(), *use_case).await?;
-    Ok(ResourceResponse::ok(&PlanComparisonView::of(compared)).into_response())
+    let comparison = api.services.use_cases.compare_with_predecessor(&caller, query.id(), *use_case).await?;
+    Ok(ResourceResponse::ok(&PlanComparisonView::of(comparison)).into_response())
 }

@@ -202,10 +202,10 @@ pub(crate) async fn generate_use_case(
     api: web::Data<Api>,
     caller: IdentifiedCaller,
     query: Query<UseCaseWorkspaceQuery>,
-    keyed: IdempotencyHeader,
+    idempotency: IdempotencyHeader,
     body: Body<GenerateRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.into_request_key(&caller.actor, || query.digest(body.digest()));
+    let key = idempotency.into_request_key(&caller.actor, || query.digest(body.digest()));
     let use_cases = &api.services.use_cases;
     let result = use_cases.generate_plan(&caller, query.id(), &body.description, key.as_ref()).await?;
     let outcome = MaybeReplayed { value: (), replayed: result.replayed.then_some(StatusCode::OK.as_u16()) };
@@ -247,8 +247,8 @@ pub(crate) async fn refine_use_case(
         .collect();
     let key = RefinementKey { key: idempotency_key, body_digest };
     let request = fields.finish(|| Some(RefineRequest { description, notes, key }))?;
-    let refined = api.services.use_cases.refine_use_case(&caller, query.id(), *use_case, request, &expected).await?;
-    match refined {
+    let refinement = api.services.use_cases.refine_use_case(&caller, query.id(), *use_case, request, &expected).await?;
+    match refinement {
         RefinementOutcome::Question { question, proposed_answer } => {
             let view = RefinementView { use_case: None, question: Some(question), proposed_answer };
             Ok(ResourceResponse::ok(&view).into_response())

@@ -262,12 +262,12 @@ pub(crate) async fn list_runtime_workloads(
 ) -> Result<HttpResponse, ApiError> {
     let mode = |text: &str| PresentationMode::parse(text).ok_or_else(|| FieldProblem::invalid("presentation_mode"));
     let RuntimeListQuery { presentation_mode, owner_ref, q } = &list.filter;
-    let asked = InterfaceFilter {
+    let filter = InterfaceFilter {
         presentation_mode: presentation_mode.as_deref().map(mode).transpose()?,
         owner: owner_ref.as_deref().map(parse_owner).transpose()?,
         text: q.clone(),
     };
-    let workloads = api.services.workloads.list_runtime_workloads(&caller, asked, list.paging()).await?;
+    let workloads = api.services.workloads.list_runtime_workloads(&caller, filter, list.paging()).await?;
     Ok(list.respond(&workloads.map(|workload| RuntimeWorkloadEntryView::of(&workload))))
 }
 
@@ -285,13 +285,13 @@ pub(crate) async fn list_runtime_workloads(
 #[get("/v1/workloads/by-slug/{slug}")]
 pub(crate) async fn read_runtime_workload(
     api: web::Data<Api>,
-    RuntimeClient(arrival): RuntimeClient,
+    RuntimeClient(runtime_request): RuntimeClient,
     slug: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     // A malformed slug cannot name a workload, so the response is 404.
     let slug = Slug::parse(&slug.into_inner()).map_err(|_| ApiError::not_found())?;
-    let visit = api.services.share_links.verify_request(arrival).await?;
-    let caller = api.services.identities.identify(api.mode, &visit.claims, request_id()).await?;
-    let workload = api.services.workloads.read_runtime_workload(&caller, &visit, &slug).await?;
+    let runtime_caller = api.services.share_links.verify_request(runtime_request).await?;
+    let caller = api.services.identities.identify(api.mode, &runtime_caller.claims, request_id()).await?;
+    let workload = api.services.workloads.read_runtime_workload(&caller, &runtime_caller, &slug).await?;
     Ok(ResourceResponse::ok(&RuntimeWorkloadView::of(&workload)).into_response())
 }

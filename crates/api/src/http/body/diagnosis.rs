@@ -63,53 +63,54 @@ impl Diagnosis {
 /// Finds the problems of a body that is not a `T`, at most [`MAX_PROBLEMS`], including `first`.
 pub(super) fn diagnose<T: DeserializeOwned>(document: &Value, first: FieldProblem) -> Vec<FieldProblem> {
     let notes = Diagnosis::default();
-    let readings = MAX_VALUES.checked_div(count_values(document)).unwrap_or(MAX_PASSES).clamp(1, MAX_PASSES);
-    for _ in 0..readings {
+    let passes = MAX_VALUES.checked_div(count_values(document)).unwrap_or(MAX_PASSES).clamp(1, MAX_PASSES);
+    for _ in 0..passes {
         notes.problems.borrow_mut().clear();
         notes.has_new_rules.set(false);
-        let read = T::deserialize(RecordingDeserializer { value: Some(document), at: &ValuePath::Root, notes: &notes });
-        if read.is_ok() || !notes.has_new_rules.get() {
+        let result =
+            T::deserialize(RecordingDeserializer { value: Some(document), at: &ValuePath::Root, notes: &notes });
+        if result.is_ok() || !notes.has_new_rules.get() {
             break;
         }
     }
-    let mut found = notes.problems.into_inner();
+    let mut problems = notes.problems.into_inner();
     // The passes can miss the problem of the strict deserialization, because their number is limited.
-    if !found.contains(&first) {
-        found.insert(0, first);
+    if !problems.contains(&first) {
+        problems.insert(0, first);
     }
-    found.truncate(MAX_PROBLEMS);
-    found
+    problems.truncate(MAX_PROBLEMS);
+    problems
 }
 
 fn count_values(value: &Value) -> usize {
-    let (mut waiting, mut seen) = (vec![value], 0_usize);
-    while let Some(value) = waiting.pop() {
-        seen += 1;
+    let (mut pending, mut count) = (vec![value], 0_usize);
+    while let Some(value) = pending.pop() {
+        count += 1;
         match value {
-            Value::Object(members) => waiting.extend(members.values()),
-            Value::Array(items) => waiting.extend(items),
+            Value::Object(members) => pending.extend(members.values()),
+            Value::Array(items) => pending.extend(items),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
-    seen
+    count
 }
 
 /// Records the rule behind a failure, and returns the error that ends the pass.
 fn record_rule(
     error: DeserializeError,
-    of: Option<StructId>,
+    id: Option<StructId>,
     deserializer: RecordingDeserializer<'_>,
 ) -> DeserializeError {
     let (at, notes) = (deserializer.at, deserializer.notes);
-    match (error, of) {
+    match (error, id) {
         // An inner value has already recorded the failure.
         (DeserializeError::Recorded, _) => {}
-        (DeserializeError::Missing(field), Some(of)) => {
-            notes.required.borrow_mut().insert((of, field));
+        (DeserializeError::Missing(field), Some(id)) => {
+            notes.required.borrow_mut().insert((id, field));
             notes.has_new_rules.set(true);
         }
-        (DeserializeError::Unknown, Some(of)) => {
-            notes.strict_types.borrow_mut().insert(of);
+        (DeserializeError::Unknown, Some(id)) => {
+            notes.strict_types.borrow_mut().insert(id);
             notes.has_new_rules.set(true);
         }
         (error, _) if deserializer.value.is_some() => {

@@ -32,7 +32,7 @@ pub(super) enum ScanResult {
 /// Scans a document up to its first forbidden name.
 pub(super) fn scan<T: ForbiddenNames>(bytes: &[u8]) -> ScanResult {
     let search =
-        NameScan::<T> { remaining: Cell::new(MAX_NAME_BYTES), result: Cell::new(ScanResult::Clean), of: PhantomData };
+        NameScan::<T> { remaining: Cell::new(MAX_NAME_BYTES), result: Cell::new(ScanResult::Clean), rule: PhantomData };
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     match (&search).deserialize(&mut reader).and_then(|()| reader.end()) {
         Ok(()) => search.result.get(),
@@ -43,15 +43,15 @@ pub(super) fn scan<T: ForbiddenNames>(bytes: &[u8]) -> ScanResult {
 struct NameScan<T> {
     remaining: Cell<usize>,
     result: Cell<ScanResult>,
-    of: PhantomData<T>,
+    rule: PhantomData<T>,
 }
 
 impl<T: ForbiddenNames> NameScan<T> {
     fn check(&self, name: &str) {
         match self.result.get() {
             ScanResult::Clean => match self.remaining.get().checked_sub(name.len().saturating_add(1)) {
-                Some(left) => {
-                    self.remaining.set(left);
+                Some(remaining) => {
+                    self.remaining.set(remaining);
                     if T::is_forbidden(name) {
                         self.result.set(ScanResult::Forbidden);
                     }
@@ -183,25 +183,25 @@ mod tests {
     /// Checking an unlimited number of names would delay all requests of the same thread.
     #[test]
     fn bounds_the_checked_names() {
-        let found = |body: String| {
+        let check = |body: String| {
             WORK.set((0, 0));
             (scan::<Actor>(body.as_bytes()), WORK.get())
         };
         let members = |name: &str, count: usize| vec![format!("{name:?}:0"); count].join(",");
         let long = "0b".repeat(115);
         assert_eq!(
-            found(format!("{{{},\"actor\":0}}", members(&long, 17))),
+            check(format!("{{{},\"actor\":0}}", members(&long, 17))),
             (ScanResult::Forbidden, (18, 17 * 230 + 5))
         );
-        assert_eq!(found(format!("{{{},\"actor\":0}}", members(&long, 4_000))), (ScanResult::TooMany, (17, 17 * 230)));
-        assert_eq!(found(format!("{{{}}}", members("", MAX_NAME_BYTES))), (ScanResult::Clean, (MAX_NAME_BYTES, 0)));
-        assert_eq!(found(format!("[{{{}}}]", members("", 90_000))), (ScanResult::TooMany, (MAX_NAME_BYTES, 0)));
+        assert_eq!(check(format!("{{{},\"actor\":0}}", members(&long, 4_000))), (ScanResult::TooMany, (17, 17 * 230)));
+        assert_eq!(check(format!("{{{}}}", members("", MAX_NAME_BYTES))), (ScanResult::Clean, (MAX_NAME_BYTES, 0)));
+        assert_eq!(check(format!("[{{{}}}]", members("", 90_000))), (ScanResult::TooMany, (MAX_NAME_BYTES, 0)));
         assert_eq!(
-            found(format!("[{}]", vec!["{\"\":0}"; 90_000].join(","))),
+            check(format!("[{}]", vec!["{\"\":0}"; 90_000].join(","))),
             (ScanResult::TooMany, (MAX_NAME_BYTES, 0))
         );
-        assert_eq!(found(format!("{{\"actor\":{{{}}}}}", members("actor", 90_000))), (ScanResult::Forbidden, (1, 5)));
+        assert_eq!(check(format!("{{\"actor\":{{{}}}}}", members("actor", 90_000))), (ScanResult::Forbidden, (1, 5)));
         // The scan still parses the document to its end.
-        assert_eq!(found(format!("{{{}", members("", 90_000))), (ScanResult::Clean, (MAX_NAME_BYTES, 0)));
+        assert_eq!(check(format!("{{{}", members("", 90_000))), (ScanResult::Clean, (MAX_NAME_BYTES, 0)));
     }
 }

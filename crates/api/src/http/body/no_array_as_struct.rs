@@ -34,8 +34,8 @@ impl<'de> Deserializer<'de> for StrictValue<'_> {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
             Value::Number(number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
-                (Some(whole), _, _) => visitor.visit_u64(whole),
-                (None, Some(whole), _) => visitor.visit_i64(whole),
+                (Some(integer), _, _) => visitor.visit_u64(integer),
+                (None, Some(integer), _) => visitor.visit_i64(integer),
                 (None, None, Some(float)) => visitor.visit_f64(float),
                 (None, None, None) => Err(DeserializeError::Invalid),
             },
@@ -134,9 +134,10 @@ impl StrictValue<'_> {
     /// Deserializes an integer. By JSON Schema (2020-12, 4.2.3) a number with a fraction of zero is an integer: `22.0`.
     fn deserialize_integer<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let float = self.0.as_f64().filter(|_| self.0.is_f64());
-        let whole = float.filter(|float| float.fract() == 0.0).and_then(|float| format!("{float}").parse::<i64>().ok());
-        match whole {
-            Some(whole) => visitor.visit_i64(whole),
+        let integer =
+            float.filter(|float| float.fract() == 0.0).and_then(|float| format!("{float}").parse::<i64>().ok());
+        match integer {
+            Some(integer) => visitor.visit_i64(integer),
             None => self.deserialize_any(visitor),
         }
     }

@@ -121,10 +121,10 @@ async fn reports_path_of_invalid_values() {
         ("null", "", "invalid"),
         ("7", "", "invalid"),
     ] {
-        let found = fields(&read::<Thing>(json_request(text)).await.unwrap_err());
-        assert_eq!(found.pointer("/0/path"), Some(&json!(path)), "{text}: {found}");
-        assert_eq!(found.pointer("/0/code"), Some(&json!(code)), "{text}: {found}");
-        assert!(!found.to_string().contains("secret-value"));
+        let problems = fields(&read::<Thing>(json_request(text)).await.unwrap_err());
+        assert_eq!(problems.pointer("/0/path"), Some(&json!(path)), "{text}: {problems}");
+        assert_eq!(problems.pointer("/0/code"), Some(&json!(code)), "{text}: {problems}");
+        assert!(!problems.to_string().contains("secret-value"));
     }
 }
 
@@ -173,27 +173,27 @@ fn expected_problems(problems: &[(&str, &'static str)]) -> Vec<(String, &'static
 
 #[test]
 fn reports_all_problems_at_once() {
-    let sound = json!({
+    let valid = json!({
         "id": "0190f000-0000-7000-8000-000000000001", "name": "a", "later": 1,
         "items": [{ "kind": "plain", "count": 1, "odd": 3 }],
     });
-    assert!(deserialize_strict::<Order>(&sound).is_ok());
+    assert!(deserialize_strict::<Order>(&valid).is_ok());
     let missing = [("id", "missing"), ("name", "missing"), ("items", "missing"), ("later", "missing")];
     assert_eq!(problems_of(&json!({})), expected_problems(&missing));
-    let mut all = sound.clone();
-    all["id"] = json!("0190f000");
-    all["name"] = json!(7);
-    all["note"] = json!(false);
-    all["extra"] = json!({});
-    all["other"] = json!([]);
-    all["items"] = json!([
+    let mut invalid_body = valid.clone();
+    invalid_body["id"] = json!("0190f000");
+    invalid_body["name"] = json!(7);
+    invalid_body["note"] = json!(false);
+    invalid_body["extra"] = json!({});
+    invalid_body["other"] = json!([]);
+    invalid_body["items"] = json!([
         { "kind": "round", "count": 300 },
         { "kind": { "sized": { "width": "wide" } }, "count": 1, "odd": 4 },
         { "kind": "plain", "count": 1.5, "odd": 3, "more": 1 },
         ["plain", 1],
         { "kind": "plain", "count": 2, "odd": 6 },
     ]);
-    all.as_object_mut().unwrap().remove("later");
+    invalid_body.as_object_mut().unwrap().remove("later");
     let expected = [
         ("extra", "unknown_field"),
         ("id", "invalid"),
@@ -211,9 +211,9 @@ fn reports_all_problems_at_once() {
         ("note", "invalid"),
         ("other", "unknown_field"),
     ];
-    let mut found = problems_of(&all);
-    found.sort();
-    assert_eq!(found, expected_problems(&expected));
+    let mut problems = problems_of(&invalid_body);
+    problems.sort();
+    assert_eq!(problems, expected_problems(&expected));
     // A value of another type has no fields.
     for value in [json!(null), json!([1, 2]), json!("x"), json!(1)] {
         assert_eq!(problems_of(&value), expected_problems(&[("", "invalid")]), "{value}");
@@ -229,18 +229,18 @@ fn bounds_problems_of_a_large_body() {
 
 #[actix_web::test]
 async fn accepts_only_unencoded_json() {
-    let with =
+    let request =
         |kind: &'static str| TestRequest::post().insert_header((CONTENT_TYPE, kind)).set_payload(r#"{"name":"a"}"#);
-    for good in [
+    for accepted_type in [
         "application/json",
         "Application/JSON",
         "application/json; charset=utf-8",
         "application/json;charset=\"UTF-8\"",
         "application/json; profile=x",
     ] {
-        assert!(read::<Thing>(with(good)).await.is_ok(), "{good}");
+        assert!(read::<Thing>(request(accepted_type)).await.is_ok(), "{accepted_type}");
     }
-    for bad in [
+    for refused_type in [
         "text/plain",
         "application/json; charset=latin1",
         "application/jsonx",
@@ -249,15 +249,15 @@ async fn accepts_only_unencoded_json() {
         "application/json, text/plain",
         "",
     ] {
-        let refusal = read::<Thing>(with(bad)).await.unwrap_err();
-        assert_eq!(refusal.code(), "unsupported_media_type", "{bad}");
+        let refusal = read::<Thing>(request(refused_type)).await.unwrap_err();
+        assert_eq!(refusal.code(), "unsupported_media_type", "{refused_type}");
     }
-    let unnamed = TestRequest::post().insert_header(("content-length", "12")).set_payload(r#"{"name":"a"}"#);
-    assert_eq!(read::<Thing>(unnamed).await.unwrap_err().code(), "unsupported_media_type");
+    let untyped = TestRequest::post().insert_header(("content-length", "12")).set_payload(r#"{"name":"a"}"#);
+    assert_eq!(read::<Thing>(untyped).await.unwrap_err().code(), "unsupported_media_type");
     let chunked = TestRequest::post().insert_header(("transfer-encoding", "chunked")).set_payload("{}");
     assert_eq!(read::<Thing>(chunked).await.unwrap_err().code(), "unsupported_media_type");
     for encoding in ["gzip", "br", "identity", "Identity", "identity, gzip", ""] {
-        let encoded = with("application/json").insert_header(("content-encoding", encoding));
+        let encoded = request("application/json").insert_header(("content-encoding", encoding));
         assert_eq!(read::<Thing>(encoded).await.unwrap_err().code(), "unsupported_media_type", "{encoding}");
     }
 }
@@ -295,11 +295,11 @@ async fn refuses_truncated_body_as_malformed() {
 
 #[actix_web::test]
 async fn digest_depends_only_on_canonical_content() {
-    let one = read::<Unruled<Value>>(json_request(r#"{"a": 1.0, "b": "é"}"#)).await.unwrap().digest();
-    let two = read::<Unruled<Value>>(json_request(r#"{ "b":"\u00e9","a":1 }"#)).await.unwrap().digest();
-    let other = read::<Unruled<Value>>(json_request(r#"{"a": 2, "b": "é"}"#)).await.unwrap().digest();
-    assert_eq!(one, two);
-    assert_ne!(one, other);
+    let first = read::<Unruled<Value>>(json_request(r#"{"a": 1.0, "b": "é"}"#)).await.unwrap().digest();
+    let reordered = read::<Unruled<Value>>(json_request(r#"{ "b":"\u00e9","a":1 }"#)).await.unwrap().digest();
+    let changed = read::<Unruled<Value>>(json_request(r#"{"a": 2, "b": "é"}"#)).await.unwrap().digest();
+    assert_eq!(first, reordered);
+    assert_ne!(first, changed);
     let large = |number: &str| digest(&serde_json::from_str(&format!("{{\"a\": {number}}}")).unwrap());
     assert_eq!(large("9007199254740993"), large("9007199254740993"));
     assert_ne!(large("9007199254740993"), large("9007199254740992"));
@@ -325,8 +325,8 @@ async fn read_any(base: &web::Data<crate::http::HttpState>, text: &str) -> Resul
     let request = TestRequest::post().insert_header((CONTENT_TYPE, "application/json")).app_data(base.clone());
     let (request, mut payload) = request.set_payload(text.to_owned()).to_http_parts();
     let Unruled(value) = Body::<Unruled<Value>>::from_request(&request, &mut payload).await?.into_inner();
-    let held = request.extensions().get::<RequestMemory>().unwrap().bytes();
-    Ok((value, held))
+    let reserved = request.extensions().get::<RequestMemory>().unwrap().bytes();
+    Ok((value, reserved))
 }
 
 /// 64 KiB of small objects become 6 MiB of values, so the server reserves memory before it parses a body.
@@ -334,22 +334,22 @@ async fn read_any(base: &web::Data<crate::http::HttpState>, text: &str) -> Resul
 async fn reserves_memory_before_parsing() {
     tokio::time::pause();
     let base = web::Data::new(crate::http::test_support::base());
-    let mut others = Vec::new();
+    let mut other_memory = Vec::new();
     for address in ["192.0.2.1", "192.0.2.2"] {
         for sender in [BodyClient::default(), other_sender()] {
             let address = ClientAddress::from_ip(address.parse().unwrap());
             let mut memory = base.memory_budgets.request_memory(address, sender);
             memory.resize(16 << 20).await.unwrap();
-            others.push(memory);
+            other_memory.push(memory);
         }
     }
     let dense = format!("[{}]", vec!["{\"a\":1}"; 8_000].join(","));
     // Without the reservation, the parser would find the missing bracket first.
-    let broken = dense.trim_end_matches(']');
-    assert_eq!(read_any(&base, broken).await.unwrap_err().code(), "unavailable");
+    let unclosed = dense.trim_end_matches(']');
+    assert_eq!(read_any(&base, unclosed).await.unwrap_err().code(), "unavailable");
     assert_eq!(read_any(&base, &dense).await.unwrap_err().code(), "unavailable");
-    drop(others);
-    assert_eq!(read_any(&base, broken).await.unwrap_err().code(), "malformed_json");
+    drop(other_memory);
+    assert_eq!(read_any(&base, unclosed).await.unwrap_err().code(), "malformed_json");
     // After the parse, the request has reserved the measured size of its values, not the estimate.
     let (_, measured) = json::read_measured(dense.as_bytes()).unwrap();
     assert_eq!(read_any(&base, &dense).await.unwrap().1, measured * DOCUMENT_COPIES);
@@ -363,11 +363,11 @@ async fn reads_two_concurrent_large_bodies() {
     let base = web::Data::new(crate::http::test_support::base());
     let client = ClientAddress::from_ip([0, 0, 0, 0].into());
     // The rest of the client's budget is enough for one of the two bodies.
-    let mut others = base.memory_budgets.request_memory(client, other_sender());
-    others.reserve_arriving(11 << 20).await.unwrap();
+    let mut other_memory = base.memory_budgets.request_memory(client, other_sender());
+    other_memory.reserve_arriving(11 << 20).await.unwrap();
     let text = format!("\"{}\"", "x".repeat(LIMIT - 2));
     let (first, second) = text.split_at(LIMIT / 2);
-    let mut reading = Vec::new();
+    let mut tasks = Vec::new();
     let mut senders = Vec::new();
     for _ in 0..2 {
         let request = TestRequest::post().insert_header((CONTENT_TYPE, "application/json"));
@@ -376,7 +376,7 @@ async fn reads_two_concurrent_large_bodies() {
         let (request, mut payload) = (request.to_http_request(), Payload::from(payload));
         let read = Body::<Unruled<String>, LIMIT>::from_request(&request, &mut payload);
         drop(request);
-        reading.push(actix_web::rt::spawn(async move { read.await.map(|body| body.0.len()) }));
+        tasks.push(actix_web::rt::spawn(async move { read.await.map(|body| body.0.len()) }));
         senders.push(sender);
     }
     for half in [first, second] {
@@ -390,7 +390,7 @@ async fn reads_two_concurrent_large_bodies() {
     for mut sender in senders {
         sender.feed_eof();
     }
-    for read in reading {
-        assert_eq!(read.await.unwrap().unwrap(), LIMIT - 2);
+    for task in tasks {
+        assert_eq!(task.await.unwrap().unwrap(), LIMIT - 2);
     }
 }

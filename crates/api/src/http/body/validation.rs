@@ -25,10 +25,10 @@ const FIELD: &str = "field";
 /// that compares it with other fields.
 pub(super) fn validate<T: Validate>(value: &T) -> Result<(), Vec<FieldProblem>> {
     value.validate().map_err(|errors| {
-        let mut found = Vec::new();
-        collect(errors, "", &mut found);
-        found.truncate(MAX_PROBLEMS);
-        found
+        let mut problems = Vec::new();
+        collect(errors, "", &mut problems);
+        problems.truncate(MAX_PROBLEMS);
+        problems
     })
 }
 
@@ -63,31 +63,31 @@ pub(crate) fn validate_list_length(length: usize, max: usize) -> Result<(), Vali
     Err(errors)
 }
 
-fn collect(errors: ValidationErrors, within: &str, found: &mut Vec<FieldProblem>) {
-    let mut of_fields = errors.into_errors();
-    let between_fields = match of_fields.remove(WHOLE_STRUCT) {
+fn collect(errors: ValidationErrors, prefix: &str, problems: &mut Vec<FieldProblem>) {
+    let mut field_errors = errors.into_errors();
+    let struct_errors = match field_errors.remove(WHOLE_STRUCT) {
         Some(ValidationErrorsKind::Field(errors)) => errors,
         Some(ValidationErrorsKind::Struct(_) | ValidationErrorsKind::List(_)) | None => Vec::new(),
     };
-    let mut entries: Vec<_> = of_fields.into_iter().map(|(name, kind)| (name.into_owned(), kind)).collect();
-    let between_fields = between_fields.into_iter();
-    entries.extend(between_fields.map(|error| (field_of(&error), ValidationErrorsKind::Field(vec![error]))));
+    let mut entries: Vec<_> = field_errors.into_iter().map(|(name, kind)| (name.into_owned(), kind)).collect();
+    let struct_errors = struct_errors.into_iter();
+    entries.extend(struct_errors.map(|error| (field_of(&error), ValidationErrorsKind::Field(vec![error]))));
     // The sort is stable: a field's own problem precedes the problem of a rule between fields.
-    entries.sort_by(|(one, _), (other, _)| first_member(one).cmp(first_member(other)));
+    entries.sort_by(|(left, _), (right, _)| first_member(left).cmp(first_member(right)));
     for (name, kind) in entries {
-        let path = member_path(within, &name);
+        let path = member_path(prefix, &name);
         match kind {
             ValidationErrorsKind::Field(errors) => {
                 // The message of a domain rule explains more than the bound that the same value exceeds.
                 let error = errors.iter().rfind(|error| error.message.is_some()).or_else(|| errors.first());
-                found.extend(error.map(|error| to_field_problem(path, error)));
+                problems.extend(error.map(|error| to_field_problem(path, error)));
             }
-            ValidationErrorsKind::Struct(errors) => collect(*errors, &path, found),
+            ValidationErrorsKind::Struct(errors) => collect(*errors, &path, problems),
             ValidationErrorsKind::List(items) => {
                 for (index, errors) in items {
                     let mut path = path.clone();
                     push_index(&mut path, index);
-                    collect(*errors, &path, found);
+                    collect(*errors, &path, problems);
                 }
             }
         }
@@ -103,8 +103,8 @@ fn first_member(path: &str) -> &str {
     path.split(['.', '[']).next().unwrap_or(path)
 }
 
-fn member_path(within: &str, name: &str) -> String {
-    let mut path = within.to_owned();
+fn member_path(prefix: &str, name: &str) -> String {
+    let mut path = prefix.to_owned();
     if !name.is_empty() {
         push_member(&mut path, name);
     }

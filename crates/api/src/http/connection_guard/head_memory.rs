@@ -33,10 +33,10 @@ impl HeadMemory<'_> {
 
     /// Records bytes. Returns true if this connection grew beyond [`FREE_BYTES`] and all connections exceed the limit.
     pub(super) fn add(&mut self, bytes: usize) -> bool {
-        let before = self.excess();
+        let previous_excess = self.excess();
         self.bytes = self.bytes.saturating_add(bytes);
-        let more = self.excess().saturating_sub(before);
-        more > 0 && self.total.fetch_add(more, Ordering::Relaxed).saturating_add(more) > MAX_EXCESS_BYTES
+        let growth = self.excess().saturating_sub(previous_excess);
+        growth > 0 && self.total.fetch_add(growth, Ordering::Relaxed).saturating_add(growth) > MAX_EXCESS_BYTES
     }
 
     /// Releases the bytes at the start of a request.

@@ -36,12 +36,12 @@ impl ReadAheadLimit {
     /// `context` is woken when the consumer awaits the body, or when the response exists. While a head arrives,
     /// `context` is woken at once, so that the framework consumes the buffered bytes first.
     pub(super) fn is_reached(&self, messages: u64, is_serving: bool, context: &mut Context<'_>) -> bool {
-        let waits_for_answer = messages > self.responses.get();
+        let awaits_response = messages > self.responses.get();
         let limit = if self.is_awaited.get() { MAX_BYTES } else { MAX_UNAWAITED_BYTES };
-        if !waits_for_answer && self.bytes.get() < limit {
+        if !awaits_response && self.bytes.get() < limit {
             return false;
         }
-        if waits_for_answer || is_serving {
+        if awaits_response || is_serving {
             *self.reader.borrow_mut() = Some(context.waker().clone());
         } else {
             self.bytes.set(0);

@@ -13,18 +13,18 @@ const CHUNKED: &str =
     "POST / HTTP/1.1\r\nHost: x\r\ntransfer-encoding: Chunked\r\n\r\n5;x\r\na\nb\n\n\r\n0\r\nT: x\r\n\r\n";
 
 /// The number of complete heads, and the offset of the first refusal.
-fn feed(bytes: &[u8], at_once: usize) -> (usize, Option<usize>) {
+fn feed(bytes: &[u8], part_length: usize) -> (usize, Option<usize>) {
     let mut framing = Framing::default();
-    let mut before = 0;
-    for mut part in bytes.chunks(at_once) {
+    let mut offset = 0;
+    for mut part in bytes.chunks(part_length) {
         while !part.is_empty() {
             match framing.advance(part) {
                 Ok(at) => {
-                    before += at;
+                    offset += at;
                     part = &part[at..];
                 }
-                Err(StopReason::Refused(at)) => return (framing.heads, Some(before + at)),
-                Err(StopReason::Ended(at)) => panic!("ended at {}", before + at),
+                Err(StopReason::Refused(at)) => return (framing.heads, Some(offset + at)),
+                Err(StopReason::Ended(at)) => panic!("ended at {}", offset + at),
             }
         }
     }
@@ -34,14 +34,14 @@ fn feed(bytes: &[u8], at_once: usize) -> (usize, Option<usize>) {
 #[test]
 fn tracks_pipelined_requests() {
     let requests = [GET, POST, CHUNKED, "\r\n\r\n", GET, CHUNKED, POST].concat();
-    for at_once in [1, 2, 3, 7, 1024] {
-        assert_eq!(feed(requests.as_bytes(), at_once), (6, None));
+    for part_length in [1, 2, 3, 7, 1024] {
+        assert_eq!(feed(requests.as_bytes(), part_length), (6, None));
     }
 }
 
 #[test]
 fn refuses_bare_lf_in_every_head() {
-    for bad in [
+    for invalid in [
         "GET / HTTP/1.1\n\n",
         "GET / HTTP/1.1\nHost: x\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: x\n\r\n",
@@ -51,14 +51,14 @@ fn refuses_bare_lf_in_every_head() {
         "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nT: x\n\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\n\r\n",
     ] {
-        for good in ["", GET, POST, CHUNKED, "\r\n\r\n", "\r\n"] {
-            let requests = [good, bad].concat();
-            let blank = if good.starts_with('\r') || bad.starts_with("\r\n") { 2 } else { 0 };
+        for valid in ["", GET, POST, CHUNKED, "\r\n\r\n", "\r\n"] {
+            let requests = [valid, invalid].concat();
+            let blank = if valid.starts_with('\r') || invalid.starts_with("\r\n") { 2 } else { 0 };
             let (_, at) = feed(requests.as_bytes(), 1024);
-            let at = at.unwrap_or_else(|| panic!("{good:?} {bad:?} is not refused"));
-            assert!((good.len()..=good.len() + blank).contains(&at), "{good:?} {bad:?}: {at}");
-            for at_once in [1, 3] {
-                assert!(feed(requests.as_bytes(), at_once).1.is_some(), "{good:?} {bad:?}");
+            let at = at.unwrap_or_else(|| panic!("{valid:?} {invalid:?} is not refused"));
+            assert!((valid.len()..=valid.len() + blank).contains(&at), "{valid:?} {invalid:?}: {at}");
+            for part_length in [1, 3] {
+                assert!(feed(requests.as_bytes(), part_length).1.is_some(), "{valid:?} {invalid:?}");
             }
         }
     }
@@ -115,21 +115,21 @@ fn has_bare_line_feed(head: &[u8]) -> bool {
 
 fn decode(service: &ServiceConfig, bytes: &[u8]) -> Decoded {
     let mut codec = Codec::new(service.clone());
-    let mut rest = BytesMut::from(bytes);
+    let mut remaining = BytesMut::from(bytes);
     let mut decoded = Decoded { heads: 0, has_bare_line_feed: false, is_refused: false };
     let mut in_head = true;
     loop {
-        let before = rest.clone();
-        match codec.decode(&mut rest) {
+        let undecoded = remaining.clone();
+        match codec.decode(&mut remaining) {
             Ok(Some(Message::Item(_))) => {
                 decoded.heads += 1;
-                decoded.has_bare_line_feed |= has_bare_line_feed(&before[..before.len() - rest.len()]);
+                decoded.has_bare_line_feed |= has_bare_line_feed(&undecoded[..undecoded.len() - remaining.len()]);
                 in_head = codec.message_type() == MessageType::None;
             }
             Ok(Some(Message::Chunk(Some(_)))) => {}
             Ok(Some(Message::Chunk(None))) => in_head = true,
             Ok(None) => {
-                decoded.has_bare_line_feed |= in_head && has_bare_line_feed(&rest);
+                decoded.has_bare_line_feed |= in_head && has_bare_line_feed(&remaining);
                 return decoded;
             }
             Err(_) => return Decoded { is_refused: true, ..decoded },
@@ -183,11 +183,11 @@ async fn matches_framing_of_framework_codec() {
     let mut runner = TestRunner::new(config);
     let service = ServiceConfig::default();
     let connections = (prop::collection::vec(message(), 1..5), 1..40_usize);
-    let agrees = |(messages, at_once): (Vec<String>, usize)| {
+    let agrees = |(messages, part_length): (Vec<String>, usize)| {
         let bytes = messages.concat().into_bytes();
         let decoded = decode(&service, &bytes);
-        let (heads, refused) = feed(&bytes, at_once);
-        match refused {
+        let (heads, refused_at) = feed(&bytes, part_length);
+        match refused_at {
             // The framework reads nothing after a refused message.
             None if decoded.is_refused => prop_assert!(heads >= decoded.heads),
             None => {
@@ -196,12 +196,12 @@ async fn matches_framing_of_framework_codec() {
             }
             // The accepted prefix gives the same result in the framework.
             Some(at) => {
-                let passed = decode(&service, &bytes[..at]);
-                prop_assert!(!passed.has_bare_line_feed, "{passed:?}");
-                prop_assert!(passed.is_refused || passed.heads <= heads);
+                let prefix = decode(&service, &bytes[..at]);
+                prop_assert!(!prefix.has_bare_line_feed, "{prefix:?}");
+                prop_assert!(prefix.is_refused || prefix.heads <= heads);
                 // A line feed at the start of a head is bare, even if the previous body ends with a carriage return.
-                let is_cause = decoded.has_bare_line_feed || has_bare_line_feed(&bytes);
-                prop_assert!(decoded.is_refused || is_cause, "{decoded:?}");
+                let has_bare_lf = decoded.has_bare_line_feed || has_bare_line_feed(&bytes);
+                prop_assert!(decoded.is_refused || has_bare_lf, "{decoded:?}");
             }
         }
         Ok(())

@@ -37,7 +37,7 @@ pub(crate) async fn shed_load<B: MessageBody + 'static>(
     let Some(api) = request
         .app_data::<web::Data<Api>>()
         .cloned()
-        .filter(|_| SHEDDABLE_PREFIXES.iter().any(|place| decoded_path(request.request()).starts_with(place)))
+        .filter(|_| SHEDDABLE_PREFIXES.iter().any(|prefix| decoded_path(request.request()).starts_with(prefix)))
     else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
@@ -50,9 +50,9 @@ pub(crate) async fn shed_load<B: MessageBody + 'static>(
     if has_body {
         request.extensions_mut().insert(BodyClient::of_client(&client));
     }
-    if let Some(mut place) = api.load_shedder.admit(client, has_body, Instant::now()) {
-        if let Some(arriving) = place.take_body_guard() {
-            hold_until_arrived(&mut request, arriving);
+    if let Some(mut permit) = api.load_shedder.admit(client, has_body, Instant::now()) {
+        if let Some(guard) = permit.take_body_guard() {
+            hold_until_arrived(&mut request, guard);
         }
         return Ok(with_caller_key(key, next.call(request)).await?.map_into_left_body());
     }
@@ -70,13 +70,13 @@ pub(crate) async fn shed_load<B: MessageBody + 'static>(
 }
 
 /// Counts the body of a request as arriving until the body or the request ends.
-fn hold_until_arrived(request: &mut ServiceRequest, arriving: ArrivingBodyGuard) {
+fn hold_until_arrived(request: &mut ServiceRequest, guard: ArrivingBodyGuard) {
     let mut payload = request.parts_mut().1.take();
-    let mut arriving = Some(arriving);
+    let mut guard = Some(guard);
     let body = stream::poll_fn(move |context| {
         let part = payload.poll_next_unpin(context);
         if matches!(part, Poll::Ready(None | Some(Err(_)))) {
-            drop(arriving.take());
+            drop(guard.take());
         }
         part
     });
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn counts_share_link_holders_by_address_not_as_local_user() {
         let peer = "192.0.2.7:50000".parse().unwrap();
-        let of = |path: &str, headers: &[(&'static str, &'static str)]| {
+        let key_of = |path: &str, headers: &[(&'static str, &'static str)]| {
             let request = TestRequest::with_uri(path).peer_addr(peer).insert_header(("Host", "localhost"));
             let request = headers.iter().fold(request, |request, header| request.insert_header(*header));
             let request = request.to_http_request();
@@ -126,38 +126,38 @@ mod tests {
         };
         let holder = ClientKey::LinkHolder(ClientAddress::from_ip(peer.ip()));
         let caller = |actor: &str| ClientKey::Caller(ActorRef::parse(actor).unwrap());
-        assert_eq!(of("/v1/x", &[]), caller("user:local"));
-        assert_eq!(of("/v1/x?tokens=a&x=token", &[]), caller("user:local"));
-        assert_eq!(of("/v1/x?token=fws_x", &[]), holder);
-        assert_eq!(of("/v1/x?a=b&token", &[]), holder);
-        assert_eq!(of("/v1/x", &[("X-Share-Token", "fws_x")]), holder);
-        assert_eq!(of("/v1/x?token=fws_x", &[("X-Actor-Ref", "user:ada")]), caller("user:ada"));
+        assert_eq!(key_of("/v1/x", &[]), caller("user:local"));
+        assert_eq!(key_of("/v1/x?tokens=a&x=token", &[]), caller("user:local"));
+        assert_eq!(key_of("/v1/x?token=fws_x", &[]), holder);
+        assert_eq!(key_of("/v1/x?a=b&token", &[]), holder);
+        assert_eq!(key_of("/v1/x", &[("X-Share-Token", "fws_x")]), holder);
+        assert_eq!(key_of("/v1/x?token=fws_x", &[("X-Actor-Ref", "user:ada")]), caller("user:ada"));
         let forwarded = [("X-Actor-Ref", "user:ada"), ("Via", "1.1 proxy")];
-        assert_eq!(of("/v1/x", &forwarded), caller("anonymous"));
-        assert_eq!(of("/v1/x?token=fws_x", &forwarded), holder);
+        assert_eq!(key_of("/v1/x", &forwarded), caller("anonymous"));
+        assert_eq!(key_of("/v1/x?token=fws_x", &forwarded), holder);
     }
 
     #[test]
     fn ignores_tenant_header_of_anonymous_callers() {
         const TENANTS: [&str; 2] = ["00000000-0000-7000-8000-000000000001", "00000000-0000-7000-8000-00000000beef"];
         let peer = "192.0.2.7:50000".parse().unwrap();
-        let of = |path: &str, headers: &[(&'static str, &'static str)]| {
+        let keys_of = |path: &str, headers: &[(&'static str, &'static str)]| {
             let request = TestRequest::with_uri(path).peer_addr(peer).insert_header(("Host", "localhost"));
             let request = headers.iter().fold(request, |request, header| request.insert_header(*header));
             let request = request.to_http_request();
             let claims = claims(&request).unwrap();
             (list_key(&request, &claims), client_key(&request, claims))
         };
-        for unnamed in [("Via", "1.1 proxy"), ("X-Actor-Ref", "anonymous")] {
+        for header in [("Via", "1.1 proxy"), ("X-Actor-Ref", "anonymous")] {
             for path in ["/v1/x", "/v1/x?token=fws_x"] {
-                let nowhere = of(path, &[unnamed]);
+                let expected = keys_of(path, &[header]);
                 for tenant in TENANTS {
-                    assert_eq!(of(path, &[unnamed, ("X-Tenant-Id", tenant)]), nowhere, "{unnamed:?} {path}");
+                    assert_eq!(keys_of(path, &[header, ("X-Tenant-Id", tenant)]), expected, "{header:?} {path}");
                 }
             }
         }
-        let named = |tenant| of("/v1/x", &[("X-Actor-Ref", "user:ada"), ("X-Tenant-Id", tenant)]);
-        let [first, second] = TENANTS.map(named);
+        let with_tenant = |tenant| keys_of("/v1/x", &[("X-Actor-Ref", "user:ada"), ("X-Tenant-Id", tenant)]);
+        let [first, second] = TENANTS.map(with_tenant);
         assert_eq!(first.1, ClientKey::Tenant(parse_uuid(TENANTS[0]).unwrap().into()));
         assert_ne!(first, second);
     }

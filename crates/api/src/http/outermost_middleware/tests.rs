@@ -27,7 +27,7 @@ async fn panicking() -> String {
     panic!("on purpose");
 }
 
-async fn chosen() -> HttpResponse {
+async fn with_own_headers() -> HttpResponse {
     HttpResponse::Ok()
         .insert_header((header::CACHE_CONTROL, "max-age=60"))
         .insert_header((header::CONTENT_SECURITY_POLICY, "default-src 'self'"))
@@ -41,7 +41,7 @@ fn routes(config: &mut web::ServiceConfig) {
         .route("/refuse/{thing}", web::get().to(refuse))
         .route("/fail", web::get().to(fail))
         .route("/panic", web::get().to(panicking))
-        .route("/chosen", web::get().to(chosen));
+        .route("/chosen", web::get().to(with_own_headers));
 }
 
 /// Sends a request to an app with the middlewares in their order.
@@ -49,7 +49,7 @@ async fn send_with_base(base: HttpState, request: TestRequest) -> (HttpResponse,
     let app = App::new().app_data(web::Data::new(base)).configure(routes);
     let app = test::init_service(app.wrap(from_fn(site_guard)).wrap(from_fn(outermost_middleware))).await;
     match test::try_call_service(&app, request.to_request()).await {
-        Ok(answer) => (answer.into_parts().1, None),
+        Ok(response) => (response.into_parts().1, None),
         Err(error) => (error.error_response(), Some(error)),
     }
 }
@@ -58,13 +58,13 @@ async fn send(request: TestRequest) -> HttpResponse {
     send_with_base(test_support::base(), request).await.0
 }
 
-async fn json_of(answer: HttpResponse) -> Value {
-    serde_json::from_slice(&to_bytes(answer.into_body()).await.unwrap()).unwrap()
+async fn json_of(response: HttpResponse) -> Value {
+    serde_json::from_slice(&to_bytes(response.into_body()).await.unwrap()).unwrap()
 }
 
 #[actix_web::test]
 async fn request_id_is_consistent() {
-    for (sent, kept) in [
+    for (client_id, is_kept) in [
         (Some(ID), true),
         (Some("my-request.1"), false),
         (Some("0190f00000007000800000000000000a"), false),
@@ -73,20 +73,20 @@ async fn request_id_is_consistent() {
         (None, false),
     ] {
         let mut request = TestRequest::with_uri("/ids");
-        if let Some(id) = sent {
+        if let Some(id) = client_id {
             request = request.insert_header((REQUEST_ID, id));
         }
-        let answer = send(request).await;
-        let header = answer.headers().get(REQUEST_ID).unwrap().to_str().unwrap().to_owned();
-        let body = to_bytes(answer.into_body()).await.unwrap();
-        assert_eq!(header.as_bytes(), body, "{sent:?}");
+        let response = send(request).await;
+        let header = response.headers().get(REQUEST_ID).unwrap().to_str().unwrap().to_owned();
+        let body = to_bytes(response.into_body()).await.unwrap();
+        assert_eq!(header.as_bytes(), body, "{client_id:?}");
         header.parse::<Uuid>().unwrap();
-        assert_eq!(sent == Some(&*header), kept, "{sent:?}");
+        assert_eq!(client_id == Some(&*header), is_kept, "{client_id:?}");
     }
-    let upper = send(TestRequest::with_uri("/ids").insert_header((REQUEST_ID, ID.to_uppercase()))).await;
-    assert_eq!(upper.headers().get(REQUEST_ID).unwrap(), ID);
-    let twice = TestRequest::with_uri("/ids").append_header((REQUEST_ID, ID)).append_header((REQUEST_ID, ID));
-    assert_ne!(send(twice).await.headers().get(REQUEST_ID).unwrap(), ID);
+    let uppercase = send(TestRequest::with_uri("/ids").insert_header((REQUEST_ID, ID.to_uppercase()))).await;
+    assert_eq!(uppercase.headers().get(REQUEST_ID).unwrap(), ID);
+    let repeated = TestRequest::with_uri("/ids").append_header((REQUEST_ID, ID)).append_header((REQUEST_ID, ID));
+    assert_ne!(send(repeated).await.headers().get(REQUEST_ID).unwrap(), ID);
 }
 
 #[actix_web::test]
@@ -103,11 +103,11 @@ async fn every_error_has_the_common_body() {
             ..test_support::base()
         };
         let request = TestRequest::with_uri(uri).insert_header((REQUEST_ID, ID)).insert_header(("host", host));
-        let (answer, _) = send_with_base(base, request).await;
-        assert_eq!(answer.status().as_u16(), status, "{uri}");
-        assert_eq!(answer.headers().get(REQUEST_ID).unwrap(), ID);
-        assert_eq!(answer.headers().get("x-content-type-options").unwrap(), "nosniff");
-        let body = json_of(answer).await;
+        let (response, _) = send_with_base(base, request).await;
+        assert_eq!(response.status().as_u16(), status, "{uri}");
+        assert_eq!(response.headers().get(REQUEST_ID).unwrap(), ID);
+        assert_eq!(response.headers().get("x-content-type-options").unwrap(), "nosniff");
+        let body = json_of(response).await;
         assert_eq!(body.pointer("/detail/error"), Some(&json!(code)), "{uri}");
         assert_eq!(body.pointer("/request_id"), Some(&json!(ID)));
         assert!(!body.to_string().contains("secret"));
@@ -116,15 +116,15 @@ async fn every_error_has_the_common_body() {
 
 #[actix_web::test]
 async fn every_response_has_the_common_headers() {
-    let headers = |answer: &HttpResponse| {
+    let headers = |response: &HttpResponse| {
         ["x-content-type-options", "cache-control", "referrer-policy", "content-security-policy"]
-            .map(|name| answer.headers().get(name).unwrap().to_str().unwrap().to_owned())
+            .map(|name| response.headers().get(name).unwrap().to_str().unwrap().to_owned())
     };
-    let plain = send(TestRequest::with_uri("/ids")).await;
-    assert_eq!(headers(&plain), ["nosniff", "no-store", "no-referrer", "default-src 'none'; frame-ancestors 'none'"]);
-    let own = send(TestRequest::with_uri("/chosen")).await;
-    assert_eq!(headers(&own), ["nosniff", "max-age=60", "no-referrer", "default-src 'self'"]);
-    assert!(plain.headers().get("access-control-allow-origin").is_none());
+    let default = send(TestRequest::with_uri("/ids")).await;
+    assert_eq!(headers(&default), ["nosniff", "no-store", "no-referrer", "default-src 'none'; frame-ancestors 'none'"]);
+    let custom = send(TestRequest::with_uri("/chosen")).await;
+    assert_eq!(headers(&custom), ["nosniff", "max-age=60", "no-referrer", "default-src 'self'"]);
+    assert!(default.headers().get("access-control-allow-origin").is_none());
 }
 
 #[actix_web::test]
@@ -166,17 +166,17 @@ async fn server_survives_handler_panic() {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let get = |path: &str| client.get(format!("http://{address}{path}")).header("x-request-id", ID).send();
     for _ in 0..2 {
-        let answer = get("/panic").await.unwrap();
-        assert_eq!(answer.status().as_u16(), 500);
-        assert_eq!(answer.headers().get("x-request-id").unwrap(), ID);
-        let body: Value = answer.json().await.unwrap();
+        let response = get("/panic").await.unwrap();
+        assert_eq!(response.status().as_u16(), 500);
+        assert_eq!(response.headers().get("x-request-id").unwrap(), ID);
+        let body: Value = response.json().await.unwrap();
         assert_eq!(body.pointer("/detail/error"), Some(&json!("internal")));
         assert_eq!(body.pointer("/request_id"), Some(&json!(ID)));
     }
     assert_eq!(get("/ids").await.unwrap().text().await.unwrap(), ID);
-    let head = client.head(format!("http://{address}/ids")).send().await.unwrap();
-    assert_eq!(head.status().as_u16(), 200);
-    assert_eq!(head.headers().get("content-length").unwrap(), "36");
-    assert_eq!(head.text().await.unwrap(), "");
+    let head_response = client.head(format!("http://{address}/ids")).send().await.unwrap();
+    assert_eq!(head_response.status().as_u16(), 200);
+    assert_eq!(head_response.headers().get("content-length").unwrap(), "36");
+    assert_eq!(head_response.text().await.unwrap(), "");
     handle.stop(false).await;
 }

@@ -51,27 +51,27 @@ impl CursorSeal {
         Self { key, list }
     }
 
-    pub(crate) fn seal(&self, mark: Cursor) -> String {
-        format!("{:032x}{}", mark.value(), self.tag(mark))
+    pub(crate) fn seal(&self, position: Cursor) -> String {
+        format!("{:032x}{}", position.value(), self.tag(position))
     }
 
     /// The position in a cursor; `None` if the cursor was not sealed for this list.
     pub(crate) fn open(&self, cursor: &str) -> Option<Cursor> {
-        let (mark, _) = cursor.split_at_checked(32)?;
+        let (digits, _) = cursor.split_at_checked(32)?;
         // Only the canonical form is valid: no signs and no capitals.
-        let mark = Cursor::new(u128::from_str_radix(mark, 16).ok()?);
-        let ours = self.seal(mark);
-        equals_in_constant_time(cursor, &ours).then_some(mark)
+        let position = Cursor::new(u128::from_str_radix(digits, 16).ok()?);
+        let expected = self.seal(position);
+        equals_in_constant_time(cursor, &expected).then_some(position)
     }
 
-    fn tag(&self, mark: Cursor) -> String {
+    fn tag(&self, position: Cursor) -> String {
         let mut hasher = blake3::Hasher::new_keyed(&self.key.0);
-        hasher.update(&mark.value().to_be_bytes()).update(&self.list);
+        hasher.update(&position.value().to_be_bytes()).update(&self.list);
         hasher.finalize().to_hex().chars().take(2 * SEAL_BYTES).collect()
     }
 }
 
 /// Compares in constant time.
-fn equals_in_constant_time(one: &str, other: &str) -> bool {
-    one.len() == other.len() && one.bytes().zip(other.bytes()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+fn equals_in_constant_time(left: &str, right: &str) -> bool {
+    left.len() == right.len() && left.bytes().zip(right.bytes()).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
 }

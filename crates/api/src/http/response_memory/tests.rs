@@ -35,12 +35,12 @@ async fn stream_releases_request_memory() {
         .wrap(from_fn(reserve_response_memory))
         .default_service(web::to(endless_stream));
     let app = init_service(app).await;
-    let opened = call_service(&app, TestRequest::post().to_request()).await;
-    assert_eq!(opened.status(), StatusCode::OK);
+    let response = call_service(&app, TestRequest::post().to_request()).await;
+    assert_eq!(response.status(), StatusCode::OK);
     tokio::time::pause();
-    let mut next = base.memory_budgets.request_memory(client(), BodyClient::default());
-    assert_eq!(next.resize(SENDER_BUDGET).await, Ok(()), "the open stream holds no body memory");
-    drop(opened);
+    let mut reservation = base.memory_budgets.request_memory(client(), BodyClient::default());
+    assert_eq!(reservation.resize(SENDER_BUDGET).await, Ok(()), "the open stream holds no body memory");
+    drop(response);
 }
 
 async fn large_response() -> HttpResponse {
@@ -55,8 +55,8 @@ async fn lost_response_reports_possible_change() {
         .wrap(from_fn(reserve_response_memory))
         .default_service(web::to(large_response));
     let app = init_service(app).await;
-    let _held = base.memory_budgets.reserve_response(client(), CLIENT_BUDGET).unwrap();
-    for (method, key, told) in [
+    let _reservation = base.memory_budgets.reserve_response(client(), CLIENT_BUDGET).unwrap();
+    for (method, key, may_have_happened) in [
         (Method::POST, None, true),
         (Method::PATCH, None, true),
         (Method::POST, Some("k"), false),
@@ -67,11 +67,11 @@ async fn lost_response_reports_possible_change() {
             Some(key) => request.insert_header((IDEMPOTENCY_KEY, key)),
             None => request,
         };
-        let answer = call_service(&app, request.to_request()).await;
-        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
-        let bytes = to_bytes(answer.into_body()).await.unwrap();
+        let response = call_service(&app, request.to_request()).await;
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let bytes = to_bytes(response.into_body()).await.unwrap();
         let body: Value = serde_json::from_slice(&bytes).unwrap();
-        let expected = told.then_some(&Value::Bool(true));
+        let expected = may_have_happened.then_some(&Value::Bool(true));
         assert_eq!(body.pointer("/detail/may_have_happened"), expected, "{method} {key:?}: {body}");
     }
 }

@@ -26,7 +26,7 @@ fn local_rules() -> HostRules {
 
 #[actix_web::test]
 async fn local_mode_serves_only_loopback_and_allowed_hosts() {
-    for (host, answered) in [
+    for (host, is_served) in [
         ("localhost", true),
         ("LocalHost:8080", true),
         ("127.0.0.1", true),
@@ -55,24 +55,24 @@ async fn local_mode_serves_only_loopback_and_allowed_hosts() {
         ("", false),
     ] {
         let status = status_under(local_rules(), TestRequest::get().insert_header(("host", host))).await;
-        assert_eq!(status, if answered { StatusCode::OK } else { StatusCode::MISDIRECTED_REQUEST }, "{host}");
+        assert_eq!(status, if is_served { StatusCode::OK } else { StatusCode::MISDIRECTED_REQUEST }, "{host}");
     }
     assert_eq!(status_under(local_rules(), TestRequest::get()).await, StatusCode::MISDIRECTED_REQUEST);
-    let twice = TestRequest::get().append_header(("host", "localhost")).append_header(("host", "localhost"));
-    assert_eq!(status_under(local_rules(), twice).await, StatusCode::MISDIRECTED_REQUEST);
-    let disagreeing = TestRequest::with_uri("http://evil.example/x").insert_header(("host", "localhost"));
-    assert_eq!(status_under(local_rules(), disagreeing).await, StatusCode::MISDIRECTED_REQUEST);
+    let repeated = TestRequest::get().append_header(("host", "localhost")).append_header(("host", "localhost"));
+    assert_eq!(status_under(local_rules(), repeated).await, StatusCode::MISDIRECTED_REQUEST);
+    let mismatched = TestRequest::with_uri("http://evil.example/x").insert_header(("host", "localhost"));
+    assert_eq!(status_under(local_rules(), mismatched).await, StatusCode::MISDIRECTED_REQUEST);
     let forwarded =
         TestRequest::get().insert_header(("host", "evil.example")).insert_header(("forwarded", "host=localhost"));
     assert_eq!(status_under(local_rules(), forwarded).await, StatusCode::MISDIRECTED_REQUEST);
-    let any = TestRequest::get().insert_header(("host", "evil.example"));
-    assert_eq!(status_under(HostRules::AnyHost, any).await, StatusCode::OK);
+    let other_host = TestRequest::get().insert_header(("host", "evil.example"));
+    assert_eq!(status_under(HostRules::AnyHost, other_host).await, StatusCode::OK);
 }
 
 #[actix_web::test]
 async fn probes_choose_their_host_with_sign_in_only() {
     let hosts = || vec![HostName::parse("portal.example").unwrap()];
-    for (rules, path, host, answered) in [
+    for (rules, path, host, is_served) in [
         (HostRules::LoopbackAndProbes(hosts()), "/", Some("portal.example:8443"), true),
         (HostRules::LoopbackAndProbes(hosts()), "/", Some("127.0.0.1:8080"), true),
         (HostRules::LoopbackAndProbes(hosts()), "/", Some("evil.example"), false),
@@ -90,7 +90,7 @@ async fn probes_choose_their_host_with_sign_in_only() {
             None => request,
         };
         let status = status_under(rules, request).await;
-        let expected = if answered { StatusCode::OK } else { StatusCode::MISDIRECTED_REQUEST };
+        let expected = if is_served { StatusCode::OK } else { StatusCode::MISDIRECTED_REQUEST };
         assert_eq!(status, expected, "{path} {host:?}");
     }
 }
@@ -148,9 +148,9 @@ async fn accepts_omitted_default_port() {
         let status = status_at(Scheme::Https, HostRules::AnyHost, request).await;
         assert_eq!(status, if accepted { StatusCode::OK } else { StatusCode::FORBIDDEN }, "{host} {origin}");
     }
-    let plain = TestRequest::post().insert_header(("host", "portal.example"));
-    let plain = plain.insert_header(("origin", "http://portal.example:80"));
-    assert_eq!(status_at(Scheme::Http, HostRules::AnyHost, plain).await, StatusCode::OK);
+    let request = TestRequest::post().insert_header(("host", "portal.example"));
+    let request = request.insert_header(("origin", "http://portal.example:80"));
+    assert_eq!(status_at(Scheme::Http, HostRules::AnyHost, request).await, StatusCode::OK);
 }
 
 #[actix_web::test]
@@ -161,7 +161,7 @@ async fn fails_without_site_rules() {
 }
 
 #[actix_web::test]
-async fn no_browser_sends_the_logout_of_a_provider() {
+async fn refuses_backchannel_logout_from_browsers() {
     let base = web::Data::new(HttpState { site_rules: local_rules(), ..test_support::base() });
     let resource = || web::resource("/sign-out/backchannel").to(|| async { HttpResponse::Ok().finish() });
     let app = test::init_service(App::new().app_data(base).service(resource()).wrap(from_fn(site_guard))).await;

@@ -29,13 +29,13 @@ impl ValuePath<'_> {
     pub(super) fn path(&self) -> String {
         match self {
             Self::Root => String::new(),
-            Self::Member(around, name) => {
-                let mut path = around.path();
+            Self::Member(parent, name) => {
+                let mut path = parent.path();
                 push_member(&mut path, name);
                 path
             }
-            Self::Item(around, index) => {
-                let mut path = around.path();
+            Self::Item(parent, index) => {
+                let mut path = parent.path();
                 push_index(&mut path, index);
                 path
             }
@@ -55,11 +55,11 @@ impl<'a> RecordingDeserializer<'a> {
     /// The value, unless its type refused it in an earlier pass.
     fn value(&self) -> Option<&'a Value> {
         let value = self.value?;
-        let refused = self.notes.refused.borrow();
-        if refused.is_empty() {
+        let refused_values = self.notes.refused.borrow();
+        if refused_values.is_empty() {
             return Some(value);
         }
-        match refused.get(&self.at.path()) {
+        match refused_values.get(&self.at.path()) {
             Some(problem) => {
                 self.notes.add(|| problem.clone());
                 None
@@ -73,8 +73,12 @@ impl<'a> RecordingDeserializer<'a> {
         Self { value: None, ..self }
     }
 
-    fn record_result<V>(self, of: Option<StructId>, read: Result<V, DeserializeError>) -> Result<V, DeserializeError> {
-        read.map_err(|error| record_rule(error, of, self))
+    fn record_result<V>(
+        self,
+        id: Option<StructId>,
+        result: Result<V, DeserializeError>,
+    ) -> Result<V, DeserializeError> {
+        result.map_err(|error| record_rule(error, id, self))
     }
 
     /// Deserializes the value, and records a refusal by a rule of its type at this path.
@@ -83,24 +87,24 @@ impl<'a> RecordingDeserializer<'a> {
     }
 
     /// Converts the value to the requested type, and records a mismatch.
-    fn value_as<F>(&self, fit: impl FnOnce(&'a Value) -> Option<F>) -> Option<F> {
+    fn value_as<F>(&self, convert: impl FnOnce(&'a Value) -> Option<F>) -> Option<F> {
         let value = self.value()?;
-        let fits = fit(value);
-        if fits.is_none() {
+        let converted = convert(value);
+        if converted.is_none() {
             self.notes.add_invalid(self.at);
         }
-        fits
+        converted
     }
 
     /// Reads an integer within bounds. A number such as `22.0` counts as an integer.
     fn bounded_integer(&self, minimum: i128, maximum: i128) -> i128 {
-        let fit = |value: &Value| {
+        let convert = |value: &Value| {
             let integer = value.as_u64().map(i128::from).or_else(|| value.as_i64().map(i128::from));
             let float = || value.as_f64().filter(|float| float.fract() == 0.0);
             let integer = integer.or_else(|| format!("{}", float()?).parse().ok());
             integer.filter(|integer| (minimum..=maximum).contains(integer))
         };
-        self.value_as(fit).unwrap_or(1)
+        self.value_as(convert).unwrap_or(1)
     }
 }
 
@@ -117,7 +121,7 @@ impl<'de, 'a> Deserializer<'de> for RecordingDeserializer<'a> {
     type Error = DeserializeError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
-        let read = match self.value() {
+        let result = match self.value() {
             None | Some(Value::Null) => visitor.visit_unit(),
             Some(Value::Bool(value)) => visitor.visit_bool(*value),
             Some(Value::Number(number)) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
@@ -129,7 +133,7 @@ impl<'de, 'a> Deserializer<'de> for RecordingDeserializer<'a> {
             Some(Value::Array(items)) => visitor.visit_seq(Items::of(items, self)),
             Some(Value::Object(members)) => visitor.visit_map(Members::of(Some(members), self, None)),
         };
-        self.record_result(None, read)
+        self.record_result(None, result)
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
@@ -203,8 +207,8 @@ impl<'de, 'a> Deserializer<'de> for RecordingDeserializer<'a> {
         visitor: V,
     ) -> Result<V::Value, DeserializeError> {
         let members = self.value_as(Value::as_object);
-        let of = (name, fields.as_ptr().addr());
-        self.record_result(Some(of), visitor.visit_map(Members::of(members, self, Some((of, fields)))))
+        let struct_id = (name, fields.as_ptr().addr());
+        self.record_result(Some(struct_id), visitor.visit_map(Members::of(members, self, Some((struct_id, fields)))))
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -217,8 +221,8 @@ impl<'de, 'a> Deserializer<'de> for RecordingDeserializer<'a> {
         let variant = match self.value() {
             Some(Value::String(name)) if is_variant(name) => Some(Variant { name, content: self.placeholder() }),
             Some(Value::Object(members)) => {
-                let (mut members, one) = (members.iter(), members.len() == 1);
-                let first = members.next().filter(|(name, _)| one && is_variant(name));
+                let (mut members, is_single) = (members.iter(), members.len() == 1);
+                let first = members.next().filter(|(name, _)| is_single && is_variant(name));
                 first.map(|(name, content)| Variant { name, content: Self { value: Some(content), ..self } })
             }
             Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | None => None,
@@ -228,8 +232,8 @@ impl<'de, 'a> Deserializer<'de> for RecordingDeserializer<'a> {
         } else if variant.is_none() && self.value.is_some() {
             self.notes.add_invalid(self.at);
         }
-        let any = || Variant { name: variants.first().copied().unwrap_or_default(), content: self.placeholder() };
-        self.record_result(None, visitor.visit_enum(variant.unwrap_or_else(any)))
+        let fallback = || Variant { name: variants.first().copied().unwrap_or_default(), content: self.placeholder() };
+        self.record_result(None, visitor.visit_enum(variant.unwrap_or_else(fallback)))
     }
 
     /// Skips the value.
@@ -278,14 +282,14 @@ impl<'a> Members<'a> {
     fn of(
         members: Option<&'a Map<String, Value>>,
         parent: RecordingDeserializer<'a>,
-        of: Option<(StructId, &'static [&'static str])>,
+        struct_type: Option<(StructId, &'static [&'static str])>,
     ) -> Self {
         let notes = parent.notes;
-        let is_required = |of: StructId, field| notes.required.borrow().contains(&(of, field));
+        let is_required = |id: StructId, field| notes.required.borrow().contains(&(id, field));
         let is_absent = |field: &str| members.is_none_or(|members| !members.contains_key(field));
         let mut required = Vec::new();
-        if let Some((of, fields)) = of {
-            let absent = fields.iter().copied().filter(|field| is_absent(field) && is_required(of, field));
+        if let Some((id, fields)) = struct_type {
+            let absent = fields.iter().copied().filter(|field| is_absent(field) && is_required(id, field));
             required.extend(absent);
             // A value of another type is already recorded as invalid.
             if members.is_some() {
@@ -295,7 +299,8 @@ impl<'a> Members<'a> {
             }
         }
         required.reverse();
-        let known_fields = of.filter(|(of, _)| notes.strict_types.borrow().contains(of)).map(|(_, fields)| fields);
+        let known_fields =
+            struct_type.filter(|(id, _)| notes.strict_types.borrow().contains(id)).map(|(_, fields)| fields);
         Self { members: members.map(Map::iter), required, known_fields, next: None, parent }
     }
 

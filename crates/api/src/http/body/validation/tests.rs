@@ -8,9 +8,9 @@ use validator::Validate;
 const SECRET: &str = "hunter2";
 
 #[derive(Validate)]
-#[validate(schema(function = one_end, skip_on_field_errors = false))]
+#[validate(schema(function = check_end, skip_on_field_errors = false))]
 struct Order {
-    #[validate(length(min = 1, max = 3), custom(function = known_name))]
+    #[validate(length(min = 1, max = 3), custom(function = check_name))]
     name: String,
     #[validate(length(max = 3))]
     note: Option<String>,
@@ -50,12 +50,12 @@ fn count_call(_: &str) -> Result<(), ValidationError> {
     Ok(())
 }
 
-fn known_name(text: &str) -> Result<(), ValidationError> {
+fn check_name(text: &str) -> Result<(), ValidationError> {
     let problem = || FieldProblem::new("elsewhere", "unknown_name", "the name is unknown");
     if text == "ada" || text == "adalove" { Ok(()) } else { Err(to_validation_error(problem())) }
 }
 
-fn one_end(order: &Order) -> Result<(), ValidationError> {
+fn check_end(order: &Order) -> Result<(), ValidationError> {
     let problem = || FieldProblem::new("until", "invalid", "an order has either a `count` or an `until`");
     if order.count.is_some() && order.until.is_some() { Err(to_validation_error(problem())) } else { Ok(()) }
 }
@@ -69,8 +69,8 @@ fn part(label: &str) -> Part {
 }
 
 fn problems(order: &Order) -> Vec<(String, &'static str, String)> {
-    let found = validate(order).err().unwrap_or_default();
-    found.into_iter().map(|problem| (problem.path, problem.code, problem.message.into_owned())).collect()
+    let field_problems = validate(order).err().unwrap_or_default();
+    field_problems.into_iter().map(|problem| (problem.path, problem.code, problem.message.into_owned())).collect()
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn accepts_values_at_their_bounds() {
 
 #[test]
 fn reports_every_broken_rule_with_its_path() {
-    let wrong = Order {
+    let invalid_order = Order {
         name: SECRET.to_owned(),
         note: Some(SECRET.to_owned()),
         count: Some(10),
@@ -99,15 +99,15 @@ fn reports_every_broken_rule_with_its_path() {
         ("until", "invalid", "an order has either a `count` or an `until`"),
     ];
     let expected = expected.map(|(path, code, message)| (path.to_owned(), code, message.to_owned()));
-    assert_eq!(problems(&wrong), expected);
-    let response = ApiError::validation(validate(&wrong).unwrap_err()).body().to_string();
+    assert_eq!(problems(&invalid_order), expected);
+    let response = ApiError::validation(validate(&invalid_order).unwrap_err()).body().to_string();
     assert!(!response.contains(SECRET), "{response}");
 }
 
 #[test]
-fn reports_a_bound_without_a_refusal_of_the_domain() {
-    let long = Order { name: "adalove".to_owned(), ..order() };
-    assert_eq!(problems(&long), [("name".to_owned(), "too_long", "the length must be 1 to 3".to_owned())]);
+fn reports_a_bound_when_the_domain_rule_accepts() {
+    let long_name = Order { name: "adalove".to_owned(), ..order() };
+    assert_eq!(problems(&long_name), [("name".to_owned(), "too_long", "the length must be 1 to 3".to_owned())]);
 }
 
 /// A body of 4 MiB can contain more than a hundred thousand small items, and none may be validated beyond the
@@ -115,11 +115,14 @@ fn reports_a_bound_without_a_refusal_of_the_domain() {
 #[test]
 fn validates_no_items_of_a_list_beyond_its_bound() {
     CALLS.set(0);
-    let long = Order { parts: (0..251).map(|_| part(SECRET)).collect(), ..order() };
-    assert_eq!(problems(&long), [("parts".to_owned(), "too_many_parts", "the length must be at most 250".to_owned())]);
+    let too_many_parts = Order { parts: (0..251).map(|_| part(SECRET)).collect(), ..order() };
+    assert_eq!(
+        problems(&too_many_parts),
+        [("parts".to_owned(), "too_many_parts", "the length must be at most 250".to_owned())]
+    );
     assert_eq!(CALLS.get(), 0);
-    let all = Order { parts: (0..250).map(|_| part(SECRET)).collect(), ..order() };
-    assert_eq!(problems(&all).len(), MAX_PROBLEMS);
+    let full_list = Order { parts: (0..250).map(|_| part(SECRET)).collect(), ..order() };
+    assert_eq!(problems(&full_list).len(), MAX_PROBLEMS);
     assert_eq!(CALLS.get(), 250);
 }
 
