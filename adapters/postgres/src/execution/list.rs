@@ -245,7 +245,7 @@ pub(super) fn visible_list_arms(
 fn visible_condition(visible_scopes: &VisibleScopes, table: &str, values: &mut StatementParams) -> String {
     let workloads: Vec<Uuid> = visible_scopes.workloads.iter().map(|id| id.uuid()).collect();
     let workloads = values.bind_array(workloads);
-    format!("({table}.workspace_id IN (SELECT seen_id FROM seen) OR {table}.workload_id = ANY({workloads}))")
+    format!("({table}.workspace_id IN (SELECT visible_id FROM visible_workspace) OR {table}.workload_id = ANY({workloads}))")
 }
 
 /// The smallest UUIDv7 with this time, equal to the SQL function `fairway_uuid_floor`. Times before 1970 map to the

@@ -325,14 +325,14 @@ pub(super) async fn cancel(
     database: &Database,
     scope: TenantScope,
     CancelLease { lease_ref, lease_for, deadline_in }: CancelLease,
-    by: &ActorRef,
+    actor: &ActorRef,
     key: Option<&KeyedOutcome>,
 ) -> Result<CancelOutcome, StoreError> {
     let key_columns = key.map(|key| &key.key);
     let input = Input::new(scope)
         .with("execution_id", held.execution_id.uuid())
         .with("token", held.lease)
-        .with("canceller", by.to_string())
+        .with("canceller", actor.to_string())
         .with("lease_seconds", lease_for.as_secs_f64())
         .with("deadline_seconds", deadline_in.as_secs_f64())
         .with("key_caller", key_columns.map(|key| key.caller.to_string()))
