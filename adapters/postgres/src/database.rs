@@ -170,10 +170,12 @@ impl Database {
             PoolLimits { connections: options.connections, statements: MAX_POINT_STATEMENTS, wait: CONNECTION_WAIT },
             POINT_SESSION,
         )?;
-        let list_limits = PoolLimits { connections: list_connections, statements: MAX_LIST_STATEMENTS, wait: CONNECTION_WAIT };
+        let list_limits =
+            PoolLimits { connections: list_connections, statements: MAX_LIST_STATEMENTS, wait: CONNECTION_WAIT };
         let ingest_limits =
             PoolLimits { connections: INGEST_LIMITS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST_TIMEOUT };
-        let (in_flight, large_permits) = (InFlight::default(), LargeCommitPermits::for_connections(options.connections));
+        let (in_flight, large_permits) =
+            (InFlight::default(), LargeCommitPermits::for_connections(options.connections));
         Ok(Self {
             access_revisions: Coalescer::new(BatchLoadOperation(AccessRevisionLoader(point_pool.clone())), &in_flight),
             sessions: Coalescer::new(BatchLoadOperation(SessionLoader(point_pool.clone())), &in_flight),
@@ -182,7 +184,10 @@ impl Database {
                 &in_flight,
             ),
             assets: Coalescer::new(BatchLoadOperation(AssetLoader(point_pool.clone())), &in_flight),
-            referring_versions: Coalescer::new(BatchLoadOperation(ReferencePresenceLoader(point_pool.clone())), &in_flight),
+            referring_versions: Coalescer::new(
+                BatchLoadOperation(ReferencePresenceLoader(point_pool.clone())),
+                &in_flight,
+            ),
             routes: Coalescer::new(BatchLoadOperation(RouteStatusLoader(point_pool.clone())), &in_flight),
             environments: Coalescer::new(BatchLoadOperation(EnvironmentLoader(point_pool.clone())), &in_flight),
             releases: Coalescer::new(BatchLoadOperation(ReleaseLoader(point_pool.clone())), &in_flight),
@@ -197,7 +202,10 @@ impl Database {
             lineages: Coalescer::new(BatchLoadOperation(LineageLoader(point_pool.clone())), &in_flight),
             accepts: Coalescer::new(GroupCommit::new(AcceptCommitter(point_pool.clone()), &large_permits), &in_flight),
             starts: Coalescer::new(GroupCommit::new(StartCommitter(point_pool.clone()), &large_permits), &in_flight),
-            advances: Coalescer::new(GroupCommit::new(ProgressCommitter(point_pool.clone()), &large_permits), &in_flight),
+            advances: Coalescer::new(
+                GroupCommit::new(ProgressCommitter(point_pool.clone()), &large_permits),
+                &in_flight,
+            ),
             finishes: Coalescer::new(
                 GroupCommit::new(
                     FinishCommitter(point_pool.clone()),
@@ -205,9 +213,18 @@ impl Database {
                 ),
                 &in_flight,
             ),
-            new_versions: Coalescer::new(GroupCommit::new(VersionCommitter(point_pool.clone()), &large_permits), &in_flight),
-            transitions: Coalescer::new(GroupCommit::new(TransitionCommitter(point_pool.clone()), &large_permits), &in_flight),
-            lane_changes: Coalescer::new(GroupCommit::new(LaneChangeCommitter(point_pool.clone()), &large_permits), &in_flight),
+            new_versions: Coalescer::new(
+                GroupCommit::new(VersionCommitter(point_pool.clone()), &large_permits),
+                &in_flight,
+            ),
+            transitions: Coalescer::new(
+                GroupCommit::new(TransitionCommitter(point_pool.clone()), &large_permits),
+                &in_flight,
+            ),
+            lane_changes: Coalescer::new(
+                GroupCommit::new(LaneChangeCommitter(point_pool.clone()), &large_permits),
+                &in_flight,
+            ),
             result_retention: options.result_retention,
             point_pool,
             in_flight,
@@ -317,7 +334,9 @@ impl Database {
         };
         let second_result = self.in_flight.track(try_query(&self.point_pool, sql, params)).await;
         // If the first attempt got no response, it may be committed, regardless of the error of the second attempt.
-        second_result.map_err(|error| if first_error.fault == StoreFault::OutcomeUnknown { first_error } else { error.into_batch_error() })
+        second_result.map_err(|error| {
+            if first_error.fault == StoreFault::OutcomeUnknown { first_error } else { error.into_batch_error() }
+        })
     }
 
     /// Sends a background write without a retry. After an error, its outcome is unknown, and the caller writes

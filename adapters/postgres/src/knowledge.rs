@@ -144,7 +144,11 @@ impl IndexRevisionStore for Database {
         revision_models::revisions_with_same_documents(self, scope, asset, revision).await
     }
 
-    async fn vector_coverage(&self, scope: TenantScope, search_scope: &SearchScope) -> Result<VectorCoverage, StoreError> {
+    async fn vector_coverage(
+        &self,
+        scope: TenantScope,
+        search_scope: &SearchScope,
+    ) -> Result<VectorCoverage, StoreError> {
         vector_search::coverage(self, scope, search_scope).await
     }
 

@@ -90,9 +90,7 @@ impl ListPermits {
         let remaining = wait.saturating_sub(start.elapsed());
         let memory = match bytes <= MAX_SMALL_PAGE_BYTES {
             true => None,
-            false => {
-                Some(admit(bytes, remaining).await.map_err(|error| store_error::unavailable(Box::new(error)))?)
-            }
+            false => Some(admit(bytes, remaining).await.map_err(|error| store_error::unavailable(Box::new(error)))?),
         };
         Ok(ListPermit { _permit: permit, _memory: memory })
     }

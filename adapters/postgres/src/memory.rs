@@ -123,7 +123,11 @@ impl MemoryStore for Database {
         Ok(recalled)
     }
 
-    async fn list_turns(&self, scope: TenantScope, conversation: &ConversationKey) -> Result<Vec<StoredTurn>, StoreError> {
+    async fn list_turns(
+        &self,
+        scope: TenantScope,
+        conversation: &ConversationKey,
+    ) -> Result<Vec<StoredTurn>, StoreError> {
         let (tenant, workload) = (scope.tenant().uuid(), conversation.workload.uuid());
         let (owner, session) = (conversation.owner.to_string(), conversation.session.to_string());
         let oldest_first = || {
@@ -210,6 +214,10 @@ impl TurnRow {
 }
 
 /// The key of a run's `memory_session` row, in the order in which a batch of run ends locks these rows.
-pub(crate) fn session_row_key(tenant: Uuid, scope: MemoryScope, conversation: &ConversationKey) -> (Uuid, Uuid, String, &str) {
+pub(crate) fn session_row_key(
+    tenant: Uuid,
+    scope: MemoryScope,
+    conversation: &ConversationKey,
+) -> (Uuid, Uuid, String, &str) {
     (tenant, conversation.workload.uuid(), conversation.owner.to_string(), session_to_lock(scope, conversation))
 }

@@ -232,8 +232,7 @@ impl ListQuery {
             .arms
             .iter()
             .map(|arm| {
-                let rows =
-                    format!("SELECT {} WHERE {} LIMIT {COUNT_LIMIT}", arm.from, arm.conditions.join(" AND "));
+                let rows = format!("SELECT {} WHERE {} LIMIT {COUNT_LIMIT}", arm.from, arm.conditions.join(" AND "));
                 match &arm.lateral {
                     None => format!("({rows})"),
                     Some(lateral) => {
@@ -344,9 +343,12 @@ pub(crate) fn visible_arms(
 ) -> (String, Vec<UnionArm>) {
     let with = visible_workspaces_cte(visible_scopes, values);
     let workloads: Vec<Uuid> = visible_scopes.workloads.iter().map(|id| id.uuid()).collect();
-    let visible_workloads = format!("(SELECT DISTINCT unnest({}::uuid[]) AS visible_id) AS visible_workload", values.bind_array(workloads));
-    let workload_conditions =
-        [format!("{workload} = visible_workload.visible_id"), format!("NOT EXISTS (SELECT FROM visible_workspace WHERE visible_id = {workspace})")];
+    let visible_workloads =
+        format!("(SELECT DISTINCT unnest({}::uuid[]) AS visible_id) AS visible_workload", values.bind_array(workloads));
+    let workload_conditions = [
+        format!("{workload} = visible_workload.visible_id"),
+        format!("NOT EXISTS (SELECT FROM visible_workspace WHERE visible_id = {workspace})"),
+    ];
     let with_conditions = |extra: &[String]| conditions.iter().chain(extra).cloned().collect();
     let arms = vec![
         UnionArm {
@@ -355,7 +357,11 @@ pub(crate) fn visible_arms(
             lateral: Some("visible_workspace".to_owned()),
         },
         // Each workload is scanned separately, because an index orders only rows of the same workload.
-        UnionArm { from: from.to_owned(), conditions: with_conditions(&workload_conditions), lateral: Some(visible_workloads) },
+        UnionArm {
+            from: from.to_owned(),
+            conditions: with_conditions(&workload_conditions),
+            lateral: Some(visible_workloads),
+        },
     ];
     (with, arms)
 }

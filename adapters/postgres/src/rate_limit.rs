@@ -86,7 +86,8 @@ impl RateLimitStore for Database {
         let (mut deleted, mut first_page) = (0, 0);
         while first_page < pages {
             let end_page = first_page.saturating_add(PAGES_PER_STATEMENT);
-            let input = Input::one().with("first_row", format!("({first_page},0)")).with("end_row", format!("({end_page},0)"));
+            let input =
+                Input::one().with("first_row", format!("({first_page},0)")).with("end_row", format!("({end_page},0)"));
             deleted += read_count(&self.write_idempotent(DELETE.text(&input)?, &input.params()).await?)?;
             first_page = end_page;
         }

@@ -161,7 +161,12 @@ impl PrincipalBindingStore for Database {
         self.commit_guarded(statement, scope, &fact, key, input).await.map(|_| ())
     }
 
-    async fn commit_removal(&self, scope: TenantScope, binding: &PrincipalBinding, fact: Fact) -> Result<(), CommitError> {
+    async fn commit_removal(
+        &self,
+        scope: TenantScope,
+        binding: &PrincipalBinding,
+        fact: Fact,
+    ) -> Result<(), CommitError> {
         static REMOVE: GuardedCommit = GuardedCommit::new(
             "deleted AS (
                 DELETE FROM principal_binding AS bound USING input

@@ -21,7 +21,9 @@ struct HeldStatement<P: Send + 'static> {
 
 impl<P: Send + 'static> Drop for HeldStatement<P> {
     fn drop(&mut self) {
-        let (Some((mut cancel_safe, permit)), Ok(runtime)) = (self.resources.take(), Handle::try_current()) else { return };
+        let (Some((mut cancel_safe, permit)), Ok(runtime)) = (self.resources.take(), Handle::try_current()) else {
+            return;
+        };
         let Some((connection, is_prepared)) = cancel_safe.take() else { return };
         let until = self.deadline;
         runtime.spawn(async move {

@@ -86,7 +86,9 @@ async fn limits_prepared_statements_of_lists_by_month() {
     let timestamp: Timestamp = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
     let mut peak = 0;
     for status in [None].into_iter().chain(Status::ALL.map(Some)) {
-        for (since, until) in [(None, None), (Some(timestamp), None), (None, Some(timestamp)), (Some(timestamp), Some(timestamp))] {
+        for (since, until) in
+            [(None, None), (Some(timestamp), None), (None, Some(timestamp)), (Some(timestamp), Some(timestamp))]
+        {
             for workload in none_and_some(Uuid::nil().into()) {
                 for release in none_and_some(Uuid::nil().into()) {
                     for visible_scopes in none_and_some(visible_scopes.clone()) {
@@ -159,7 +161,11 @@ async fn cancelled_preparation_leaves_no_statement() {
         }
         drop(read_future);
     }
-    let known_count = store.point_pool.connection(Instant::now() + STATEMENT_TIMEOUT).await.unwrap().statement_cache.size();
+    let known_count =
+        store.point_pool.connection(Instant::now() + STATEMENT_TIMEOUT).await.unwrap().statement_cache.size();
     let server_count = prepared_statement_count(&store.point_pool).await;
-    assert!(server_count <= count_before + known_count, "PostgreSQL holds {server_count} statements and the connection knows {known_count}");
+    assert!(
+        server_count <= count_before + known_count,
+        "PostgreSQL holds {server_count} statements and the connection knows {known_count}"
+    );
 }

@@ -163,9 +163,8 @@ impl BatchCommitter for AcceptCommitter {
     /// A run by a share link runs alone, because it locks the link, and a closed link would refuse the whole batch.
     /// A second run with the same idempotency key also runs alone, because it must see the row of the first.
     fn is_batchable(pending: &PendingAccept, batch: &[&PendingAccept]) -> bool {
-        let is_key_in_batch = |key: &RequestKey| {
-            batch.iter().any(|other| other.key.as_ref().is_some_and(|other| other.key == key.key))
-        };
+        let is_key_in_batch =
+            |key: &RequestKey| batch.iter().any(|other| other.key.as_ref().is_some_and(|other| other.key == key.key));
         pending.run.delegated_access.share_link.is_none() && !pending.key.as_ref().is_some_and(is_key_in_batch)
     }
 

@@ -140,8 +140,10 @@ impl EvidenceLoader {
                     WHERE {condition} OFFSET 0) AS found"
             )
         });
-        let has_obligations = |record: &EvidenceRecord| record.decisions.iter().any(|decision| !decision.obligations.is_empty());
-        let runs_with_obligations: Vec<(Uuid, Uuid)> = records.iter().filter(|(_, record)| has_obligations(record)).map(|(key, _)| *key).collect();
+        let has_obligations =
+            |record: &EvidenceRecord| record.decisions.iter().any(|decision| !decision.obligations.is_empty());
+        let runs_with_obligations: Vec<(Uuid, Uuid)> =
+            records.iter().filter(|(_, record)| has_obligations(record)).map(|(key, _)| *key).collect();
         if runs_with_obligations.is_empty() {
             return Ok(());
         }

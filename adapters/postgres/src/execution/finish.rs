@@ -184,7 +184,12 @@ pub(super) fn payload_bytes(ending: &FinishRecord) -> usize {
     let payloads = artifacts.iter().filter_map(|artifact| artifact.payload.as_ref());
     let turn_bytes = memory.as_ref().map_or(0, |writeback| writeback.turn.bytes());
     let event_bytes = progress.iter().flat_map(|record| &record.events).map(RunEvent::delta_bytes);
-    output.iter().chain(payloads).map(|payload| payload.body.len()).chain(event_bytes).fold(turn_bytes, usize::saturating_add)
+    output
+        .iter()
+        .chain(payloads)
+        .map(|payload| payload.body.len())
+        .chain(event_bytes)
+        .fold(turn_bytes, usize::saturating_add)
 }
 
 /// Selects the statement that has all parts that the `pending` runs need, and builds its input.

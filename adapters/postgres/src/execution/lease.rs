@@ -23,7 +23,9 @@ const MAX_RECLAIMED: i64 = 20;
 
 /// The parameters that identify a lease.
 pub(super) fn lease_params(scope: TenantScope, lease_ref: LeaseRef) -> Input<'static> {
-    Input::of_params(scope).with_param("execution_id", lease_ref.execution_id.uuid()).with_param("token", lease_ref.lease)
+    Input::of_params(scope)
+        .with_param("execution_id", lease_ref.execution_id.uuid())
+        .with_param("token", lease_ref.lease)
 }
 
 pub(super) async fn renew(

@@ -227,7 +227,8 @@ pub(super) fn visible_list_arms(
     };
     let id = values.bind(id);
     conditions.push(format!("{run_alias}.{table}_id = {id}"));
-    let mut table_conditions = vec![format!("tenant_id = {}", values.tenant_placeholder()), format!("{table}_id = {id}")];
+    let mut table_conditions =
+        vec![format!("tenant_id = {}", values.tenant_placeholder()), format!("{table}_id = {id}")];
     if let Some(workload) = filter.workload.filter(|_| filter.release.is_some()) {
         table_conditions.push(format!("workload_id = {}", values.bind(workload.uuid())));
     }
@@ -245,7 +246,9 @@ pub(super) fn visible_list_arms(
 fn visible_condition(visible_scopes: &VisibleScopes, table: &str, values: &mut StatementParams) -> String {
     let workloads: Vec<Uuid> = visible_scopes.workloads.iter().map(|id| id.uuid()).collect();
     let workloads = values.bind_array(workloads);
-    format!("({table}.workspace_id IN (SELECT visible_id FROM visible_workspace) OR {table}.workload_id = ANY({workloads}))")
+    format!(
+        "({table}.workspace_id IN (SELECT visible_id FROM visible_workspace) OR {table}.workload_id = ANY({workloads}))"
+    )
 }
 
 /// The smallest UUIDv7 with this time, equal to the SQL function `fairway_uuid_floor`. Times before 1970 map to the
@@ -308,7 +311,8 @@ mod tests {
         let timestamp_nanos = 1_780_000_000_123_999_000;
         let uuid_of_millisecond = uuid::Builder::from_unix_timestamp_millis(1_780_000_000_123, &[0; 10]).into_uuid();
         assert!(smallest_uuid_v7_at(at(timestamp_nanos)) < uuid_of_millisecond);
-        let uuid_of_previous_millisecond = uuid::Builder::from_unix_timestamp_millis(1_780_000_000_122, &[0xff; 10]).into_uuid();
+        let uuid_of_previous_millisecond =
+            uuid::Builder::from_unix_timestamp_millis(1_780_000_000_122, &[0xff; 10]).into_uuid();
         assert!(uuid_of_previous_millisecond < smallest_uuid_v7_at(at(timestamp_nanos)));
     }
 }

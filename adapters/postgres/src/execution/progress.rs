@@ -123,7 +123,8 @@ pub(super) async fn events(
         }
     }
     let chunk_count: i64 = rows.first().map(|row| row.column("chunk_count")).transpose()?.unwrap_or_default();
-    let has_more = chunk_count == MAX_PAGE_CHUNKS || usize::try_from(chunk_count).is_ok_and(|count| records.len() < count);
+    let has_more =
+        chunk_count == MAX_PAGE_CHUNKS || usize::try_from(chunk_count).is_ok_and(|count| records.len() < count);
     Ok(EventPage { records, has_more })
 }
 

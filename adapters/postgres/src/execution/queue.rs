@@ -126,7 +126,15 @@ pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<Clai
     }
     let uuid_column = |name: &'static str| rows.iter().map(|row| row.column(name)).collect::<Result<Vec<Uuid>, _>>();
     let round_positions = rows.iter().map(|row| row.column("round_position")).collect::<Result<Vec<i32>, _>>()?;
-    read_claimed(database, uuid_column("tenant_id")?, uuid_column("execution_id")?, round_positions, claim.lease, max_input_bytes).await
+    read_claimed(
+        database,
+        uuid_column("tenant_id")?,
+        uuid_column("execution_id")?,
+        round_positions,
+        claim.lease,
+        max_input_bytes,
+    )
+    .await
 }
 
 /// The statement that reads the data with which a worker resumes claimed runs. The range of identifiers lets
@@ -251,7 +259,9 @@ fn build_claimed(
         time_left: Duration::try_from_secs_f64(time_left).unwrap_or_default(),
         reclaims: u16::try_from(row.column::<i16>("takeovers")?).unwrap_or_default(),
         round_position: u16::try_from(row.column::<i32>("round_position")?).unwrap_or_default(),
-        cancelled_by: cancelled_by.map(|actor| require_decoded("cancelled_by", ActorRef::parse(actor).ok())).transpose()?,
+        cancelled_by: cancelled_by
+            .map(|actor| require_decoded("cancelled_by", ActorRef::parse(actor).ok()))
+            .transpose()?,
         decisions,
         progress,
     })
@@ -352,7 +362,11 @@ pub(super) async fn cancel(
 }
 
 /// Takes over the lease of a run from its worker. Later writes of the worker name the old token and store nothing.
-pub(super) async fn take_lease(database: &Database, scope: TenantScope, lease_ref: LeaseRef) -> Result<bool, StoreError> {
+pub(super) async fn take_lease(
+    database: &Database,
+    scope: TenantScope,
+    lease_ref: LeaseRef,
+) -> Result<bool, StoreError> {
     static TAKE_OVER: Query = Query::new(
         "UPDATE execution_lease SET token = {token}, lapses_at = fairway_now() + lease_for
          WHERE tenant_id = {tenant_id} AND execution_id = {execution_id} RETURNING 1",

@@ -104,8 +104,9 @@ impl BatchCommitter for StartCommitter {
             return Ok(None);
         };
         let start_results: HashMap<Uuid, bool> = rows.iter().map(start_result).collect::<Result<_, _>>()?;
-        let outcome =
-            |pending: &&PendingStart| start_outcome(start_results.get(&pending.progress.lease_ref.execution_id.uuid()).copied());
+        let outcome = |pending: &&PendingStart| {
+            start_outcome(start_results.get(&pending.progress.lease_ref.execution_id.uuid()).copied())
+        };
         Ok(Some(pending.iter().map(outcome).collect()))
     }
 

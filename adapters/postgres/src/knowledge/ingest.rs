@@ -99,8 +99,9 @@ pub(super) async fn commit_documents(
     let (mut documents, mut chunks) = (DocumentColumns::default(), ChunkColumns::default());
     for document in &next.documents {
         documents.push(document)?;
-        let metadata_lexemes: String =
-            metadata_hashes(&document.metadata).iter().fold(String::new(), |text, hash| text + " " + &lexemes.metadata_hash(hash));
+        let metadata_lexemes: String = metadata_hashes(&document.metadata)
+            .iter()
+            .fold(String::new(), |text, hash| text + " " + &lexemes.metadata_hash(hash));
         for (position, chunk) in document.chunks.iter().enumerate() {
             chunks.push(&lexemes, document, chunk, position, &metadata_lexemes)?;
         }

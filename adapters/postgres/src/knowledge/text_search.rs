@@ -56,9 +56,15 @@ pub(super) async fn search_words(
         return Ok(SearchResults::default());
     }
     let lexemes = Lexemes::of(scope.tenant(), search_scope.asset);
-    let metadata_lexemes: Vec<String> = metadata_hashes(&search_scope.filters).iter().map(|hash| lexemes.metadata_hash(hash)).collect();
+    let metadata_lexemes: Vec<String> =
+        metadata_hashes(&search_scope.filters).iter().map(|hash| lexemes.metadata_hash(hash)).collect();
     let query = |lookup_words: &Vec<String>| {
-        lookup_words.iter().map(|word| lexemes.word(word)).chain(metadata_lexemes.iter().cloned()).collect::<Vec<_>>().join(" & ")
+        lookup_words
+            .iter()
+            .map(|word| lexemes.word(word))
+            .chain(metadata_lexemes.iter().cloned())
+            .collect::<Vec<_>>()
+            .join(" & ")
     };
     let queries: Vec<String> = plan.lookups.iter().map(query).collect();
     let word_lexemes: Vec<String> = plan.words.iter().map(|word| lexemes.word(&word.word)).collect();
@@ -95,7 +101,8 @@ async fn plan_queries(
     if counted_words.is_empty() {
         return Ok(WordSearchPlan::default());
     }
-    let input = revision_params(scope, search_scope.asset, search_scope.revision).with_list_param("words", counted_words);
+    let input =
+        revision_params(scope, search_scope.asset, search_scope.revision).with_list_param("words", counted_words);
     let rows = database.fetch(&COUNT, input).await?;
     let number = |name: &'static str, number: i64| require_decoded(name, u64::try_from(number).ok());
     let mut total = 0;

@@ -50,13 +50,15 @@ struct Candidates<'a> {
 impl<'a> Candidates<'a> {
     fn of(scope: TenantScope, search_scope: &'a SearchScope) -> Self {
         let lexemes = Lexemes::of(scope.tenant(), search_scope.asset);
-        let metadata_lexemes: Vec<String> = metadata_hashes(&search_scope.filters).iter().map(|hash| lexemes.metadata_hash(hash)).collect();
+        let metadata_lexemes: Vec<String> =
+            metadata_hashes(&search_scope.filters).iter().map(|hash| lexemes.metadata_hash(hash)).collect();
         Self { scope, search_scope, filter: (!metadata_lexemes.is_empty()).then(|| metadata_lexemes.join(" & ")) }
     }
 
     /// The parameters that select the candidates.
     fn params(&self) -> Input<'a> {
-        revision_params(self.scope, self.search_scope.asset, self.search_scope.revision).with_param("filter", self.filter.clone())
+        revision_params(self.scope, self.search_scope.asset, self.search_scope.revision)
+            .with_param("filter", self.filter.clone())
     }
 }
 
@@ -170,7 +172,8 @@ pub(super) async fn coverage(
     } else {
         max_compared_vectors(dimensions)
     };
-    let input = Candidates::of(scope, search_scope).params().with_param("max_candidates", i64::from(limit).saturating_add(1));
+    let input =
+        Candidates::of(scope, search_scope).params().with_param("max_candidates", i64::from(limit).saturating_add(1));
     // The statement runs on a list connection, which plans for the given values: without a filter, an index-only
     // scan suffices.
     let rows = database.read_list(0, COUNT.text(&input)?, &input.params()).await?;

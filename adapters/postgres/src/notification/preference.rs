@@ -101,7 +101,8 @@ impl StoredPreferences {
         };
         let stored = settings_of(self.settings)?;
         let settings = stored.iter().map(StoredSetting::preference);
-        let settings = settings.map(|setting| setting.map(|preference| ((preference.category, preference.channel), preference.enabled)));
+        let settings = settings
+            .map(|setting| setting.map(|preference| ((preference.category, preference.channel), preference.enabled)));
         Ok(PreferenceSet::restore(PreferenceSetRecord {
             preference_set_id: self.preference_set_id.into(),
             principal: require_decoded("principal", ActorRef::parse(&self.principal).ok())?,

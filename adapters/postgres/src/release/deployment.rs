@@ -247,13 +247,16 @@ impl BatchCommitter for LaneChangeCommitter {
 
     fn is_batchable(pending: &PendingLaneChange, batch: &[&PendingLaneChange]) -> bool {
         let change = &pending.change;
-        let affects_one_release = change.superseded.is_empty() && change.reinstated.is_empty() && change.evidence.is_none();
+        let affects_one_release =
+            change.superseded.is_empty() && change.reinstated.is_empty() && change.evidence.is_none();
         let affects_rollout = change.release.rollout.is_some()
             || change.soak != SoakEffect::Kept
             || change.requires_ended_soak
             || !change.stopped_rollouts.is_empty()
             || !change.deployment.soaking.is_empty();
-        affects_one_release && !affects_rollout && batch.iter().all(|other| other.deployment_key() != pending.deployment_key())
+        affects_one_release
+            && !affects_rollout
+            && batch.iter().all(|other| other.deployment_key() != pending.deployment_key())
     }
 
     /// Zero, because a batched change contains only identifiers, states and digests.

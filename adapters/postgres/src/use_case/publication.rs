@@ -108,8 +108,7 @@ pub(super) async fn commit(
     change: Change<Publication>,
     key: Option<&KeyedOutcome>,
 ) -> Result<(), CommitError> {
-    let ChangeRecord { next: Publication { use_case, requests, created }, decided_on, fact } =
-        change.into_record();
+    let ChangeRecord { next: Publication { use_case, requests, created }, decided_on, fact } = change.into_record();
     let input = Input::new(scope)
         .with("actor", fact.actor.to_string())
         .with("request_workspace_id", use_case.workspace_id.uuid())

@@ -75,7 +75,9 @@ pub(super) fn add_turn_rows<'v>(
         .with_all("session_id", conversations().map(|conversation| conversation.session.as_str()).collect())
         .with_all(
             "locked_session",
-            writebacks().map(|writeback| session_to_lock(writeback.turn.memory.config.scope, &writeback.conversation)).collect(),
+            writebacks()
+                .map(|writeback| session_to_lock(writeback.turn.memory.config.scope, &writeback.conversation))
+                .collect(),
         )
         .with_all("erasure", writebacks().map(|writeback| writeback.turn.last_erasure).collect())
         .with_all("asset_id", writebacks().map(|writeback| writeback.turn.memory.asset.uuid()).collect())

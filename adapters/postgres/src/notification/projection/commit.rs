@@ -177,9 +177,18 @@ fn add_inbox_rows<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p>
         .with_all("body", rows.iter().map(|notification| notification.body.as_str()).collect())
         .with_all("event_kind", rows.iter().map(|notification| notification.event_kind.as_str()).collect())
         .with_all("event_id", rows.iter().map(|notification| notification.event_id.uuid()).collect())
-        .with_all("log_index", rows.iter().map(|notification| i64::try_from(notification.log_index).unwrap_or(i64::MAX)).collect())
-        .with_all("workspace_id", rows.iter().map(|notification| notification.workspace_id.map(WorkspaceId::uuid)).collect())
-        .with_all("workload_id", rows.iter().map(|notification| notification.workload_id.map(WorkloadId::uuid)).collect())
+        .with_all(
+            "log_index",
+            rows.iter().map(|notification| i64::try_from(notification.log_index).unwrap_or(i64::MAX)).collect(),
+        )
+        .with_all(
+            "workspace_id",
+            rows.iter().map(|notification| notification.workspace_id.map(WorkspaceId::uuid)).collect(),
+        )
+        .with_all(
+            "workload_id",
+            rows.iter().map(|notification| notification.workload_id.map(WorkloadId::uuid)).collect(),
+        )
         .with_all("environment", rows.iter().map(|notification| notification.environment.as_deref()).collect())
         .with_all("link", rows.iter().map(|notification| notification.link.as_deref()).collect())
         .with_all("created_at", rows.iter().map(|notification| notification.created_at.to_datetime()).collect())
@@ -207,8 +216,14 @@ fn add_outbox_rows<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p
         .with_all("body", rows.iter().map(|delivery| notification(delivery).body.as_str()).collect())
         .with_all("event_kind", rows.iter().map(|delivery| notification(delivery).event_kind.as_str()).collect())
         .with_all("event_id", rows.iter().map(|delivery| notification(delivery).event_id.uuid()).collect())
-        .with_all("workspace_id", rows.iter().map(|delivery| notification(delivery).workspace_id.map(WorkspaceId::uuid)).collect())
-        .with_all("workload_id", rows.iter().map(|delivery| notification(delivery).workload_id.map(WorkloadId::uuid)).collect())
+        .with_all(
+            "workspace_id",
+            rows.iter().map(|delivery| notification(delivery).workspace_id.map(WorkspaceId::uuid)).collect(),
+        )
+        .with_all(
+            "workload_id",
+            rows.iter().map(|delivery| notification(delivery).workload_id.map(WorkloadId::uuid)).collect(),
+        )
         .with_all("environment", rows.iter().map(|delivery| notification(delivery).environment.as_deref()).collect())
         .with_all("link", rows.iter().map(|delivery| notification(delivery).link.as_deref()).collect())
         .with_all("created_at", rows.iter().map(|delivery| notification(delivery).created_at.to_datetime()).collect())
