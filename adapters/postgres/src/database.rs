@@ -165,7 +165,7 @@ impl Database {
     /// When the address does not parse.
     pub fn new(options: &DatabaseOptions) -> Result<Self, StoreError> {
         let list_connections = options.list_connections();
-        let point_pool = build_pool(
+        let pool = build_pool(
             &options.url,
             PoolLimits { connections: options.connections, statements: MAX_POINT_STATEMENTS, wait: CONNECTION_WAIT },
             POINT_SESSION,
@@ -174,59 +174,40 @@ impl Database {
             PoolLimits { connections: list_connections, statements: MAX_LIST_STATEMENTS, wait: CONNECTION_WAIT };
         let ingest_limits =
             PoolLimits { connections: INGEST_LIMITS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST_TIMEOUT };
-        let (in_flight, large_permits) =
-            (InFlight::default(), LargeCommitPermits::for_connections(options.connections));
+        let (in_flight, permits) = (InFlight::default(), LargeCommitPermits::for_connections(options.connections));
         Ok(Self {
-            access_revisions: Coalescer::new(BatchLoadOperation(AccessRevisionLoader(point_pool.clone())), &in_flight),
-            sessions: Coalescer::new(BatchLoadOperation(SessionLoader(point_pool.clone())), &in_flight),
+            access_revisions: Coalescer::new(BatchLoadOperation(AccessRevisionLoader(pool.clone())), &in_flight),
+            sessions: Coalescer::new(BatchLoadOperation(SessionLoader(pool.clone())), &in_flight),
             deployment_revisions: Coalescer::new(
-                BatchLoadOperation(DeploymentRevisionLoader(point_pool.clone())),
+                BatchLoadOperation(DeploymentRevisionLoader(pool.clone())),
                 &in_flight,
             ),
-            assets: Coalescer::new(BatchLoadOperation(AssetLoader(point_pool.clone())), &in_flight),
-            referring_versions: Coalescer::new(
-                BatchLoadOperation(ReferencePresenceLoader(point_pool.clone())),
-                &in_flight,
-            ),
-            routes: Coalescer::new(BatchLoadOperation(RouteStatusLoader(point_pool.clone())), &in_flight),
-            environments: Coalescer::new(BatchLoadOperation(EnvironmentLoader(point_pool.clone())), &in_flight),
-            releases: Coalescer::new(BatchLoadOperation(ReleaseLoader(point_pool.clone())), &in_flight),
+            assets: Coalescer::new(BatchLoadOperation(AssetLoader(pool.clone())), &in_flight),
+            referring_versions: Coalescer::new(BatchLoadOperation(ReferencePresenceLoader(pool.clone())), &in_flight),
+            routes: Coalescer::new(BatchLoadOperation(RouteStatusLoader(pool.clone())), &in_flight),
+            environments: Coalescer::new(BatchLoadOperation(EnvironmentLoader(pool.clone())), &in_flight),
+            releases: Coalescer::new(BatchLoadOperation(ReleaseLoader(pool.clone())), &in_flight),
             evidence: Coalescer::new(
-                BatchLoadOperation(EvidenceLoader { pool: point_pool.clone(), retention: options.result_retention }),
+                BatchLoadOperation(EvidenceLoader { pool: pool.clone(), retention: options.result_retention }),
                 &in_flight,
             ),
             runs: Coalescer::new(
-                BatchLoadOperation(RunLoader { pool: point_pool.clone(), retention: options.result_retention }),
+                BatchLoadOperation(RunLoader { pool: pool.clone(), retention: options.result_retention }),
                 &in_flight,
             ),
-            lineages: Coalescer::new(BatchLoadOperation(LineageLoader(point_pool.clone())), &in_flight),
-            accepts: Coalescer::new(GroupCommit::new(AcceptCommitter(point_pool.clone()), &large_permits), &in_flight),
-            starts: Coalescer::new(GroupCommit::new(StartCommitter(point_pool.clone()), &large_permits), &in_flight),
-            advances: Coalescer::new(
-                GroupCommit::new(ProgressCommitter(point_pool.clone()), &large_permits),
-                &in_flight,
-            ),
+            lineages: Coalescer::new(BatchLoadOperation(LineageLoader(pool.clone())), &in_flight),
+            accepts: Coalescer::new(GroupCommit::new(AcceptCommitter(pool.clone()), &permits), &in_flight),
+            starts: Coalescer::new(GroupCommit::new(StartCommitter(pool.clone()), &permits), &in_flight),
+            advances: Coalescer::new(GroupCommit::new(ProgressCommitter(pool.clone()), &permits), &in_flight),
             finishes: Coalescer::new(
-                GroupCommit::new(
-                    FinishCommitter(point_pool.clone()),
-                    &LargeCommitPermits::for_run_ends(options.connections),
-                ),
+                GroupCommit::new(FinishCommitter(pool.clone()), &LargeCommitPermits::for_run_ends(options.connections)),
                 &in_flight,
             ),
-            new_versions: Coalescer::new(
-                GroupCommit::new(VersionCommitter(point_pool.clone()), &large_permits),
-                &in_flight,
-            ),
-            transitions: Coalescer::new(
-                GroupCommit::new(TransitionCommitter(point_pool.clone()), &large_permits),
-                &in_flight,
-            ),
-            lane_changes: Coalescer::new(
-                GroupCommit::new(LaneChangeCommitter(point_pool.clone()), &large_permits),
-                &in_flight,
-            ),
+            new_versions: Coalescer::new(GroupCommit::new(VersionCommitter(pool.clone()), &permits), &in_flight),
+            transitions: Coalescer::new(GroupCommit::new(TransitionCommitter(pool.clone()), &permits), &in_flight),
+            lane_changes: Coalescer::new(GroupCommit::new(LaneChangeCommitter(pool.clone()), &permits), &in_flight),
             result_retention: options.result_retention,
-            point_pool,
+            point_pool: pool,
             in_flight,
             capped_counts: CappedCounts::default(),
             has_vector_column: Arc::default(),

@@ -60,8 +60,8 @@ pub(crate) trait BatchCommitter: Send + Sync + 'static {
     /// Name of the commit in logs and traces.
     const LABEL: &'static str;
 
-    /// Whether `item` can join the batch that contains the items `batch`. An item with rare parts runs alone,
-    /// because the CTEs of these parts would slow down the whole batch. An item that must see the row of an earlier
+    /// Whether `item` can join `batch`, the items selected before it. An item with rare parts runs alone, because
+    /// the CTEs of these parts would slow down the whole batch. An item that must see the row of an earlier
     /// item also runs alone.
     fn is_batchable(item: &Self::Item, batch: &[&Self::Item]) -> bool;
 

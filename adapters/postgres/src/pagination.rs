@@ -318,7 +318,7 @@ impl PageBounds {
     }
 }
 
-/// A `WITH` clause with the CTE `visible_workspace (visible_id)`, which contains the workspaces that the scopes include.
+/// A `WITH` clause with the CTE `visible_workspace (visible_id)`: the workspaces that the scopes include.
 pub(crate) fn visible_workspaces_cte(visible_scopes: &VisibleScopes, values: &mut StatementParams) -> String {
     let namespaces: Vec<Uuid> = visible_scopes.namespaces.iter().map(|id| id.uuid()).collect();
     let workspaces: Vec<Uuid> = visible_scopes.workspaces.iter().map(|id| id.uuid()).collect();

@@ -78,8 +78,8 @@ impl ImpactStore for Database {
         known_versions: &[AssetVersionId],
         limit: u32,
     ) -> Result<Vec<Referrer>, StoreError> {
-        // `any_version_slugs` has the slugs of targets that are referenced at any version. `labelled` has a pair of slug
-        // and label for all others.
+        // `any_version_slugs` has the slugs of targets that are referenced at any version. `labelled` has a pair of
+        // slug and label for all others.
         let any_version_slugs: Vec<&str> =
             targets.iter().filter(|target| target.labels.is_none()).map(|target| target.slug.as_str()).collect();
         let labelled: Vec<(&str, &str)> = targets

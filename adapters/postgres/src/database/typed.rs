@@ -169,8 +169,8 @@ fn typed_error(error: QueryError, is_broken: bool) -> TypedError {
 }
 
 impl Database {
-    /// Reads the rows of a query. `build_query` builds the query. It is called again if the connection was closed before
-    /// the response, and the query is sent a second time.
+    /// Reads the rows of a query, which `build_query` builds. If the connection was closed before the response, the
+    /// query is built and sent a second time.
     ///
     /// The query may be an idempotent write that returns rows, if its table has no constraint that is checked at
     /// the commit.

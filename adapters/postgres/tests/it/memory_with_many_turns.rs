@@ -101,7 +101,7 @@ async fn revocation_and_expiry_delete_any_number_of_turns() {
     fixture.owner.batch_execute("ANALYZE").await.unwrap();
     fixture.owner.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
     fixture.owner.batch_execute("SELECT pg_stat_reset()").await.unwrap();
-    // The deletion after the revocation removes many turns, and `forget` deletes the rest.
+    // The trigger of the revocation deletes a bounded number of turns. `delete_expired` deletes the others.
     fixture.owner.batch_execute("UPDATE access_contract SET revoked = true").await.unwrap();
     assert_eq!(fixture.store.delete_expired().await.unwrap(), 1_000 + 2_500);
     assert_eq!(fixture.store.delete_expired().await.unwrap(), 0);
