@@ -340,8 +340,8 @@ pub(super) async fn cancel(
 ) -> Result<CancelOutcome, StoreError> {
     let key_columns = key.map(|key| &key.key);
     let input = Input::new(scope)
-        .with("execution_id", held.execution_id.uuid())
-        .with("token", held.lease)
+        .with("execution_id", lease_ref.execution_id.uuid())
+        .with("token", lease_ref.lease)
         .with("canceller", actor.to_string())
         .with("lease_seconds", lease_for.as_secs_f64())
         .with("deadline_seconds", deadline_in.as_secs_f64())
