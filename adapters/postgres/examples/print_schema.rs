@@ -6,11 +6,11 @@
 use anyhow::{Context as _, Result, bail};
 use std::fmt::Write as _;
 
-/// The columns of all tables in order, with the place of each in the primary key. Tables of the migration tool and
+/// The columns of all tables in order, with the position of each in the primary key. Tables of the migration tool and
 /// partitions are left out.
 const COLUMNS: &str = "
     SELECT relname::text AS table_name, attname::text AS column_name, atttypid::regtype::text AS sql_type, attnotnull,
-        array_position((SELECT conkey FROM pg_constraint WHERE conrelid = class.oid AND contype = 'p'), attnum) AS place
+        array_position((SELECT conkey FROM pg_constraint WHERE conrelid = class.oid AND contype = 'p'), attnum) AS key_position
     FROM pg_class AS class
     JOIN pg_namespace ON pg_namespace.oid = relnamespace
     JOIN pg_attribute ON attrelid = class.oid AND attnum > 0 AND NOT attisdropped
@@ -54,15 +54,15 @@ struct Table {
     name: String,
     /// The columns, as lines.
     columns: Vec<String>,
-    /// The columns of the primary key, with their places.
+    /// The columns of the primary key, with their positions.
     key: Vec<(i32, String)>,
 }
 
 impl Table {
     fn push(&mut self, row: &tokio_postgres::Row) -> Result<()> {
         let (name, sql_type): (String, String) = (row.try_get("column_name")?, row.try_get("sql_type")?);
-        if let Some(place) = row.try_get::<_, Option<i32>>("place")? {
-            self.key.push((place, name.clone()));
+        if let Some(position) = row.try_get::<_, Option<i32>>("key_position")? {
+            self.key.push((position, name.clone()));
         }
         let diesel_type = match sql_type.as_str() {
             "boolean" => "Bool",

@@ -153,7 +153,7 @@ impl AccessStore for Database {
     ) -> Result<Option<ResourcePosition>, StoreError> {
         let tenant = scope.tenant();
         let tenant_id = tenant.uuid();
-        let place = |namespace: Uuid, workspace: Option<Uuid>| ResourcePosition {
+        let position = |namespace: Uuid, workspace: Option<Uuid>| ResourcePosition {
             tenant: Some(tenant),
             namespace: Some(namespace.into()),
             workspace: workspace.map(Into::into),
@@ -166,13 +166,13 @@ impl AccessStore for Database {
                 let key = (tenant_id, id.uuid());
                 let find = || namespace::table.find(key).select(namespace::namespace_id);
                 let found: Option<Uuid> = self.first("namespace", find).await?;
-                Ok(found.map(|namespace| place(namespace, None)))
+                Ok(found.map(|namespace| position(namespace, None)))
             }
             GrantScope::Workspace(id) => {
                 let key = (tenant_id, id.uuid());
                 let find = || workspace::table.find(key).select((workspace::namespace_id, workspace::workspace_id));
                 let found: Option<(Uuid, Uuid)> = self.first("workspace of a grant", find).await?;
-                Ok(found.map(|(namespace, workspace)| place(namespace, Some(workspace))))
+                Ok(found.map(|(namespace, workspace)| position(namespace, Some(workspace))))
             }
             GrantScope::Workload(id) => {
                 let key = (tenant_id, id.uuid());
@@ -186,7 +186,7 @@ impl AccessStore for Database {
                         .select((workspace::namespace_id, workspace::workspace_id))
                 };
                 let found: Option<(Uuid, Uuid)> = self.first("workspace of a workload", find).await?;
-                Ok(found.map(|(namespace, workspace)| place(namespace, Some(workspace)).for_workload(*id)))
+                Ok(found.map(|(namespace, workspace)| position(namespace, Some(workspace)).for_workload(*id)))
             }
         }
     }
@@ -269,7 +269,7 @@ impl AccessStore for Database {
                 FROM input
                 RETURNING 1
              ),
-             known AS (INSERT INTO bound_principal (principal) SELECT principal FROM input ON CONFLICT DO NOTHING),
+             recorded AS (INSERT INTO bound_principal (principal) SELECT principal FROM input ON CONFLICT DO NOTHING),
              locked AS (
                 SELECT tenant.tenant_id FROM tenant, input
                 WHERE tenant.tenant_id IN (input.tenant_id, default_tenant) OR input.scope_kind = 'platform'

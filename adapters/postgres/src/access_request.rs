@@ -54,7 +54,7 @@ impl StoredRow for StoredRequest {
     }
 
     fn into_value(self) -> Result<AccessRequest, StoreError> {
-        let decided_by = self.decided_by.map(|by| require_decoded("decided_by", ActorRef::parse(&by).ok()));
+        let decided_by = self.decided_by.map(|actor| require_decoded("decided_by", ActorRef::parse(&actor).ok()));
         Ok(AccessRequest::restore(AccessRequestRecord {
             access_request_id: self.access_request_id.into(),
             workspace_id: self.workspace_id.into(),

@@ -334,14 +334,14 @@ impl VersionStore for Database {
         change: Change<NewVersion>,
         key: Option<&KeyedOutcome>,
     ) -> Result<AssetVersion, CommitError> {
-        let adding = PendingVersion { scope, change };
+        let pending = PendingVersion { scope, change };
         if key.is_none() {
-            return self.new_versions.commit(adding).await;
+            return self.new_versions.commit(pending).await;
         }
-        let bytes = versions::VersionCommitter::payload_bytes(&adding);
-        let _turn = self.new_versions.acquire_large_permit(bytes).await?;
-        let alone = versions::insert_version(&self.new_versions.operation.committer.0, scope, &adding.change, key);
-        self.in_flight().track(TASK_STATEMENT_BYTES.scope(bytes, alone)).await
+        let bytes = versions::VersionCommitter::payload_bytes(&pending);
+        let _permit = self.new_versions.acquire_large_permit(bytes).await?;
+        let insert = versions::insert_version(&self.new_versions.operation.committer.0, scope, &pending.change, key);
+        self.in_flight().track(TASK_STATEMENT_BYTES.scope(bytes, insert)).await
     }
 
     async fn commit_flow(
@@ -352,7 +352,7 @@ impl VersionStore for Database {
     ) -> Result<AssetVersion, CommitError> {
         let ChangeRecord { next: (new_asset, new_version), decided_on: _, fact } = change.into_record();
         let bytes = versions::payload_bytes(&new_version);
-        let _turn = self.new_versions.acquire_large_permit(bytes).await?;
+        let _permit = self.new_versions.acquire_large_permit(bytes).await?;
         let input = versions::add_version_columns(add_asset_columns(Input::new(scope), &new_asset), &new_version);
         let committed = self.commit_guarded(&CREATE_WITH_VERSION, scope, &fact, key, input);
         let rows = TASK_STATEMENT_BYTES.scope(bytes, committed).await?;

@@ -105,24 +105,24 @@ impl AuditStore for Database {
         if let Some(subject) = filter.subject {
             conditions.push(format!("subject_id = {}", values.bind(subject)));
         }
-        let (with, branches) = match visible_scopes {
+        let (with, arms) = match visible_scopes {
             None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),
             Some(visible_scopes) => {
                 visible_arms(visible_scopes, FROM, "workspace_id", "workload_id", &conditions, &mut values)
             }
         };
-        let listing = ListQuery {
+        let query = ListQuery {
             with,
             columns: COLUMNS,
             key: SortKey::Position("index", "index"),
             post_join: Some("JOIN fact USING (tenant_id, fact_id)".to_owned()),
             row_bytes: PageByteLimit::Measured { sql: "octet_length(body)", largest: UNBOUNDED_ROW_BYTES },
-            arms: branches,
+            arms,
             values,
             is_append_only: true,
             stored_count: None,
         };
-        self.fetch_page(listing, page, event).await
+        self.fetch_page(query, page, event).await
     }
 
     async fn commit_fact(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError> {

@@ -53,8 +53,8 @@ impl<L: BatchLoader> Coalescer<BatchLoadOperation<L>> {
             Ok(Ok(found)) => Ok(found),
             // The key is read again alone, to return the error with its source.
             Ok(Err(StoreFault::Inconsistent)) => {
-                let again = self.in_flight.track(self.operation.0.load_batch(slice::from_ref(&key))).await;
-                Ok(again?.remove(&key))
+                let reloaded = self.in_flight.track(self.operation.0.load_batch(slice::from_ref(&key))).await;
+                Ok(reloaded?.remove(&key))
             }
             // These faults are returned without a second read, which would double the wait.
             Ok(Err(StoreFault::Unavailable | StoreFault::OutcomeUnknown)) | Err(_) => {

@@ -45,7 +45,7 @@ impl BatchLoader for DeploymentRevisionLoader {
     type Value = Revisions;
     const LABEL: &'static str = "revisions of deployments";
 
-    async fn load_batch(&self, places: &[DeploymentKey]) -> Result<HashMap<DeploymentKey, Revisions>, StoreError> {
+    async fn load_batch(&self, keys: &[DeploymentKey]) -> Result<HashMap<DeploymentKey, Revisions>, StoreError> {
         static LOAD_REVISIONS: Query = Query::new(
             "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
             FROM input JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)",
@@ -55,7 +55,7 @@ impl BatchLoader for DeploymentRevisionLoader {
             "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
             FROM input JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)",
         );
-        let (statement, input) = if let [(tenant, workload, environment)] = places {
+        let (statement, input) = if let [(tenant, workload, environment)] = keys {
             let input = Input::one()
                 .with("tenant_id", *tenant)
                 .with("workload_id", *workload)
@@ -63,17 +63,17 @@ impl BatchLoader for DeploymentRevisionLoader {
             (&FIND_REVISIONS, input)
         } else {
             let input = Input::many()
-                .with_all("tenant_id", places.iter().map(|(tenant, _, _)| *tenant).collect())
-                .with_all("workload_id", places.iter().map(|(_, workload, _)| *workload).collect())
-                .with_all("environment", places.iter().map(|(_, _, environment)| environment.as_str()).collect());
+                .with_all("tenant_id", keys.iter().map(|(tenant, _, _)| *tenant).collect())
+                .with_all("workload_id", keys.iter().map(|(_, workload, _)| *workload).collect())
+                .with_all("environment", keys.iter().map(|(_, _, environment)| environment.as_str()).collect());
             (&LOAD_REVISIONS, input)
         };
         let rows = read(&self.0, statement.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {
-                let place = (row.column("tenant_id")?, row.column("workload_id")?, row.column("environment")?);
+                let key = (row.column("tenant_id")?, row.column("workload_id")?, row.column("environment")?);
                 let revisions = (row.revision("revision")?, row.revision("access_revision")?);
-                Ok((place, Revisions { deployment: revisions.0, access: revisions.1 }))
+                Ok((key, Revisions { deployment: revisions.0, access: revisions.1 }))
             })
             .collect()
     }

@@ -69,10 +69,10 @@ struct State<B: BatchOperation> {
 }
 
 impl<B: BatchOperation> Coalescer<B> {
-    /// Creates a coalescer. Pending requests are counted in `waiting`.
-    pub(crate) fn new(batch: B, waiting: &InFlight) -> Arc<Self> {
-        let gate = Mutex::new(State { is_running: false, queue: VecDeque::new() });
-        Arc::new(Self { operation: batch, state: gate, in_flight: waiting.clone() })
+    /// Creates a coalescer. Pending requests are counted in `in_flight`.
+    pub(crate) fn new(operation: B, in_flight: &InFlight) -> Arc<Self> {
+        let state = Mutex::new(State { is_running: false, queue: VecDeque::new() });
+        Arc::new(Self { operation, state, in_flight: in_flight.clone() })
     }
 
     /// Submits an item and waits for its result. The time-out includes the wait for earlier batches, so that queued
@@ -81,7 +81,7 @@ impl<B: BatchOperation> Coalescer<B> {
     /// # Errors
     /// After [`STATEMENT_TIMEOUT`], or if the batch task ended early.
     pub(crate) async fn submit(self: &Arc<Self>, item: B::Item) -> Result<B::Output, NoResult> {
-        let (sender, answer) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let is_started = Arc::new(AtomicBool::new(false));
         if let Some(leader) = self.enqueue(PendingRequest { item, sender, is_started: Arc::clone(&is_started) }) {
             // The batches run in a separate task, because the leader's request may be cancelled while its followers
@@ -91,8 +91,8 @@ impl<B: BatchOperation> Coalescer<B> {
         // A batch belongs to several traces, so each request's trace has a span for the time that the request
         // waited.
         let span = tracing::debug_span!("together", otel.kind = "client", db.query.summary = B::LABEL);
-        match self.in_flight.track(timeout(STATEMENT_TIMEOUT, answer).instrument(span)).await {
-            Ok(Ok(answer)) => Ok(answer),
+        match self.in_flight.track(timeout(STATEMENT_TIMEOUT, receiver).instrument(span)).await {
+            Ok(Ok(result)) => Ok(result),
             Ok(Err(_)) | Err(_) => Err(self.no_result(&is_started)),
         }
     }
@@ -119,14 +119,14 @@ impl<B: BatchOperation> Coalescer<B> {
     /// Yields to other tasks that are about to submit, so that their items join the first batch. One event often
     /// wakes several requests. Returns as soon as a yield adds no item.
     async fn yield_to_followers(&self) {
-        let mut queued = 0;
+        let mut previous_len = 0;
         for _ in 0..MAX_YIELDS {
             tokio::task::yield_now().await;
-            let waiting = self.state.lock().unwrap_or_else(PoisonError::into_inner).queue.len();
-            if waiting == queued {
+            let queue_len = self.state.lock().unwrap_or_else(PoisonError::into_inner).queue.len();
+            if queue_len == previous_len {
                 return;
             }
-            queued = waiting;
+            previous_len = queue_len;
         }
     }
 
@@ -156,9 +156,9 @@ impl<B: BatchOperation> Leader<B> {
                 self.is_finished = true;
                 return;
             }
-            for (sender, answer) in senders.into_iter().zip(self.coalescer.operation.run_batch(items).await) {
+            for (sender, result) in senders.into_iter().zip(self.coalescer.operation.run_batch(items).await) {
                 // Sending fails if the request was cancelled; this is ignored.
-                let _cancelled = sender.send(answer);
+                let _cancelled = sender.send(result);
             }
         }
     }

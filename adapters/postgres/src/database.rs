@@ -164,56 +164,54 @@ impl Database {
     /// # Errors
     /// When the address does not parse.
     pub fn new(options: &DatabaseOptions) -> Result<Self, StoreError> {
-        let lists = options.list_connections();
-        let points = build_pool(
+        let list_connections = options.list_connections();
+        let pool = build_pool(
             &options.url,
             PoolLimits { connections: options.connections, statements: MAX_POINT_STATEMENTS, wait: CONNECTION_WAIT },
             POINT_SESSION,
         )?;
-        let for_lists = PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: CONNECTION_WAIT };
-        let for_ingests =
+        let list_limits =
+            PoolLimits { connections: list_connections, statements: MAX_LIST_STATEMENTS, wait: CONNECTION_WAIT };
+        let ingest_limits =
             PoolLimits { connections: INGEST_LIMITS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST_TIMEOUT };
-        let (waiting, heavy) = (InFlight::default(), LargeCommitPermits::for_connections(options.connections));
+        let (in_flight, permits) = (InFlight::default(), LargeCommitPermits::for_connections(options.connections));
         Ok(Self {
-            access_revisions: Coalescer::new(BatchLoadOperation(AccessRevisionLoader(points.clone())), &waiting),
-            sessions: Coalescer::new(BatchLoadOperation(SessionLoader(points.clone())), &waiting),
+            access_revisions: Coalescer::new(BatchLoadOperation(AccessRevisionLoader(pool.clone())), &in_flight),
+            sessions: Coalescer::new(BatchLoadOperation(SessionLoader(pool.clone())), &in_flight),
             deployment_revisions: Coalescer::new(
-                BatchLoadOperation(DeploymentRevisionLoader(points.clone())),
-                &waiting,
+                BatchLoadOperation(DeploymentRevisionLoader(pool.clone())),
+                &in_flight,
             ),
-            assets: Coalescer::new(BatchLoadOperation(AssetLoader(points.clone())), &waiting),
-            referring_versions: Coalescer::new(BatchLoadOperation(ReferencePresenceLoader(points.clone())), &waiting),
-            routes: Coalescer::new(BatchLoadOperation(RouteStatusLoader(points.clone())), &waiting),
-            environments: Coalescer::new(BatchLoadOperation(EnvironmentLoader(points.clone())), &waiting),
-            releases: Coalescer::new(BatchLoadOperation(ReleaseLoader(points.clone())), &waiting),
+            assets: Coalescer::new(BatchLoadOperation(AssetLoader(pool.clone())), &in_flight),
+            referring_versions: Coalescer::new(BatchLoadOperation(ReferencePresenceLoader(pool.clone())), &in_flight),
+            routes: Coalescer::new(BatchLoadOperation(RouteStatusLoader(pool.clone())), &in_flight),
+            environments: Coalescer::new(BatchLoadOperation(EnvironmentLoader(pool.clone())), &in_flight),
+            releases: Coalescer::new(BatchLoadOperation(ReleaseLoader(pool.clone())), &in_flight),
             evidence: Coalescer::new(
-                BatchLoadOperation(EvidenceLoader { pool: points.clone(), retention: options.result_retention }),
-                &waiting,
+                BatchLoadOperation(EvidenceLoader { pool: pool.clone(), retention: options.result_retention }),
+                &in_flight,
             ),
             runs: Coalescer::new(
-                BatchLoadOperation(RunLoader { pool: points.clone(), retention: options.result_retention }),
-                &waiting,
+                BatchLoadOperation(RunLoader { pool: pool.clone(), retention: options.result_retention }),
+                &in_flight,
             ),
-            lineages: Coalescer::new(BatchLoadOperation(LineageLoader(points.clone())), &waiting),
-            accepts: Coalescer::new(GroupCommit::new(AcceptCommitter(points.clone()), &heavy), &waiting),
-            starts: Coalescer::new(GroupCommit::new(StartCommitter(points.clone()), &heavy), &waiting),
-            advances: Coalescer::new(GroupCommit::new(ProgressCommitter(points.clone()), &heavy), &waiting),
+            lineages: Coalescer::new(BatchLoadOperation(LineageLoader(pool.clone())), &in_flight),
+            accepts: Coalescer::new(GroupCommit::new(AcceptCommitter(pool.clone()), &permits), &in_flight),
+            starts: Coalescer::new(GroupCommit::new(StartCommitter(pool.clone()), &permits), &in_flight),
+            advances: Coalescer::new(GroupCommit::new(ProgressCommitter(pool.clone()), &permits), &in_flight),
             finishes: Coalescer::new(
-                GroupCommit::new(
-                    FinishCommitter(points.clone()),
-                    &LargeCommitPermits::for_run_ends(options.connections),
-                ),
-                &waiting,
+                GroupCommit::new(FinishCommitter(pool.clone()), &LargeCommitPermits::for_run_ends(options.connections)),
+                &in_flight,
             ),
-            new_versions: Coalescer::new(GroupCommit::new(VersionCommitter(points.clone()), &heavy), &waiting),
-            transitions: Coalescer::new(GroupCommit::new(TransitionCommitter(points.clone()), &heavy), &waiting),
-            lane_changes: Coalescer::new(GroupCommit::new(LaneChangeCommitter(points.clone()), &heavy), &waiting),
+            new_versions: Coalescer::new(GroupCommit::new(VersionCommitter(pool.clone()), &permits), &in_flight),
+            transitions: Coalescer::new(GroupCommit::new(TransitionCommitter(pool.clone()), &permits), &in_flight),
+            lane_changes: Coalescer::new(GroupCommit::new(LaneChangeCommitter(pool.clone()), &permits), &in_flight),
             result_retention: options.result_retention,
-            point_pool: points,
-            in_flight: waiting,
+            point_pool: pool,
+            in_flight,
             capped_counts: CappedCounts::default(),
             has_vector_column: Arc::default(),
-            list_pool: build_pool(&options.url, for_lists, LIST_SESSION)?,
+            list_pool: build_pool(&options.url, list_limits, LIST_SESSION)?,
             typed_pool: build_typed_pool(
                 &options.url,
                 options.typed_connections(),
@@ -221,9 +219,9 @@ impl Database {
                 LIST_SESSION,
                 CONNECTION_WAIT,
             )?,
-            list_permits: ListPermits::new(lists),
+            list_permits: ListPermits::new(list_connections),
             month_list_permits: ListPermits::new((options.connections / POINT_CONNECTIONS_PER_MONTH_LIST).max(1)),
-            ingest_pool: build_pool(&options.url, for_ingests, INGEST_SESSION)?,
+            ingest_pool: build_pool(&options.url, ingest_limits, INGEST_SESSION)?,
             ingest_permits: FairSemaphore::new(INGEST_LIMITS),
         })
     }
@@ -239,10 +237,10 @@ impl Database {
     /// # Errors
     /// When the read fails.
     pub async fn has_partitions_ahead(&self) -> Result<bool, StoreError> {
-        const SQL: &str = "SELECT fairway_partitions_until() > fairway_now() + interval '7 days' AS far";
+        const SQL: &str = "SELECT fairway_partitions_until() > fairway_now() + interval '7 days' AS has_partitions";
         let row = self.read_one(SQL, &[]).await?;
-        let far = row.map(|row| row.column::<Option<bool>>("far")).transpose()?.flatten();
-        Ok(far.unwrap_or(false))
+        let has_partitions = row.map(|row| row.column::<Option<bool>>("has_partitions")).transpose()?.flatten();
+        Ok(has_partitions.unwrap_or(false))
     }
 
     /// Sends a read on a point connection. If the connection turns out to be closed, the read is retried once,
@@ -288,8 +286,8 @@ impl Database {
             .in_flight
             .track(statement_with_permit::try_query_with_permit(pool, STATEMENT_TIMEOUT, permit, sql, params))
             .await;
-        let (answer, permit) = sent.map_err(StatementError::into_read_error)?;
-        let (answer, permit) = match answer {
+        let (result, permit) = sent.map_err(StatementError::into_read_error)?;
+        let (result, permit) = match result {
             Err(error) if error.is_closed() => {
                 let sent = self
                     .in_flight
@@ -297,9 +295,9 @@ impl Database {
                     .await;
                 sent.map_err(StatementError::into_read_error)?
             }
-            answer => (answer, permit),
+            result => (result, permit),
         };
-        Ok((answer.map_err(StatementError::into_read_error)?, permit))
+        Ok((result.map_err(StatementError::into_read_error)?, permit))
     }
 
     /// Sends an idempotent write, such as an upsert, a lease renewal or a delete of expired rows. It is retried
@@ -311,13 +309,15 @@ impl Database {
     /// Like [`Self::write_idempotent`], for a change that a request asked for: the error states whether the change
     /// may have been committed.
     pub(crate) async fn commit_idempotent(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        let first = match self.in_flight.track(try_query(&self.point_pool, sql, params)).await {
+        let first_error = match self.in_flight.track(try_query(&self.point_pool, sql, params)).await {
             Err(error) if error.is_closed() => error.into_batch_error(),
-            answer => return answer.map_err(StatementError::into_batch_error),
+            result => return result.map_err(StatementError::into_batch_error),
         };
-        let again = self.in_flight.track(try_query(&self.point_pool, sql, params)).await;
+        let second_result = self.in_flight.track(try_query(&self.point_pool, sql, params)).await;
         // If the first attempt got no response, it may be committed, regardless of the error of the second attempt.
-        again.map_err(|error| if first.fault == StoreFault::OutcomeUnknown { first } else { error.into_batch_error() })
+        second_result.map_err(|error| {
+            if first_error.fault == StoreFault::OutcomeUnknown { first_error } else { error.into_batch_error() }
+        })
     }
 
     /// Sends a background write without a retry. After an error, its outcome is unknown, and the caller writes
@@ -369,11 +369,11 @@ impl Database {
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, CommitError> {
         let permit = self.ingest_permits.acquire(scope.tenant(), INGEST_WAIT).await;
-        let permit = permit.map_err(|refused| store_error::unavailable(Box::new(refused)))?;
+        let permit = permit.map_err(|error| store_error::unavailable(Box::new(error)))?;
         let sent =
             statement_with_permit::try_query_with_permit(&self.ingest_pool, INGEST_TIMEOUT, permit, sql, params).await;
-        let (answer, _permit) = sent.map_err(StatementError::into_commit_error)?;
-        answer.map_err(StatementError::into_commit_error)
+        let (result, _permit) = sent.map_err(StatementError::into_commit_error)?;
+        result.map_err(StatementError::into_commit_error)
     }
 }
 
@@ -420,11 +420,11 @@ async fn read_until(
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<Vec<Row>, StoreError> {
-    let answer = match try_query_until(pool, until, sql, params).await {
+    let result = match try_query_until(pool, until, sql, params).await {
         Err(error) if error.is_closed() => try_query(pool, sql, params).await,
-        answer => answer,
+        result => result,
     };
-    answer.map_err(StatementError::into_read_error)
+    result.map_err(StatementError::into_read_error)
 }
 
 #[cfg(test)]

@@ -19,13 +19,13 @@ use std::collections::HashMap;
 use uuid::Uuid;
 
 fn environment(row: &Row) -> Result<Environment, StoreError> {
-    let allowed: bool = row.column("allow_self_approval")?;
+    let allows_self_approval: bool = row.column("allow_self_approval")?;
     Ok(Environment::restore(EnvironmentRecord {
         workspace_id: row.id("workspace_id")?,
         environment: row.slug("environment")?,
         settings: EnvironmentSettings {
             min_approvals: require_decoded("min_approvals", u16::try_from(row.column::<i16>("min_approvals")?).ok())?,
-            self_approval: if allowed { SelfApproval::Allowed } else { SelfApproval::Refused },
+            self_approval: if allows_self_approval { SelfApproval::Allowed } else { SelfApproval::Refused },
             pin_documents: row.column("pin_documents")?,
         },
         updated_at: row.timestamp("updated_at")?,
@@ -45,16 +45,16 @@ impl BatchLoader for EnvironmentLoader {
     type Value = Environment;
     const LABEL: &'static str = "settings of environments";
 
-    async fn load_batch(&self, places: &[EnvironmentKey]) -> Result<HashMap<EnvironmentKey, Environment>, StoreError> {
+    async fn load_batch(&self, keys: &[EnvironmentKey]) -> Result<HashMap<EnvironmentKey, Environment>, StoreError> {
         static LOAD: Query = Query::new(
             "SELECT tenant_id, workspace_id, environment, min_approvals, allow_self_approval, pin_documents,
                 revision, updated_at, updated_by
             FROM input JOIN environment_settings USING (tenant_id, workspace_id, environment)",
         );
         let input = Input::many()
-            .with_all("tenant_id", places.iter().map(|(tenant, ..)| *tenant).collect())
-            .with_all("workspace_id", places.iter().map(|(_, workspace, _)| *workspace).collect())
-            .with_all("environment", places.iter().map(|(.., name)| name.as_str()).collect());
+            .with_all("tenant_id", keys.iter().map(|(tenant, ..)| *tenant).collect())
+            .with_all("workspace_id", keys.iter().map(|(_, workspace, _)| *workspace).collect())
+            .with_all("environment", keys.iter().map(|(.., name)| name.as_str()).collect());
         let rows = read(&self.0, LOAD.text(&input)?, &input.params()).await?;
         rows.iter()
             .map(|row| {

@@ -62,7 +62,7 @@ impl StoredRow for StoredErasure {
             status: require_decoded("status", ErasureStatus::parse(&self.status))?,
             requested_by: actor("requested_by", &self.requested_by)?,
             requested_at: Timestamp::new(self.requested_at),
-            decided_by: self.decided_by.map(|by| actor("decided_by", &by)).transpose()?,
+            decided_by: self.decided_by.map(|text| actor("decided_by", &text)).transpose()?,
             decided_at: self.decided_at.map(Timestamp::new),
             covers_before: self.covers_before,
             completed_at: self.completed_at.map(Timestamp::new),

@@ -286,7 +286,7 @@ impl RunStore for Database {
     }
 
     async fn store_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError> {
-        let stored = || {
+        let insert = || {
             let row = (
                 schema::evidence_snapshot::tenant_id.eq(scope.tenant().uuid()),
                 schema::evidence_snapshot::digest.eq(snapshot.digest.to_vec()),
@@ -294,24 +294,24 @@ impl RunStore for Database {
             );
             diesel::insert_into(schema::evidence_snapshot::table).values(row).on_conflict_do_nothing()
         };
-        self.execute("evidence snapshot", stored).await.map(drop)
+        self.execute("evidence snapshot", insert).await.map(drop)
     }
 
     async fn accept(
         &self,
         scope: TenantScope,
         acceptance: &Acceptance,
-        on: ExpectedRevisions,
+        expected: ExpectedRevisions,
         key: Option<&RequestKey>,
     ) -> Result<AcceptOutcome, CommitError> {
         let bytes = accept::payload_bytes(acceptance);
-        let pending = || accept::PendingAccept { scope, run: acceptance.clone(), expected: on, key: key.cloned() };
+        let pending = || accept::PendingAccept { scope, run: acceptance.clone(), expected, key: key.cloned() };
         self.accepts.commit_with_size(bytes, pending).await
     }
 
     async fn finish(&self, scope: TenantScope, ending: &FinishRecord) -> Result<(), CommitError> {
-        let asking = || finish::PendingFinish { scope, ending: ending.clone() };
-        self.finishes.commit_with_size(finish::payload_bytes(ending), asking).await
+        let pending = || finish::PendingFinish { scope, ending: ending.clone() };
+        self.finishes.commit_with_size(finish::payload_bytes(ending), pending).await
     }
 
     async fn inputs(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Payload>, StoreError> {
@@ -325,10 +325,10 @@ impl RunStore for Database {
     async fn record_progress(
         &self,
         scope: TenantScope,
-        held: LeaseRef,
+        lease: LeaseRef,
         progress: &ProgressRecord,
     ) -> Result<(), CommitError> {
-        self.advances.commit(progress::PendingProgress::of(scope, held, progress)?).await
+        self.advances.commit(progress::PendingProgress::of(scope, lease, progress)?).await
     }
 }
 
@@ -338,12 +338,12 @@ impl LeaseStore for Database {
         lease::renew(self, scope, id, lease).await
     }
 
-    async fn release_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<(), StoreError> {
-        lease::release(self, scope, held).await
+    async fn release_lease(&self, scope: TenantScope, lease: LeaseRef) -> Result<(), StoreError> {
+        lease::release(self, scope, lease).await
     }
 
-    async fn claim_lapsed(&self, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError> {
-        lease::reclaim_expired(self, lease, whose).await
+    async fn claim_lapsed(&self, lease: Uuid, filter: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError> {
+        lease::reclaim_expired(self, lease, filter).await
     }
 
     async fn claim(&self, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError> {
@@ -353,14 +353,14 @@ impl LeaseStore for Database {
     async fn request_cancel(
         &self,
         scope: TenantScope,
-        taken: CancelLease,
-        by: &ActorRef,
+        lease: CancelLease,
+        actor: &ActorRef,
         key: Option<&KeyedOutcome>,
     ) -> Result<CancelOutcome, StoreError> {
-        queue::cancel(self, scope, taken, by, key).await
+        queue::cancel(self, scope, lease, actor, key).await
     }
 
-    async fn take_over_lease(&self, scope: TenantScope, held: LeaseRef) -> Result<bool, StoreError> {
-        queue::take_lease(self, scope, held).await
+    async fn take_over_lease(&self, scope: TenantScope, lease: LeaseRef) -> Result<bool, StoreError> {
+        queue::take_lease(self, scope, lease).await
     }
 }

@@ -60,10 +60,10 @@ pub(crate) trait BatchCommitter: Send + Sync + 'static {
     /// Name of the commit in logs and traces.
     const LABEL: &'static str;
 
-    /// Whether `item` can join a batch that contains the items `in_front`. An item with rare parts runs alone,
-    /// because the CTEs of these parts would slow down the whole batch. An item that must see the row of an earlier
+    /// Whether `item` can join `batch`, the items selected before it. An item with rare parts runs alone, because
+    /// the CTEs of these parts would slow down the whole batch. An item that must see the row of an earlier
     /// item also runs alone.
-    fn is_batchable(item: &Self::Item, in_front: &[&Self::Item]) -> bool;
+    fn is_batchable(item: &Self::Item, batch: &[&Self::Item]) -> bool;
 
     /// Total bytes of those texts of the item that have no small size limit.
     fn payload_bytes(item: &Self::Item) -> usize;
@@ -122,16 +122,16 @@ impl<C: BatchCommitter> BatchOperation for GroupCommit<C> {
                 "group commit failed; failing its requests"
             );
         }
-        let rolled_back = matches!(batch, Ok(None));
-        let was_refused = matches!(batch, Err(StoreError { fault: StoreFault::Unavailable, .. }));
+        let is_rolled_back = matches!(batch, Ok(None));
+        let is_unavailable = matches!(batch, Err(StoreError { fault: StoreFault::Unavailable, .. }));
         let mut results = batch.ok().flatten().unwrap_or_default().into_iter();
         let commits = items.iter().zip(batched).map(|(item, is_batched)| {
             let result = if is_batched { results.next() } else { None };
             async move {
                 match result {
                     Some(result) => result,
-                    None if rolled_back || !is_batched => self.committer.commit_one(item).await,
-                    None if was_refused => Err(CommitError::Store(unavailable(missing_batch_response()))),
+                    None if is_rolled_back || !is_batched => self.committer.commit_one(item).await,
+                    None if is_unavailable => Err(CommitError::Store(unavailable(missing_batch_response()))),
                     // The batch was sent, but its response is missing or unreadable, so its outcome is unknown.
                     None => Err(CommitError::Store(outcome_unknown(missing_batch_response()))),
                 }
@@ -149,22 +149,22 @@ impl<C: BatchCommitter> Coalescer<GroupCommit<C>> {
         self.commit_with_size(bytes, || item).await
     }
 
-    /// Like [`Self::commit`], for an item with a payload of `bytes`. `make` builds the item after the permit is
+    /// Like [`Self::commit`], for an item with a payload of `bytes`. `build_item` builds the item after the permit is
     /// acquired, so that large items that wait do not occupy memory.
     pub(crate) async fn commit_with_size(
         self: &Arc<Self>,
         bytes: usize,
-        make: impl FnOnce() -> C::Item + Send,
+        build_item: impl FnOnce() -> C::Item + Send,
     ) -> Result<C::Output, CommitError> {
         if let Some(_permit) = self.acquire_large_permit(bytes).await? {
-            let item = make();
+            let item = build_item();
             return self
                 .in_flight
                 .track(TASK_STATEMENT_BYTES.scope(bytes, self.operation.committer.commit_one(&item)))
                 .await;
         }
-        match self.submit(make()).await {
-            Ok(answer) => answer,
+        match self.submit(build_item()).await {
+            Ok(result) => result,
             Err(NoResult::NotStarted) => Err(CommitError::Store(unavailable(missing_batch_response()))),
             Err(NoResult::Started) => Err(CommitError::Store(outcome_unknown(missing_batch_response()))),
         }
@@ -198,9 +198,9 @@ mod tests {
         for connections in 4..=64 {
             let permits =
                 [LargeCommitPermits::for_connections(connections), LargeCommitPermits::for_run_ends(connections)];
-            let taken: usize = permits.iter().map(|permits| permits.0.available_permits()).sum();
+            let permit_count: usize = permits.iter().map(|permits| permits.0.available_permits()).sum();
             assert!(permits.iter().all(|permits| permits.0.available_permits() > 0), "{connections}");
-            assert!(taken <= connections / 2, "{taken} of {connections}");
+            assert!(permit_count <= connections / 2, "{permit_count} of {connections}");
         }
     }
 }

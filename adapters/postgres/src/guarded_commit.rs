@@ -6,7 +6,7 @@
 //! in the same way. A value that the planner must know, such as a limit, is a parameter, which the SQL names in
 //! braces.
 //!
-//! A [`GuardedCommit`] commit ends in a call of the SQL function `fairway_commit`. It raises an error if the guard does
+//! A [`GuardedCommit`] ends in a call of the SQL function `fairway_commit`. It raises an error if the guard does
 //! not hold; otherwise it writes the fact and the idempotency key. A [`GuardedBatchCommit`] writes the facts of the rows
 //! whose guard holds. Only these two write facts.
 
@@ -197,7 +197,7 @@ impl<'v> Input<'v> {
         sql
     }
 
-    /// Adds the columns that a [`GuardedCommit`] commit reads: those of the fact and of the idempotency key.
+    /// Adds the columns that a [`GuardedCommit`] reads: those of the fact and of the idempotency key.
     fn with_commit(self, scope: TenantScope, fact: &Fact, key: Option<&KeyedOutcome>) -> Self {
         let body = fact.canonical_bytes(scope.tenant());
         self.with("fact_id", fact.fact_id.uuid())
@@ -255,7 +255,7 @@ impl FactColumns {
 enum Sql {
     Text(&'static str),
     Parts(&'static [&'static str]),
-    Made(fn() -> String),
+    Formatted(fn() -> String),
 }
 
 impl fmt::Display for Sql {
@@ -263,7 +263,7 @@ impl fmt::Display for Sql {
         match self {
             Self::Text(text) => out.write_str(text),
             Self::Parts(parts) => parts.iter().try_for_each(|part| out.write_str(part)),
-            Self::Made(make) => out.write_str(&make()),
+            Self::Formatted(format) => out.write_str(&format()),
         }
     }
 }
@@ -330,8 +330,8 @@ impl Query {
     }
 
     /// Creates a statement whose SQL a function formats once.
-    pub(crate) const fn from_fn(make: fn() -> String) -> Self {
-        Self { sql: Sql::Made(make), text: StatementText::new() }
+    pub(crate) const fn from_fn(format_sql: fn() -> String) -> Self {
+        Self { sql: Sql::Formatted(format_sql), text: StatementText::new() }
     }
 
     /// The text of the statement for an input.
@@ -400,7 +400,7 @@ impl GuardedCommit {
             let Self { changes, guard, results, condition, .. } = self;
             let changes = match changes {
                 Sql::Text("") => String::new(),
-                changes @ (Sql::Text(_) | Sql::Parts(_) | Sql::Made(_)) => format!(", {changes}"),
+                changes @ (Sql::Text(_) | Sql::Parts(_) | Sql::Formatted(_)) => format!(", {changes}"),
             };
             let results = if results.is_empty() { String::new() } else { format!(", {results}") };
             let condition = if condition.is_empty() { String::new() } else { format!(" WHERE {condition}") };
@@ -417,14 +417,14 @@ impl GuardedCommit {
 /// It returns the identifiers whose key was claimed; an expired key can be claimed again. Keys are claimed in key
 /// order, so that concurrent batches do not deadlock.
 pub(crate) const CLAIM_KEYS: &str = "claimed AS (
-        INSERT INTO idempotency_key AS known
+        INSERT INTO idempotency_key AS existing
             (tenant_id, caller, route, key, body_digest, status, resource, created_at)
         SELECT tenant_id, key_caller, key_route, key_name, key_digest, NULL, execution_id, fairway_now() FROM current
         WHERE key_name IS NOT NULL ORDER BY tenant_id, key_caller, key_route, key_name
         ON CONFLICT (tenant_id, caller, route, key) DO UPDATE
         SET body_digest = excluded.body_digest, status = NULL, resource = excluded.resource,
             created_at = excluded.created_at
-        WHERE known.created_at < fairway_now() - fairway_key_lifetime()
+        WHERE existing.created_at < fairway_now() - fairway_key_lifetime()
         RETURNING resource AS execution_id
      ),
      ";

@@ -113,19 +113,19 @@ impl IdempotencyStore for Database {
         // Deletes keys in batches, because one statement over all expired keys could exceed the statement time-out
         // on every sweep.
         static DELETE: Query = Query::new(
-            "old AS (
+            "expired AS (
                 SELECT tenant_id, caller, route, key FROM idempotency_key
                 WHERE created_at < fairway_now() - fairway_key_lifetime()
                 ORDER BY created_at LIMIT (SELECT max_keys FROM input)
             ),
-            gone AS (
-                DELETE FROM idempotency_key USING old
+            deleted AS (
+                DELETE FROM idempotency_key USING expired
                 WHERE (idempotency_key.tenant_id, idempotency_key.caller, idempotency_key.route, idempotency_key.key)
-                    = (old.tenant_id, old.caller, old.route, old.key)
+                    = (expired.tenant_id, expired.caller, expired.route, expired.key)
                     AND idempotency_key.created_at < fairway_now() - fairway_key_lifetime()
                 RETURNING 1
             )
-            SELECT count(*) FROM gone",
+            SELECT count(*) FROM deleted",
         );
         let mut deleted = 0;
         loop {

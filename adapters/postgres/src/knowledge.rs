@@ -47,8 +47,8 @@ impl Lexemes {
     }
 
     /// The quoted lexeme of a metadata hash, which consists of hexadecimal digits.
-    fn mark(&self, mark: &str) -> String {
-        format!("'{}#{mark}'", self.prefix)
+    fn metadata_hash(&self, hash: &str) -> String {
+        format!("'{}#{hash}'", self.prefix)
     }
 }
 
@@ -144,8 +144,12 @@ impl IndexRevisionStore for Database {
         revision_models::revisions_with_same_documents(self, scope, asset, revision).await
     }
 
-    async fn vector_coverage(&self, scope: TenantScope, within: &SearchScope) -> Result<VectorCoverage, StoreError> {
-        vector_search::coverage(self, scope, within).await
+    async fn vector_coverage(
+        &self,
+        scope: TenantScope,
+        search_scope: &SearchScope,
+    ) -> Result<VectorCoverage, StoreError> {
+        vector_search::coverage(self, scope, search_scope).await
     }
 
     async fn release_pins(&self, scope: TenantScope, release: ReleaseId) -> Result<Vec<IndexPin>, StoreError> {
@@ -158,19 +162,19 @@ impl ChunkSearch for Database {
     async fn text_search(
         &self,
         scope: TenantScope,
-        within: &SearchScope,
+        search_scope: &SearchScope,
         words: &WordSet,
     ) -> Result<SearchResults, StoreError> {
-        text_search::search_words(self, scope, within, words).await
+        text_search::search_words(self, scope, search_scope, words).await
     }
 
     async fn vector_search(
         &self,
         scope: TenantScope,
-        within: &SearchScope,
+        search_scope: &SearchScope,
         vector: &[f32],
     ) -> Result<SearchResults, StoreError> {
-        vector_search::search_vectors(self, scope, within, vector).await
+        vector_search::search_vectors(self, scope, search_scope, vector).await
     }
 
     async fn find_chunks(

@@ -34,9 +34,9 @@ impl LargeRead {
     /// within another [`STATEMENT_TIMEOUT`] after that.
     pub(crate) async fn acquire(scope: TenantScope, bytes: i64) -> Result<Self, StoreError> {
         let permit = PERMITS.acquire(scope.tenant(), STATEMENT_TIMEOUT).await;
-        let permit = permit.map_err(|refused| unavailable(Box::new(refused)))?;
+        let permit = permit.map_err(|error| unavailable(Box::new(error)))?;
         let bytes = usize::try_from(bytes).unwrap_or_default().saturating_mul(MEMORY_FACTOR);
-        let memory = admit(bytes, STATEMENT_TIMEOUT).await.map_err(|refused| unavailable(Box::new(refused)))?;
+        let memory = admit(bytes, STATEMENT_TIMEOUT).await.map_err(|error| unavailable(Box::new(error)))?;
         Ok(Self((permit, memory)))
     }
 

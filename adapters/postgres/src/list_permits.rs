@@ -84,15 +84,13 @@ impl ListPermits {
     /// `Unavailable` if the permit, and for a large page the memory, are not available within `wait`.
     pub(crate) async fn acquire(&self, bytes: usize, wait: Duration) -> Result<ListPermit, StoreError> {
         let CallerKey { tenant, caller } = CallerKey::current();
-        let since = Instant::now();
+        let start = Instant::now();
         let permit = self.0.acquire_in(tenant, caller, wait).await;
-        let permit = permit.map_err(|refused| store_error::unavailable(Box::new(refused)))?;
-        let remaining = wait.saturating_sub(since.elapsed());
+        let permit = permit.map_err(|error| store_error::unavailable(Box::new(error)))?;
+        let remaining = wait.saturating_sub(start.elapsed());
         let memory = match bytes <= MAX_SMALL_PAGE_BYTES {
             true => None,
-            false => {
-                Some(admit(bytes, remaining).await.map_err(|refused| store_error::unavailable(Box::new(refused)))?)
-            }
+            false => Some(admit(bytes, remaining).await.map_err(|error| store_error::unavailable(Box::new(error)))?),
         };
         Ok(ListPermit { _permit: permit, _memory: memory })
     }
@@ -109,25 +107,25 @@ mod tests {
     async fn one_caller_leaves_a_permit_to_others_and_to_background_work() {
         let permits = ListPermits::new(2);
         let [ada, bob] = ["user:ada", "user:bob"].map(|caller| CallerKey::of(None, caller));
-        let held = with_caller_key(ada, permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT)).await.unwrap();
+        let permit = with_caller_key(ada, permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT)).await.unwrap();
         assert!(with_caller_key(ada, permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT)).await.is_err());
         let in_tenant = CallerKey::of(Some(DEFAULT_TENANT.into()), "user:ada");
-        for other in [bob, in_tenant] {
-            drop(with_caller_key(other, permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT)).await.unwrap());
+        for other_caller in [bob, in_tenant] {
+            drop(with_caller_key(other_caller, permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT)).await.unwrap());
         }
         drop(permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT).await.unwrap());
-        drop(held);
+        drop(permit);
         drop(with_caller_key(ada, permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT)).await.unwrap());
     }
 
     #[tokio::test]
     async fn all_callers_share_a_single_permit() {
         let permits = ListPermits::new(1);
-        let held = with_caller_key(CallerKey::of(None, "user:ada"), permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT))
+        let permit = with_caller_key(CallerKey::of(None, "user:ada"), permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT))
             .await
             .unwrap();
         assert!(permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT).await.is_err());
-        drop(held);
+        drop(permit);
         drop(permits.acquire(MAX_PAGE_MEMORY_BYTES, NO_WAIT).await.unwrap());
     }
 

@@ -29,9 +29,9 @@ use uuid::Uuid;
 pub(crate) const ALL_SESSIONS: &str = "";
 
 /// The identifier of the session row that serializes writes and erasures in this scope.
-pub(crate) fn session_to_lock(scope: MemoryScope, place: &ConversationKey) -> &str {
+pub(crate) fn session_to_lock(scope: MemoryScope, conversation: &ConversationKey) -> &str {
     match scope {
-        MemoryScope::Session => place.session.as_str(),
+        MemoryScope::Session => conversation.session.as_str(),
         MemoryScope::User => ALL_SESSIONS,
     }
 }
@@ -100,17 +100,17 @@ impl MemoryStore for Database {
     async fn recall(
         &self,
         scope: TenantScope,
-        place: &ConversationKey,
-        wanted: &RecallQuery,
+        conversation: &ConversationKey,
+        query: &RecallQuery,
     ) -> Result<RecalledTurns, StoreError> {
         let input = Input::of_params(scope)
-            .with_param("workload_id", place.workload.uuid())
-            .with_param("owner", place.owner.to_string())
-            .with_param("session_id", session_to_lock(wanted.scope, place))
-            .with_param("asset_id", wanted.asset.uuid())
-            .with_param("limit", i64::from(wanted.limit))
-            .with_param("max_age_days", i32::try_from(wanted.max_age_days).unwrap_or(i32::MAX))
-            .with_param("requires_masked", wanted.personal_data.requires_masked_turns())
+            .with_param("workload_id", conversation.workload.uuid())
+            .with_param("owner", conversation.owner.to_string())
+            .with_param("session_id", session_to_lock(query.scope, conversation))
+            .with_param("asset_id", query.asset.uuid())
+            .with_param("limit", i64::from(query.limit))
+            .with_param("max_age_days", i32::try_from(query.max_age_days).unwrap_or(i32::MAX))
+            .with_param("requires_masked", query.personal_data.requires_masked_turns())
             .with_param("max_bytes", i64::try_from(MAX_REPLAY_BYTES).unwrap_or(i64::MAX));
         let mut recalled = RecalledTurns::default();
         for row in &self.fetch(&RECALL, input).await? {
@@ -123,9 +123,13 @@ impl MemoryStore for Database {
         Ok(recalled)
     }
 
-    async fn list_turns(&self, scope: TenantScope, place: &ConversationKey) -> Result<Vec<StoredTurn>, StoreError> {
-        let (tenant, workload) = (scope.tenant().uuid(), place.workload.uuid());
-        let (owner, session) = (place.owner.to_string(), place.session.to_string());
+    async fn list_turns(
+        &self,
+        scope: TenantScope,
+        conversation: &ConversationKey,
+    ) -> Result<Vec<StoredTurn>, StoreError> {
+        let (tenant, workload) = (scope.tenant().uuid(), conversation.workload.uuid());
+        let (owner, session) = (conversation.owner.to_string(), conversation.session.to_string());
         let oldest_first = || {
             memory_turn::table
                 .filter(memory_turn::tenant_id.eq(tenant).and(memory_turn::workload_id.eq(workload)))
@@ -139,21 +143,21 @@ impl MemoryStore for Database {
     }
 
     async fn commit_erasure(&self, scope: TenantScope, erasure: &ConversationErasure) -> Result<(), CommitError> {
-        let place = &erasure.conversation;
+        let conversation = &erasure.conversation;
         let input = Input::new(scope)
-            .with("workload_id", place.workload.uuid())
-            .with("owner", place.owner.to_string())
-            .with("session_id", place.session.as_str())
+            .with("workload_id", conversation.workload.uuid())
+            .with("owner", conversation.owner.to_string())
+            .with("session_id", conversation.session.as_str())
             .with("turns", i64::from(erasure.turns));
         self.commit_guarded(&ERASE, scope, &erasure.fact, None, input).await.map(|_| ())
     }
 
     async fn delete_expired(&self) -> Result<u64, StoreError> {
         // The deletes are independent, so the second one runs even if the first fails.
-        let (over, revoked) =
+        let (expired, revoked) =
             (self.delete_in_batches(&DELETE_EXPIRED).await, self.delete_in_batches(&DELETE_REVOKED).await);
         self.delete_in_batches(&DELETE_STALE_SESSIONS).await?;
-        Ok(over?.saturating_add(revoked?))
+        Ok(expired?.saturating_add(revoked?))
     }
 }
 
@@ -210,6 +214,10 @@ impl TurnRow {
 }
 
 /// The key of a run's `memory_session` row, in the order in which a batch of run ends locks these rows.
-pub(crate) fn session_row_key(tenant: Uuid, scope: MemoryScope, place: &ConversationKey) -> (Uuid, Uuid, String, &str) {
-    (tenant, place.workload.uuid(), place.owner.to_string(), session_to_lock(scope, place))
+pub(crate) fn session_row_key(
+    tenant: Uuid,
+    scope: MemoryScope,
+    conversation: &ConversationKey,
+) -> (Uuid, Uuid, String, &str) {
+    (tenant, conversation.workload.uuid(), conversation.owner.to_string(), session_to_lock(scope, conversation))
 }

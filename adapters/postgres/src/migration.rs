@@ -91,7 +91,7 @@ async fn execute_with_lock_retries(client: &Client, sql: &str) -> Result<(), Mig
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
                 return Err(MigrationError::Schema(Box::new(LockedSetUp)));
             }
-            done => return Ok(done?),
+            result => return Ok(result?),
         }
     }
 }
@@ -106,8 +106,8 @@ pub async fn has_schema(url: &str) -> Result<bool, MigrationError> {
         client => client?,
     };
     // The query works for every role, because every role may read the catalogue.
-    let held = "SELECT FROM pg_tables WHERE schemaname = 'public' AND tablename = 'asset_version'";
-    Ok(client.query_opt(held, &[]).await?.is_some())
+    let sql = "SELECT FROM pg_tables WHERE schemaname = 'public' AND tablename = 'asset_version'";
+    Ok(client.query_opt(sql, &[]).await?.is_some())
 }
 
 /// Whether the schema has the version that this program was built for. Tools check this before they write to a

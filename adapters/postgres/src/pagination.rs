@@ -121,13 +121,13 @@ pub(crate) enum SortKey {
 impl SortKey {
     const fn qualified(self) -> &'static str {
         match self {
-            Self::Id(inside, _) | Self::Position(inside, _) => inside,
+            Self::Id(column, _) | Self::Position(column, _) => column,
         }
     }
 
     const fn output(self) -> &'static str {
         match self {
-            Self::Id(_, outside) | Self::Position(_, outside) => outside,
+            Self::Id(_, column) | Self::Position(_, column) => column,
         }
     }
 
@@ -138,10 +138,10 @@ impl SortKey {
         }
     }
 
-    fn bind(self, mark: Cursor, values: &mut StatementParams) -> String {
+    fn bind(self, cursor: Cursor, values: &mut StatementParams) -> String {
         match self {
-            Self::Id(..) => values.bind(mark.uuid()),
-            Self::Position(..) => values.bind(mark.index()),
+            Self::Id(..) => values.bind(cursor.uuid()),
+            Self::Position(..) => values.bind(cursor.index()),
         }
     }
 }
@@ -210,14 +210,14 @@ impl ListQuery {
         conditions: Vec<String>,
         values: StatementParams,
     ) -> Self {
-        let branch = UnionArm { from: from.to_owned(), conditions, lateral: None };
+        let arm = UnionArm { from: from.to_owned(), conditions, lateral: None };
         Self {
             with: String::new(),
             columns,
             key,
             post_join: None,
             row_bytes,
-            arms: vec![branch],
+            arms: vec![arm],
             values,
             is_append_only: false,
             stored_count: None,
@@ -228,46 +228,45 @@ impl ListQuery {
         if let Some(stored) = &self.stored_count {
             return stored.clone();
         }
-        let branches: Vec<String> = self
+        let arms: Vec<String> = self
             .arms
             .iter()
-            .map(|branch| {
-                let rows =
-                    format!("SELECT {} WHERE {} LIMIT {COUNT_LIMIT}", branch.from, branch.conditions.join(" AND "));
-                match &branch.lateral {
+            .map(|arm| {
+                let rows = format!("SELECT {} WHERE {} LIMIT {COUNT_LIMIT}", arm.from, arm.conditions.join(" AND "));
+                match &arm.lateral {
                     None => format!("({rows})"),
-                    Some(each) => {
-                        format!("(SELECT FROM {each} CROSS JOIN LATERAL ({rows}) AS item LIMIT {COUNT_LIMIT})")
+                    Some(lateral) => {
+                        format!("(SELECT FROM {lateral} CROSS JOIN LATERAL ({rows}) AS item LIMIT {COUNT_LIMIT})")
                     }
                 }
             })
             .collect();
-        let all = branches.join(" UNION ALL ");
+        let all = arms.join(" UNION ALL ");
         format!("{} SELECT count(*) FROM (SELECT FROM ({all}) AS found LIMIT {COUNT_LIMIT}) AS few", self.with)
     }
 
     /// The statement of a page. It returns one extra row, which shows whether another page follows.
     fn page_sql(&self, bounds: &PageBounds) -> String {
         let (key, columns) = (self.key.qualified(), self.columns);
-        let PageBounds { rows, arm_limit: deep, offset: skipped, after: behind } = bounds;
-        let behind = behind.as_ref().map(|mark| format!(" AND {key} < {mark}")).unwrap_or_default();
-        let branches: Vec<String> = self
+        let PageBounds { rows, arm_limit, offset, after } = bounds;
+        let after_cursor = after.as_ref().map(|cursor| format!(" AND {key} < {cursor}")).unwrap_or_default();
+        let arms: Vec<String> = self
             .arms
             .iter()
-            .map(|branch| {
-                let conditions = branch.conditions.join(" AND ");
+            .map(|arm| {
+                let conditions = arm.conditions.join(" AND ");
                 let rows = format!(
-                    "SELECT {columns} {} WHERE {conditions}{behind} ORDER BY {key} DESC LIMIT {deep}",
-                    branch.from
+                    "SELECT {columns} {} WHERE {conditions}{after_cursor} ORDER BY {key} DESC LIMIT {arm_limit}",
+                    arm.from
                 );
-                match &branch.lateral {
+                match &arm.lateral {
                     None => format!("({rows})"),
-                    Some(each) => format!("(SELECT item.* FROM {each} CROSS JOIN LATERAL ({rows}) AS item)"),
+                    Some(lateral) => format!("(SELECT item.* FROM {lateral} CROSS JOIN LATERAL ({rows}) AS item)"),
                 }
             })
             .collect();
-        let (all, order) = (branches.join(" UNION ALL "), self.key.output());
-        let page = format!("SELECT * FROM ({all}) AS found ORDER BY {order} DESC LIMIT {rows} OFFSET {skipped}");
+        let (all, order) = (arms.join(" UNION ALL "), self.key.output());
+        let page = format!("SELECT * FROM ({all}) AS found ORDER BY {order} DESC LIMIT {rows} OFFSET {offset}");
         match (self.post_join.as_deref().unwrap_or_default(), self.row_bytes) {
             ("", PageByteLimit::Small) => format!("{} {page}", self.with),
             (join, PageByteLimit::Small) => {
@@ -281,7 +280,7 @@ impl ListQuery {
                     SELECT *, sum(row_bytes) OVER (ORDER BY {order} DESC) AS upto, count(*) OVER () AS fetched
                     FROM (
                         SELECT *, coalesce({bytes}, 0) AS row_bytes FROM ({page}) AS page {join} OFFSET 0
-                    ) AS weighed
+                    ) AS measured
                  ) AS page WHERE upto - row_bytes <= {MAX_PAGE_BYTES} ORDER BY {order} DESC",
                 self.with
             ),
@@ -302,29 +301,29 @@ struct PageBounds {
 }
 
 impl PageBounds {
-    fn bind(page: PageRequest, key: SortKey, planned: PlanMode, values: &mut StatementParams) -> Self {
-        let (skipped, after) = match page.start {
+    fn bind(page: PageRequest, key: SortKey, plan_mode: PlanMode, values: &mut StatementParams) -> Self {
+        let (offset, after) = match page.start {
             PageStart::Skip(rows) => (rows, None),
-            PageStart::After(mark) => (0, Some(key.bind(mark, values))),
+            PageStart::After(cursor) => (0, Some(key.bind(cursor, values))),
         };
-        let (rows, skipped) = (i64::from(page.limit).saturating_add(1), i64::from(skipped));
-        let arm_limit = match (planned, page.start) {
-            (PlanMode::Custom, _) => values.bind(rows.saturating_add(skipped)),
+        let (rows, offset) = (i64::from(page.limit).saturating_add(1), i64::from(offset));
+        let arm_limit = match (plan_mode, page.start) {
+            (PlanMode::Custom, _) => values.bind(rows.saturating_add(offset)),
             // The limit is a literal: for a parameter, the generic plan would assume a tenth of the rows and sort
             // all of them.
             (PlanMode::Generic, PageStart::After(_) | PageStart::Skip(0)) => SCAN_LIMIT.to_string(),
             (PlanMode::Generic, PageStart::Skip(_)) => (SCAN_LIMIT + COUNT_LIMIT).to_string(),
         };
-        Self { rows: values.bind(rows), arm_limit, offset: values.bind(skipped), after }
+        Self { rows: values.bind(rows), arm_limit, offset: values.bind(offset), after }
     }
 }
 
-/// A `WITH` clause with the CTE `seen (seen_id)`, which contains the workspaces that the scopes include.
+/// A `WITH` clause with the CTE `visible_workspace (visible_id)`: the workspaces that the scopes include.
 pub(crate) fn visible_workspaces_cte(visible_scopes: &VisibleScopes, values: &mut StatementParams) -> String {
     let namespaces: Vec<Uuid> = visible_scopes.namespaces.iter().map(|id| id.uuid()).collect();
     let workspaces: Vec<Uuid> = visible_scopes.workspaces.iter().map(|id| id.uuid()).collect();
     format!(
-        "WITH seen AS MATERIALIZED (SELECT workspace_id AS seen_id FROM workspace
+        "WITH visible_workspace AS MATERIALIZED (SELECT workspace_id AS visible_id FROM workspace
             WHERE tenant_id = {} AND (namespace_id = ANY({}) OR workspace_id = ANY({})))",
         values.tenant_placeholder(),
         values.bind_array(namespaces),
@@ -344,20 +343,27 @@ pub(crate) fn visible_arms(
 ) -> (String, Vec<UnionArm>) {
     let with = visible_workspaces_cte(visible_scopes, values);
     let workloads: Vec<Uuid> = visible_scopes.workloads.iter().map(|id| id.uuid()).collect();
-    let mine = format!("(SELECT DISTINCT unnest({}::uuid[]) AS mine_id) AS mine", values.bind_array(workloads));
-    let single =
-        [format!("{workload} = mine.mine_id"), format!("NOT EXISTS (SELECT FROM seen WHERE seen_id = {workspace})")];
-    let and = |more: &[String]| conditions.iter().chain(more).cloned().collect();
-    let branches = vec![
+    let visible_workloads =
+        format!("(SELECT DISTINCT unnest({}::uuid[]) AS visible_id) AS visible_workload", values.bind_array(workloads));
+    let workload_conditions = [
+        format!("{workload} = visible_workload.visible_id"),
+        format!("NOT EXISTS (SELECT FROM visible_workspace WHERE visible_id = {workspace})"),
+    ];
+    let with_conditions = |extra: &[String]| conditions.iter().chain(extra).cloned().collect();
+    let arms = vec![
         UnionArm {
             from: from.to_owned(),
-            conditions: and(&[format!("{workspace} = seen.seen_id")]),
-            lateral: Some("seen".to_owned()),
+            conditions: with_conditions(&[format!("{workspace} = visible_workspace.visible_id")]),
+            lateral: Some("visible_workspace".to_owned()),
         },
         // Each workload is scanned separately, because an index orders only rows of the same workload.
-        UnionArm { from: from.to_owned(), conditions: and(&single), lateral: Some(mine) },
+        UnionArm {
+            from: from.to_owned(),
+            conditions: with_conditions(&workload_conditions),
+            lateral: Some(visible_workloads),
+        },
     ];
-    (with, branches)
+    (with, arms)
 }
 
 /// Whether PostgreSQL plans a list for its parameters.
@@ -373,12 +379,12 @@ impl Database {
     /// Sends a statement of a list whose rows have at most `bytes` in total.
     async fn query_list(
         &self,
-        planned: PlanMode,
+        plan_mode: PlanMode,
         bytes: usize,
         sql: &str,
         values: &StatementParams,
     ) -> Result<Vec<Row>, StoreError> {
-        match planned {
+        match plan_mode {
             PlanMode::Custom => self.read_list(bytes, sql, &values.params()).await,
             PlanMode::Generic => self.read_partitioned_list(bytes, sql, &values.params()).await,
         }
@@ -390,61 +396,61 @@ impl Database {
     /// When a statement fails, or `read` rejects a row.
     pub(crate) async fn fetch_page<T>(
         &self,
-        listing: ListQuery,
+        query: ListQuery,
         page: PageRequest,
         read: impl Fn(&Row) -> Result<T, StoreError>,
     ) -> Result<Page<T>, StoreError> {
-        self.fetch_page_as(listing, page, read, PlanMode::Custom).await
+        self.fetch_page_as(query, page, read, PlanMode::Custom).await
     }
 
     /// Like [`Self::fetch_page`], for tables that are partitioned by month. It uses generic plans, because making a
     /// plan for all partitions takes longer than reading a page.
     pub(crate) async fn fetch_partitioned_page<T>(
         &self,
-        listing: ListQuery,
+        query: ListQuery,
         page: PageRequest,
         read: impl Fn(&Row) -> Result<T, StoreError>,
     ) -> Result<Page<T>, StoreError> {
-        self.fetch_page_as(listing, page, read, PlanMode::Generic).await
+        self.fetch_page_as(query, page, read, PlanMode::Generic).await
     }
 
-    async fn count_rows(&self, listing: &ListQuery, planned: PlanMode) -> Result<u64, StoreError> {
-        let counted = listing.count_sql();
+    async fn count_rows(&self, query: &ListQuery, plan_mode: PlanMode) -> Result<u64, StoreError> {
+        let sql = query.count_sql();
         // The digest includes the parameters, because other callers and filter values mean other lists.
-        let list: Option<[u8; 32]> =
-            listing.is_append_only.then(|| Sha256::digest(format!("{counted} {:?}", listing.values.0)).into());
-        if list.as_ref().is_some_and(|list| self.capped_counts.contains(list)) {
+        let list_digest: Option<[u8; 32]> =
+            query.is_append_only.then(|| Sha256::digest(format!("{sql} {:?}", query.values.0)).into());
+        if list_digest.as_ref().is_some_and(|list_digest| self.capped_counts.contains(list_digest)) {
             return Ok(u64::from(COUNT_LIMIT));
         }
-        let total = read_count(&self.query_list(planned, MAX_UNMEASURED_ROW_BYTES, &counted, &listing.values).await?)?;
-        if let Some(list) = list.filter(|_| total >= u64::from(COUNT_LIMIT)) {
-            self.capped_counts.insert(list);
+        let total = read_count(&self.query_list(plan_mode, MAX_UNMEASURED_ROW_BYTES, &sql, &query.values).await?)?;
+        if let Some(list_digest) = list_digest.filter(|_| total >= u64::from(COUNT_LIMIT)) {
+            self.capped_counts.insert(list_digest);
         }
         Ok(total)
     }
 
     async fn fetch_page_as<T>(
         &self,
-        mut listing: ListQuery,
+        mut query: ListQuery,
         page: PageRequest,
         read: impl Fn(&Row) -> Result<T, StoreError>,
-        planned: PlanMode,
+        plan_mode: PlanMode,
     ) -> Result<Page<T>, StoreError> {
-        let total = self.count_rows(&listing, planned).await?;
-        let bounds = PageBounds::bind(page, listing.key, planned, &mut listing.values);
-        let sql = listing.page_sql(&bounds);
-        let bytes = listing.row_bytes.max_page_bytes(page.limit);
-        let mut found = self.query_list(planned, bytes, &sql, &listing.values).await?;
+        let total = self.count_rows(&query, plan_mode).await?;
+        let bounds = PageBounds::bind(page, query.key, plan_mode, &mut query.values);
+        let sql = query.page_sql(&bounds);
+        let bytes = query.row_bytes.max_page_bytes(page.limit);
+        let mut found = self.query_list(plan_mode, bytes, &sql, &query.values).await?;
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
-        let fetched = match (listing.row_bytes, found.first()) {
+        let fetched = match (query.row_bytes, found.first()) {
             (PageByteLimit::Measured { .. }, Some(row)) => {
                 usize::try_from(row.column::<i64>("fetched")?).unwrap_or(usize::MAX)
             }
             (PageByteLimit::Measured { .. }, None) | (PageByteLimit::Small, _) => found.len(),
         };
         found.truncate(limit);
-        let goes_on = fetched > found.len();
-        let next = found.last().filter(|_| goes_on).map(|row| listing.key.cursor(row)).transpose()?;
+        let has_more = fetched > found.len();
+        let next = found.last().filter(|_| has_more).map(|row| query.key.cursor(row)).transpose()?;
         Ok(Page { rows: found.iter().map(read).collect::<Result<_, _>>()?, total, next })
     }
 }

@@ -25,22 +25,22 @@ pub async fn create_partitions(owner_url: &str) -> Result<i32, MigrationError> {
 /// the remaining partitions, months before they are needed.
 pub(crate) async fn create_missing_partitions(client: &Client) -> Result<i32, MigrationError> {
     let sql = format!("SELECT fairway_make_partition({MONTHS_AHEAD}, 1)");
-    let (mut made, mut busy) = (0, 0);
+    let (mut created, mut lock_failures) = (0, 0);
     loop {
         match client.query_one(&sql, &[]).await {
-            Ok(row) if row.try_get::<_, Option<&str>>(0)?.is_none() => return Ok(made),
-            Ok(_) => made += 1,
-            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) && busy < PARTITION_ATTEMPTS => {
-                busy += 1;
+            Ok(row) if row.try_get::<_, Option<&str>>(0)?.is_none() => return Ok(created),
+            Ok(_) => created += 1,
+            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) && lock_failures < PARTITION_ATTEMPTS => {
+                lock_failures += 1;
                 tokio::time::sleep(PARTITION_RETRY_PAUSE).await;
             }
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
                 tracing::warn!(
-                    created = made,
+                    created,
                     attempts = PARTITION_ATTEMPTS,
                     "partition table locked by long readers; creating missing partitions in the next run"
                 );
-                return Ok(made);
+                return Ok(created);
             }
             Err(error) => return Err(error.into()),
         }
@@ -56,14 +56,14 @@ pub struct PayloadExpiryReport {
     pub is_incomplete: bool,
 }
 
-/// Drops the monthly partitions with the payloads (inputs and outputs) of runs that ended more than `kept` ago.
+/// Drops the monthly partitions with the payloads (inputs and outputs) of runs that ended more than `retention` ago.
 /// Each partition is dropped in its own transaction. The owner of the schema runs this daily; concurrent calls are
 /// safe.
 ///
 /// # Errors
 /// When the database is unreachable or rejects a statement.
-pub async fn expire_payloads(owner_url: &str, kept: Duration) -> Result<PayloadExpiryReport, MigrationError> {
-    let sql = format!("SELECT fairway_expire_payloads(make_interval(secs => {}))", kept.as_secs());
+pub async fn expire_payloads(owner_url: &str, retention: Duration) -> Result<PayloadExpiryReport, MigrationError> {
+    let sql = format!("SELECT fairway_expire_payloads(make_interval(secs => {}))", retention.as_secs());
     let client = connect(owner_url).await?;
     let mut months = Vec::new();
     loop {

@@ -101,25 +101,25 @@ impl ReleaseStore for Database {
         if filter.excludes_builtin {
             conditions.push(NOT_BUILTIN.to_owned());
         }
-        let (with, branches) = match &filter.visible_scopes {
+        let (with, arms) = match &filter.visible_scopes {
             None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),
             Some(visible_scopes) => {
                 visible_arms(visible_scopes, FROM, "workspace_id", "workload_id", &conditions, &mut values)
             }
         };
         let key = SortKey::Id("release_id", "release_id");
-        let listing = ListQuery {
+        let query = ListQuery {
             with,
             columns: RELEASE_COLUMNS,
             key,
             post_join: None,
             row_bytes: PageByteLimit::Small,
-            arms: branches,
+            arms,
             values,
             is_append_only: false,
             stored_count: None,
         };
-        self.fetch_page(listing, page, decode_release).await
+        self.fetch_page(query, page, decode_release).await
     }
 
     async fn approvals(
@@ -367,10 +367,10 @@ impl DeploymentStore for Database {
     ) -> Result<Vec<LaneHistoryEntry>, StoreError> {
         static READ: Query = Query::new(
             "SELECT revision, lane, from_release_id, to_release_id, reason, moved_at
-            FROM input, unnest(ARRAY['restricted', 'guided', 'standard']) AS wanted (lane), LATERAL (
+            FROM input, unnest(ARRAY['restricted', 'guided', 'standard']) AS requested (lane), LATERAL (
                 SELECT revision, from_release_id, to_release_id, reason, moved_at FROM deployment_history AS history
                 WHERE history.tenant_id = input.tenant_id AND history.workload_id = input.workload_id
-                    AND history.environment = input.environment AND history.lane = wanted.lane
+                    AND history.environment = input.environment AND history.lane = requested.lane
                 ORDER BY revision DESC LIMIT max_entries
             ) AS entry
             ORDER BY revision DESC",
@@ -400,8 +400,8 @@ impl DeploymentStore for Database {
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Option<Revisions>, StoreError> {
-        let place = (scope.tenant().uuid(), workload.uuid(), environment.to_string());
-        self.deployment_revisions.load(place).await
+        let key = (scope.tenant().uuid(), workload.uuid(), environment.to_string());
+        self.deployment_revisions.load(key).await
     }
 
     async fn find_artifact(
@@ -427,7 +427,7 @@ impl DeploymentStore for Database {
             format!("release_id = {}", values.bind(release.uuid())),
         ];
         let key = SortKey::Id("artifact_id", "artifact_id");
-        let listing = ListQuery::single(
+        let query = ListQuery::single(
             rows::ARTIFACT_COLUMNS,
             key,
             "FROM release_artifact",
@@ -435,10 +435,10 @@ impl DeploymentStore for Database {
             conditions,
             values,
         );
-        self.fetch_page(listing, page, rows::decode_artifact).await
+        self.fetch_page(query, page, rows::decode_artifact).await
     }
 
-    async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError> {
+    async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, limit: u32) -> Result<EndedRuns, StoreError> {
         static COUNT: Query = Query::new(
             "SELECT count(*) AS ended, count(*) FILTER (WHERE outcome IN ('failure', 'timeout')) AS failed
             FROM (
@@ -448,7 +448,7 @@ impl DeploymentStore for Database {
                 ORDER BY execution_id DESC LIMIT (SELECT max_runs FROM input)
             ) AS newest",
         );
-        let input = Input::new(scope).with("release_id", release.uuid()).with("max_runs", i64::from(newest));
+        let input = Input::new(scope).with("release_id", release.uuid()).with("max_runs", i64::from(limit));
         let row = self.fetch_one(&COUNT, input).await?;
         let row = require_decoded("ended", row)?;
         let number = |name| require_decoded(name, u32::try_from(row.column::<i64>(name)?).ok());

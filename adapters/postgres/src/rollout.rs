@@ -21,7 +21,7 @@ impl RolloutStore for Database {
         &self,
         scope: TenantScope,
         release: ReleaseId,
-        newest: u32,
+        limit: u32,
     ) -> Result<Option<SoakStatus>, StoreError> {
         // The statement scans only the newest 10,000 runs of a release. If most of them belong to other lanes, it
         // finds too few, and the controller does not advance the rollout.
@@ -43,7 +43,7 @@ impl RolloutStore for Database {
             ) AS counted
             WHERE rollout_status = 'in_progress'",
         );
-        let input = Input::new(scope).with("release_id", release.uuid()).with("max_runs", i64::from(newest));
+        let input = Input::new(scope).with("release_id", release.uuid()).with("max_runs", i64::from(limit));
         let Some(row) = self.fetch_one(&READ, input).await? else { return Ok(None) };
         let number = |name| require_decoded(name, u32::try_from(row.column::<i64>(name)?).ok());
         Ok(Some(SoakStatus {

@@ -189,7 +189,7 @@ impl ShareLinkStore for Database {
         Ok(require_decoded("expires_at", rows.first())?.timestamp("expires_at")?)
     }
 
-    async fn commit_revocation(&self, scope: TenantScope, seen: &ShareLink, fact: Fact) -> Result<(), CommitError> {
+    async fn commit_revocation(&self, scope: TenantScope, link: &ShareLink, fact: Fact) -> Result<(), CommitError> {
         static REVOKE: GuardedCommit = GuardedCommit::new(
             "revoked AS (
                 UPDATE share_link SET revoked_at = fairway_now(), revoked_by = actor
@@ -201,7 +201,7 @@ impl ShareLinkStore for Database {
             "(SELECT count(*) = 1 FROM revoked)",
         );
         let input =
-            Input::new(scope).with("share_link_id", seen.share_link_id.uuid()).with("actor", fact.actor.to_string());
+            Input::new(scope).with("share_link_id", link.share_link_id.uuid()).with("actor", fact.actor.to_string());
         self.commit_guarded(&REVOKE, scope, &fact, None, input).await.map(|_| ())
     }
 

@@ -60,12 +60,12 @@ fn conflict(code: &SqlState, constraint: Option<&str>) -> Option<Conflict> {
 }
 
 pub(crate) fn from_driver(error: tokio_postgres::Error) -> StoreError {
-    let passing = match error.code() {
+    let is_temporary = match error.code() {
         // An error without a code did not come from PostgreSQL: the connection could not be opened, or it broke.
         None => is_broken_connection(&error),
         Some(code) => is_transient(code),
     };
-    let fault = if passing { StoreFault::Unavailable } else { StoreFault::Inconsistent };
+    let fault = if is_temporary { StoreFault::Unavailable } else { StoreFault::Inconsistent };
     StoreError { source: redact_driver_error(error), fault }
 }
 

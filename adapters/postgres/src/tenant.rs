@@ -55,7 +55,7 @@ impl TenantStore for Database {
     }
 
     async fn list(&self, page: PageRequest) -> Result<Page<Tenant>, StoreError> {
-        let all = vec!["true".to_owned()];
+        let conditions = vec!["true".to_owned()];
         let key = SortKey::Id("tenant_id", "tenant_id");
         self.fetch_page(
             ListQuery::single(
@@ -63,7 +63,7 @@ impl TenantStore for Database {
                 key,
                 "FROM tenant",
                 PageByteLimit::Measured { sql: "octet_length(public_hosts::text)", largest: MAX_PUBLIC_HOSTS * 256 },
-                all,
+                conditions,
                 StatementParams::default(),
             ),
             page,
@@ -75,7 +75,7 @@ impl TenantStore for Database {
     async fn commit_new(
         &self,
         creator: TenantScope,
-        created: TenantScope,
+        new_tenant: TenantScope,
         change: Change<Tenant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
@@ -95,7 +95,7 @@ impl TenantStore for Database {
                 creator_caller, creator_route, creator_key, creator_digest, creator_status, creator_resource))",
         );
         let ChangeRecord { next, decided_on: _, fact } = change.into_record();
-        let input = Input::new(created)
+        let input = Input::new(new_tenant)
             .with("slug", next.slug.as_str())
             .with("name", next.name.as_str())
             .with("notifications_enabled", next.settings.notifications_enabled)
@@ -110,7 +110,7 @@ impl TenantStore for Database {
             .with("creator_digest", key.map(|keyed| keyed.key.body_digest.to_vec()))
             .with("creator_status", key.and_then(|keyed| i16::try_from(keyed.outcome.status).ok()))
             .with("creator_resource", key.map(|keyed| keyed.outcome.resource));
-        let committed = self.commit_guarded(&CREATE_TENANT, created, &fact, None, input).await;
+        let committed = self.commit_guarded(&CREATE_TENANT, new_tenant, &fact, None, input).await;
         committed.map(|_| ()).map_err(|error| match error {
             // A new tenant has no revision that could be stale, so a failed guard means that the key could not be
             // claimed.
@@ -128,18 +128,18 @@ impl TenantStore for Database {
 
     async fn commit_settings(&self, scope: TenantScope, change: Change<Tenant>) -> Result<(), CommitError> {
         static CHANGE: GuardedCommit = GuardedCommit::new(
-            "seen AS (
+            "locked_tenant AS (
                 SELECT tenant.public_hosts FROM tenant JOIN input USING (tenant_id) WHERE revision = decided_on
                 FOR UPDATE OF tenant
              ),
-             left_behind AS (
-                DELETE FROM tenant_public_host AS held USING seen, input
-                WHERE held.tenant_id = input.tenant_id AND NOT held.host = ANY(input.hosts)
+             deleted_host AS (
+                DELETE FROM tenant_public_host AS existing USING locked_tenant, input
+                WHERE existing.tenant_id = input.tenant_id AND NOT existing.host = ANY(input.hosts)
              ),
-             taken AS (
+             inserted_host AS (
                 INSERT INTO tenant_public_host (host, tenant_id)
-                SELECT DISTINCT host, tenant_id FROM seen, input, unnest(hosts) AS host
-                WHERE NOT host = ANY(seen.public_hosts)
+                SELECT DISTINCT host, tenant_id FROM locked_tenant, input, unnest(hosts) AS host
+                WHERE NOT host = ANY(locked_tenant.public_hosts)
              ),
              changed AS (
                 UPDATE tenant SET revision = input.next_revision, notifications_enabled = input.are_enabled,
@@ -155,7 +155,7 @@ impl TenantStore for Database {
                     advanced_notifications_on_since =
                         CASE WHEN input.advanced_are_enabled AND NOT advanced_notifications_enabled
                         THEN input.changed_at ELSE advanced_notifications_on_since END
-                FROM seen, input WHERE tenant.tenant_id = input.tenant_id
+                FROM locked_tenant, input WHERE tenant.tenant_id = input.tenant_id
                 RETURNING 1
              )",
             "(SELECT count(*) = 1 FROM changed)",
@@ -210,9 +210,9 @@ impl StoredRow for StoredWorkspace {
 /// A query for the workspaces of a tenant with their namespaces.
 #[diesel::dsl::auto_type(no_type_alias)]
 fn workspaces_with_namespace(tenant: Uuid) -> _ {
-    let is_home =
+    let is_namespace =
         namespace::tenant_id.eq(workspace::tenant_id).and(namespace::namespace_id.eq(workspace::namespace_id));
-    workspace::table.inner_join(namespace::table.on(is_home)).filter(workspace::tenant_id.eq(tenant))
+    workspace::table.inner_join(namespace::table.on(is_namespace)).filter(workspace::tenant_id.eq(tenant))
 }
 
 #[async_trait]
@@ -254,7 +254,7 @@ impl WorkspaceStore for Database {
         // An existing namespace keeps its identifier. The update changes nothing, but makes a concurrent creation
         // of the same namespace wait and then find the row.
         static CREATE_WORKSPACE: GuardedCommit = GuardedCommit::returning(
-            "home AS (
+            "workspace_namespace AS (
                 INSERT INTO namespace (tenant_id, namespace_id, slug)
                 SELECT tenant_id, new_namespace_id, namespace_slug FROM input
                 ON CONFLICT (tenant_id, slug) DO UPDATE SET slug = excluded.slug
@@ -262,8 +262,8 @@ impl WorkspaceStore for Database {
              ),
              made AS (
                 INSERT INTO workspace (tenant_id, workspace_id, namespace_id, slug, name, created_at, created_by)
-                SELECT tenant_id, workspace_id, home.namespace_id, workspace_slug, workspace_name, created_at, created_by
-                FROM input, home
+                SELECT tenant_id, workspace_id, workspace_namespace.namespace_id, workspace_slug, workspace_name, created_at, created_by
+                FROM input, workspace_namespace
                 RETURNING namespace_id
              ),
              assistant AS (

@@ -88,7 +88,7 @@ impl TreeStore for Database {
         };
         let found: Vec<LogRow> = self.load("pending audit logs", pending).await?;
         // An unreadable row, which another program may have damaged, is skipped, so that only its own log stops.
-        let readable = |row: LogRow| {
+        let decode = |row: LogRow| {
             let tenant = row.0;
             log(row)
                 .inspect_err(|error| {
@@ -100,7 +100,7 @@ impl TreeStore for Database {
                 })
                 .ok()
         };
-        Ok(found.into_iter().filter_map(readable).collect())
+        Ok(found.into_iter().filter_map(decode).collect())
     }
 
     async fn find_log(&self, scope: TenantScope) -> Result<Option<PendingLog>, StoreError> {
@@ -109,8 +109,8 @@ impl TreeStore for Database {
         self.first("audit log", find).await?.map(log).transpose()
     }
 
-    async fn leaves(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<TreeHash>, StoreError> {
-        let (tenant, first) = (scope.tenant().uuid(), to_bigint(from)?);
+    async fn leaves(&self, scope: TenantScope, from_index: u64, limit: u32) -> Result<Vec<TreeHash>, StoreError> {
+        let (tenant, first) = (scope.tenant().uuid(), to_bigint(from_index)?);
         let leaves = || {
             // Facts that were indexed before migration 0024 have their hash only in their own row.
             let of_fact = fact::table
@@ -124,7 +124,7 @@ impl TreeStore for Database {
                 .select((fact_order::index, fact_order::leaf_hash, case_when(fact_order::leaf_hash.is_null(), of_fact)))
         };
         let found: Vec<LeafRow> = self.load("leaves of an audit log", leaves).await?;
-        let leaves = (from..).zip(found).map(|(index, (stored_index, hash, of_fact))| {
+        let leaves = (from_index..).zip(found).map(|(index, (stored_index, hash, of_fact))| {
             // If a fact were missing, every later leaf would be at a wrong index of the tree.
             if stored_index != to_bigint(index)? {
                 return Err(store_error::inconsistent("the audit log has a gap".into()));
@@ -134,22 +134,22 @@ impl TreeStore for Database {
         leaves.collect()
     }
 
-    async fn entries(&self, scope: TenantScope, from: u64, limit: u32) -> Result<Vec<StoredEntry>, StoreError> {
+    async fn entries(&self, scope: TenantScope, from_index: u64, limit: u32) -> Result<Vec<StoredEntry>, StoreError> {
         // The hash is null if `fact_order` and the fact's row contain different hashes. An edit of facts that the
         // tree does not cover yet has this effect. `OFFSET 0` makes the planner read each fact by its key instead
         // of joining all facts of the tenant.
         static ENTRIES: Query = Query::new(
-            "SELECT fact_order.index, about.body, CASE
-                WHEN about.leaf_hash = coalesce(fact_order.leaf_hash, about.leaf_hash) THEN about.leaf_hash END AS leaf_hash
+            "SELECT fact_order.index, entry.body, CASE
+                WHEN entry.leaf_hash = coalesce(fact_order.leaf_hash, entry.leaf_hash) THEN entry.leaf_hash END AS leaf_hash
             FROM input JOIN fact_order ON fact_order.tenant_id = input.tenant_id
                 AND fact_order.index >= input.first AND fact_order.index < input.first + input.max_entries
             LEFT JOIN LATERAL (
                 SELECT fact.body, fact.leaf_hash FROM fact
                 WHERE fact.tenant_id = fact_order.tenant_id AND fact.fact_id = fact_order.fact_id OFFSET 0
-            ) AS about ON true
+            ) AS entry ON true
             ORDER BY fact_order.index",
         );
-        let input = Input::new(scope).with("first", to_bigint(from)?).with("max_entries", i64::from(limit));
+        let input = Input::new(scope).with("first", to_bigint(from_index)?).with("max_entries", i64::from(limit));
         let rows = self.fetch(&ENTRIES, input).await?;
         let entry = |row: &Row| {
             let hash: Option<&[u8]> = row.column("leaf_hash")?;

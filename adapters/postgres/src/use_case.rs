@@ -127,11 +127,11 @@ impl StoredRow for StoredSummary {
 /// The condition that a use case waits for access, and that all connections that it needs are active and not
 /// expired.
 const ACTIVATION_READY: &str = "status = 'pending_access' AND NOT EXISTS (
-    SELECT FROM unnest(connections) AS needed (name)
+    SELECT FROM unnest(connections) AS required (name)
     WHERE NOT EXISTS (
         SELECT FROM connection
         WHERE connection.tenant_id = use_case.tenant_id AND connection.workspace_id = use_case.workspace_id
-            AND connection.name = needed.name AND connection.status = 'active'
+            AND connection.name = required.name AND connection.status = 'active'
             AND (connection.expires_at IS NULL OR connection.expires_at > fairway_now())
     ))";
 

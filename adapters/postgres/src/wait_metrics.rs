@@ -25,8 +25,8 @@ struct WaitTime {
 
 impl WaitTime {
     fn begin(self, at: Instant) -> Self {
-        let now = self.pending.map_or((1, at), |(statements, since)| (statements.saturating_add(1), since));
-        Self { pending: Some(now), ..self }
+        let pending = self.pending.map_or((1, at), |(statements, since)| (statements.saturating_add(1), since));
+        Self { pending: Some(pending), ..self }
     }
 
     fn end(self, at: Instant) -> Self {
@@ -68,12 +68,12 @@ impl InFlight {
 }
 
 impl<'a> InFlightGuard<'a> {
-    fn begin(of: &'a AtomicUsize) -> Self {
-        of.fetch_add(1, Ordering::Relaxed);
+    fn begin(counter: &'a AtomicUsize) -> Self {
+        counter.fetch_add(1, Ordering::Relaxed);
         let since = Instant::now();
         // The error is ignored, because background tasks measure no wait time.
-        let _ = WAIT_TIME.try_with(|waited| waited.set(waited.get().begin(since)));
-        Self(of)
+        let _ = WAIT_TIME.try_with(|wait_time| wait_time.set(wait_time.get().begin(since)));
+        Self(counter)
     }
 }
 
@@ -81,7 +81,7 @@ impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         let at = Instant::now();
         self.0.fetch_sub(1, Ordering::Relaxed);
-        let _ = WAIT_TIME.try_with(|waited| waited.set(waited.get().end(at)));
+        let _ = WAIT_TIME.try_with(|wait_time| wait_time.set(wait_time.get().end(at)));
     }
 }
 
@@ -99,28 +99,28 @@ mod tests {
 
     #[tokio::test]
     async fn counts_waits_and_measures_their_time() {
-        let waiting = InFlight::default();
-        assert_eq!(waiting.count(), 0);
-        let began = Instant::now();
-        let (answer, waited) = with_wait_time(async {
-            let long = waiting.track(tokio::time::sleep(Duration::from_millis(20)));
-            let short = waiting.track(tokio::time::sleep(Duration::from_millis(5)));
-            tokio::join!(long, short, async { assert_eq!(waiting.count(), 2) });
+        let in_flight = InFlight::default();
+        assert_eq!(in_flight.count(), 0);
+        let start = Instant::now();
+        let (output, wait_time) = with_wait_time(async {
+            let long = in_flight.track(tokio::time::sleep(Duration::from_millis(20)));
+            let short = in_flight.track(tokio::time::sleep(Duration::from_millis(5)));
+            tokio::join!(long, short, async { assert_eq!(in_flight.count(), 2) });
             7
         })
         .await;
-        assert_eq!((answer, waiting.count()), (7, 0));
+        assert_eq!((output, in_flight.count()), (7, 0));
         // The wait of concurrent statements counts once.
-        assert!(waited >= Duration::from_millis(20) && waited <= began.elapsed(), "{waited:?}");
+        assert!(wait_time >= Duration::from_millis(20) && wait_time <= start.elapsed(), "{wait_time:?}");
     }
 
     #[tokio::test]
     async fn cancelled_waits_are_not_counted() {
-        let waiting = InFlight::default();
-        timeout(Duration::from_millis(2), waiting.track(pending::<()>())).await.unwrap_err();
-        assert_eq!(waiting.count(), 0);
+        let in_flight = InFlight::default();
+        timeout(Duration::from_millis(2), in_flight.track(pending::<()>())).await.unwrap_err();
+        assert_eq!(in_flight.count(), 0);
         // A wait outside of a request counts as in flight too.
-        waiting.track(ready(())).await;
-        assert_eq!(waiting.count(), 0);
+        in_flight.track(ready(())).await;
+        assert_eq!(in_flight.count(), 0);
     }
 }

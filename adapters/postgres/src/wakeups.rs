@@ -54,7 +54,7 @@ impl PostgresWakeupBus {
     }
 
     async fn listen(&self) -> Result<Listener, StoreError> {
-        let (sender, heard) = mpsc::unbounded_channel();
+        let (sender, payloads) = mpsc::unbounded_channel();
         let (client, mut connection) = connect(&self.url).await?;
         tokio::spawn(async move {
             let mut messages = stream::poll_fn(move |context| connection.poll_message(context));
@@ -67,7 +67,7 @@ impl PostgresWakeupBus {
             }
         });
         client.batch_execute(&format!("LISTEN {CHANNEL}")).await.map_err(store_error::from_driver)?;
-        Ok(Listener { payloads: heard, _client: client })
+        Ok(Listener { payloads, _client: client })
     }
 }
 
@@ -88,12 +88,12 @@ async fn connect(url: &str) -> Result<(Client, DriverConnection), StoreError> {
 
 #[async_trait]
 impl WakeupBus for PostgresWakeupBus {
-    async fn publish(&self, signals: &[Wakeup]) -> Result<(), StoreError> {
+    async fn publish(&self, wakeups: &[Wakeup]) -> Result<(), StoreError> {
         static NOTIFY: Query = Query::new("SELECT pg_notify({channel}, {message})");
-        let text: String = signals.iter().map(|signal| signal.as_wire()).collect::<Vec<_>>().join(" ");
-        let input = Input::without_rows().with_param("channel", CHANNEL).with_param("message", text.as_str());
-        let mut connected = self.notifier.lock().await;
-        let notifier = match connected.take().filter(|notifier| !notifier.client.is_closed()) {
+        let message: String = wakeups.iter().map(|wakeup| wakeup.as_wire()).collect::<Vec<_>>().join(" ");
+        let input = Input::without_rows().with_param("channel", CHANNEL).with_param("message", message.as_str());
+        let mut notifier_slot = self.notifier.lock().await;
+        let notifier = match notifier_slot.take().filter(|notifier| !notifier.client.is_closed()) {
             Some(notifier) => notifier,
             None => {
                 let (client, connection) = connect(&self.url).await?;
@@ -117,20 +117,20 @@ impl WakeupBus for PostgresWakeupBus {
         let sent = timeout(TIMEOUT, notifier.client.execute(&notifier.notify, &input.params()))
             .await
             .map_err(|elapsed| store_error::unavailable(Box::new(elapsed)))?;
-        *connected = Some(notifier);
+        *notifier_slot = Some(notifier);
         sent.map(|_| ()).map_err(store_error::from_driver)
     }
 
     async fn receive(&self) -> Result<Vec<Wakeup>, StoreError> {
-        let mut connected = self.listener.lock().await;
-        let mut listener = match connected.take() {
+        let mut listener_slot = self.listener.lock().await;
+        let mut listener = match listener_slot.take() {
             Some(listener) => listener,
             None => self.listen().await?,
         };
         let Some(message) = listener.payloads.recv().await else {
             return Err(store_error::unavailable(Box::new(io::Error::other("the listening connection closed"))));
         };
-        *connected = Some(listener);
+        *listener_slot = Some(listener);
         Ok(message.split(' ').filter_map(Wakeup::parse).collect())
     }
 }

@@ -86,7 +86,7 @@ fn list_query(
     mut values: StatementParams,
 ) -> ListQuery {
     const FROM: &str = "FROM workload JOIN workspace USING (tenant_id, workspace_id)";
-    let (with, branches) = match visible_scopes {
+    let (with, arms) = match visible_scopes {
         None => (String::new(), vec![UnionArm { from: FROM.to_owned(), conditions, lateral: None }]),
         Some(visible_scopes) => {
             let (workspace, workload) = ("workload.workspace_id", "workload.workload_id");
@@ -100,7 +100,7 @@ fn list_query(
         key,
         post_join: None,
         row_bytes: ROW_BYTES,
-        arms: branches,
+        arms,
         values,
         is_append_only: false,
         stored_count: None,
@@ -189,12 +189,12 @@ impl WorkloadStore for Database {
         use schema::deployment;
         let (tenant, workload) = (scope.tenant().uuid(), workload.uuid());
         let find = || {
-            let is_held = deployment::restricted_release_id
+            let has_release = deployment::restricted_release_id
                 .is_not_null()
                 .or(deployment::guided_release_id.is_not_null())
                 .or(deployment::standard_release_id.is_not_null());
             deployment::table
-                .filter(deployment::tenant_id.eq(tenant).and(deployment::workload_id.eq(workload)).and(is_held))
+                .filter(deployment::tenant_id.eq(tenant).and(deployment::workload_id.eq(workload)).and(has_release))
                 .order(deployment::environment)
                 .select(deployment::environment)
         };

@@ -54,8 +54,8 @@ impl IdentityStore for Database {
                 .filter(identity::tenant_id.eq(tenant).and(identity::actor.eq(actor.clone())))
                 .select(identity::actor)
         };
-        let held: Option<String> = self.first("holder of an actor name", of_name).await?;
-        Ok(if held.is_some() { NameHolder::Another } else { NameHolder::Nobody })
+        let holder: Option<String> = self.first("holder of an actor name", of_name).await?;
+        Ok(if holder.is_some() { NameHolder::Another } else { NameHolder::Nobody })
     }
 
     async fn groups_of(&self, scope: TenantScope, actor: &ActorRef) -> Result<Vec<ActorRef>, StoreError> {

@@ -116,7 +116,7 @@ impl PrincipalBindingStore for Database {
     ) -> Result<(), CommitError> {
         // The statement increments the tenant's access revision, which invalidates cached lanes.
         static CREATE: GuardedCommit = GuardedCommit::new(
-            "held AS (
+            "inserted AS (
                 INSERT INTO principal_binding (tenant_id, workload_id, principal, lane, updated_at, updated_by, revision,
                     principal_binding_id, created_at, created_by)
                 SELECT tenant_id, workload_id, principal, lane, updated_at, updated_by, revision, principal_binding_id,
@@ -126,13 +126,13 @@ impl PrincipalBindingStore for Database {
                 RETURNING tenant_id
              ),
              raised AS (
-                UPDATE tenant SET access_revision = access_revision + 1 FROM held
-                WHERE tenant.tenant_id = held.tenant_id
+                UPDATE tenant SET access_revision = access_revision + 1 FROM inserted
+                WHERE tenant.tenant_id = inserted.tenant_id
              )",
-            "(SELECT count(*) = 1 FROM held)",
+            "(SELECT count(*) = 1 FROM inserted)",
         );
         static CHANGE: GuardedCommit = GuardedCommit::new(
-            "held AS (
+            "updated AS (
                 UPDATE principal_binding AS bound SET lane = input.lane, updated_at = input.updated_at,
                     updated_by = input.updated_by, revision = input.revision
                 FROM input
@@ -142,10 +142,10 @@ impl PrincipalBindingStore for Database {
                 RETURNING bound.tenant_id
              ),
              raised AS (
-                UPDATE tenant SET access_revision = access_revision + 1 FROM held
-                WHERE tenant.tenant_id = held.tenant_id
+                UPDATE tenant SET access_revision = access_revision + 1 FROM updated
+                WHERE tenant.tenant_id = updated.tenant_id
              )",
-            "(SELECT count(*) = 1 FROM held)",
+            "(SELECT count(*) = 1 FROM updated)",
         );
         let ChangeRecord { next, decided_on, fact } = change.into_record();
         let statement = if decided_on.is_none() { &CREATE } else { &CHANGE };
@@ -161,9 +161,14 @@ impl PrincipalBindingStore for Database {
         self.commit_guarded(statement, scope, &fact, key, input).await.map(|_| ())
     }
 
-    async fn commit_removal(&self, scope: TenantScope, seen: &PrincipalBinding, fact: Fact) -> Result<(), CommitError> {
+    async fn commit_removal(
+        &self,
+        scope: TenantScope,
+        binding: &PrincipalBinding,
+        fact: Fact,
+    ) -> Result<(), CommitError> {
         static REMOVE: GuardedCommit = GuardedCommit::new(
-            "held AS (
+            "deleted AS (
                 DELETE FROM principal_binding AS bound USING input
                 WHERE bound.tenant_id = input.tenant_id AND bound.workload_id = input.workload_id
                     AND bound.principal = input.principal AND bound.principal_binding_id = input.principal_binding_id
@@ -171,16 +176,16 @@ impl PrincipalBindingStore for Database {
                 RETURNING bound.tenant_id
              ),
              raised AS (
-                UPDATE tenant SET access_revision = access_revision + 1 FROM held
-                WHERE tenant.tenant_id = held.tenant_id
+                UPDATE tenant SET access_revision = access_revision + 1 FROM deleted
+                WHERE tenant.tenant_id = deleted.tenant_id
              )",
-            "(SELECT count(*) = 1 FROM held)",
+            "(SELECT count(*) = 1 FROM deleted)",
         );
         let input = Input::new(scope)
-            .with("workload_id", seen.workload_id.uuid())
-            .with("principal", seen.principal.to_string())
-            .with("principal_binding_id", seen.principal_binding_id.uuid())
-            .with("decided_on", seen.revision.get());
+            .with("workload_id", binding.workload_id.uuid())
+            .with("principal", binding.principal.to_string())
+            .with("principal_binding_id", binding.principal_binding_id.uuid())
+            .with("decided_on", binding.revision.get());
         self.commit_guarded(&REMOVE, scope, &fact, None, input).await.map(|_| ())
     }
 }

@@ -29,10 +29,10 @@ const SWEEP_INTERVAL: Duration = Duration::from_hours(6);
 
 #[async_trait]
 impl ArtifactIndex for Database {
-    async fn versions_after(&self, behind: Option<VersionKey>, limit: u32) -> Result<Vec<VersionKey>, StoreError> {
+    async fn versions_after(&self, after: Option<VersionKey>, limit: u32) -> Result<Vec<VersionKey>, StoreError> {
         // Without a cursor the page starts after the nil UUID, which no row has and which sorts before all rows.
         let (tenant, version) =
-            behind.map_or((Uuid::nil(), Uuid::nil()), |seen| (seen.tenant_id.uuid(), seen.asset_version_id.uuid()));
+            after.map_or((Uuid::nil(), Uuid::nil()), |key| (key.tenant_id.uuid(), key.asset_version_id.uuid()));
         let next = || {
             let key =
                 (asset_version::tenant_id, asset_version::asset_version_id).into_sql::<Record<(SqlUuid, SqlUuid)>>();
@@ -76,13 +76,13 @@ impl ArtifactIndex for Database {
         // The query compares asset and version only, because object paths contain no tenant. An index over these
         // two columns serves it.
         static FIND: Query = Query::new(
-            "SELECT place FROM input
+            "SELECT object_index FROM input
             WHERE put_at < fairway_now() - fairway_orphan_age() AND NOT EXISTS (
                 SELECT FROM asset_version
                 WHERE asset_version.asset_version_id = input.asset_version_id
                     AND asset_version.asset_id = input.asset_id)",
         );
-        let ours: Vec<(Uuid, Uuid, OffsetDateTime, StoredObject)> = objects
+        let version_objects: Vec<(Uuid, Uuid, OffsetDateTime, StoredObject)> = objects
             .into_iter()
             .filter_map(|object| {
                 let (asset, version) = ArtifactPath::parse_version(&object.path)?;
@@ -90,17 +90,17 @@ impl ArtifactIndex for Database {
             })
             .collect();
         let input = Input::many()
-            .with_all("asset_id", ours.iter().map(|stored| stored.0).collect())
-            .with_all("asset_version_id", ours.iter().map(|stored| stored.1).collect())
-            .with_all("put_at", ours.iter().map(|stored| stored.2).collect())
-            .with_all("place", (0..).take(ours.len()).collect::<Vec<i64>>());
+            .with_all("asset_id", version_objects.iter().map(|stored| stored.0).collect())
+            .with_all("asset_version_id", version_objects.iter().map(|stored| stored.1).collect())
+            .with_all("put_at", version_objects.iter().map(|stored| stored.2).collect())
+            .with_all("object_index", (0..).take(version_objects.len()).collect::<Vec<i64>>());
         let rows = self.fetch(&FIND, input).await?;
-        let mut waste = Vec::new();
+        let mut orphans = Vec::new();
         for row in rows {
-            let place = usize::try_from(row.column::<i64>("place")?).ok();
-            waste.extend(place.and_then(|place| ours.get(place)).map(|stored| stored.3.clone()));
+            let index = usize::try_from(row.column::<i64>("object_index")?).ok();
+            orphans.extend(index.and_then(|index| version_objects.get(index)).map(|stored| stored.3.clone()));
         }
-        Ok(waste)
+        Ok(orphans)
     }
 
     async fn claim_sweep(&self) -> Result<bool, StoreError> {

@@ -121,18 +121,18 @@ impl AssetGrantStore for Database {
         visible_scopes: &VisibleScopes,
     ) -> Result<Vec<AssetId>, StoreError> {
         static FIND: Query = Query::new(
-            "SELECT asked.asset_id FROM input, unnest(assets) AS asked (asset_id) WHERE EXISTS (
-                SELECT FROM asset_grant AS given
-                WHERE given.tenant_id = input.tenant_id AND given.asset_id = asked.asset_id
+            "SELECT requested.asset_id FROM input, unnest(assets) AS requested (asset_id) WHERE EXISTS (
+                SELECT FROM asset_grant AS existing
+                WHERE existing.tenant_id = input.tenant_id AND existing.asset_id = requested.asset_id
                     AND principal = ANY(principals)
             ) OR EXISTS (
-                SELECT FROM asset_grant AS given
-                WHERE given.tenant_id = input.tenant_id AND given.asset_id = asked.asset_id
+                SELECT FROM asset_grant AS existing
+                WHERE existing.tenant_id = input.tenant_id AND existing.asset_id = requested.asset_id
                     AND grantee_workspace_id = ANY(workspaces)
             ) OR EXISTS (
-                SELECT FROM asset_grant AS given
+                SELECT FROM asset_grant AS existing
                 JOIN workspace ON workspace.tenant_id = input.tenant_id AND workspace_id = grantee_workspace_id
-                WHERE given.tenant_id = input.tenant_id AND given.asset_id = asked.asset_id
+                WHERE existing.tenant_id = input.tenant_id AND existing.asset_id = requested.asset_id
                     AND namespace_id = ANY(namespaces)
             )",
         );

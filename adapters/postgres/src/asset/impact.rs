@@ -61,7 +61,7 @@ const BINDING_RELEASES: &str = "SELECT release_id, release.state, release.enviro
 
 /// End of the query that [`BINDING_RELEASES`] starts, after the condition: the row limit, and the joins for state
 /// and names.
-const BINDING_RELEASES_PLACES: &str = "
+const BINDING_RELEASES_JOINS: &str = "
         ORDER BY release_id DESC, asset_version_id DESC LIMIT (SELECT max_rows FROM input)
      ) AS bound
      JOIN release USING (tenant_id, release_id)
@@ -75,12 +75,12 @@ impl ImpactStore for Database {
         &self,
         scope: TenantScope,
         targets: &[ReferenceTarget],
-        known: &[AssetVersionId],
+        known_versions: &[AssetVersionId],
         limit: u32,
     ) -> Result<Vec<Referrer>, StoreError> {
-        // `any` has the slugs of targets that are referenced at any version. `labelled` has a pair of slug and
-        // label for all others.
-        let any: Vec<&str> =
+        // `any_version_slugs` has the slugs of targets that are referenced at any version. `labelled` has a pair of
+        // slug and label for all others.
+        let any_version_slugs: Vec<&str> =
             targets.iter().filter(|target| target.labels.is_none()).map(|target| target.slug.as_str()).collect();
         let labelled: Vec<(&str, &str)> = targets
             .iter()
@@ -95,8 +95,9 @@ impl ImpactStore for Database {
             ASSET_COLUMNS,
             ", asset_version_id, version_label, target_slug, target_label, pointer
              FROM (
-                SELECT DISTINCT ON (asset_version_id) named.tenant_id, asset_version_id, target_slug, target_label, pointer
-                FROM input JOIN asset_reference AS named ON named.tenant_id = input.tenant_id
+                SELECT DISTINCT ON (asset_version_id) reference.tenant_id, asset_version_id, target_slug, target_label,
+                    pointer
+                FROM input JOIN asset_reference AS reference ON reference.tenant_id = input.tenant_id
                     AND asset_version_id <> ALL(known_versions) AND (
                         target_slug = ANY(any_slugs)
                         OR target_slug = ANY(slugs) AND (target_label IS NULL OR EXISTS (
@@ -109,10 +110,10 @@ impl ImpactStore for Database {
              ORDER BY asset_version_id DESC",
         ]);
         let input = Input::new(scope)
-            .with_all("any_slugs", any)
+            .with_all("any_slugs", any_version_slugs)
             .with_all("slugs", slugs)
             .with_all("labels", labels)
-            .with_all("known_versions", known.iter().copied().map(AssetVersionId::uuid).collect())
+            .with_all("known_versions", known_versions.iter().copied().map(AssetVersionId::uuid).collect())
             .with("max_rows", i64::from(limit));
         let rows = self.read_list(MAX_PAGE_MEMORY_BYTES, READ.text(&input)?, &input.params()).await?;
         rows.iter().map(referrer).collect()
@@ -121,20 +122,20 @@ impl ImpactStore for Database {
     async fn binding_releases(
         &self,
         scope: TenantScope,
-        bound: BindingTarget<'_>,
+        target: BindingTarget<'_>,
         limit: u32,
     ) -> Result<Vec<BoundRelease>, StoreError> {
         static OF_ASSET: Query = Query::of_parts(&[
             BINDING_RELEASES,
             "asset_id = ANY((SELECT bound_ids FROM input)::uuid[])",
-            BINDING_RELEASES_PLACES,
+            BINDING_RELEASES_JOINS,
         ]);
         static OF_VERSIONS: Query = Query::of_parts(&[
             BINDING_RELEASES,
             "asset_version_id = ANY((SELECT bound_ids FROM input)::uuid[])",
-            BINDING_RELEASES_PLACES,
+            BINDING_RELEASES_JOINS,
         ]);
-        let (statement, ids): (&Query, Vec<Uuid>) = match bound {
+        let (statement, ids): (&Query, Vec<Uuid>) = match target {
             BindingTarget::Asset(id) => (&OF_ASSET, vec![id.uuid()]),
             BindingTarget::Versions(ids) => (&OF_VERSIONS, ids.iter().copied().map(AssetVersionId::uuid).collect()),
         };

@@ -19,14 +19,14 @@ const BUILTIN: &str = "ownership_tier = 'platform_builtin'";
 /// The list of assets that a caller sees and that match the filter.
 pub(super) fn asset_list_query(scope: TenantScope, filter: &AssetFilter) -> ListQuery {
     let mut values = StatementParams::of_tenant(scope);
-    let mut asked = vec![format!("asset.tenant_id = {}", values.tenant_placeholder())];
+    let mut conditions = vec![format!("asset.tenant_id = {}", values.tenant_placeholder())];
     if let Some(kind) = filter.kind {
-        asked.push(format!("asset_kind = {}", values.bind(kind.as_str())));
+        conditions.push(format!("asset_kind = {}", values.bind(kind.as_str())));
     }
     if let Some(state) = filter.lifecycle {
-        asked.push(format!("lifecycle_state = {}", values.bind(state.as_str())));
+        conditions.push(format!("lifecycle_state = {}", values.bind(state.as_str())));
     }
-    let (with, arms) = visible_arms(&filter.visibility, &asked, &mut values);
+    let (with, arms) = visible_arms(&filter.visibility, &conditions, &mut values);
     ListQuery {
         with,
         columns: ASSET_COLUMNS,
@@ -40,34 +40,34 @@ pub(super) fn asset_list_query(scope: TenantScope, filter: &AssetFilter) -> List
     }
 }
 
-/// The `WITH` clause and the union arms for the assets that a caller sees and that meet the conditions `asked`.
+/// The `WITH` clause and the union arms for the assets that a caller sees and that meet the conditions.
 fn visible_arms(
     visibility: &AssetVisibility,
-    asked: &[String],
+    conditions: &[String],
     values: &mut StatementParams,
 ) -> (String, Vec<UnionArm>) {
     match visibility {
-        AssetVisibility::Tenant => (String::new(), vec![arm(asked, None, &[])]),
+        AssetVisibility::Tenant => (String::new(), vec![arm(conditions, None, &[])]),
         AssetVisibility::FromWorkspace { namespace, workspace, principals } => {
             let namespace = values.bind(namespace.uuid());
-            let elsewhere = format!("namespace_id <> {namespace}");
+            let in_other_namespace = format!("namespace_id <> {namespace}");
             let workspaces = values.bind_array(workspace.iter().map(|id| id.uuid()).collect::<Vec<Uuid>>());
             let granted = granted_condition(&workspaces, principals, values);
             let arms = vec![
-                arm(asked, None, &[format!("namespace_id = {namespace}")]),
-                arm(asked, None, &[BUILTIN.to_owned(), elsewhere.clone()]),
-                arm(asked, None, &[format!("NOT {BUILTIN}"), elsewhere, granted]),
+                arm(conditions, None, &[format!("namespace_id = {namespace}")]),
+                arm(conditions, None, &[BUILTIN.to_owned(), in_other_namespace.clone()]),
+                arm(conditions, None, &[format!("NOT {BUILTIN}"), in_other_namespace, granted]),
             ];
             (String::new(), arms)
         }
-        AssetVisibility::InScopes { scopes, principals } => arms_in_scopes(scopes, principals, asked, values),
+        AssetVisibility::InScopes { scopes, principals } => arms_in_scopes(scopes, principals, conditions, values),
     }
 }
 
 fn arms_in_scopes(
     scopes: &VisibleScopes,
     principals: &[ActorRef],
-    asked: &[String],
+    conditions: &[String],
     values: &mut StatementParams,
 ) -> (String, Vec<UnionArm>) {
     let workspaces: Vec<Uuid> = scopes.workspaces.iter().map(|id| id.uuid()).collect();
@@ -77,35 +77,35 @@ fn arms_in_scopes(
     // its namespace.
     let tenant = values.tenant_placeholder();
     let with = format!(
-        "WITH seen AS MATERIALIZED (
-            SELECT unnest({namespaces}::uuid[]) AS seen_id
+        "WITH visible_namespace AS MATERIALIZED (
+            SELECT unnest({namespaces}::uuid[]) AS visible_id
             UNION
             SELECT namespace_id FROM workspace WHERE tenant_id = {tenant} AND workspace_id = ANY({workspaces})
          ),
-         place AS MATERIALIZED (
-            SELECT array_agg(workspace_id) AS places FROM workspace
+         visible_workspace AS MATERIALIZED (
+            SELECT array_agg(workspace_id) AS workspace_ids FROM workspace
             WHERE tenant_id = {tenant} AND (workspace_id = ANY({workspaces}) OR namespace_id = ANY({namespaces}))
          )"
     );
-    let elsewhere = "NOT EXISTS (SELECT FROM seen WHERE seen_id = namespace_id)".to_owned();
-    let granted = granted_condition("(SELECT places FROM place)::uuid[]", principals, values);
+    let in_other_namespace = "NOT EXISTS (SELECT FROM visible_namespace WHERE visible_id = namespace_id)".to_owned();
+    let granted = granted_condition("(SELECT workspace_ids FROM visible_workspace)::uuid[]", principals, values);
     let mut arms = vec![
-        arm(asked, Some("seen"), &["namespace_id = seen.seen_id".to_owned()]),
-        arm(asked, None, &[format!("NOT {BUILTIN}"), elsewhere.clone(), granted]),
+        arm(conditions, Some("visible_namespace"), &["namespace_id = visible_namespace.visible_id".to_owned()]),
+        arm(conditions, None, &[format!("NOT {BUILTIN}"), in_other_namespace.clone(), granted]),
     ];
     // A caller without any view rights sees only assets that were granted to it, so it does not see built-in
     // assets.
     if !(scopes.workspaces.is_empty() && scopes.namespaces.is_empty()) {
-        arms.push(arm(asked, None, &[BUILTIN.to_owned(), elsewhere]));
+        arms.push(arm(conditions, None, &[BUILTIN.to_owned(), in_other_namespace]));
     }
     (with, arms)
 }
 
-/// A union arm with the conditions of the filter and the conditions `more`.
-fn arm(asked: &[String], lateral: Option<&str>, more: &[String]) -> UnionArm {
+/// A union arm with the conditions of the filter and the extra conditions.
+fn arm(filter_conditions: &[String], lateral: Option<&str>, extra_conditions: &[String]) -> UnionArm {
     UnionArm {
         from: FROM.to_owned(),
-        conditions: asked.iter().chain(more).cloned().collect(),
+        conditions: filter_conditions.iter().chain(extra_conditions).cloned().collect(),
         lateral: lateral.map(str::to_owned),
     }
 }

@@ -32,7 +32,7 @@ impl BatchLoader for RouteStatusLoader {
                         AND withdrawn.route_id = input.route_id AND withdrawn.ordinal > coalesce((
                             SELECT ordinal FROM asset_version AS bound
                             WHERE bound.tenant_id = input.tenant_id AND bound.asset_version_id = input.version_id), 0)
-                ) AS stands
+                ) AS is_effective
             FROM input JOIN asset USING (tenant_id, asset_id)",
         );
         let input = Input::many()
@@ -49,7 +49,7 @@ impl BatchLoader for RouteStatusLoader {
                     row.column("version_id")?,
                     row.column("route_id")?,
                 );
-                Ok((key, row.column("stands")?))
+                Ok((key, row.column("is_effective")?))
             })
             .collect()
     }

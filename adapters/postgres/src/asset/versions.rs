@@ -205,9 +205,9 @@ const INSERT_ATTACHMENTS: &str = "
      ),
      referred AS (
         INSERT INTO asset_reference (tenant_id, asset_version_id, position, target_slug, target_label, pointer)
-        SELECT tenant_id, asset_version_id, place - 1, named.slug, named.label, named.pointer
+        SELECT tenant_id, asset_version_id, number - 1, reference.slug, reference.label, reference.pointer
         FROM input, made, unnest(target_slugs, target_labels, pointers) WITH ORDINALITY
-            AS named (slug, label, pointer, place)
+            AS reference (slug, label, pointer, number)
      )";
 
 /// The CTE that inserts the new version. It follows the CTE `parent`, which assigns label and ordinal.
@@ -333,13 +333,13 @@ impl BatchCommitter for VersionCommitter {
 
     /// A version with attachments or an explicit label runs alone, because it may violate a constraint. A second
     /// version of the same asset runs alone too, because its label follows that of the first.
-    fn is_batchable(pending: &PendingVersion, in_front: &[&PendingVersion]) -> bool {
+    fn is_batchable(pending: &PendingVersion, batch: &[&PendingVersion]) -> bool {
         let NewVersion { asset_id, version_label, source_text, change_note, references, .. } = &pending.change.next;
         version_label.is_none()
             && source_text.is_none()
             && change_note.is_none()
             && references.is_empty()
-            && in_front.iter().all(|other| other.change.next.asset_id != *asset_id)
+            && batch.iter().all(|other| other.change.next.asset_id != *asset_id)
     }
 
     fn payload_bytes(pending: &PendingVersion) -> usize {
@@ -366,13 +366,13 @@ impl BatchCommitter for VersionCommitter {
         let Some(rows) = commit_batch(&self.0, INSERT_BATCH.text(&input)?, &input.params()).await? else {
             return Ok(None);
         };
-        let made: HashMap<Uuid, &Row> =
+        let rows_by_fact: HashMap<Uuid, &Row> =
             rows.iter().map(|row| Ok((row.column("fact_id")?, row))).collect::<Result<_, StoreError>>()?;
-        let answer = |pending: &&PendingVersion| match made.get(&pending.change.fact.fact_id.uuid()) {
+        let result = |pending: &&PendingVersion| match rows_by_fact.get(&pending.change.fact.fact_id.uuid()) {
             Some(row) => stored_version(&pending.change.next, row),
             None => Err(CommitError::Stale),
         };
-        Ok(Some(pending.iter().map(answer).collect()))
+        Ok(Some(pending.iter().map(result).collect()))
     }
 
     async fn commit_one(&self, pending: &PendingVersion) -> Result<AssetVersion, CommitError> {

@@ -31,11 +31,11 @@ impl BatchOperation for NumberedBatches {
 }
 
 fn spawn_submit(
-    gather: &Arc<Coalescer<NumberedBatches>>,
+    coalescer: &Arc<Coalescer<NumberedBatches>>,
     item: u64,
 ) -> tokio::task::JoinHandle<Result<(u64, u64), NoResult>> {
-    let gather = Arc::clone(gather);
-    tokio::spawn(async move { gather.submit(item).await })
+    let coalescer = Arc::clone(coalescer);
+    tokio::spawn(async move { coalescer.submit(item).await })
 }
 
 /// Yields until every task that does not wait for a permit has run.
@@ -47,84 +47,84 @@ async fn run_until_idle() {
 
 #[tokio::test]
 async fn batch_starts_after_all_its_requests_arrived() {
-    let gather = new_coalescer();
-    let first = spawn_submit(&gather, 1);
+    let coalescer = new_coalescer();
+    let first = spawn_submit(&coalescer, 1);
     run_until_idle().await;
     // The first batch is in flight and may have read an older state, so these requests must form a new batch.
-    let later: Vec<_> = (2..5).map(|item| spawn_submit(&gather, item)).collect();
+    let later: Vec<_> = (2..5).map(|item| spawn_submit(&coalescer, item)).collect();
     run_until_idle().await;
-    assert_eq!(gather.operation.statements.load(Ordering::SeqCst), 1);
-    gather.operation.permits.add_permits(2);
+    assert_eq!(coalescer.operation.statements.load(Ordering::SeqCst), 1);
+    coalescer.operation.permits.add_permits(2);
     assert_eq!(first.await.unwrap(), Ok((1, 1)));
-    for (asked, item) in later.into_iter().zip(2..) {
-        assert_eq!(asked.await.unwrap(), Ok((2, item)));
+    for (request, item) in later.into_iter().zip(2..) {
+        assert_eq!(request.await.unwrap(), Ok((2, item)));
     }
-    gather.operation.permits.add_permits(1);
-    assert_eq!(spawn_submit(&gather, 9).await.unwrap(), Ok((3, 9)));
+    coalescer.operation.permits.add_permits(1);
+    assert_eq!(spawn_submit(&coalescer, 9).await.unwrap(), Ok((3, 9)));
 }
 
 #[tokio::test]
 async fn splits_more_than_the_maximum_into_several_batches() {
-    let gather = new_coalescer();
-    let first = spawn_submit(&gather, 0);
+    let coalescer = new_coalescer();
+    let first = spawn_submit(&coalescer, 0);
     run_until_idle().await;
-    let many = u64::try_from(MAX_BATCH).unwrap() + 1;
-    let later: Vec<_> = (0..many).map(|item| spawn_submit(&gather, item)).collect();
+    let item_count = u64::try_from(MAX_BATCH).unwrap() + 1;
+    let later: Vec<_> = (0..item_count).map(|item| spawn_submit(&coalescer, item)).collect();
     run_until_idle().await;
-    gather.operation.permits.add_permits(3);
+    coalescer.operation.permits.add_permits(3);
     first.await.unwrap().unwrap();
     let mut numbers = Vec::new();
-    for asked in later {
-        numbers.push(asked.await.unwrap().unwrap().0);
+    for request in later {
+        numbers.push(request.await.unwrap().unwrap().0);
     }
     assert_eq!((numbers.first(), numbers.last()), (Some(&2), Some(&3)));
 }
 
 #[tokio::test]
 async fn cancelled_leader_leaves_followers_their_results() {
-    let gather = new_coalescer();
-    let first = spawn_submit(&gather, 1);
+    let coalescer = new_coalescer();
+    let first = spawn_submit(&coalescer, 1);
     run_until_idle().await;
-    let second = spawn_submit(&gather, 2);
+    let second = spawn_submit(&coalescer, 2);
     run_until_idle().await;
     first.abort();
-    gather.operation.permits.add_permits(2);
+    coalescer.operation.permits.add_permits(2);
     assert_eq!(second.await.unwrap(), Ok((2, 2)));
 }
 
 #[tokio::test]
 async fn cancelled_requests_are_not_executed() {
-    let gather = new_coalescer();
-    let first = spawn_submit(&gather, 1);
+    let coalescer = new_coalescer();
+    let first = spawn_submit(&coalescer, 1);
     run_until_idle().await;
     // This item makes the operation panic, which would fail its whole batch if the item ran.
-    let second = spawn_submit(&gather, u64::MAX);
-    let third = spawn_submit(&gather, 3);
+    let second = spawn_submit(&coalescer, u64::MAX);
+    let third = spawn_submit(&coalescer, 3);
     run_until_idle().await;
     second.abort();
     run_until_idle().await;
-    gather.operation.permits.add_permits(2);
+    coalescer.operation.permits.add_permits(2);
     assert_eq!((first.await.unwrap(), third.await.unwrap()), (Ok((1, 1)), Ok((2, 3))));
 }
 
 #[test]
 fn fails_requests_whose_batch_task_never_ran() {
-    let gather = new_coalescer();
-    let (ended, lives) = (runtime(), runtime());
-    let handle = ended.handle().clone();
-    ended.shutdown_background();
+    let coalescer = new_coalescer();
+    let (stopped_runtime, live_runtime) = (runtime(), runtime());
+    let handle = stopped_runtime.handle().clone();
+    stopped_runtime.shutdown_background();
     for item in 0..2 {
         // The request spawns the batch task on a runtime that drops the task at once.
-        let asked = gather.submit(item);
-        let answer = lives.block_on(async {
-            let mut asked = std::pin::pin!(asked);
-            let there = std::future::poll_fn(|context| {
-                let _there = handle.enter();
-                asked.as_mut().poll(context)
+        let request = coalescer.submit(item);
+        let result = live_runtime.block_on(async {
+            let mut request = std::pin::pin!(request);
+            let polled_in_stopped_runtime = std::future::poll_fn(|context| {
+                let _guard = handle.enter();
+                request.as_mut().poll(context)
             });
-            tokio::time::timeout(Duration::from_secs(5), there).await
+            tokio::time::timeout(Duration::from_secs(5), polled_in_stopped_runtime).await
         });
-        assert_eq!(answer, Ok(Err(NoResult::NotStarted)), "a request whose batch task was dropped must fail at once");
+        assert_eq!(result, Ok(Err(NoResult::NotStarted)), "a request whose batch task was dropped must fail at once");
     }
 }
 
@@ -134,27 +134,27 @@ fn runtime() -> tokio::runtime::Runtime {
 
 #[tokio::test]
 async fn fails_queued_requests_when_the_batch_task_panics() {
-    let gather = new_coalescer();
-    let first = spawn_submit(&gather, u64::MAX);
+    let coalescer = new_coalescer();
+    let first = spawn_submit(&coalescer, u64::MAX);
     run_until_idle().await;
-    let second = spawn_submit(&gather, 2);
+    let second = spawn_submit(&coalescer, 2);
     run_until_idle().await;
-    gather.operation.permits.add_permits(1);
+    coalescer.operation.permits.add_permits(1);
     assert_eq!((first.await.unwrap(), second.await.unwrap()), (Err(NoResult::Started), Err(NoResult::NotStarted)));
-    gather.operation.permits.add_permits(1);
-    assert_eq!(spawn_submit(&gather, 3).await.unwrap(), Ok((2, 3)));
+    coalescer.operation.permits.add_permits(1);
+    assert_eq!(spawn_submit(&coalescer, 3).await.unwrap(), Ok((2, 3)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn timed_out_request_knows_whether_its_batch_started() {
-    let gather = new_coalescer();
-    let first = spawn_submit(&gather, 1);
+    let coalescer = new_coalescer();
+    let first = spawn_submit(&coalescer, 1);
     run_until_idle().await;
-    let second = spawn_submit(&gather, 2);
+    let second = spawn_submit(&coalescer, 2);
     // The first batch never receives a permit, so both requests time out.
     assert_eq!((first.await.unwrap(), second.await.unwrap()), (Err(NoResult::Started), Err(NoResult::NotStarted)));
-    let third = spawn_submit(&gather, 3);
+    let third = spawn_submit(&coalescer, 3);
     run_until_idle().await;
-    gather.operation.permits.add_permits(2);
+    coalescer.operation.permits.add_permits(2);
     assert_eq!(third.await.unwrap(), Ok((2, 3)), "the second item joins no batch");
 }

@@ -64,20 +64,20 @@ pub(super) struct PoolLimits {
     pub(super) wait: Duration,
 }
 
-/// Builds a pool whose new connections first execute the settings `enter`.
-pub(super) fn build_pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<StatementPool, StoreError> {
+/// Builds a pool whose new connections first execute the settings `session`.
+pub(super) fn build_pool(url: &str, limits: PoolLimits, session: &'static str) -> Result<StatementPool, StoreError> {
     let PoolLimits { connections, statements, wait } = limits;
     let mut config = Config::from_str(url).map_err(store_error::from_driver)?;
     config.connect_timeout(CONNECT_TIMEOUT).application_name("fairway");
     config.keepalives_idle(Duration::from_secs(30));
     let recycle = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-    let hook = Hook::async_fn(move |client, _| {
-        Box::pin(async move { client.batch_execute(enter).await.map_err(HookError::Backend) })
+    let create_hook = Hook::async_fn(move |client, _| {
+        Box::pin(async move { client.batch_execute(session).await.map_err(HookError::Backend) })
     });
-    let forget = Hook::async_fn(move |client: &mut ClientWrapper, metrics: &Metrics| {
-        let outlived = metrics.recycled.is_some_and(|last| {
-            let at_last_use = last.saturating_duration_since(metrics.created);
-            plan_generation(at_last_use) != plan_generation(metrics.created.elapsed())
+    let recycle_hook = Hook::async_fn(move |client: &mut ClientWrapper, metrics: &Metrics| {
+        let is_new_plan_generation = metrics.recycled.is_some_and(|last| {
+            let age_at_last_use = last.saturating_duration_since(metrics.created);
+            plan_generation(age_at_last_use) != plan_generation(metrics.created.elapsed())
         });
         // The cache does not record the use of single statements, so all of them are dropped, and used ones are
         // prepared again. The driver closes a statement in the database when its last reference is dropped.
@@ -86,7 +86,7 @@ pub(super) fn build_pool(url: &str, limits: PoolLimits, enter: &'static str) -> 
             client.statement_cache.clear();
         }
         Box::pin(async move {
-            if outlived {
+            if is_new_plan_generation {
                 client.batch_execute("DISCARD PLANS").await.map_err(HookError::Backend)?;
             }
             Ok(())
@@ -100,8 +100,8 @@ pub(super) fn build_pool(url: &str, limits: PoolLimits, enter: &'static str) -> 
         .queue_mode(QueueMode::Lifo)
         .runtime(Runtime::Tokio1)
         .timeouts(Timeouts { wait: Some(wait), create: Some(CONNECT_TIMEOUT), recycle: Some(CONNECT_TIMEOUT) })
-        .post_create(hook)
-        .pre_recycle(forget)
+        .post_create(create_hook)
+        .pre_recycle(recycle_hook)
         .build()
         .map(StatementPool)
         .map_err(|error| store_error::inconsistent(Box::new(error)))

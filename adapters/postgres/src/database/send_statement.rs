@@ -98,16 +98,16 @@ pub(super) async fn try_query_until(
     params: &[Param<'_>],
 ) -> Result<Vec<Row>, StatementError> {
     let connection = pool.connection(until).await.map_err(StatementError::NoConnection)?;
-    let mut held = CancelSafeConnection::new(connection);
-    let answer = held.send_until(until, sql, params).await;
-    let received = answer.iter().flatten().map(Row::raw_size_bytes).fold(0, usize::saturating_add);
-    if matches!(answer, Err(StatementError::Timeout { .. }))
-        || received > MAX_RECEIVED_BYTES
-        || TASK_STATEMENT_BYTES.try_with(|sent| *sent > MAX_SENT_BYTES).unwrap_or_default()
+    let mut connection = CancelSafeConnection::new(connection);
+    let result = connection.send_until(until, sql, params).await;
+    let received_bytes = result.iter().flatten().map(Row::raw_size_bytes).fold(0, usize::saturating_add);
+    if matches!(result, Err(StatementError::Timeout { .. }))
+        || received_bytes > MAX_RECEIVED_BYTES
+        || TASK_STATEMENT_BYTES.try_with(|bytes| *bytes > MAX_SENT_BYTES).unwrap_or_default()
     {
-        held.close();
+        connection.close();
     }
-    answer
+    result
 }
 
 /// A connection that executes a statement. If its caller is cancelled while PostgreSQL prepares the statement, the
@@ -134,10 +134,10 @@ impl CancelSafeConnection {
             return Err(StatementError::NoConnection(store_error::inconsistent("the connection is closed".into())));
         };
         let is_sent = AtomicBool::new(false);
-        let answer = timeout_at(until, send(connection, &is_sent, &self.is_prepared, sql, params)).await;
+        let result = timeout_at(until, send(connection, &is_sent, &self.is_prepared, sql, params)).await;
         let is_sent = is_sent.into_inner();
-        match answer {
-            Ok(answer) => answer.map_err(|error| StatementError::Driver { error, is_sent }),
+        match result {
+            Ok(result) => result.map_err(|error| StatementError::Driver { error, is_sent }),
             Err(elapsed) => Err(StatementError::Timeout { elapsed, is_sent }),
         }
     }
@@ -174,7 +174,7 @@ async fn send(
         db.system.name = "postgresql",
         db.query.summary = summary(sql),
     );
-    let answer = async {
+    let query = async {
         let statement = connection.prepare_cached(sql).await;
         is_prepared.store(true, Ordering::Relaxed);
         let statement = statement?;
@@ -182,7 +182,7 @@ async fn send(
         is_sent.store(!connection.is_closed(), Ordering::Relaxed);
         Ok(connection.query(&statement, params).await?.into_iter().map(Row::from).collect())
     };
-    answer.instrument(span).await
+    query.instrument(span).await
 }
 
 /// The first words of a statement, to shorten it for traces. Statements contain no values, so this reveals none.

@@ -21,8 +21,10 @@ struct HeldStatement<P: Send + 'static> {
 
 impl<P: Send + 'static> Drop for HeldStatement<P> {
     fn drop(&mut self) {
-        let (Some((mut held, permit)), Ok(runtime)) = (self.resources.take(), Handle::try_current()) else { return };
-        let Some((connection, is_prepared)) = held.take() else { return };
+        let (Some((mut cancel_safe, permit)), Ok(runtime)) = (self.resources.take(), Handle::try_current()) else {
+            return;
+        };
+        let Some((connection, is_prepared)) = cancel_safe.take() else { return };
         let until = self.deadline;
         runtime.spawn(async move {
             // PostgreSQL answers in order, so the empty query returns only after the pending statement has ended.
@@ -36,27 +38,27 @@ impl<P: Send + 'static> Drop for HeldStatement<P> {
 }
 
 /// Sends a statement on a pooled connection, and returns the result with the permit. If PostgreSQL does not answer
-/// within the duration `answer`, the connection is closed.
+/// within `time_limit`, the connection is closed.
 pub(super) async fn try_query_with_permit<P: Send + 'static>(
     pool: &StatementPool,
-    answer: Duration,
+    time_limit: Duration,
     permit: P,
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<(Result<Vec<Row>, StatementError>, P), StatementError> {
-    let until = Instant::now() + answer;
+    let until = Instant::now() + time_limit;
     let connection = pool.connection(until).await.map_err(StatementError::NoConnection)?;
-    let mut in_flight =
+    let mut statement =
         HeldStatement { resources: Some((CancelSafeConnection::new(connection), permit)), deadline: until };
-    let answer = match &in_flight.resources {
-        Some((held, _)) => Some(held.send_until(until, sql, params).await),
+    let result = match &statement.resources {
+        Some((connection, _)) => Some(connection.send_until(until, sql, params).await),
         None => None,
     };
-    if let Some(Err(timeout @ StatementError::Timeout { .. })) = answer {
+    if let Some(Err(timeout @ StatementError::Timeout { .. })) = result {
         return Err(timeout);
     }
-    match answer.zip(in_flight.resources.take()) {
-        Some((answer, (_, permit))) => Ok((answer, permit)),
+    match result.zip(statement.resources.take()) {
+        Some((result, (_, permit))) => Ok((result, permit)),
         None => {
             Err(StatementError::NoConnection(store_error::inconsistent("the statement lost its connection".into())))
         }
@@ -87,7 +89,7 @@ mod tests {
             tokio::spawn(async move { database.commit_ingest(scope, sql, &[]).await.map(|rows| rows.len()) })
         };
         let first = commit("SELECT pg_sleep(600)");
-        let sleeping: i32 = loop {
+        let sleeping_pid: i32 = loop {
             if let Some(row) = owner.query_opt(SLEEPING, &[]).await.unwrap() {
                 break row.get(0);
             }
@@ -100,7 +102,7 @@ mod tests {
             assert!(!second.is_finished(), "the second commit started while PostgreSQL executed the first");
             sleep(Duration::from_millis(10)).await;
         }
-        owner.batch_execute(&format!("SELECT pg_cancel_backend({sleeping})")).await.unwrap();
+        owner.batch_execute(&format!("SELECT pg_cancel_backend({sleeping_pid})")).await.unwrap();
         assert_eq!(second.await.unwrap().unwrap(), 1);
     }
 }

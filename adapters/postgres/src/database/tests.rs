@@ -28,7 +28,7 @@ async fn store() -> (TestDatabase, Database) {
 }
 
 /// The number of prepared statements on the pool's only connection.
-async fn prepared(pool: &StatementPool) -> usize {
+async fn prepared_statement_count(pool: &StatementPool) -> usize {
     let rows = read(pool, "SELECT count(*) FROM pg_prepared_statements", &[]).await.unwrap();
     usize::try_from(rows[0].column::<i64>("count").unwrap()).unwrap()
 }
@@ -68,7 +68,7 @@ async fn limits_prepared_statements_of_lists() {
                         };
                         for page in pages() {
                             ReleaseStore::list(&store, scope(), &filter, page).await.unwrap();
-                            peak = peak.max(prepared(&store.list_pool).await);
+                            peak = peak.max(prepared_statement_count(&store.list_pool).await);
                         }
                     }
                 }
@@ -83,10 +83,12 @@ async fn limits_prepared_statements_of_lists() {
 async fn limits_prepared_statements_of_lists_by_month() {
     let (_database, store) = store().await;
     let visible_scopes = VisibleScopes { workspaces: vec![DEFAULT_WORKSPACE.into()], ..VisibleScopes::default() };
-    let moment: Timestamp = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
+    let timestamp: Timestamp = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
     let mut peak = 0;
     for status in [None].into_iter().chain(Status::ALL.map(Some)) {
-        for (since, until) in [(None, None), (Some(moment), None), (None, Some(moment)), (Some(moment), Some(moment))] {
+        for (since, until) in
+            [(None, None), (Some(timestamp), None), (None, Some(timestamp)), (Some(timestamp), Some(timestamp))]
+        {
             for workload in none_and_some(Uuid::nil().into()) {
                 for release in none_and_some(Uuid::nil().into()) {
                     for visible_scopes in none_and_some(visible_scopes.clone()) {
@@ -102,7 +104,7 @@ async fn limits_prepared_statements_of_lists_by_month() {
                         for page in pages() {
                             ExecutionStore::list(&store, scope(), &filter, page).await.unwrap();
                         }
-                        peak = peak.max(prepared(&store.point_pool).await);
+                        peak = peak.max(prepared_statement_count(&store.point_pool).await);
                     }
                 }
             }
@@ -133,8 +135,8 @@ async fn constraint_that_fails_at_the_commit_fails_the_statement() {
     owner.batch_execute(DEFERRED).await.unwrap();
     let input = Input::of_params(scope());
     let (sql, params) = (INSERT.text(&input).unwrap(), input.params());
-    let refused = store.commit(sql, &params).await.unwrap_err();
-    assert!(matches!(&refused, CommitError::Store(error) if error.fault != StoreFault::OutcomeUnknown), "{refused:?}");
+    let refusal = store.commit(sql, &params).await.unwrap_err();
+    assert!(matches!(&refusal, CommitError::Store(error) if error.fault != StoreFault::OutcomeUnknown), "{refusal:?}");
     assert!(commit_batch(&store.point_pool, sql, &params).await.unwrap().is_none(), "the batch is rolled back");
     assert!(store.write_idempotent(sql, &params).await.is_err());
     let rows = "SELECT count(*) FROM idempotency_key";
@@ -147,19 +149,23 @@ async fn constraint_that_fails_at_the_commit_fails_the_statement() {
 async fn cancelled_preparation_leaves_no_statement() {
     let (_database, store) = store().await;
     read(&store.point_pool, "SELECT 1", &[]).await.unwrap();
-    let before = prepared(&store.point_pool).await;
+    let count_before = prepared_statement_count(&store.point_pool).await;
     for polls in 0..200_u32 {
         let sql = format!("SELECT {polls}::integer AS number, pg_sleep(0)");
-        let mut sent = Box::pin(store.read(&sql, &[]));
+        let mut read_future = Box::pin(store.read(&sql, &[]));
         for _ in 0..polls % 20 {
-            if futures_util::poll!(sent.as_mut()).is_ready() {
+            if futures_util::poll!(read_future.as_mut()).is_ready() {
                 break;
             }
             tokio::task::yield_now().await;
         }
-        drop(sent);
+        drop(read_future);
     }
-    let known = store.point_pool.connection(Instant::now() + STATEMENT_TIMEOUT).await.unwrap().statement_cache.size();
-    let held = prepared(&store.point_pool).await;
-    assert!(held <= before + known, "PostgreSQL holds {held} statements and the connection knows {known}");
+    let known_count =
+        store.point_pool.connection(Instant::now() + STATEMENT_TIMEOUT).await.unwrap().statement_cache.size();
+    let server_count = prepared_statement_count(&store.point_pool).await;
+    assert!(
+        server_count <= count_before + known_count,
+        "PostgreSQL holds {server_count} statements and the connection knows {known_count}"
+    );
 }

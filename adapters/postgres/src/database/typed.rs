@@ -1,6 +1,6 @@
 //! Typed statements: reads, lists and simple writes in diesel's query language, on their own pool.
 //!
-//! The compiler checks these statements against `schema.rs`. GuardedCommit commits and the most frequent reads use
+//! The compiler checks these statements against `schema.rs`. Guarded commits and the most frequent reads use
 //! [`crate::guarded_commit`] instead, because diesel loses the SQLSTATE of an error and the error of a failed
 //! COMMIT.
 
@@ -90,11 +90,11 @@ impl Manager for TypedManager {
         Ok(TypedConnection { connection, prepared })
     }
 
-    async fn recycle(&self, held: &mut TypedConnection, _: &Metrics) -> RecycleResult<ErrorSource> {
-        if held.connection.is_broken() {
+    async fn recycle(&self, pooled: &mut TypedConnection, _: &Metrics) -> RecycleResult<ErrorSource> {
+        if pooled.connection.is_broken() {
             return Err(RecycleError::Message("the connection is closed".into()));
         }
-        if AtomicUsize::load(&held.prepared, Ordering::Relaxed) > self.max_statements {
+        if AtomicUsize::load(&pooled.prepared, Ordering::Relaxed) > self.max_statements {
             return Err(RecycleError::Backend(Box::new(TooManyStatements)));
         }
         Ok(())
@@ -169,8 +169,8 @@ fn typed_error(error: QueryError, is_broken: bool) -> TypedError {
 }
 
 impl Database {
-    /// Reads the rows of a query. `make` builds the query. It is called again if the connection was closed before
-    /// the response, and the query is sent a second time.
+    /// Reads the rows of a query, which `build_query` builds. If the connection was closed before the response, the
+    /// query is built and sent a second time.
     ///
     /// The query may be an idempotent write that returns rows, if its table has no constraint that is checked at
     /// the commit.
@@ -180,7 +180,7 @@ impl Database {
     pub(crate) fn load<'s, Q, U>(
         &'s self,
         label: &'static str,
-        make: impl Fn() -> Q + Send + Sync + 's,
+        build_query: impl Fn() -> Q + Send + Sync + 's,
     ) -> BoxFuture<'s, Result<Vec<U>, StoreError>>
     where
         Q: LoadQuery<'static, AsyncPgConnection, U> + Send + 'static,
@@ -188,13 +188,13 @@ impl Database {
     {
         Box::pin(async move {
             let until = Instant::now() + STATEMENT_TIMEOUT;
-            let query = make();
+            let query = build_query();
             match self.in_flight.track(self.load_until(label, query, until)).await {
                 Err(TypedError::Closed(_)) => {
-                    let query = make();
+                    let query = build_query();
                     Ok(self.in_flight.track(self.load_until(label, query, until)).await?)
                 }
-                answer => Ok(answer?),
+                result => Ok(result?),
             }
         })
     }
@@ -213,7 +213,7 @@ impl Database {
         let until = Instant::now() + STATEMENT_TIMEOUT;
         match self.in_flight.track(self.load_until(label, first, until)).await {
             Err(TypedError::Closed(_)) => Ok(self.in_flight.track(self.load_until(label, second, until)).await?),
-            answer => Ok(answer?),
+            result => Ok(result?),
         }
     }
 
@@ -221,13 +221,13 @@ impl Database {
     pub(crate) fn first<'s, Q, U>(
         &'s self,
         label: &'static str,
-        make: impl Fn() -> Q + Send + Sync + 's,
+        build_query: impl Fn() -> Q + Send + Sync + 's,
     ) -> BoxFuture<'s, Result<Option<U>, StoreError>>
     where
         Q: LoadQuery<'static, AsyncPgConnection, U> + Send + 'static,
         U: Send + 'static,
     {
-        let rows = self.load(label, make);
+        let rows = self.load(label, build_query);
         Box::pin(async move { Ok(rows.await?.pop()) })
     }
 
@@ -236,20 +236,20 @@ impl Database {
     pub(crate) fn execute<'s, Q>(
         &'s self,
         label: &'static str,
-        make: impl Fn() -> Q + Send + Sync + 's,
+        build_query: impl Fn() -> Q + Send + Sync + 's,
     ) -> BoxFuture<'s, Result<usize, StoreError>>
     where
         Q: ExecuteDsl<AsyncPgConnection> + QueryFragment<Pg> + QueryId + Send + 'static,
     {
         Box::pin(async move {
             let until = Instant::now() + STATEMENT_TIMEOUT;
-            let query = make();
+            let query = build_query();
             match self.in_flight.track(self.execute_until(label, query, until)).await {
                 Err(TypedError::Closed(_)) => {
-                    let query = make();
+                    let query = build_query();
                     Ok(self.in_flight.track(self.execute_until(label, query, until)).await?)
                 }
-                answer => Ok(answer?),
+                result => Ok(result?),
             }
         })
     }
@@ -259,24 +259,24 @@ impl Database {
         Q: LoadQuery<'static, AsyncPgConnection, U> + Send + 'static,
         U: Send + 'static,
     {
-        let mut held = self.typed_connection(until).await?;
-        let sent = query.load(&mut held.connection).instrument(span(label));
-        finish(timeout_at(until, sent).await, held)
+        let mut pooled = self.typed_connection(until).await?;
+        let sent = query.load(&mut pooled.connection).instrument(span(label));
+        finish(timeout_at(until, sent).await, pooled)
     }
 
     async fn execute_until<Q>(&self, label: &'static str, query: Q, until: Instant) -> Result<usize, TypedError>
     where
         Q: ExecuteDsl<AsyncPgConnection> + QueryFragment<Pg> + QueryId + Send + 'static,
     {
-        let mut held = self.typed_connection(until).await?;
-        let sent = query.execute(&mut held.connection).instrument(span(label));
-        finish(timeout_at(until, sent).await, held)
+        let mut pooled = self.typed_connection(until).await?;
+        let sent = query.execute(&mut pooled.connection).instrument(span(label));
+        finish(timeout_at(until, sent).await, pooled)
     }
 
     async fn typed_connection(&self, until: Instant) -> Result<Object<TypedManager>, TypedError> {
         // The pool's own time-outs exclude the session settings of a new connection, which may hang too.
         match timeout_at(until, self.typed_pool.get()).await {
-            Ok(Ok(held)) => Ok(held),
+            Ok(Ok(connection)) => Ok(connection),
             Ok(Err(PoolError::Backend(source))) => Err(TypedError::Other(unavailable(source))),
             Ok(Err(_)) => Err(TypedError::Other(unavailable("no typed connection was free in time".into()))),
             Err(elapsed) => Err(TypedError::Other(unavailable(Box::new(elapsed)))),
@@ -287,14 +287,14 @@ impl Database {
 /// Converts the result of a statement. A connection that did not answer in time is closed, because later statements
 /// on it would queue behind the pending one.
 fn finish<T>(
-    answer: Result<QueryResult<T>, tokio::time::error::Elapsed>,
-    mut held: Object<TypedManager>,
+    result: Result<QueryResult<T>, tokio::time::error::Elapsed>,
+    mut pooled: Object<TypedManager>,
 ) -> Result<T, TypedError> {
-    match answer {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(typed_error(error, held.connection.is_broken())),
+    match result {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(typed_error(error, pooled.connection.is_broken())),
         Err(elapsed) => {
-            drop(Object::take(held));
+            drop(Object::take(pooled));
             Err(TypedError::Other(unavailable(Box::new(elapsed))))
         }
     }

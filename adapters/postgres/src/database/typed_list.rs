@@ -110,7 +110,7 @@ impl<Q: QueryFragment<Pg>> QueryFragment<Pg> for MeasuredPage<Q> {
         out.push_sql(self.bytes);
         out.push_sql(", 0)::bigint AS row_bytes FROM (");
         self.rows.walk_ast(out.reborrow())?;
-        out.push_sql(") AS page OFFSET 0) AS weighed) AS page WHERE upto - row_bytes <= ");
+        out.push_sql(") AS page OFFSET 0) AS measured) AS page WHERE upto - row_bytes <= ");
         out.push_sql(&MAX_PAGE_BYTES.to_string());
         out.push_sql(" ORDER BY ");
         out.push_identifier(self.key)?;

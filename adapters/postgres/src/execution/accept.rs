@@ -162,11 +162,10 @@ impl BatchCommitter for AcceptCommitter {
 
     /// A run by a share link runs alone, because it locks the link, and a closed link would refuse the whole batch.
     /// A second run with the same idempotency key also runs alone, because it must see the row of the first.
-    fn is_batchable(pending: &PendingAccept, in_front: &[&PendingAccept]) -> bool {
-        let taken = |key: &RequestKey| {
-            in_front.iter().any(|other| other.key.as_ref().is_some_and(|other| other.key == key.key))
-        };
-        pending.run.delegated_access.share_link.is_none() && !pending.key.as_ref().is_some_and(taken)
+    fn is_batchable(pending: &PendingAccept, batch: &[&PendingAccept]) -> bool {
+        let is_key_in_batch =
+            |key: &RequestKey| batch.iter().any(|other| other.key.as_ref().is_some_and(|other| other.key == key.key));
+        pending.run.delegated_access.share_link.is_none() && !pending.key.as_ref().is_some_and(is_key_in_batch)
     }
 
     fn payload_bytes(pending: &PendingAccept) -> usize {
@@ -245,12 +244,12 @@ impl<'a> AdmissionColumns<'a> {
 
 /// Selects the statement that has all parts that the `pending` runs need, and builds its input.
 fn prepare<'v>(pending: &[&'v PendingAccept]) -> Result<(&'static str, Input<'v>), StoreError> {
-    let starts =
+    let starts_immediately =
         |run: &Acceptance| matches!(run.admission, Admission::Run { .. }) && run.delegated_access.share_link.is_none();
     let admissions: Vec<AdmissionColumns<'v>> =
         pending.iter().map(|pending| AdmissionColumns::of(&pending.run)).collect();
     let input = batch_input(pending, &admissions);
-    if pending.iter().all(|pending| starts(&pending.run)) {
+    if pending.iter().all(|pending| starts_immediately(&pending.run)) {
         return Ok((ACCEPT.text(&input)?, input));
     }
     let mut facts = FactColumns::default();
@@ -322,6 +321,6 @@ fn batch_input<'v>(pending: &[&'v PendingAccept], admissions: &[AdmissionColumns
 }
 
 /// A run's request context as it is stored.
-fn request_context_json(sender: &RequestContext) -> String {
-    json!(sender).to_string()
+fn request_context_json(context: &RequestContext) -> String {
+    json!(context).to_string()
 }

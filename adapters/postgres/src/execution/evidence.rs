@@ -117,21 +117,21 @@ impl BatchLoader for EvidenceLoader {
             _ => (&READ_MANY, batch_of_runs(keys)),
         };
         let rows = read(&self.pool, query.text(&input)?, &input.params()).await?;
-        let mut found = HashMap::with_capacity(rows.len());
+        let mut records = HashMap::with_capacity(rows.len());
         for row in &rows {
             let record = record(row)?;
-            found.insert((row.column("tenant_id")?, record.execution.execution_id.uuid()), record);
+            records.insert((row.column("tenant_id")?, record.execution.execution_id.uuid()), record);
         }
-        self.add_fulfilments(&mut found).await?;
-        self.add_queries(&mut found).await?;
-        Ok(found)
+        self.add_fulfilments(&mut records).await?;
+        self.add_queries(&mut records).await?;
+        Ok(records)
     }
 }
 
 impl EvidenceLoader {
     /// Adds the times at which obligations were fulfilled. Sends no statement if no decision imposed an obligation,
     /// which is the common case.
-    async fn add_fulfilments(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
+    async fn add_fulfilments(&self, records: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
         static READ_FULFILMENT: Query = Query::from_fn(|| {
             let condition = RunSelector::Batch.condition("fulfilment");
             format!(
@@ -140,14 +140,16 @@ impl EvidenceLoader {
                     WHERE {condition} OFFSET 0) AS found"
             )
         });
-        let owes = |record: &EvidenceRecord| record.decisions.iter().any(|decision| !decision.obligations.is_empty());
-        let owing: Vec<(Uuid, Uuid)> = found.iter().filter(|(_, record)| owes(record)).map(|(key, _)| *key).collect();
-        if owing.is_empty() {
+        let has_obligations =
+            |record: &EvidenceRecord| record.decisions.iter().any(|decision| !decision.obligations.is_empty());
+        let runs_with_obligations: Vec<(Uuid, Uuid)> =
+            records.iter().filter(|(_, record)| has_obligations(record)).map(|(key, _)| *key).collect();
+        if runs_with_obligations.is_empty() {
             return Ok(());
         }
-        let input = batch_of_runs(&owing);
+        let input = batch_of_runs(&runs_with_obligations);
         for row in read(&self.pool, READ_FULFILMENT.text(&input)?, &input.params()).await? {
-            if let Some(record) = found.get_mut(&(row.column("tenant_id")?, row.column("execution_id")?)) {
+            if let Some(record) = records.get_mut(&(row.column("tenant_id")?, row.column("execution_id")?)) {
                 record.fulfilled.push((row.column("obligation")?, row.timestamp("fulfilled_at")?));
             }
         }
@@ -158,11 +160,11 @@ impl EvidenceLoader {
 impl EvidenceLoader {
     /// Adds the retrieval queries that have not expired. Sends no statement if no run retrieved documents, which is
     /// the common case.
-    async fn add_queries(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
+    async fn add_queries(&self, records: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
         static READ_QUERIES: Query = Query::from_fn(queries_sql);
         let mut runs = Vec::new();
         let mut artifacts = Vec::new();
-        for (key, record) in &*found {
+        for (key, record) in &*records {
             for retrieval in &record.retrievals {
                 runs.push(*key);
                 artifacts.push(retrieval.artifact_id.uuid());
@@ -178,11 +180,11 @@ impl EvidenceLoader {
             let body: QueryBody = parse_json(row.column("body")?)?;
             let key = (row.column("tenant_id")?, row.column("execution_id")?);
             let artifact: ArtifactId = row.id("artifact_id")?;
-            let of = |record: &mut EvidenceRecord| {
-                let told = record.retrievals.iter_mut().find(|retrieval| retrieval.artifact_id == artifact);
-                told.into_iter().for_each(|retrieval| retrieval.query = Some(body.query.clone()));
+            let set_query = |record: &mut EvidenceRecord| {
+                let matching = record.retrievals.iter_mut().find(|retrieval| retrieval.artifact_id == artifact);
+                matching.into_iter().for_each(|retrieval| retrieval.query = Some(body.query.clone()));
             };
-            found.get_mut(&key).into_iter().for_each(of);
+            records.get_mut(&key).into_iter().for_each(set_query);
         }
         Ok(())
     }
@@ -243,12 +245,12 @@ fn erasure(row: &Row) -> Result<Option<RunErasure>, StoreError> {
 
 /// The retrieval that a document describes, if it is a retrieval event.
 fn retrieval(artifact: &ArtifactBody) -> Option<RetrievalRow> {
-    let told = artifact.retrieval.as_ref()?;
+    let body = artifact.retrieval.as_ref()?;
     Some(RetrievalRow {
         artifact_id: artifact.artifact_id,
-        asset: told.knowledge_base_asset_id,
+        asset: body.knowledge_base_asset_id,
         query: None,
-        chunks: told.retrieved_chunk_count,
+        chunks: body.retrieved_chunk_count,
         at: artifact.created_at,
     })
 }
@@ -268,9 +270,9 @@ pub(super) async fn approval_notes(
     static LARGE: Query = Query::new(
         "SELECT approval_id, body FROM approval_note WHERE tenant_id = {tenant_id} AND approval_id = ANY ({approvals})",
     );
-    let of_approvals =
+    let input_of_approvals =
         || Input::of_params(scope).with_list_param("approvals", approvals.iter().map(|id| id.uuid()).collect());
-    let input = of_approvals().with_param("max_small_bytes", i64::from(MAX_SMALL_TEXT_BYTES));
+    let input = input_of_approvals().with_param("max_small_bytes", i64::from(MAX_SMALL_TEXT_BYTES));
     let rows = database.fetch(&SMALL, input).await?;
     let bytes: i64 = rows.first().map(|row| row.column("bytes")).transpose()?.unwrap_or_default();
     let note = |row: &Row| Ok((row.id("approval_id")?, row.column("body")?));
@@ -278,7 +280,7 @@ pub(super) async fn approval_notes(
         return rows.iter().map(note).collect();
     }
     let large = LargeRead::acquire(scope, bytes).await?;
-    let input = of_approvals();
+    let input = input_of_approvals();
     let (rows, _permit) = large.rows(database, LARGE.text(&input)?, &input.params()).await?;
     rows.iter().map(note).collect()
 }
@@ -302,9 +304,9 @@ fn artifact_sql() -> String {
             AND payload.execution_id = execution.execution_id AND payload.artifact_id = artifact.artifact_id
          CROSS JOIN LATERAL (SELECT {IS_UNDISCLOSED} AND artifact.artifact_kind <> 'review' AS held_back) AS review
          CROSS JOIN LATERAL (SELECT CASE WHEN execution.finished_at + make_interval(secs => {{retention}}) > fairway_now()
-            AND NOT held_back THEN payload.body END AS shown) AS said
+            AND NOT held_back THEN payload.body END AS disclosed_body) AS disclosed
          WHERE execution.tenant_id = {{tenant_id}} AND execution.execution_id = {{execution_id}} AND artifact.artifact_id = {{artifact_id}}",
-        small_text_columns("shown", "payload"),
+        small_text_columns("disclosed_body", "payload"),
     )
 }
 

@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 /// The CTEs that end a batch of runs. For a run that no longer has its lease, nothing is written, and the other
 /// runs are not affected. The range of identifiers lets PostgreSQL prune monthly partitions.
-const END: &str = "held AS (
+const END: &str = "leased_run AS (
         DELETE FROM execution_lease AS lease USING input
         WHERE lease.tenant_id = input.tenant_id AND lease.execution_id = input.execution_id
             AND lease.token = input.token
@@ -32,12 +32,12 @@ const END: &str = "held AS (
      ),
      ended AS (
         UPDATE execution
-        SET status = held.status, outcome = held.outcome, error_code = held.error_code,
-            error_message = held.error_message, finished_at = held.finished_at,
-            error_offset = held.error_offset, output_digest = held.output_digest
-        FROM held WHERE execution.tenant_id = held.tenant_id AND execution.execution_id = held.execution_id
+        SET status = leased_run.status, outcome = leased_run.outcome, error_code = leased_run.error_code,
+            error_message = leased_run.error_message, finished_at = leased_run.finished_at,
+            error_offset = leased_run.error_offset, output_digest = leased_run.output_digest
+        FROM leased_run WHERE execution.tenant_id = leased_run.tenant_id AND execution.execution_id = leased_run.execution_id
             AND execution.execution_id >= {first_execution} AND execution.execution_id <= {last_execution}
-        RETURNING held.*, execution.workload_id, execution.workspace_id, execution.release_id
+        RETURNING leased_run.*, execution.workload_id, execution.workspace_id, execution.release_id
      ),
      result AS (
         INSERT INTO execution_result (tenant_id, execution_id, salt, body)
@@ -124,8 +124,8 @@ pub(crate) struct PendingFinish {
 impl PendingFinish {
     /// The key of the `memory_session` row that the statement locks to write a turn, if any.
     fn session_key(&self) -> Option<(Uuid, Uuid, String, &str)> {
-        let written = self.ending.writeback.as_ref()?;
-        Some(session_row_key(self.scope.tenant().uuid(), written.turn.memory.config.scope, &written.conversation))
+        let writeback = self.ending.writeback.as_ref()?;
+        Some(session_row_key(self.scope.tenant().uuid(), writeback.turn.memory.config.scope, &writeback.conversation))
     }
 
     /// Whether the run has parts that only [`FINISH_WITH_ALL_PARTS`] writes.
@@ -147,9 +147,9 @@ impl BatchCommitter for FinishCommitter {
 
     /// A second end of the same run must see the result of the first, otherwise both would report success. A second
     /// turn of the same conversation must see the session row that the first one wrote.
-    fn is_batchable(pending: &PendingFinish, in_front: &[&PendingFinish]) -> bool {
+    fn is_batchable(pending: &PendingFinish, batch: &[&PendingFinish]) -> bool {
         let (run, conversation) = (pending.ending.execution_id, pending.session_key());
-        in_front.iter().all(|other| {
+        batch.iter().all(|other| {
             other.ending.execution_id != run && (conversation.is_none() || other.session_key() != conversation)
         })
     }
@@ -181,10 +181,15 @@ impl BatchCommitter for FinishCommitter {
 /// Bytes of the texts of an end that have no small size limit.
 pub(super) fn payload_bytes(ending: &FinishRecord) -> usize {
     let FinishRecord { output, artifacts, writeback: memory, progress, .. } = ending;
-    let said = artifacts.iter().filter_map(|artifact| artifact.payload.as_ref());
-    let turn = memory.as_ref().map_or(0, |written| written.turn.bytes());
-    let told = progress.iter().flat_map(|piece| &piece.events).map(RunEvent::delta_bytes);
-    output.iter().chain(said).map(|payload| payload.body.len()).chain(told).fold(turn, usize::saturating_add)
+    let payloads = artifacts.iter().filter_map(|artifact| artifact.payload.as_ref());
+    let turn_bytes = memory.as_ref().map_or(0, |writeback| writeback.turn.bytes());
+    let event_bytes = progress.iter().flat_map(|record| &record.events).map(RunEvent::delta_bytes);
+    output
+        .iter()
+        .chain(payloads)
+        .map(|payload| payload.body.len())
+        .chain(event_bytes)
+        .fold(turn_bytes, usize::saturating_add)
 }
 
 /// Selects the statement that has all parts that the `pending` runs need, and builds its input.

@@ -22,8 +22,10 @@ use uuid::Uuid;
 const MAX_RECLAIMED: i64 = 20;
 
 /// The parameters that identify a lease.
-pub(super) fn lease_params(scope: TenantScope, held: LeaseRef) -> Input<'static> {
-    Input::of_params(scope).with_param("execution_id", held.execution_id.uuid()).with_param("token", held.lease)
+pub(super) fn lease_params(scope: TenantScope, lease_ref: LeaseRef) -> Input<'static> {
+    Input::of_params(scope)
+        .with_param("execution_id", lease_ref.execution_id.uuid())
+        .with_param("token", lease_ref.lease)
 }
 
 pub(super) async fn renew(
@@ -33,12 +35,12 @@ pub(super) async fn renew(
     lease: Uuid,
 ) -> Result<LeaseState, StoreError> {
     static RENEW: Query = Query::new(
-        "WITH held AS (
+        "WITH renewed AS (
             UPDATE execution_lease SET lapses_at = fairway_now() + lease_for
             WHERE tenant_id = {tenant_id} AND execution_id = {execution_id} AND token = {token} RETURNING cancelled_by
          )
-         SELECT workload.status = 'registered' AS accepts_runs, held.cancelled_by
-         FROM held, execution JOIN workload USING (tenant_id, workload_id)
+         SELECT workload.status = 'registered' AS accepts_runs, renewed.cancelled_by
+         FROM renewed, execution JOIN workload USING (tenant_id, workload_id)
          WHERE tenant_id = {tenant_id} AND execution_id = {execution_id}",
     );
     let input = lease_params(scope, LeaseRef { execution_id: id, lease });
@@ -46,7 +48,7 @@ pub(super) async fn renew(
     let Some(row) = rows.first() else { return Ok(LeaseState::Lost) };
     let cancelled_by = row.column::<Option<&str>>("cancelled_by")?;
     Ok(match (cancelled_by, row.column("accepts_runs")?) {
-        (Some(by), _) => LeaseState::Cancelled(require_decoded("cancelled_by", ActorRef::parse(by).ok())?),
+        (Some(actor), _) => LeaseState::Cancelled(require_decoded("cancelled_by", ActorRef::parse(actor).ok())?),
         (None, true) => LeaseState::Held,
         (None, false) => LeaseState::WorkloadStopped,
     })
@@ -55,12 +57,12 @@ pub(super) async fn renew(
 /// Releases a lease, so that another worker can continue the run immediately. The token is replaced, because the
 /// former worker could otherwise still renew the lease. The expiry `-infinity` marks a release, which does not
 /// count as a reclaim.
-pub(super) async fn release(database: &Database, scope: TenantScope, held: LeaseRef) -> Result<(), StoreError> {
+pub(super) async fn release(database: &Database, scope: TenantScope, lease_ref: LeaseRef) -> Result<(), StoreError> {
     static RELEASE: Query = Query::new(
         "UPDATE execution_lease SET lapses_at = '-infinity', token = gen_random_uuid()
          WHERE tenant_id = {tenant_id} AND execution_id = {execution_id} AND token = {token}",
     );
-    let input = lease_params(scope, held);
+    let input = lease_params(scope, lease_ref);
     database.write_idempotent(RELEASE.text(&input)?, &input.params()).await.map(|_| ())
 }
 
@@ -90,9 +92,9 @@ fn reclaim_sql() -> String {
 pub(super) async fn reclaim_expired(
     database: &Database,
     lease: Uuid,
-    whose: LapsedFilter,
+    filter: LapsedFilter,
 ) -> Result<Vec<LapsedRun>, StoreError> {
-    let includes_steps = match whose {
+    let includes_steps = match filter {
         LapsedFilter::All => true,
         LapsedFilter::Scripts => false,
     };
@@ -106,7 +108,7 @@ pub(super) async fn reclaim_expired(
         .map(|row| {
             let digest: &[u8] = row.column("input_digest")?;
             let cancelled_by = row.column::<Option<&str>>("cancelled_by")?;
-            let owed = row.column::<Option<bool>>("notifies_owner")?.unwrap_or_default();
+            let notifies_owner = row.column::<Option<bool>>("notifies_owner")?.unwrap_or_default();
             Ok(LapsedRun {
                 scope: TenantScope::for_background_task(row.id("tenant_id")?),
                 execution: execution(row)?,
@@ -115,9 +117,9 @@ pub(super) async fn reclaim_expired(
                 work_kind: if row.column("script")? { WorkKind::Script } else { WorkKind::Steps },
                 is_past_deadline: row.column("is_overdue")?,
                 cancelled_by: cancelled_by
-                    .map(|by| require_decoded("cancelled_by", ActorRef::parse(by).ok()))
+                    .map(|actor| require_decoded("cancelled_by", ActorRef::parse(actor).ok()))
                     .transpose()?,
-                owner_to_notify: if owed { row.column("owner_ref")? } else { None },
+                owner_to_notify: if notifies_owner { row.column("owner_ref")? } else { None },
             })
         })
         .collect()

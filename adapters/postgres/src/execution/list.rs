@@ -125,8 +125,8 @@ pub(super) async fn list(
 }
 
 fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
-    let walk = ScanTable::of(filter);
-    let run = walk.run_alias();
+    let scan = ScanTable::of(filter);
+    let run_alias = scan.run_alias();
     let mut values = StatementParams::of_tenant(scope);
     let mut conditions = vec![format!("entry.tenant_id = {}", values.tenant_placeholder())];
     if let Some(since) = filter.since {
@@ -135,32 +135,32 @@ fn list_query(scope: TenantScope, filter: &ExecutionFilter) -> ListQuery {
     if let Some(until) = filter.until {
         conditions.push(format!("entry.execution_id < {}", values.bind(smallest_uuid_v7_at(until))));
     }
-    if let Some(status) = filter.status.filter(|_| !walk.has_single_status()) {
-        conditions.push(format!("{run}.status = {}", values.bind(status.as_str())));
+    if let Some(status) = filter.status.filter(|_| !scan.has_single_status()) {
+        conditions.push(format!("{run_alias}.status = {}", values.bind(status.as_str())));
     }
-    let details = detail_conditions(filter, walk.detail_alias(), &mut values);
-    let mut from = format!("FROM {} AS entry", walk.table());
-    if run == "run" || (!details.is_empty() && walk.detail_alias() == "run") {
+    let details = detail_conditions(filter, scan.detail_alias(), &mut values);
+    let mut from = format!("FROM {} AS entry", scan.table());
+    if run_alias == "run" || (!details.is_empty() && scan.detail_alias() == "run") {
         from.push_str(RUN_OF_ENTRY);
     }
     conditions.extend(details);
-    let (with, branches) = visible_list_arms(filter, &from, run, conditions, &mut values);
-    let branches = by_status(branches, walk.scanned_statuses(filter), &mut values);
-    let beside = format!(
+    let (with, arms) = visible_list_arms(filter, &from, run_alias, conditions, &mut values);
+    let arms = by_status(arms, scan.scanned_statuses(filter), &mut values);
+    let post_join = format!(
         "JOIN LATERAL (SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {JOINED_REASON_CODE} FROM execution
-            WHERE execution.tenant_id = {} AND execution.execution_id = listed_id OFFSET 0) AS told ON true",
+            WHERE execution.tenant_id = {} AND execution.execution_id = listed_id OFFSET 0) AS detail ON true",
         values.tenant_placeholder()
     );
-    let only_grows = walk.is_append_only(filter.status);
+    let is_append_only = scan.is_append_only(filter.status);
     ListQuery {
         with,
         columns: COLUMNS,
         key: KEY,
-        post_join: Some(beside),
+        post_join: Some(post_join),
         row_bytes: PageByteLimit::Small,
-        arms: branches,
+        arms,
         values,
-        is_append_only: only_grows,
+        is_append_only,
         stored_count: None,
     }
 }
@@ -174,8 +174,8 @@ fn detail_conditions(filter: &ExecutionFilter, alias: &str, values: &mut Stateme
         ("error_code", error_code.clone()),
         ("submitter", submitter.as_ref().map(ToString::to_string)),
     ];
-    let asked = texts.into_iter().filter_map(|(column, text)| Some((column, text?)));
-    asked.map(|(column, text)| format!("{alias}.{column} = {}", values.bind(text))).collect()
+    let requested = texts.into_iter().filter_map(|(column, text)| Some((column, text?)));
+    requested.map(|(column, text)| format!("{alias}.{column} = {}", values.bind(text))).collect()
 }
 
 /// Repeats the arms for each status, because the index orders only entries of the same status.
@@ -202,56 +202,59 @@ fn by_status(arms: Vec<UnionArm>, statuses: &[Status], values: &mut StatementPar
 pub(super) fn visible_list_arms(
     filter: &ExecutionFilter,
     from: &str,
-    run: &str,
+    run_alias: &str,
     mut conditions: Vec<String>,
     values: &mut StatementParams,
 ) -> (String, Vec<UnionArm>) {
-    let asked = match (filter.release, filter.workload) {
+    let id_filter = match (filter.release, filter.workload) {
         (Some(release), _) => Some(("release", release.uuid())),
         (None, Some(workload)) => Some(("workload", workload.uuid())),
         (None, None) => None,
     };
-    let one = |with, conditions| (with, vec![UnionArm { from: from.to_owned(), conditions, lateral: None }]);
-    let Some((noun, id)) = asked else {
+    let single_arm = |with, conditions| (with, vec![UnionArm { from: from.to_owned(), conditions, lateral: None }]);
+    let Some((table, id)) = id_filter else {
         return match &filter.visible_scopes {
-            None => one(String::new(), conditions),
-            Some(visible_scopes) if run == ScanTable::Runs.run_alias() => {
+            None => single_arm(String::new(), conditions),
+            Some(visible_scopes) if run_alias == ScanTable::Runs.run_alias() => {
                 visible_arms(visible_scopes, from, "entry.workspace_id", "entry.workload_id", &conditions, values)
             }
             Some(visible_scopes) => {
                 let with = visible_workspaces_cte(visible_scopes, values);
-                conditions.push(visible_condition(visible_scopes, run, values));
-                one(with, conditions)
+                conditions.push(visible_condition(visible_scopes, run_alias, values));
+                single_arm(with, conditions)
             }
         };
     };
     let id = values.bind(id);
-    conditions.push(format!("{run}.{noun}_id = {id}"));
-    let mut settled = vec![format!("tenant_id = {}", values.tenant_placeholder()), format!("{noun}_id = {id}")];
+    conditions.push(format!("{run_alias}.{table}_id = {id}"));
+    let mut table_conditions =
+        vec![format!("tenant_id = {}", values.tenant_placeholder()), format!("{table}_id = {id}")];
     if let Some(workload) = filter.workload.filter(|_| filter.release.is_some()) {
-        settled.push(format!("workload_id = {}", values.bind(workload.uuid())));
+        table_conditions.push(format!("workload_id = {}", values.bind(workload.uuid())));
     }
     let with = filter.visible_scopes.as_ref().map(|visible_scopes| {
         let with = visible_workspaces_cte(visible_scopes, values);
-        settled.push(visible_condition(visible_scopes, noun, values));
+        table_conditions.push(visible_condition(visible_scopes, table, values));
         with
     });
-    if settled.len() > 2 {
-        conditions.push(format!("EXISTS (SELECT FROM {noun} WHERE {})", settled.join(" AND ")));
+    if table_conditions.len() > 2 {
+        conditions.push(format!("EXISTS (SELECT FROM {table} WHERE {})", table_conditions.join(" AND ")));
     }
-    one(with.unwrap_or_default(), conditions)
+    single_arm(with.unwrap_or_default(), conditions)
 }
 
-fn visible_condition(visible_scopes: &VisibleScopes, of: &str, values: &mut StatementParams) -> String {
+fn visible_condition(visible_scopes: &VisibleScopes, table: &str, values: &mut StatementParams) -> String {
     let workloads: Vec<Uuid> = visible_scopes.workloads.iter().map(|id| id.uuid()).collect();
     let workloads = values.bind_array(workloads);
-    format!("({of}.workspace_id IN (SELECT seen_id FROM seen) OR {of}.workload_id = ANY({workloads}))")
+    format!(
+        "({table}.workspace_id IN (SELECT visible_id FROM visible_workspace) OR {table}.workload_id = ANY({workloads}))"
+    )
 }
 
 /// The smallest UUIDv7 with this time, equal to the SQL function `fairway_uuid_floor`. Times before 1970 map to the
 /// nil UUID.
-pub(super) fn smallest_uuid_v7_at(moment: Timestamp) -> Uuid {
-    let millis = u128::try_from(moment.micros().div_euclid(1_000)).unwrap_or(0);
+pub(super) fn smallest_uuid_v7_at(timestamp: Timestamp) -> Uuid {
+    let millis = u128::try_from(timestamp.micros().div_euclid(1_000)).unwrap_or(0);
     Uuid::from_u128(millis << 80)
 }
 
@@ -261,12 +264,12 @@ mod tests {
     use fairway_domain::tenant::DEFAULT_TENANT;
 
     fn arms_sql(filter: &ExecutionFilter) -> String {
-        let listing = list_query(TenantScope::for_background_task(DEFAULT_TENANT.into()), filter);
-        let branches = listing.arms.iter().map(|branch| {
-            let from = branch.from.split_whitespace().collect::<Vec<_>>().join(" ");
-            format!("{from} WHERE {} EACH {:?}", branch.conditions.join(" AND "), branch.lateral)
+        let query = list_query(TenantScope::for_background_task(DEFAULT_TENANT.into()), filter);
+        let arms = query.arms.iter().map(|arm| {
+            let from = arm.from.split_whitespace().collect::<Vec<_>>().join(" ");
+            format!("{from} WHERE {} EACH {:?}", arm.conditions.join(" AND "), arm.lateral)
         });
-        branches.collect::<Vec<_>>().join("\n")
+        arms.collect::<Vec<_>>().join("\n")
     }
 
     #[test]
@@ -305,10 +308,11 @@ mod tests {
         let at = |nanos| Timestamp::new(time::OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap());
         assert_eq!(smallest_uuid_v7_at(at(0)), Uuid::nil());
         assert_eq!(smallest_uuid_v7_at(at(-1_000_000_000)), Uuid::nil(), "times before 1970 map to the nil UUID");
-        let moment = 1_780_000_000_123_999_000;
-        let made = uuid::Builder::from_unix_timestamp_millis(1_780_000_000_123, &[0; 10]).into_uuid();
-        assert!(smallest_uuid_v7_at(at(moment)) < made);
-        let before = uuid::Builder::from_unix_timestamp_millis(1_780_000_000_122, &[0xff; 10]).into_uuid();
-        assert!(before < smallest_uuid_v7_at(at(moment)));
+        let timestamp_nanos = 1_780_000_000_123_999_000;
+        let uuid_of_millisecond = uuid::Builder::from_unix_timestamp_millis(1_780_000_000_123, &[0; 10]).into_uuid();
+        assert!(smallest_uuid_v7_at(at(timestamp_nanos)) < uuid_of_millisecond);
+        let uuid_of_previous_millisecond =
+            uuid::Builder::from_unix_timestamp_millis(1_780_000_000_122, &[0xff; 10]).into_uuid();
+        assert!(uuid_of_previous_millisecond < smallest_uuid_v7_at(at(timestamp_nanos)));
     }
 }

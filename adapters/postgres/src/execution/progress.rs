@@ -26,7 +26,7 @@ use uuid::Uuid;
 /// Stores progress chunks. The statement renews the lease first. The lock on the lease's row serializes the write
 /// with a reclaim of the run, and whichever comes later finds another token and writes nothing.
 static WRITE_PROGRESS: Query = Query::new(
-    "held AS (
+    "leased_run AS (
         UPDATE execution_lease AS lease SET lapses_at = fairway_now() + lease_for FROM input
         WHERE lease.tenant_id = input.tenant_id AND lease.execution_id = input.execution_id
             AND lease.token = input.token
@@ -34,10 +34,10 @@ static WRITE_PROGRESS: Query = Query::new(
      ),
      stored AS (
         INSERT INTO execution_progress (tenant_id, execution_id, position, answer, events)
-        SELECT tenant_id, execution_id, position, answer, events FROM held
+        SELECT tenant_id, execution_id, position, answer, events FROM leased_run
         ON CONFLICT DO NOTHING
      )
-     SELECT execution_id FROM held",
+     SELECT execution_id FROM leased_run",
 );
 
 /// A progress chunk as stored.
@@ -51,11 +51,11 @@ struct ChunkBody {
 /// Decodes progress chunks from a JSON aggregate, in order. Null means no chunks.
 pub(super) fn decode_progress(text: Option<&str>) -> Result<Vec<ProgressRecord>, StoreError> {
     let bodies: Vec<ChunkBody> = text.map(parse_json).transpose()?.unwrap_or_default();
-    let piece = |body: ChunkBody| {
+    let record = |body: ChunkBody| {
         let answer: Option<StoredStepResponse> = body.answer.as_deref().map(parse_json).transpose()?;
         Ok(ProgressRecord { position: body.position, answer, events: parse_json(&body.events)? })
     };
-    bodies.into_iter().map(piece).collect()
+    bodies.into_iter().map(record).collect()
 }
 
 /// Serializes a domain value to JSON. Serialization of domain types does not fail, so an error means an
@@ -86,14 +86,14 @@ pub(super) async fn events(
 ) -> Result<EventPage, StoreError> {
     // The last row of the page may be a chunk that exceeds its byte limit; the events of that row are null.
     static READ_PAGE: Query = Query::of_parts(&[
-        "SELECT position, events, bytes, pieces, ",
+        "SELECT position, events, bytes, chunk_count, ",
         IS_RETAINED,
         " FROM (
-            SELECT position, bytes, total, pieces,
+            SELECT position, bytes, total, chunk_count,
                 CASE WHEN total <= {max_page_bytes} OR total = bytes AND bytes <= {max_small_bytes} THEN events END AS events
             FROM (
                 SELECT position, events, octet_length(events)::bigint AS bytes,
-                    sum(octet_length(events)) OVER (ORDER BY position) AS total, count(*) OVER () AS pieces
+                    sum(octet_length(events)) OVER (ORDER BY position) AS total, count(*) OVER () AS chunk_count
                 FROM (
                     SELECT position, events FROM execution_progress
                     WHERE tenant_id = {tenant_id} AND execution_id = {execution_id} AND position > {after}
@@ -110,21 +110,22 @@ pub(super) async fn events(
         .with_param("max_small_bytes", i64::from(MAX_SMALL_TEXT_BYTES))
         .with_param("max_chunks", MAX_PAGE_CHUNKS);
     let rows = database.fetch(&READ_PAGE, input).await?;
-    let mut pieces = Vec::with_capacity(rows.len());
+    let mut records = Vec::with_capacity(rows.len());
     for row in &rows {
         match row.column("events")? {
-            Some(events) => pieces.push(decode_events(row, events)?),
-            None if pieces.is_empty() => {
+            Some(events) => records.push(decode_events(row, events)?),
+            None if records.is_empty() => {
                 let (position, bytes) = (row.column("position")?, row.column("bytes")?);
-                pieces.extend(read_large_chunk(database, scope, id, position, bytes).await?);
+                records.extend(read_large_chunk(database, scope, id, position, bytes).await?);
                 break;
             }
             None => break,
         }
     }
-    let looked_at: i64 = rows.first().map(|row| row.column("pieces")).transpose()?.unwrap_or_default();
-    let has_more = looked_at == MAX_PAGE_CHUNKS || usize::try_from(looked_at).is_ok_and(|many| pieces.len() < many);
-    Ok(EventPage { records: pieces, has_more })
+    let chunk_count: i64 = rows.first().map(|row| row.column("chunk_count")).transpose()?.unwrap_or_default();
+    let has_more =
+        chunk_count == MAX_PAGE_CHUNKS || usize::try_from(chunk_count).is_ok_and(|count| records.len() < count);
+    Ok(EventPage { records, has_more })
 }
 
 /// Reads the events of one large chunk under a permit.
@@ -172,10 +173,10 @@ pub(crate) struct PendingProgress {
 }
 
 impl PendingProgress {
-    pub(super) fn of(scope: TenantScope, held: LeaseRef, progress: &ProgressRecord) -> Result<Self, StoreError> {
+    pub(super) fn of(scope: TenantScope, lease_ref: LeaseRef, progress: &ProgressRecord) -> Result<Self, StoreError> {
         Ok(Self {
             scope,
-            lease_ref: held,
+            lease_ref,
             position: i16::try_from(progress.position).unwrap_or(i16::MAX),
             answer: progress.answer.as_ref().map(to_json).transpose()?,
             events: to_json(&progress.events)?,
@@ -190,8 +191,8 @@ impl BatchCommitter for ProgressCommitter {
     const LABEL: &'static str = "progress of runs";
 
     /// Each run may occur once in a batch, because a statement can update a lease row only once.
-    fn is_batchable(pending: &PendingProgress, in_front: &[&PendingProgress]) -> bool {
-        in_front.iter().all(|other| other.lease_ref.execution_id != pending.lease_ref.execution_id)
+    fn is_batchable(pending: &PendingProgress, batch: &[&PendingProgress]) -> bool {
+        batch.iter().all(|other| other.lease_ref.execution_id != pending.lease_ref.execution_id)
     }
 
     fn payload_bytes(pending: &PendingProgress) -> usize {
@@ -206,9 +207,9 @@ impl BatchCommitter for ProgressCommitter {
         let Some(rows) = commit_batch(&self.0, WRITE_PROGRESS.text(&input)?, &input.params()).await? else {
             return Ok(None);
         };
-        let held: HashSet<Uuid> = rows.iter().map(|row| row.column("execution_id")).collect::<Result<_, _>>()?;
-        let kept = |pending: &&PendingProgress| held.contains(&pending.lease_ref.execution_id.uuid());
-        Ok(Some(pending.iter().map(|pending| kept(pending).then_some(()).ok_or(CommitError::Stale)).collect()))
+        let written: HashSet<Uuid> = rows.iter().map(|row| row.column("execution_id")).collect::<Result<_, _>>()?;
+        let is_written = |pending: &&PendingProgress| written.contains(&pending.lease_ref.execution_id.uuid());
+        Ok(Some(pending.iter().map(|pending| is_written(pending).then_some(()).ok_or(CommitError::Stale)).collect()))
     }
 
     async fn commit_one(&self, pending: &PendingProgress) -> Result<(), CommitError> {
@@ -223,8 +224,8 @@ fn batch_input<'v>(pending: &[&'v PendingProgress]) -> Input<'v> {
     let leases = || pending.iter().map(|pending| pending.lease_ref);
     Input::many()
         .with_all("tenant_id", pending.iter().map(|pending| pending.scope.tenant().uuid()).collect())
-        .with_all("execution_id", leases().map(|held| held.execution_id.uuid()).collect())
-        .with_all("token", leases().map(|held| held.lease).collect())
+        .with_all("execution_id", leases().map(|lease| lease.execution_id.uuid()).collect())
+        .with_all("token", leases().map(|lease| lease.lease).collect())
         .with_all("position", pending.iter().map(|pending| pending.position).collect())
         .with_all("answer", pending.iter().map(|pending| pending.answer.as_deref()).collect())
         .with_all("events", pending.iter().map(|pending| pending.events.as_str()).collect())

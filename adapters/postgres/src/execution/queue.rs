@@ -47,12 +47,12 @@ static CLAIM: Query = Query::new(
         WHERE cardinality({lost_leases}) > 0 AND token = ANY ({lost_leases}) AND NOT script
         LIMIT {limit} FOR UPDATE SKIP LOCKED
     ),
-    found AS (
+    recovered AS (
         UPDATE execution_lease AS lease SET token = {token}, lapses_at = fairway_now() + lease_for
         FROM lost WHERE lease.tenant_id = lost.tenant_id AND lease.execution_id = lost.execution_id
         RETURNING lease.tenant_id, lease.execution_id
     ),
-    silent AS (
+    expired AS (
         SELECT tenant_id, execution_id FROM execution_lease
         WHERE lapses_at < fairway_now() AND tenant_id <> ALL ({saturated}) AND token <> ALL ({lost_leases}) AND NOT script
         ORDER BY lapses_at LIMIT least({limit} - (SELECT count(*) FROM lost), {tenant_limit}) FOR UPDATE SKIP LOCKED
@@ -60,53 +60,53 @@ static CLAIM: Query = Query::new(
     resumed AS (
         UPDATE execution_lease AS lease SET token = {token}, lapses_at = fairway_now() + lease_for,
             takeovers = least(takeovers + (lapses_at > '-infinity')::integer, 1000)
-        FROM silent WHERE lease.tenant_id = silent.tenant_id AND lease.execution_id = silent.execution_id
+        FROM expired WHERE lease.tenant_id = expired.tenant_id AND lease.execution_id = expired.execution_id
         RETURNING lease.tenant_id, lease.execution_id
     ),
-    turn (tenant_id, number, first) AS (
+    visit (tenant_id, number, first) AS (
         SELECT following.tenant_id, 1, following.tenant_id FROM (SELECT coalesce(
             (SELECT tenant_id FROM execution_queue WHERE tenant_id > {after_tenant} ORDER BY tenant_id LIMIT 1),
             (SELECT tenant_id FROM execution_queue ORDER BY tenant_id LIMIT 1)) AS tenant_id) AS following
         UNION ALL
-        SELECT following.tenant_id, number + 1, first FROM turn, LATERAL (SELECT coalesce(
-            (SELECT line.tenant_id FROM execution_queue AS line WHERE line.tenant_id > turn.tenant_id
-             ORDER BY line.tenant_id LIMIT 1),
-            (SELECT line.tenant_id FROM execution_queue AS line ORDER BY line.tenant_id LIMIT 1)) AS tenant_id) AS following
+        SELECT following.tenant_id, number + 1, first FROM visit, LATERAL (SELECT coalesce(
+            (SELECT queued.tenant_id FROM execution_queue AS queued WHERE queued.tenant_id > visit.tenant_id
+             ORDER BY queued.tenant_id LIMIT 1),
+            (SELECT queued.tenant_id FROM execution_queue AS queued ORDER BY queued.tenant_id LIMIT 1)) AS tenant_id) AS following
         WHERE following.tenant_id <> first AND number < {max_tenants}
     ),
     next AS MATERIALIZED (
-        SELECT line.tenant_id, line.execution_id, turn.number FROM turn, LATERAL (
-            SELECT tenant_id, execution_id FROM execution_queue AS waiting
-            WHERE waiting.tenant_id = turn.tenant_id AND turn.tenant_id <> ALL ({saturated})
-                AND (({takes_large} AND turn.tenant_id <> ALL ({no_large_tenants})) OR NOT EXISTS (
+        SELECT queued.tenant_id, queued.execution_id, visit.number FROM visit, LATERAL (
+            SELECT tenant_id, execution_id FROM execution_queue AS candidate
+            WHERE candidate.tenant_id = visit.tenant_id AND visit.tenant_id <> ALL ({saturated})
+                AND (({takes_large} AND visit.tenant_id <> ALL ({no_large_tenants})) OR NOT EXISTS (
                     SELECT FROM execution_input AS input
-                    WHERE input.tenant_id = waiting.tenant_id AND input.execution_id = waiting.execution_id
+                    WHERE input.tenant_id = candidate.tenant_id AND input.execution_id = candidate.execution_id
                         AND octet_length(input.body) > {max_input_bytes}))
-            ORDER BY execution_id LIMIT {tenant_limit} FOR UPDATE SKIP LOCKED) AS line
-        LIMIT {limit} - (SELECT count(*) FROM lost) - (SELECT count(*) FROM silent)
+            ORDER BY execution_id LIMIT {tenant_limit} FOR UPDATE SKIP LOCKED) AS queued
+        LIMIT {limit} - (SELECT count(*) FROM lost) - (SELECT count(*) FROM expired)
     ),
-    gone AS (
-        DELETE FROM execution_queue AS line USING next
-        WHERE line.tenant_id = next.tenant_id AND line.execution_id = next.execution_id
-        RETURNING line.tenant_id, line.execution_id
+    dequeued AS (
+        DELETE FROM execution_queue AS queued USING next
+        WHERE queued.tenant_id = next.tenant_id AND queued.execution_id = next.execution_id
+        RETURNING queued.tenant_id, queued.execution_id
     ),
-    begun AS (
+    new_lease AS (
         INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at)
         SELECT tenant_id, execution_id, {token}, make_interval(secs => {lease_seconds}), fairway_now() + make_interval(secs => {lease_seconds}),
             fairway_now() + make_interval(secs => {deadline_seconds})
-        FROM gone
+        FROM dequeued
         RETURNING tenant_id, execution_id
     )
-    SELECT tenant_id, execution_id, 0 AS turn FROM found
+    SELECT tenant_id, execution_id, 0 AS round_position FROM recovered
     UNION ALL SELECT tenant_id, execution_id, 0 FROM resumed
-    UNION ALL SELECT tenant_id, execution_id, number FROM begun JOIN next USING (tenant_id, execution_id)",
+    UNION ALL SELECT tenant_id, execution_id, number FROM new_lease JOIN next USING (tenant_id, execution_id)",
 );
 
 /// Claims runs for a worker and reads the data with which it resumes them. The claim is sent only once. After a
 /// failure its outcome is unknown, so the worker names the claim as lost in its next claim.
 pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<ClaimedRun>, StoreError> {
     let max_input_bytes = i32::try_from(claim.max_input_bytes).unwrap_or(i32::MAX);
-    let tenants = |tenants: &[TenantId]| tenants.iter().map(|tenant| tenant.uuid()).collect::<Vec<Uuid>>();
+    let tenant_ids = |tenants: &[TenantId]| tenants.iter().map(|tenant| tenant.uuid()).collect::<Vec<Uuid>>();
     let input = Input::without_rows()
         .with_param("token", claim.lease)
         .with_param("lease_seconds", claim.lease_for.as_secs_f64())
@@ -114,19 +114,27 @@ pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<Clai
         .with_param("limit", i64::from(claim.limit))
         .with_param("tenant_limit", i64::from(claim.per_tenant_limit))
         .with_param("after_tenant", claim.after_tenant.map_or(Uuid::nil(), TenantId::uuid))
-        .with_list_param("saturated", tenants(&claim.saturated))
+        .with_list_param("saturated", tenant_ids(&claim.saturated))
         .with_param("max_tenants", MAX_TENANTS)
         .with_list_param("lost_leases", claim.lost_leases.clone())
         .with_param("takes_large", claim.takes_large)
-        .with_list_param("no_large_tenants", tenants(&claim.no_large_tenants))
+        .with_list_param("no_large_tenants", tenant_ids(&claim.no_large_tenants))
         .with_param("max_input_bytes", max_input_bytes);
-    let taken = database.write_without_retry(CLAIM.text(&input)?, &input.params()).await?;
-    if taken.is_empty() {
+    let rows = database.write_without_retry(CLAIM.text(&input)?, &input.params()).await?;
+    if rows.is_empty() {
         return Ok(Vec::new());
     }
-    let of = |name: &'static str| taken.iter().map(|row| row.column(name)).collect::<Result<Vec<Uuid>, _>>();
-    let turns = taken.iter().map(|row| row.column("turn")).collect::<Result<Vec<i32>, _>>()?;
-    read_claimed(database, of("tenant_id")?, of("execution_id")?, turns, claim.lease, max_input_bytes).await
+    let uuid_column = |name: &'static str| rows.iter().map(|row| row.column(name)).collect::<Result<Vec<Uuid>, _>>();
+    let round_positions = rows.iter().map(|row| row.column("round_position")).collect::<Result<Vec<i32>, _>>()?;
+    read_claimed(
+        database,
+        uuid_column("tenant_id")?,
+        uuid_column("execution_id")?,
+        round_positions,
+        claim.lease,
+        max_input_bytes,
+    )
+    .await
 }
 
 /// The statement that reads the data with which a worker resumes claimed runs. The range of identifiers lets
@@ -139,7 +147,7 @@ fn claimed_sql() -> String {
         )
     });
     format!(
-        "SELECT claimed.*, input.tenant_id AS tenant, input.turn FROM input, LATERAL (
+        "SELECT claimed.*, input.tenant_id AS tenant, input.round_position FROM input, LATERAL (
             SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, execution.snapshot, execution.input_digest,
                 execution.share_link_id,
                 greatest(extract(epoch FROM lease.deadline_at - fairway_now()), 0)::float8 AS time_left,
@@ -167,7 +175,7 @@ async fn read_claimed(
     database: &Database,
     tenants: Vec<Uuid>,
     runs: Vec<Uuid>,
-    turns: Vec<i32>,
+    round_positions: Vec<i32>,
     lease: Uuid,
     max_input_bytes: i32,
 ) -> Result<Vec<ClaimedRun>, StoreError> {
@@ -176,7 +184,7 @@ async fn read_claimed(
     let input = Input::many()
         .with_all("tenant_id", tenants)
         .with_all("execution_id", runs)
-        .with_all("turn", turns)
+        .with_all("round_position", round_positions)
         .with_param("token", lease)
         .with_param("first_execution", first)
         .with_param("last_execution", last)
@@ -224,7 +232,7 @@ impl ResumeData {
 fn build_claimed(
     row: &Row,
     lease: Uuid,
-    carried: fn(&Row) -> Result<ResumeData, StoreError>,
+    decode_resume_data: fn(&Row) -> Result<ResumeData, StoreError>,
 ) -> Result<ClaimedRun, StoreError> {
     let bytes = |name: &'static str| -> Result<[u8; 32], StoreError> {
         require_decoded(name, row.column::<&[u8]>(name)?.try_into().ok())
@@ -232,7 +240,7 @@ fn build_claimed(
     let salt =
         row.column::<Option<&[u8]>>("salt")?.map(|salt| require_decoded("salt", salt.try_into().ok())).transpose()?;
     let body: Option<String> = row.column("body")?;
-    let ResumeData { sender, decisions, progress } = carried(row)?;
+    let ResumeData { sender, decisions, progress } = decode_resume_data(row)?;
     let cancelled_by = row.column::<Option<&str>>("cancelled_by")?;
     let time_left: f64 = row.column("time_left")?;
     Ok(ClaimedRun {
@@ -250,8 +258,10 @@ fn build_claimed(
         lease,
         time_left: Duration::try_from_secs_f64(time_left).unwrap_or_default(),
         reclaims: u16::try_from(row.column::<i16>("takeovers")?).unwrap_or_default(),
-        round_position: u16::try_from(row.column::<i32>("turn")?).unwrap_or_default(),
-        cancelled_by: cancelled_by.map(|by| require_decoded("cancelled_by", ActorRef::parse(by).ok())).transpose()?,
+        round_position: u16::try_from(row.column::<i32>("round_position")?).unwrap_or_default(),
+        cancelled_by: cancelled_by
+            .map(|actor| require_decoded("cancelled_by", ActorRef::parse(actor).ok()))
+            .transpose()?,
         decisions,
         progress,
     })
@@ -304,14 +314,14 @@ static CANCEL: Query = Query::new(
         SELECT * FROM input WHERE EXISTS (SELECT FROM dequeued) OR EXISTS (SELECT FROM notified)
      ),
      claimed AS (
-        INSERT INTO idempotency_key AS known
+        INSERT INTO idempotency_key AS existing
             (tenant_id, caller, route, key, body_digest, status, resource, created_at)
         SELECT tenant_id, key_caller, key_route, key_name, key_digest, key_status, execution_id, fairway_now()
         FROM current WHERE key_name IS NOT NULL
         ON CONFLICT (tenant_id, caller, route, key) DO UPDATE
         SET body_digest = excluded.body_digest, status = excluded.status, resource = excluded.resource,
             created_at = excluded.created_at
-        WHERE known.created_at < fairway_now() - fairway_key_lifetime()
+        WHERE existing.created_at < fairway_now() - fairway_key_lifetime()
         RETURNING 1
      )
      SELECT EXISTS (SELECT FROM dequeued) OR EXISTS (SELECT FROM own_lease) AS is_leased,
@@ -324,15 +334,15 @@ static CANCEL: Query = Query::new(
 pub(super) async fn cancel(
     database: &Database,
     scope: TenantScope,
-    CancelLease { lease_ref: held, lease_for, deadline_in }: CancelLease,
-    by: &ActorRef,
+    CancelLease { lease_ref, lease_for, deadline_in }: CancelLease,
+    actor: &ActorRef,
     key: Option<&KeyedOutcome>,
 ) -> Result<CancelOutcome, StoreError> {
     let key_columns = key.map(|key| &key.key);
     let input = Input::new(scope)
-        .with("execution_id", held.execution_id.uuid())
-        .with("token", held.lease)
-        .with("canceller", by.to_string())
+        .with("execution_id", lease_ref.execution_id.uuid())
+        .with("token", lease_ref.lease)
+        .with("canceller", actor.to_string())
         .with("lease_seconds", lease_for.as_secs_f64())
         .with("deadline_seconds", deadline_in.as_secs_f64())
         .with("key_caller", key_columns.map(|key| key.caller.to_string()))
@@ -352,11 +362,15 @@ pub(super) async fn cancel(
 }
 
 /// Takes over the lease of a run from its worker. Later writes of the worker name the old token and store nothing.
-pub(super) async fn take_lease(database: &Database, scope: TenantScope, held: LeaseRef) -> Result<bool, StoreError> {
+pub(super) async fn take_lease(
+    database: &Database,
+    scope: TenantScope,
+    lease_ref: LeaseRef,
+) -> Result<bool, StoreError> {
     static TAKE_OVER: Query = Query::new(
         "UPDATE execution_lease SET token = {token}, lapses_at = fairway_now() + lease_for
          WHERE tenant_id = {tenant_id} AND execution_id = {execution_id} RETURNING 1",
     );
-    let input = lease_params(scope, held);
+    let input = lease_params(scope, lease_ref);
     Ok(!database.write_idempotent(TAKE_OVER.text(&input)?, &input.params()).await?.is_empty())
 }

@@ -34,7 +34,7 @@ const MAX_OVERDUE: i64 = 20;
 /// output: evidence payloads (transcripts, tool calls, queries) and stored provider responses. Their salts are
 /// erased too, so the remaining digests reveal nothing.
 static END_REVIEW: GuardedCommit = GuardedCommit::new(
-    "taken AS (
+    "deleted_review AS (
         DELETE FROM execution_review AS review USING input
         WHERE review.tenant_id = input.tenant_id AND review.execution_id = input.execution_id
             AND (ignores_deadline OR lapses_at > fairway_now())
@@ -43,30 +43,30 @@ static END_REVIEW: GuardedCommit = GuardedCommit::new(
      ended AS (
         UPDATE execution AS run SET status = input.status, outcome = input.outcome, error_code = input.error_code,
             error_message = input.error_message, finished_at = input.finished_at
-        FROM taken, input
+        FROM deleted_review, input
         WHERE run.tenant_id = input.tenant_id AND run.execution_id = input.execution_id
             AND run.status = 'awaiting_review'
         RETURNING run.workload_id, run.workspace_id, run.release_id
      ),
-     unanswered AS (
+     not_completed AS (
         SELECT input.tenant_id, input.execution_id, input.status, ended.workload_id, ended.workspace_id, ended.release_id
         FROM input, ended WHERE input.status <> 'completed'
      ),
      exceptions AS (
         INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
-        SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM unanswered
+        SELECT tenant_id, status, execution_id, workload_id, workspace_id, release_id FROM not_completed
      ),
-     erased AS (
-        DELETE FROM execution_result AS result USING unanswered
-        WHERE result.tenant_id = unanswered.tenant_id AND result.execution_id = unanswered.execution_id
+     erased_result AS (
+        DELETE FROM execution_result AS result USING not_completed
+        WHERE result.tenant_id = not_completed.tenant_id AND result.execution_id = not_completed.execution_id
      ),
-     words AS (
-        DELETE FROM evidence_payload AS payload USING unanswered
-        WHERE payload.tenant_id = unanswered.tenant_id AND payload.execution_id = unanswered.execution_id
+     erased_payload AS (
+        DELETE FROM evidence_payload AS payload USING not_completed
+        WHERE payload.tenant_id = not_completed.tenant_id AND payload.execution_id = not_completed.execution_id
      ),
-     kept AS (
-        UPDATE execution_progress AS progress SET answer = NULL FROM unanswered
-        WHERE progress.tenant_id = unanswered.tenant_id AND progress.execution_id = unanswered.execution_id
+     erased_answer AS (
+        UPDATE execution_progress AS progress SET answer = NULL FROM not_completed
+        WHERE progress.tenant_id = not_completed.tenant_id AND progress.execution_id = not_completed.execution_id
             AND answer IS NOT NULL
      ),
      fulfilled AS (
@@ -92,7 +92,7 @@ type PendingRow = (Option<String>, Option<i32>, OffsetDateTime, OffsetDateTime);
 /// Reviews that must end: expired ones, oldest first, and recent ones of stopped workloads. The second group covers
 /// runs whose last step ended while the workload was being stopped, so that neither transaction saw the other.
 static OVERDUE: Query = Query::new(
-    "over AS (
+    "overdue AS (
         (SELECT tenant_id, execution_id, workload_id FROM execution_review
          WHERE lapses_at < fairway_now() ORDER BY lapses_at LIMIT (SELECT max_reviews FROM input))
         UNION
@@ -101,7 +101,7 @@ static OVERDUE: Query = Query::new(
          WHERE review.asked_at > fairway_now() - interval '1 minute' AND workload.status <> 'registered'
          LIMIT (SELECT max_reviews FROM input))
     )
-    SELECT over.tenant_id, over.execution_id, workload.status FROM over JOIN workload USING (tenant_id, workload_id)",
+    SELECT overdue.tenant_id, overdue.execution_id, workload.status FROM overdue JOIN workload USING (tenant_id, workload_id)",
 );
 
 #[async_trait]
@@ -165,7 +165,7 @@ impl ReviewStore for Database {
         };
         let found: Option<PendingRow> = self.first("run under review", pending).await?;
         let Some((small, bytes, requested_at, expires_at)) = found else { return Ok(None) };
-        let kept: Option<String> = match bytes {
+        let answer: Option<String> = match bytes {
             Some(bytes) => {
                 let large = LargeRead::acquire(scope, i64::from(bytes)).await?;
                 let input = Input::new(scope).with("execution_id", run);
@@ -174,7 +174,7 @@ impl ReviewStore for Database {
             }
             None => small,
         };
-        Ok(kept.map(|stored_answer| AnswerUnderReview {
+        Ok(answer.map(|stored_answer| AnswerUnderReview {
             stored_answer,
             requested_at: Timestamp::new(requested_at),
             expires_at: Timestamp::new(expires_at),

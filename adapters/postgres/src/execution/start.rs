@@ -76,8 +76,8 @@ pub(crate) struct PendingStart {
 
 impl PendingStart {
     pub(super) fn of(scope: TenantScope, start: &QueuedStart) -> Result<Self, StoreError> {
-        let held = LeaseRef { execution_id: start.acceptance.execution_id, lease: start.lease };
-        Ok(Self { progress: PendingProgress::of(scope, held, &start.progress)?, start: start.clone() })
+        let lease_ref = LeaseRef { execution_id: start.acceptance.execution_id, lease: start.lease };
+        Ok(Self { progress: PendingProgress::of(scope, lease_ref, &start.progress)?, start: start.clone() })
     }
 }
 
@@ -87,8 +87,8 @@ impl BatchCommitter for StartCommitter {
     type Output = StartOutcome;
     const LABEL: &'static str = "starts of runs";
 
-    fn is_batchable(pending: &PendingStart, in_front: &[&PendingStart]) -> bool {
-        in_front.iter().all(|other| other.progress.lease_ref.execution_id != pending.progress.lease_ref.execution_id)
+    fn is_batchable(pending: &PendingStart, batch: &[&PendingStart]) -> bool {
+        batch.iter().all(|other| other.progress.lease_ref.execution_id != pending.progress.lease_ref.execution_id)
     }
 
     fn payload_bytes(pending: &PendingStart) -> usize {
@@ -103,10 +103,11 @@ impl BatchCommitter for StartCommitter {
         let Some(rows) = commit_batch(&self.0, START.text(&input)?, &input.params()).await? else {
             return Ok(None);
         };
-        let held: HashMap<Uuid, bool> = rows.iter().map(start_result).collect::<Result<_, _>>()?;
-        let answer =
-            |pending: &&PendingStart| start_outcome(held.get(&pending.progress.lease_ref.execution_id.uuid()).copied());
-        Ok(Some(pending.iter().map(answer).collect()))
+        let start_results: HashMap<Uuid, bool> = rows.iter().map(start_result).collect::<Result<_, _>>()?;
+        let outcome = |pending: &&PendingStart| {
+            start_outcome(start_results.get(&pending.progress.lease_ref.execution_id.uuid()).copied())
+        };
+        Ok(Some(pending.iter().map(outcome).collect()))
     }
 
     async fn commit_one(&self, pending: &PendingStart) -> Result<StartOutcome, CommitError> {

@@ -68,7 +68,7 @@ fn page_sql() -> String {
             (SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', decision.outcome)
                 ORDER BY decision_id DESC)::text
              FROM policy_decision AS decision WHERE {decision}) AS decisions,
-            EXISTS (SELECT FROM execution_input AS inputs WHERE {inputs}) AS inputs_kept"
+            EXISTS (SELECT FROM execution_input AS inputs WHERE {inputs}) AS inputs_exist"
     );
     let items = format!(
         ", LATERAL (
@@ -121,11 +121,11 @@ fn page(row: &Row) -> Result<LineagePage, StoreError> {
         .into_iter()
         .map(|decision| Ok((decision.decision_id, require_decoded("outcome", Outcome::parse(&decision.outcome))?)))
         .collect::<Result<Vec<_>, StoreError>>()?;
-    let inputs_kept = row.column("inputs_kept")?;
+    let inputs_exist = row.column("inputs_exist")?;
     Ok(LineagePage {
         execution: execution(row)?,
         total: require_decoded("total", u64::try_from(row.column::<i64>("total")?).ok())?,
-        items: items.into_iter().map(|item| item.read(&decisions, inputs_kept)).collect::<Result<_, _>>()?,
+        items: items.into_iter().map(|item| item.read(&decisions, inputs_exist)).collect::<Result<_, _>>()?,
     })
 }
 
@@ -137,7 +137,7 @@ pub(super) async fn read_lineage(
     limit: u32,
     offset: u32,
 ) -> Result<Option<LineagePage>, StoreError> {
-    let asked = LineagePageKey {
+    let key = LineagePageKey {
         tenant: scope.tenant().uuid(),
         run: id.uuid(),
         origin: filter.origin.map(Origin::as_str),
@@ -146,11 +146,11 @@ pub(super) async fn read_lineage(
         limit: i64::from(limit),
         offset: i64::from(offset),
     };
-    database.lineages.load(asked).await
+    database.lineages.load(key).await
 }
 
 impl ItemBody {
-    fn read(self, decisions: &[(DecisionId, Outcome)], inputs_kept: bool) -> Result<LineageRow, StoreError> {
+    fn read(self, decisions: &[(DecisionId, Outcome)], inputs_exist: bool) -> Result<LineageRow, StoreError> {
         let origin = require_decoded("origin", Origin::parse(&self.origin))?;
         Ok(LineageRow {
             lineage_id: self.lineage_id,
@@ -160,7 +160,7 @@ impl ItemBody {
             digest: self.digest,
             size_bytes: self.size_bytes,
             untrusted: self.untrusted_reason,
-            redacted: origin.is_text_unavailable(&self.reference, inputs_kept),
+            redacted: origin.is_text_unavailable(&self.reference, inputs_exist),
             decisions: decisions_before(decisions, self.lineage_id),
             created_at: self.created_at,
             reference: self.reference,

@@ -151,25 +151,25 @@ fn usage_sql(
     let mut values = StatementParams::of_tenant(scope);
     let tenant = values.tenant_placeholder();
     let (first, end) = (values.bind(smallest_uuid_v7_at(day.since)), values.bind(smallest_uuid_v7_at(day.until)));
-    let within = |table: &str| format!("{table}.execution_id >= {first} AND {table}.execution_id < {end}");
+    let in_time_range = |table: &str| format!("{table}.execution_id >= {first} AND {table}.execution_id < {end}");
     let mut conditions =
-        vec![format!("entry.tenant_id = {tenant}"), within("entry"), "entry.outcome IS NOT NULL".to_owned()];
+        vec![format!("entry.tenant_id = {tenant}"), in_time_range("entry"), "entry.outcome IS NOT NULL".to_owned()];
     if let Some(workspace) = filter.workspace {
         conditions.push(format!("entry.workspace_id = {}", values.bind(workspace.uuid())));
     }
     if let Some(environment) = &filter.environment {
         conditions.push(format!("entry.environment = {}", values.bind(environment.to_string())));
     }
-    let visible = ExecutionFilter {
+    let list_filter = ExecutionFilter {
         workload: filter.workload,
         visible_scopes: filter.visible_scopes.clone(),
         ..ExecutionFilter::default()
     };
-    let (with, arms) = visible_list_arms(&visible, "FROM execution AS entry", "entry", conditions, &mut values);
+    let (with, arms) = visible_list_arms(&list_filter, "FROM execution AS entry", "entry", conditions, &mut values);
     let runs = arms.iter().map(run_rows).collect::<Vec<_>>().join(" UNION ALL ");
     let of_run = format!(
         "artifact.tenant_id = {tenant} AND artifact.execution_id = run.execution_id AND {}",
-        within("artifact")
+        in_time_range("artifact")
     );
     let (model, by_model) = match grouping.by_model {
         true => ("call ->> 'model'", "GROUP BY 1"),
@@ -212,6 +212,6 @@ fn run_rows(arm: &UnionArm) -> String {
     );
     match &arm.lateral {
         None => format!("({rows})"),
-        Some(each) => format!("(SELECT item.* FROM {each} CROSS JOIN LATERAL ({rows}) AS item)"),
+        Some(lateral) => format!("(SELECT item.* FROM {lateral} CROSS JOIN LATERAL ({rows}) AS item)"),
     }
 }

@@ -49,8 +49,8 @@ fn ends_every_commit_in_fairway_commit() {
         "(SELECT 7) AS answer",
     );
     static ONCE: GuardedCommit = GuardedCommit::when("NOT EXISTS (SELECT FROM fact)", "", "true");
-    let named = Input::new(scope()).with("name", "a");
-    let (sql, input) = CHANGE.prepare(scope(), &fact(), None, named).unwrap();
+    let input = Input::new(scope()).with("name", "a");
+    let (sql, input) = CHANGE.prepare(scope(), &fact(), None, input).unwrap();
     insta::assert_snapshot!(on_one_line(sql), @"WITH input AS MATERIALIZED (SELECT $1::uuid AS tenant_id, $2::text AS name, $3::uuid AS fact_id, $4::uuid AS fact_workspace_id, $5::text AS fact_kind, $6::bytea AS fact_leaf_hash, $7::bytea AS fact_body, $8::text AS key_caller, $9::text AS key_route, $10::text AS key_name, $11::bytea AS key_digest, $12::smallint AS key_status, $13::uuid AS key_resource), changed AS (UPDATE thing SET name = input.name FROM input RETURNING 1) SELECT fairway_commit((SELECT count(*) = 1 FROM changed), tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash, key_caller, key_route, key_name, key_digest, key_status, key_resource), (SELECT 7) AS answer FROM input");
     assert_eq!(input.params().len(), 13);
     let (sql, _) = ONCE.prepare(scope(), &fact(), None, Input::new(scope())).unwrap();
@@ -58,13 +58,13 @@ fn ends_every_commit_in_fairway_commit() {
 }
 
 #[test]
-fn writes_the_facts_of_held_rows_only() {
+fn writes_facts_only_of_rows_that_passed_their_guard() {
     static CHANGE: GuardedBatchCommit =
-        GuardedBatchCommit::new("held AS (SELECT * FROM input)", "held", "SELECT fact_id FROM held");
+        GuardedBatchCommit::new("passed AS (SELECT * FROM input)", "passed", "SELECT fact_id FROM passed");
     let mut facts = FactColumns::default();
     facts.push(scope(), &fact());
     let input = facts.add_to_input(Input::many().with_all("tenant_id", vec![Uuid::nil()]));
-    insta::assert_snapshot!(on_one_line(CHANGE.text(&input).unwrap()), @"WITH input AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[]) AS input (tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash)), held AS (SELECT * FROM input), recorded_fact AS ( INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash) SELECT tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash FROM held), pending_fact AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT tenant_id, fact_id FROM held) SELECT fact_id FROM held");
+    insta::assert_snapshot!(on_one_line(CHANGE.text(&input).unwrap()), @"WITH input AS MATERIALIZED (SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[]) AS input (tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash)), passed AS (SELECT * FROM input), recorded_fact AS ( INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash) SELECT tenant_id, fact_id, fact_workspace_id, fact_kind, fact_body, fact_leaf_hash FROM passed), pending_fact AS (INSERT INTO fact_pending (tenant_id, fact_id) SELECT tenant_id, fact_id FROM passed) SELECT fact_id FROM passed");
 }
 
 #[test]

@@ -57,14 +57,14 @@ pub(super) async fn contract_states(
     // A contract can be revoked in two ways: by an asset version, which sets `revoked` in the contract's row, or by
     // a row in `contract_revocation`.
     static READ: Query = Query::new(
-        "SELECT held.asset_id IS NOT DISTINCT FROM asked.asset_id AS known,
-            coalesce(held.revoked, true) OR EXISTS (
-                SELECT FROM contract_revocation AS ended
-                WHERE ended.tenant_id = input.tenant_id AND ended.contract_id = asked.contract_id
+        "SELECT contract.asset_id IS NOT DISTINCT FROM requested.asset_id AS known,
+            coalesce(contract.revoked, true) OR EXISTS (
+                SELECT FROM contract_revocation AS revocation
+                WHERE revocation.tenant_id = input.tenant_id AND revocation.contract_id = requested.contract_id
             ) AS revoked
-        FROM input CROSS JOIN LATERAL unnest(assets, contracts) WITH ORDINALITY AS asked (asset_id, contract_id, place)
-        LEFT JOIN access_contract AS held ON held.tenant_id = input.tenant_id AND held.contract_id = asked.contract_id
-        ORDER BY place",
+        FROM input CROSS JOIN LATERAL unnest(assets, contracts) WITH ORDINALITY AS requested (asset_id, contract_id, number)
+        LEFT JOIN access_contract AS contract ON contract.tenant_id = input.tenant_id AND contract.contract_id = requested.contract_id
+        ORDER BY number",
     );
     let input = Input::new(scope)
         .with_all("assets", contracts.iter().map(|(asset, _)| asset.uuid()).collect())
@@ -90,7 +90,7 @@ pub(super) async fn revoke(
     // The update locks the contract's row. A concurrent insert of a version that names the contract waits for the
     // lock and then sees the revocation.
     static REVOKE: GuardedCommit = GuardedCommit::new(
-        "held AS (
+        "revoked_contract AS (
             UPDATE access_contract AS contract SET revoked = true
             FROM input
             WHERE contract.tenant_id = input.tenant_id AND contract.contract_id = input.contract_id
@@ -99,7 +99,7 @@ pub(super) async fn revoke(
          ),
          made AS (
             INSERT INTO contract_revocation (tenant_id, contract_id, asset_id, revocation_id, revoked_at, revoked_by)
-            SELECT tenant_id, contract_id, asset_id, revocation_id, revoked_at, revoked_by FROM input, held
+            SELECT tenant_id, contract_id, asset_id, revocation_id, revoked_at, revoked_by FROM input, revoked_contract
             ON CONFLICT (tenant_id, contract_id) DO NOTHING
             RETURNING 1
          ),

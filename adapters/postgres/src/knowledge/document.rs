@@ -150,17 +150,17 @@ pub(super) async fn find_ingest(
             .select(knowledge_ingest::revision)
     };
     let found: Option<i64> = database.first("revision of an ingest", find).await?;
-    let Some(made) = found.map(IndexRevision::new) else { return Ok(None) };
+    let Some(revision) = found.map(IndexRevision::new) else { return Ok(None) };
     let asset = asset.uuid();
     let find = || {
         documents_of(tenant, asset)
-            .filter(knowledge_document::revision.eq(made.get()))
+            .filter(knowledge_document::revision.eq(revision.get()))
             .order(knowledge_document::entry_id)
             .select((StoredDocument::as_select(), is_current!()))
     };
     let found: Vec<DocumentRow> = database.load("documents of an ingest", find).await?;
     let documents = found.into_iter().map(StoredRow::into_value).collect::<Result<_, _>>()?;
-    Ok(Some(IngestResult { ingest_id: id, index_revision: made, documents }))
+    Ok(Some(IngestResult { ingest_id: id, index_revision: revision, documents }))
 }
 
 pub(super) async fn current_revision(

@@ -29,15 +29,15 @@ const MAX_WORD_COUNT: u32 = 16;
 /// retried.
 static INGEST: GuardedCommit = GuardedCommit::returning(
     "head AS (
-        INSERT INTO knowledge_index AS known (tenant_id, asset_id, revision, chunks)
+        INSERT INTO knowledge_index AS existing (tenant_id, asset_id, revision, chunks)
         SELECT input.tenant_id, input.asset_id, 1, added_chunks FROM input JOIN asset USING (tenant_id, asset_id)
         WHERE asset_kind IS NOT DISTINCT FROM 'knowledge_base' AND lifecycle_state <> 'archived'
             AND (decided_on = 0 OR EXISTS (
                 SELECT FROM knowledge_index AS present
                 WHERE present.tenant_id = input.tenant_id AND present.asset_id = input.asset_id))
         ON CONFLICT (tenant_id, asset_id) DO UPDATE
-        SET revision = known.revision + 1, chunks = known.chunks + excluded.chunks
-        WHERE known.revision = (SELECT decided_on FROM input)
+        SET revision = existing.revision + 1, chunks = existing.chunks + excluded.chunks
+        WHERE existing.revision = (SELECT decided_on FROM input)
         RETURNING revision, chunks
      ),
      ingest AS (
@@ -99,10 +99,11 @@ pub(super) async fn commit_documents(
     let (mut documents, mut chunks) = (DocumentColumns::default(), ChunkColumns::default());
     for document in &next.documents {
         documents.push(document)?;
-        let marks: String =
-            metadata_hashes(&document.metadata).iter().fold(String::new(), |all, mark| all + " " + &lexemes.mark(mark));
+        let metadata_lexemes: String = metadata_hashes(&document.metadata)
+            .iter()
+            .fold(String::new(), |text, hash| text + " " + &lexemes.metadata_hash(hash));
         for (position, chunk) in document.chunks.iter().enumerate() {
-            chunks.push(&lexemes, document, chunk, position, &marks)?;
+            chunks.push(&lexemes, document, chunk, position, &metadata_lexemes)?;
         }
     }
     let input = Input::new(scope)
@@ -131,7 +132,7 @@ fn integer(name: &'static str, number: usize) -> Result<i32, StoreError> {
 #[derive(Default)]
 struct DocumentColumns<'a> {
     entries: Vec<Uuid>,
-    names: Vec<&'a str>,
+    document_ids: Vec<&'a str>,
     digests: Vec<&'a str>,
     lengths: Vec<i32>,
     chunk_counts: Vec<i32>,
@@ -146,7 +147,7 @@ impl<'a> DocumentColumns<'a> {
         let metadata = Canonical::of(&Value::Object(document.metadata.clone()));
         let metadata = metadata.map_err(|refusal| store_error::inconsistent(Box::new(refusal)))?;
         self.entries.push(document.entry_id.uuid());
-        self.names.push(document.document_id.as_str());
+        self.document_ids.push(document.document_id.as_str());
         self.digests.push(document.digest.as_str());
         self.lengths.push(integer("text_bytes", document.text.len())?);
         self.chunk_counts.push(integer("chunk_count", document.chunks.len())?);
@@ -163,7 +164,7 @@ impl<'a> DocumentColumns<'a> {
     {
         input
             .with_all("entry_ids", self.entries)
-            .with_all("document_ids", self.names)
+            .with_all("document_ids", self.document_ids)
             .with_all("document_digests", self.digests)
             .with_all("text_lengths", self.lengths)
             .with_all("chunk_counts", self.chunk_counts)
@@ -179,7 +180,7 @@ impl<'a> DocumentColumns<'a> {
 struct ChunkColumns<'a> {
     ids: Vec<Uuid>,
     entries: Vec<Uuid>,
-    names: Vec<&'a str>,
+    document_ids: Vec<&'a str>,
     positions: Vec<i32>,
     starts: Vec<i32>,
     ends: Vec<i32>,
@@ -198,17 +199,17 @@ impl<'a> ChunkColumns<'a> {
         document: &'a NewDocument,
         chunk: &'a NewChunk,
         position: usize,
-        marks: &str,
+        metadata_lexemes: &str,
     ) -> Result<(), StoreError> {
         self.ids.push(chunk.chunk_id.uuid());
         self.entries.push(document.entry_id.uuid());
-        self.names.push(document.document_id.as_str());
+        self.document_ids.push(document.document_id.as_str());
         self.positions.push(integer("position", position)?);
         self.starts.push(integer("starts", chunk.start)?);
         self.ends.push(integer("ends", chunk.end)?);
         self.tokens.push(require_decoded("tokens", i32::try_from(chunk.tokens).ok())?);
         self.digests.push(chunk.digest.as_str());
-        self.lexemes.push(tsvector_text(lexemes, &chunk.term_frequencies, marks));
+        self.lexemes.push(tsvector_text(lexemes, &chunk.term_frequencies, metadata_lexemes));
         self.texts.push(document.text.get(chunk.start..chunk.end).unwrap_or_default());
         self.vectors
             .push(chunk.vector.as_ref().map(|vector| vector.iter().flat_map(|part| part.to_le_bytes()).collect()));
@@ -227,7 +228,7 @@ impl<'a> ChunkColumns<'a> {
         input
             .with_all("chunk_ids", self.ids)
             .with_all("chunk_entries", self.entries)
-            .with_all("chunk_documents", self.names)
+            .with_all("chunk_documents", self.document_ids)
             .with_all("positions", self.positions)
             .with_all("starts_at", self.starts)
             .with_all("ends_at", self.ends)
@@ -242,15 +243,15 @@ impl<'a> ChunkColumns<'a> {
 }
 
 /// Renders a `tsvector` as text. A word has one position for each occurrence; the positions have no other meaning.
-fn tsvector_text(lexemes: &Lexemes, words: &BTreeMap<String, u32>, marks: &str) -> String {
-    let mut text = marks.to_owned();
+fn tsvector_text(lexemes: &Lexemes, words: &BTreeMap<String, u32>, metadata_lexemes: &str) -> String {
+    let mut text = metadata_lexemes.to_owned();
     for (word, count) in words {
         text.push(' ');
         text.push_str(&lexemes.word(word));
-        for place in 1..=(*count).min(MAX_WORD_COUNT) {
-            let before = if place == 1 { ':' } else { ',' };
+        for position in 1..=(*count).min(MAX_WORD_COUNT) {
+            let separator = if position == 1 { ':' } else { ',' };
             // Errors are ignored, because writing to a string cannot fail.
-            let _ = write!(text, "{before}{place}");
+            let _ = write!(text, "{separator}{position}");
         }
     }
     text

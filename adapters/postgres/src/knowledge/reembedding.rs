@@ -62,11 +62,11 @@ pub(super) async fn stale_chunks(
 /// chunk count in the fact is exact.
 static REEMBED: GuardedCommit = GuardedCommit::returning(
     "head AS (
-        UPDATE knowledge_index AS known SET revision = known.revision + 1
+        UPDATE knowledge_index AS existing SET revision = existing.revision + 1
         FROM input JOIN asset USING (tenant_id, asset_id)
-        WHERE known.tenant_id = input.tenant_id AND known.asset_id = input.asset_id AND known.revision = decided_on
+        WHERE existing.tenant_id = input.tenant_id AND existing.asset_id = input.asset_id AND existing.revision = decided_on
             AND asset.asset_kind IS NOT DISTINCT FROM 'knowledge_base' AND asset.lifecycle_state <> 'archived'
-        RETURNING known.revision, known.chunks
+        RETURNING existing.revision, existing.chunks
      ),
      ingest AS (
         INSERT INTO knowledge_ingest (tenant_id, asset_id, revision, ingest_id, chunk_strategy, chunk_tokens,

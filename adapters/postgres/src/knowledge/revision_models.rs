@@ -29,10 +29,10 @@ pub(super) async fn model_of_revision(
             (SELECT embedded_by FROM knowledge_index_model
             WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} ORDER BY embedded_by LIMIT 1)
             UNION ALL
-            SELECT another.embedded_by FROM model CROSS JOIN LATERAL (
+            SELECT next_model.embedded_by FROM model CROSS JOIN LATERAL (
                 SELECT embedded_by FROM knowledge_index_model
                 WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND embedded_by > model.embedded_by ORDER BY embedded_by LIMIT 1
-            ) AS another
+            ) AS next_model
         )
         SELECT embedding_account, embedding_model
         FROM (
@@ -42,11 +42,11 @@ pub(super) async fn model_of_revision(
                 ORDER BY revision DESC LIMIT 1
             ) AS counted
             WHERE counted.chunks > 0 LIMIT 2
-        ) AS held
+        ) AS used_model
         LEFT JOIN LATERAL (
             SELECT embedding_account, embedding_model FROM knowledge_ingest
             WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND revision <= {revision}
-                AND embedding_account || '/' || embedding_model = held.embedded_by
+                AND embedding_account || '/' || embedding_model = used_model.embedded_by
             ORDER BY revision DESC LIMIT 1
         ) AS ingest ON true",
     );

@@ -29,7 +29,7 @@ const MAX_COUNTED_WORDS: usize = 512;
 pub(super) async fn search_words(
     database: &Database,
     scope: TenantScope,
-    within: &SearchScope,
+    search_scope: &SearchScope,
     words: &WordSet,
 ) -> Result<SearchResults, StoreError> {
     // `ts_rank` of one word is 0.06 for one occurrence and approaches 0.1 for more, so scores are scaled by 10. The
@@ -51,60 +51,67 @@ pub(super) async fn search_words(
         ) AS found
         GROUP BY chunk_id ORDER BY score DESC, chunk_id LIMIT {limit}",
     );
-    let looks = plan_queries(database, scope, within, words).await?;
-    if looks.lookups.is_empty() {
+    let plan = plan_queries(database, scope, search_scope, words).await?;
+    if plan.lookups.is_empty() {
         return Ok(SearchResults::default());
     }
-    let lexemes = Lexemes::of(scope.tenant(), within.asset);
-    let marks: Vec<String> = metadata_hashes(&within.filters).iter().map(|mark| lexemes.mark(mark)).collect();
-    let query = |look: &Vec<String>| {
-        look.iter().map(|word| lexemes.word(word)).chain(marks.iter().cloned()).collect::<Vec<_>>().join(" & ")
+    let lexemes = Lexemes::of(scope.tenant(), search_scope.asset);
+    let metadata_lexemes: Vec<String> =
+        metadata_hashes(&search_scope.filters).iter().map(|hash| lexemes.metadata_hash(hash)).collect();
+    let query = |lookup_words: &Vec<String>| {
+        lookup_words
+            .iter()
+            .map(|word| lexemes.word(word))
+            .chain(metadata_lexemes.iter().cloned())
+            .collect::<Vec<_>>()
+            .join(" & ")
     };
-    let queries: Vec<String> = looks.lookups.iter().map(query).collect();
-    let asked: Vec<String> = looks.words.iter().map(|word| lexemes.word(&word.word)).collect();
-    let shares: Vec<f64> = looks.words.iter().map(|word| word.weight).collect();
-    let input = revision_params(scope, within.asset, within.revision)
+    let queries: Vec<String> = plan.lookups.iter().map(query).collect();
+    let word_lexemes: Vec<String> = plan.words.iter().map(|word| lexemes.word(&word.word)).collect();
+    let shares: Vec<f64> = plan.words.iter().map(|word| word.weight).collect();
+    let input = revision_params(scope, search_scope.asset, search_scope.revision)
         .with_list_param("lookups", queries)
-        .with_list_param("lexemes", asked)
+        .with_list_param("lexemes", word_lexemes)
         .with_list_param("shares", shares)
         .with_param("max_candidates", i64::from(MAX_CANDIDATES))
-        .with_param("limit", i64::from(within.limit));
+        .with_param("limit", i64::from(search_scope.limit));
     let rows = database.fetch(&SEARCH, input).await?;
     let hits = rows.iter().map(|row| Ok(SearchHit { chunk_id: row.id("chunk_id")?, score: row.column("score")? }));
-    Ok(SearchResults { hits: hits.collect::<Result<_, StoreError>>()?, is_capped: looks.is_capped })
+    Ok(SearchResults { hits: hits.collect::<Result<_, StoreError>>()?, is_capped: plan.is_capped })
 }
 
 /// Reads how many chunks contain each word, and plans the index queries.
 async fn plan_queries(
     database: &Database,
     scope: TenantScope,
-    within: &SearchScope,
+    search_scope: &SearchScope,
     words: &WordSet,
 ) -> Result<WordSearchPlan, StoreError> {
     static COUNT: Query = Query::new(
-        "SELECT asked.word, coalesce((
-                SELECT held.chunks FROM knowledge_word AS held
-                WHERE held.tenant_id = {tenant_id} AND held.asset_id = {asset_id} AND held.word = asked.word AND held.revision <= {revision}
-                ORDER BY held.revision DESC LIMIT 1), 0) AS held,
+        "SELECT requested.word, coalesce((
+                SELECT counted.chunks FROM knowledge_word AS counted
+                WHERE counted.tenant_id = {tenant_id} AND counted.asset_id = {asset_id} AND counted.word = requested.word AND counted.revision <= {revision}
+                ORDER BY counted.revision DESC LIMIT 1), 0) AS word_chunks,
             coalesce((
                 SELECT chunks FROM knowledge_ingest WHERE tenant_id = {tenant_id} AND asset_id = {asset_id} AND revision = {revision}
             ), 0) AS total
-        FROM unnest({words}) AS asked (word)",
+        FROM unnest({words}) AS requested (word)",
     );
-    let asked: Vec<&str> = words.iter().take(MAX_COUNTED_WORDS).collect();
-    if asked.is_empty() {
+    let counted_words: Vec<&str> = words.iter().take(MAX_COUNTED_WORDS).collect();
+    if counted_words.is_empty() {
         return Ok(WordSearchPlan::default());
     }
-    let input = revision_params(scope, within.asset, within.revision).with_list_param("words", asked);
+    let input =
+        revision_params(scope, search_scope.asset, search_scope.revision).with_list_param("words", counted_words);
     let rows = database.fetch(&COUNT, input).await?;
     let number = |name: &'static str, number: i64| require_decoded(name, u64::try_from(number).ok());
     let mut total = 0;
-    let mut held = Vec::with_capacity(rows.len());
+    let mut word_counts = Vec::with_capacity(rows.len());
     for row in &rows {
         total = number("total", row.column("total")?)?;
-        held.push((row.column("word")?, number("held", row.column("held")?)?));
+        word_counts.push((row.column("word")?, number("word_chunks", row.column("word_chunks")?)?));
     }
-    Ok(WordSearchPlan::plan(held, total))
+    Ok(WordSearchPlan::plan(word_counts, total))
 }
 
 pub(super) async fn find_chunks(
@@ -114,10 +121,10 @@ pub(super) async fn find_chunks(
     ids: &[ChunkId],
 ) -> Result<Vec<RetrievedChunk>, StoreError> {
     static READ: Query = Query::new(
-        "SELECT chunk_id, chunk.entry_id, document_id, said.title, position, chunk.body, digest, tokens
+        "SELECT chunk_id, chunk.entry_id, document_id, document_text.title, position, chunk.body, digest, tokens
         FROM knowledge_chunk AS chunk
-        LEFT JOIN knowledge_document_text AS said
-            ON said.tenant_id = chunk.tenant_id AND said.entry_id = chunk.entry_id
+        LEFT JOIN knowledge_document_text AS document_text
+            ON document_text.tenant_id = chunk.tenant_id AND document_text.entry_id = chunk.entry_id
         WHERE chunk.tenant_id = {tenant_id} AND chunk_id = ANY({chunks}) AND asset_id IS NOT DISTINCT FROM {asset_id}",
     );
     let input = Input::of_params(scope)

@@ -43,49 +43,51 @@ static SEARCH_PERMITS: LazyLock<FairSemaphore<TenantId>> =
 /// The chunks that a search compares.
 struct Candidates<'a> {
     scope: TenantScope,
-    within: &'a SearchScope,
+    search_scope: &'a SearchScope,
     filter: Option<String>,
 }
 
 impl<'a> Candidates<'a> {
-    fn of(scope: TenantScope, within: &'a SearchScope) -> Self {
-        let lexemes = Lexemes::of(scope.tenant(), within.asset);
-        let marks: Vec<String> = metadata_hashes(&within.filters).iter().map(|mark| lexemes.mark(mark)).collect();
-        Self { scope, within, filter: (!marks.is_empty()).then(|| marks.join(" & ")) }
+    fn of(scope: TenantScope, search_scope: &'a SearchScope) -> Self {
+        let lexemes = Lexemes::of(scope.tenant(), search_scope.asset);
+        let metadata_lexemes: Vec<String> =
+            metadata_hashes(&search_scope.filters).iter().map(|hash| lexemes.metadata_hash(hash)).collect();
+        Self { scope, search_scope, filter: (!metadata_lexemes.is_empty()).then(|| metadata_lexemes.join(" & ")) }
     }
 
     /// The parameters that select the candidates.
     fn params(&self) -> Input<'a> {
-        revision_params(self.scope, self.within.asset, self.within.revision).with_param("filter", self.filter.clone())
+        revision_params(self.scope, self.search_scope.asset, self.search_scope.revision)
+            .with_param("filter", self.filter.clone())
     }
 }
 
 pub(super) async fn search_vectors(
     database: &Database,
     scope: TenantScope,
-    within: &SearchScope,
+    search_scope: &SearchScope,
     vector: &[f32],
 ) -> Result<SearchResults, StoreError> {
-    let candidates = Candidates::of(scope, within);
+    let candidates = Candidates::of(scope, search_scope);
     // The permit is acquired before any read, so that it limits the rows in memory.
     let permit = SEARCH_PERMITS
         .acquire(scope.tenant(), STATEMENT_TIMEOUT)
         .await
-        .map_err(|refused| unavailable(Box::new(refused)))?;
+        .map_err(|error| unavailable(Box::new(error)))?;
     if has_vector_column(database).await? {
         return search_in_database(database, &candidates, vector, permit).await;
     }
     let limit = max_compared_vectors(vector.len());
     let (rows, permit) = fetch_candidates(database, &candidates, limit, permit).await?;
-    let (vector, best) = (vector.to_vec(), within.limit);
+    let (vector, hit_limit) = (vector.to_vec(), search_scope.limit);
     // The comparison runs on a blocking thread, because it would block an async worker thread. That thread drops
     // rows and permit together, even if the request is cancelled.
     let compared = spawn_blocking(move || {
-        let found = rank_candidates(&vector, &rows, limit);
+        let results = rank_candidates(&vector, &rows, limit);
         drop((rows, permit));
-        found
+        results
     });
-    Ok(compared.await.map_err(|broken| unavailable(Box::new(broken)))??.top(best))
+    Ok(compared.await.map_err(|error| unavailable(Box::new(error)))??.top(hit_limit))
 }
 
 /// Whether `knowledge_chunk` has the vector column. The result is cached, because only a migration changes it.
@@ -93,9 +95,9 @@ async fn has_vector_column(database: &Database) -> Result<bool, StoreError> {
     const SQL: &str = "SELECT EXISTS (
             SELECT FROM pg_attribute
             WHERE attrelid = 'knowledge_chunk'::regclass AND attname = 'meaning' AND NOT attisdropped
-        ) AS there";
-    let look = async || database.read_one(SQL, &[]).await?.map_or(Ok(false), |row| row.column("there"));
-    database.has_vector_column.get_or_try_init(look).await.copied()
+        ) AS has_column";
+    let read = async || database.read_one(SQL, &[]).await?.map_or(Ok(false), |row| row.column("has_column"));
+    database.has_vector_column.get_or_try_init(read).await.copied()
 }
 
 /// Searches in PostgreSQL. All vectors have length 1, so the inner product equals the cosine similarity.
@@ -125,7 +127,7 @@ async fn search_in_database(
         .params()
         .with_param("max_candidates", i64::from(limit).saturating_add(1))
         .with_param("vector", to_pgvector_text(vector))
-        .with_param("limit", i64::from(candidates.within.limit));
+        .with_param("limit", i64::from(candidates.search_scope.limit));
     let (rows, _permit) = database.read_with_permit(permit, SEARCH.text(&input)?, &input.params()).await?;
     let hits = rows.iter().map(|row| Ok(SearchHit { chunk_id: row.id("chunk_id")?, score: row.column("score")? }));
     let hits = hits.collect::<Result<Vec<SearchHit>, StoreError>>()?;
@@ -133,10 +135,10 @@ async fn search_in_database(
     Ok(SearchResults { hits, is_capped: compared > i64::from(limit) })
 }
 
-/// Maximum number of vectors with `parts` dimensions that PostgreSQL compares for one query.
-fn max_compared_in_database(parts: usize) -> u32 {
-    let room = MAX_COMPARED_BYTES / parts.saturating_mul(size_of::<f32>()).max(1);
-    u32::try_from(room).map_or(MAX_COMPARED, |vectors| vectors.min(MAX_COMPARED))
+/// Maximum number of vectors with this number of dimensions that PostgreSQL compares for one query.
+fn max_compared_in_database(dimensions: usize) -> u32 {
+    let max_vectors = MAX_COMPARED_BYTES / dimensions.saturating_mul(size_of::<f32>()).max(1);
+    u32::try_from(max_vectors).map_or(MAX_COMPARED, |vectors| vectors.min(MAX_COMPARED))
 }
 
 /// Determines whether a search compares all matching chunks. The count stops one above the limit, so it is fast for
@@ -144,7 +146,7 @@ fn max_compared_in_database(parts: usize) -> u32 {
 pub(super) async fn coverage(
     database: &Database,
     scope: TenantScope,
-    within: &SearchScope,
+    search_scope: &SearchScope,
 ) -> Result<VectorCoverage, StoreError> {
     static LENGTH: Query = Query::new(
         "SELECT octet_length(embedding) / 4 AS dimensions FROM knowledge_chunk
@@ -161,7 +163,7 @@ pub(super) async fn coverage(
             LIMIT {max_candidates}
         ) AS candidate",
     );
-    let input = revision_params(scope, within.asset, within.revision);
+    let input = revision_params(scope, search_scope.asset, search_scope.revision);
     let first = database.fetch_one(&LENGTH, input).await?;
     let dimensions = first.map_or(Ok(0), |row| row.column::<i32>("dimensions"))?;
     let dimensions = require_decoded("dimensions", usize::try_from(dimensions).ok())?;
@@ -170,7 +172,8 @@ pub(super) async fn coverage(
     } else {
         max_compared_vectors(dimensions)
     };
-    let input = Candidates::of(scope, within).params().with_param("max_candidates", i64::from(limit).saturating_add(1));
+    let input =
+        Candidates::of(scope, search_scope).params().with_param("max_candidates", i64::from(limit).saturating_add(1));
     // The statement runs on a list connection, which plans for the given values: without a filter, an index-only
     // scan suffices.
     let rows = database.read_list(0, COUNT.text(&input)?, &input.params()).await?;
@@ -181,10 +184,10 @@ pub(super) async fn coverage(
 /// Renders a vector in PostgreSQL's text format.
 fn to_pgvector_text(vector: &[f32]) -> String {
     let mut text = String::from("[");
-    for (place, part) in vector.iter().enumerate() {
-        let before = if place == 0 { "" } else { "," };
+    for (index, component) in vector.iter().enumerate() {
+        let separator = if index == 0 { "" } else { "," };
         // Errors are ignored, because writing to a string cannot fail.
-        let _ = write!(text, "{before}{part}");
+        let _ = write!(text, "{separator}{component}");
     }
     text.push(']');
     text
@@ -212,10 +215,10 @@ fn rank_candidates(vector: &[f32], rows: &[Row], limit: u32) -> Result<SearchRes
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut hits = Vec::with_capacity(rows.len());
     for row in rows.iter().take(limit) {
-        let stored: &[u8] = row.column("embedding")?;
-        let other: Vec<f32> = stored.as_chunks::<4>().0.iter().map(|part| f32::from_le_bytes(*part)).collect();
-        require_decoded("embedding", (other.len() == vector.len()).then_some(()))?;
-        hits.push(SearchHit { chunk_id: row.id("chunk_id")?, score: cosine_similarity(vector, &other) });
+        let bytes: &[u8] = row.column("embedding")?;
+        let candidate: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|part| f32::from_le_bytes(*part)).collect();
+        require_decoded("embedding", (candidate.len() == vector.len()).then_some(()))?;
+        hits.push(SearchHit { chunk_id: row.id("chunk_id")?, score: cosine_similarity(vector, &candidate) });
     }
     Ok(SearchResults { hits, is_capped: rows.len() > limit })
 }
@@ -236,17 +239,17 @@ mod tests {
     async fn tenants_take_turns_for_search_permits() {
         const LONG: Duration = Duration::from_secs(600);
         let tenant = |number| TenantScope::for_background_task(Uuid::from_u128(number).into());
-        let (mine, theirs) = (tenant(1), tenant(2));
-        let mut held = Vec::new();
+        let (busy_tenant, other_tenant) = (tenant(1), tenant(2));
+        let mut permits = Vec::new();
         for _ in 0..MAX_SEARCHES {
-            held.push(SEARCH_PERMITS.acquire(mine.tenant(), LONG).await.unwrap());
+            permits.push(SEARCH_PERMITS.acquire(busy_tenant.tenant(), LONG).await.unwrap());
         }
-        for waiting in 1..=8 {
+        for expected_waiting in 1..=8 {
             tokio::spawn(async move {
-                let _permit = SEARCH_PERMITS.acquire(mine.tenant(), LONG).await.unwrap();
+                let _permit = SEARCH_PERMITS.acquire(busy_tenant.tenant(), LONG).await.unwrap();
                 std::future::pending::<()>().await;
             });
-            while SEARCH_PERMITS.waiting_count(&mine.tenant()) < waiting {
+            while SEARCH_PERMITS.waiting_count(&busy_tenant.tenant()) < expected_waiting {
                 tokio::task::yield_now().await;
             }
         }
@@ -256,16 +259,16 @@ mod tests {
         let options = DatabaseOptions { url, connections: 1, result_retention: LONG };
         let database = Database::new(&options).unwrap();
         let asset = Uuid::from_u128(3).into();
-        let within = SearchScope { asset, revision: IndexRevision::new(1), filters: Map::new(), limit: 1 };
-        let freed = async {
-            while SEARCH_PERMITS.waiting_count(&theirs.tenant()) == 0 {
+        let search_scope = SearchScope { asset, revision: IndexRevision::new(1), filters: Map::new(), limit: 1 };
+        let release_permit = async {
+            while SEARCH_PERMITS.waiting_count(&other_tenant.tenant()) == 0 {
                 tokio::task::yield_now().await;
             }
-            drop(held.pop());
+            drop(permits.pop());
         };
-        let (refused, ()) = tokio::join!(search_vectors(&database, theirs, &within, &[1.0]), freed);
-        let refused = refused.unwrap_err();
-        assert!(!refused.source.is::<AcquireError>(), "the tenant without a permit must get the next one: {refused:?}");
+        let (error, ()) = tokio::join!(search_vectors(&database, other_tenant, &search_scope, &[1.0]), release_permit);
+        let error = error.unwrap_err();
+        assert!(!error.source.is::<AcquireError>(), "the tenant without a permit must get the next one: {error:?}");
     }
 
     /// The number of lock requests on `knowledge_chunk` that are waiting.
@@ -283,17 +286,17 @@ mod tests {
         let database = Database::new(&options).unwrap();
         let scope = TenantScope::for_background_task(Uuid::from_u128(1).into());
         let asset = Uuid::from_u128(3).into();
-        let within = SearchScope { asset, revision: IndexRevision::new(1), filters: Map::new(), limit: 1 };
-        search_vectors(&database, scope, &within, &[1.0]).await.unwrap();
+        let search_scope = SearchScope { asset, revision: IndexRevision::new(1), filters: Map::new(), limit: 1 };
+        search_vectors(&database, scope, &search_scope, &[1.0]).await.unwrap();
         for _ in 0..ROUNDS {
             owner.batch_execute("BEGIN; LOCK TABLE knowledge_chunk IN ACCESS EXCLUSIVE MODE").await.unwrap();
             let search = || {
-                let (database, within) = (database.clone(), within.clone());
-                tokio::spawn(async move { search_vectors(&database, scope, &within, &[1.0]).await.map(|_| ()) })
+                let (database, search_scope) = (database.clone(), search_scope.clone());
+                tokio::spawn(async move { search_vectors(&database, scope, &search_scope, &[1.0]).await.map(|_| ()) })
             };
             let searches: Vec<_> = (0..MAX_SEARCHES).map(|_| search()).collect();
-            let at_once = i64::try_from(MAX_SEARCHES).unwrap();
-            while owner.query_one(BLOCKED, &[]).await.unwrap().get::<_, i64>(0) < at_once
+            let expected_blocked = i64::try_from(MAX_SEARCHES).unwrap();
+            while owner.query_one(BLOCKED, &[]).await.unwrap().get::<_, i64>(0) < expected_blocked
                 && !searches.iter().any(tokio::task::JoinHandle::is_finished)
             {
                 sleep(Duration::from_millis(5)).await;

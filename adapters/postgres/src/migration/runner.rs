@@ -37,8 +37,8 @@ enum SchemaMismatch {
     #[error("the applied migrations are unreadable ({0})")]
     UnreadableHistory(String),
     /// PostgreSQL's message quotes rows, so this error has only the position. The message is in PostgreSQL's log.
-    #[error("error applying migration {migration}: {place}; PostgreSQL's log has its message")]
-    Failed { migration: String, place: String },
+    #[error("error applying migration {migration}: {summary}; PostgreSQL's log has its message")]
+    Failed { migration: String, summary: String },
     #[error(
         "a table that migration {migration} changes was locked at each of {LOCK_ATTEMPTS} attempts; end the session that \
          holds the lock, such as a dump, and start again"
@@ -62,19 +62,19 @@ pub(super) async fn run(owner_url: &str) -> Result<MigrationLock, MigrationError
     // The advisory lock is acquired before the lock time-out is set: this wait may be long, because it blocks no
     // other statement.
     for sql in [LOCK_SQL, LOCK_TIMEOUT_SQL] {
-        let done = connection.batch_execute(sql).await;
-        done.map_err(|_| MigrationError::Database(last_error.description().into()))?;
+        let result = connection.batch_execute(sql).await;
+        result.map_err(|_| MigrationError::Database(last_error.description().into()))?;
     }
     for attempt in 1.. {
         // The migration harness blocks its thread, so it runs on a thread for blocking work. It then works in a
         // single-threaded runtime too.
         let errors = last_error.clone();
-        let migrated = tokio::task::spawn_blocking(move || {
+        let task = tokio::task::spawn_blocking(move || {
             let mut harness = AsyncMigrationHarness::new(connection);
             let applied = apply(&mut harness, &errors);
             (harness.into_inner(), applied)
         });
-        let (returned, applied) = migrated.await.map_err(|panicked| MigrationError::Schema(Box::new(panicked)))?;
+        let (returned, applied) = task.await.map_err(|error| MigrationError::Schema(Box::new(error)))?;
         connection = returned;
         let migration = match applied {
             Ok(()) => break,
@@ -99,8 +99,8 @@ async fn lock_timeout_message(owner_url: &str) -> Result<Option<String>, Migrati
     let client = super::connect(owner_url).await?;
     client.batch_execute("SET lock_timeout = '1ms'").await?;
     // This fails, because the migrating connection holds the advisory lock.
-    let refused = client.batch_execute(LOCK_SQL).await.err();
-    let error = refused.as_ref().and_then(tokio_postgres::Error::as_db_error);
+    let lock_error = client.batch_execute(LOCK_SQL).await.err();
+    let error = lock_error.as_ref().and_then(tokio_postgres::Error::as_db_error);
     Ok(error.filter(|error| *error.code() == SqlState::LOCK_NOT_AVAILABLE).map(|error| error.message().to_owned()))
 }
 
@@ -134,7 +134,7 @@ fn apply(harness: &mut AsyncMigrationHarness<AsyncPgConnection>, last_error: &La
         }
         match harness.run_migration(&*migration) {
             Ok(_) => tracing::info!(migration = name, "applied a migration"),
-            Err(_) => return Err(SchemaMismatch::Failed { migration: name, place: last_error.description() }),
+            Err(_) => return Err(SchemaMismatch::Failed { migration: name, summary: last_error.description() }),
         }
     }
     Ok(())
@@ -160,7 +160,7 @@ struct LastError(Arc<Mutex<Option<FailedStatement>>>);
 
 struct FailedStatement {
     /// The kind of the error and the position in the schema, for people.
-    place: String,
+    summary: String,
     /// PostgreSQL's message. It is only compared, and never logged.
     message: String,
 }
@@ -170,17 +170,17 @@ impl LastError {
         let DieselError::DatabaseError(kind, details) = error else {
             return;
         };
-        let mut place = format!("PostgreSQL refused it ({kind:?})");
+        let mut summary = format!("PostgreSQL refused it ({kind:?})");
         let names = [
             ("table", details.table_name()),
             ("column", details.column_name()),
             ("constraint", details.constraint_name()),
         ];
         for (label, name) in names {
-            place.extend(name.map(|name| format!(", {label} `{name}`")));
+            summary.extend(name.map(|name| format!(", {label} `{name}`")));
         }
-        place.extend(details.statement_position().map(|position| format!(", at character {position}")));
-        *self.failed() = Some(FailedStatement { place, message: details.message().to_owned() });
+        summary.extend(details.statement_position().map(|position| format!(", at character {position}")));
+        *self.failed() = Some(FailedStatement { summary, message: details.message().to_owned() });
     }
 
     fn failed(&self) -> MutexGuard<'_, Option<FailedStatement>> {
@@ -188,7 +188,7 @@ impl LastError {
     }
 
     fn description(&self) -> String {
-        self.failed().as_ref().map_or_else(|| "the connection failed".to_owned(), |failed| failed.place.clone())
+        self.failed().as_ref().map_or_else(|| "the connection failed".to_owned(), |failed| failed.summary.clone())
     }
 
     /// Whether the statement failed because a lock was not available in time.

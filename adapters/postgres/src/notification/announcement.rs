@@ -60,10 +60,10 @@ static CREATE: GuardedCommit = GuardedCommit::new(
             audience_workspaces, created_at, created_by)
         SELECT tenant_id, announcement_id, title, body, text_salt, roles, workspaces, created_at, created_by FROM input
         WHERE NOT EXISTS (
-            SELECT FROM unnest(workspaces) AS named
+            SELECT FROM unnest(workspaces) AS requested_id
             WHERE NOT EXISTS (
                 SELECT FROM workspace
-                WHERE workspace.tenant_id = input.tenant_id AND workspace.workspace_id = named))
+                WHERE workspace.tenant_id = input.tenant_id AND workspace.workspace_id = requested_id))
         RETURNING 1
      )",
     "(SELECT count(*) = 1 FROM made)",

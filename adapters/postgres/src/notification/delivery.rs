@@ -156,7 +156,7 @@ impl DeliveryStore for Database {
                 visible_arms(visible_scopes, FROM, "workspace_id", "workload_id", &conditions, &mut values)
             }
         };
-        let listing = ListQuery {
+        let query = ListQuery {
             stored_count: None,
             with,
             columns: COLUMNS,
@@ -167,7 +167,7 @@ impl DeliveryStore for Database {
             values,
             is_append_only: false,
         };
-        self.fetch_page(listing, page, delivery).await
+        self.fetch_page(query, page, delivery).await
     }
 
     async fn commit_retry(

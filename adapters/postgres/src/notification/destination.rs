@@ -87,11 +87,11 @@ static CREATE: GuardedCommit = GuardedCommit::new(
         SELECT tenant_id, destination_id, workspace_id, destination_type, display_name, configuration, secret_ref,
             is_enabled, created_at, created_by, created_at, revision
         FROM input
-        WHERE {most} > (
-            SELECT count(*) FROM notification_destination AS known
-            WHERE known.tenant_id = input.tenant_id
-                AND (known.workspace_id = input.workspace_id
-                    OR (input.workspace_id IS NULL AND known.workspace_id IS NULL)))
+        WHERE {max_destinations} > (
+            SELECT count(*) FROM notification_destination AS existing
+            WHERE existing.tenant_id = input.tenant_id
+                AND (existing.workspace_id = input.workspace_id
+                    OR (input.workspace_id IS NULL AND existing.workspace_id IS NULL)))
         RETURNING 1
      )",
     "(SELECT count(*) = 1 FROM stored)",
@@ -135,19 +135,19 @@ impl DestinationStore for Database {
     async fn find(
         &self,
         scope: TenantScope,
-        at: DestinationScope,
+        destination_scope: DestinationScope,
         id: DestinationId,
     ) -> Result<Option<Destination>, StoreError> {
         let key = (scope.tenant().uuid(), id.uuid());
         let find = || notification_destination::table.find(key).select(StoredDestination::as_select());
         let found = self.first("destination", find).await?.map(StoredDestination::into_value).transpose()?;
-        Ok(found.filter(|found| found.scope == at))
+        Ok(found.filter(|found| found.scope == destination_scope))
     }
 
     async fn list(
         &self,
         scope: TenantScope,
-        at: DestinationScope,
+        destination_scope: DestinationScope,
         page: PageRequest,
     ) -> Result<Page<Destination>, StoreError> {
         let tenant = scope.tenant().uuid();
@@ -155,7 +155,7 @@ impl DestinationStore for Database {
             let of_tenant = notification_destination::table
                 .filter(notification_destination::tenant_id.eq(tenant))
                 .into_boxed::<'static, Pg>();
-            match at {
+            match destination_scope {
                 DestinationScope::Organization => of_tenant.filter(notification_destination::workspace_id.is_null()),
                 DestinationScope::Workspace(id) => {
                     of_tenant.filter(notification_destination::workspace_id.eq(id.uuid()))
@@ -195,7 +195,7 @@ impl DestinationStore for Database {
             .with("created_at", next.created_at.to_datetime())
             .with("created_by", next.created_by.to_string())
             .with("revision", next.revision.get())
-            .with_param("most", i64::from(MAX_DESTINATIONS));
+            .with_param("max_destinations", i64::from(MAX_DESTINATIONS));
         self.commit_guarded(&CREATE, scope, &fact, key, input).await.map(|_| ())
     }
 

@@ -203,15 +203,15 @@ impl InboxStore for Database {
         &self,
         scope: TenantScope,
         recipient: &ActorRef,
-        from: u64,
+        from_index: u64,
         limit: u32,
     ) -> Result<Vec<Notification>, StoreError> {
         let (tenant, recipient) = (scope.tenant().uuid(), recipient.to_string());
-        let (from, limit) = (i64::try_from(from).unwrap_or(i64::MAX), i64::from(limit));
+        let (from_index, limit) = (i64::try_from(from_index).unwrap_or(i64::MAX), i64::from(limit));
         let find = || {
             let of_recipient = notification::tenant_id.eq(tenant).and(notification::recipient.eq(recipient.clone()));
             notification::table
-                .filter(of_recipient.and(notification::log_index.ge(from)))
+                .filter(of_recipient.and(notification::log_index.ge(from_index)))
                 .select(StoredNotification::as_select())
                 .order(notification::log_index.asc())
                 .limit(limit)

@@ -61,14 +61,14 @@ static CLAIM: Query = Query::of_parts(&[
     "WITH RECURSIVE lanes AS (
         (SELECT lane, tenant_id FROM notification_delivery WHERE status IN ('pending', 'claimed') ORDER BY lane LIMIT 1)
         UNION ALL
-        SELECT further.lane, further.tenant_id FROM lanes CROSS JOIN LATERAL (
+        SELECT next_lane.lane, next_lane.tenant_id FROM lanes CROSS JOIN LATERAL (
             SELECT lane, tenant_id FROM notification_delivery
             WHERE status IN ('pending', 'claimed') AND notification_delivery.lane > lanes.lane ORDER BY lane LIMIT 1
-        ) AS further
+        ) AS next_lane
      ),
-     drawn AS MATERIALIZED (
-        SELECT lane, {per_lane} - coalesce(busy.count, 0) AS room,
-            row_number() OVER (PARTITION BY tenant_id ORDER BY random()) AS turn
+     candidate_lane AS MATERIALIZED (
+        SELECT lane, {per_lane} - coalesce(busy.count, 0) AS free_slots,
+            row_number() OVER (PARTITION BY tenant_id ORDER BY random()) AS tenant_rank
         FROM lanes LEFT JOIN unnest({busy_lanes}, {busy_counts}) AS busy (busy_lane, count) ON busy_lane = lane
         WHERE coalesce(busy.count, 0) < {per_lane} AND NOT tenant_id = ANY({busy_tenants})
             AND EXISTS (
@@ -77,15 +77,15 @@ static CLAIM: Query = Query::of_parts(&[
      ),
      due AS MATERIALIZED (
         SELECT found.tenant_id, found.delivery_id
-        FROM (SELECT lane, room FROM drawn WHERE turn <= {lanes_per_tenant} ORDER BY turn, random()) AS chosen
+        FROM (SELECT lane, free_slots FROM candidate_lane WHERE tenant_rank <= {lanes_per_tenant} ORDER BY tenant_rank, random()) AS selected
         CROSS JOIN LATERAL (
             SELECT tenant_id, delivery_id FROM notification_delivery
-            WHERE lane = chosen.lane AND status IN ('pending', 'claimed') AND due_at <= fairway_now()
-            ORDER BY due_at LIMIT chosen.room FOR UPDATE SKIP LOCKED
+            WHERE lane = selected.lane AND status IN ('pending', 'claimed') AND due_at <= fairway_now()
+            ORDER BY due_at LIMIT selected.free_slots FOR UPDATE SKIP LOCKED
         ) AS found
         LIMIT {limit}
      ),
-     judged AS MATERIALIZED (
+     evaluated AS MATERIALIZED (
         SELECT due.tenant_id, due.delivery_id, tenant.slug, destination.configuration, destination.secret_ref,
             identity.email, profile.chat_secret_ref, coalesce(",
     WITHDRAWN_STATUS,
@@ -101,11 +101,11 @@ static CLAIM: Query = Query::of_parts(&[
         claim_id = CASE WHEN next_status = 'claimed' THEN {claim_id} END,
         attempts = attempts + CASE WHEN next_status = 'claimed' THEN 1 ELSE 0 END,
         due_at = CASE WHEN next_status = 'claimed' THEN fairway_now() + make_interval(secs => {lease}) ELSE due_at END
-     FROM judged
-     WHERE delivery.tenant_id = judged.tenant_id AND delivery.delivery_id = judged.delivery_id
+     FROM evaluated
+     WHERE delivery.tenant_id = evaluated.tenant_id AND delivery.delivery_id = evaluated.delivery_id
      RETURNING delivery.tenant_id, delivery.delivery_id, lane, channel, delivery.destination_id, delivery.recipient, attempts,
         next_status, digest, category, severity, title, body, event_kind, event_id, workspace_id, workload_id, environment,
-        link, created_at, slug, configuration, judged.secret_ref, email, chat_secret_ref",
+        link, created_at, slug, configuration, evaluated.secret_ref, email, chat_secret_ref",
 ]);
 
 /// Releases claims of deliveries that were not sent, without counting an attempt.
@@ -252,15 +252,15 @@ impl OutboxStore for Database {
                 return Err(inconsistent(error.into()));
             }
         };
-        let mut won = Vec::new();
+        let mut claimed_rows = Vec::new();
         for row in &rows {
             if row.column::<&str>("next_status")? == DeliveryStatus::Claimed.as_str() {
-                won.push(row);
+                claimed_rows.push(row);
             }
         }
-        let mut digests = self.digests(&won).await?;
-        let mut deliveries = Vec::with_capacity(won.len());
-        for row in won {
+        let mut digests = self.digests(&claimed_rows).await?;
+        let mut deliveries = Vec::with_capacity(claimed_rows.len());
+        for row in claimed_rows {
             let id: DeliveryId = row.id("delivery_id")?;
             match claimed(claim, row, digests.remove(&id).unwrap_or_default()) {
                 Ok(delivery) => deliveries.push(delivery),

@@ -101,7 +101,8 @@ impl StoredPreferences {
         };
         let stored = settings_of(self.settings)?;
         let settings = stored.iter().map(StoredSetting::preference);
-        let settings = settings.map(|setting| setting.map(|one| ((one.category, one.channel), one.enabled)));
+        let settings = settings
+            .map(|setting| setting.map(|preference| ((preference.category, preference.channel), preference.enabled)));
         Ok(PreferenceSet::restore(PreferenceSetRecord {
             preference_set_id: self.preference_set_id.into(),
             principal: require_decoded("principal", ActorRef::parse(&self.principal).ok())?,
@@ -114,8 +115,8 @@ impl StoredPreferences {
 }
 
 /// The values of the columns `scope_ref` and `environment` for a scope.
-fn key_of(scope: TenantScope, preferences: &PreferenceScope) -> (Uuid, String) {
-    let (reference, environment) = preferences.reference();
+fn key_of(scope: TenantScope, preference_scope: &PreferenceScope) -> (Uuid, String) {
+    let (reference, environment) = preference_scope.reference();
     (reference.unwrap_or(scope.tenant().uuid()), environment.unwrap_or_default().to_owned())
 }
 
@@ -200,9 +201,9 @@ impl PreferenceStore for Database {
         let (tenant, principal) = (scope.tenant().uuid(), principal.to_string());
         let keys: HashSet<(&str, Uuid, String)> = scopes
             .iter()
-            .map(|wanted| {
-                let (reference, environment) = key_of(scope, wanted);
-                (wanted.kind(), reference, environment)
+            .map(|preference_scope| {
+                let (reference, environment) = key_of(scope, preference_scope);
+                (preference_scope.kind(), reference, environment)
             })
             .collect();
         // The filters compare each part of the keys alone, so that the statement has one text for any number of

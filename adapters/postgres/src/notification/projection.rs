@@ -117,15 +117,15 @@ static NEXT_FACTS: Query = Query::new(
      )
      SELECT start.position, coalesce(ending.index, start.position) - start.position AS facts, fairway_now() AS at,
         tenant.notification_generation + tenant.advanced_notification_generation AS generation,
-        tenant.notifications_on_since, tenant.advanced_notifications_on_since, noted.index, noted.body
+        tenant.notifications_on_since, tenant.advanced_notifications_on_since, batch_fact.index, batch_fact.body
      FROM start CROSS JOIN ending JOIN tenant ON tenant.tenant_id = {tenant_id} LEFT JOIN (
         SELECT index, body FROM batch CROSS JOIN LATERAL (
             SELECT body FROM fact
             WHERE fact.tenant_id = {tenant_id} AND fact.fact_id = batch.fact_id AND kind = ANY({kinds})
             OFFSET 0
         ) AS concerning
-     ) AS noted ON true
-     ORDER BY noted.index",
+     ) AS batch_fact ON true
+     ORDER BY batch_fact.index",
 );
 
 /// Reads the subject of each fact: its name, its owner and its position. A fact identifies its subject directly, or
@@ -168,7 +168,7 @@ static SUBJECTS: Query = Query::new(
             SELECT actor FROM identity
             WHERE identity.tenant_id = input.tenant_id
                 AND groups @> ARRAY[regexp_replace(coalesce(workload.owner_ref, asset.owner_ref), '^team:', 'group:')]
-            ORDER BY actor LIMIT {most}
+            ORDER BY actor LIMIT {max_people}
         ) AS members
         WHERE coalesce(workload.owner_ref, asset.owner_ref) LIKE 'team:%'
     ) AS team ON true
@@ -178,22 +178,22 @@ static SUBJECTS: Query = Query::new(
     ) AS announced ON true
     LEFT JOIN LATERAL (
         SELECT array_agg(person ORDER BY person) AS people FROM (
-            SELECT DISTINCT coalesce(member.actor, held.principal) AS person
-            FROM role_binding AS held
+            SELECT DISTINCT coalesce(member.actor, binding.principal) AS person
+            FROM role_binding AS binding
             -- PostgreSQL uses the index on groups only for the operator @>.
             LEFT JOIN LATERAL (
                 SELECT actor FROM identity
-                WHERE identity.tenant_id = held.tenant_id AND held.principal LIKE 'group:%'
-                    AND groups @> ARRAY[held.principal]
+                WHERE identity.tenant_id = binding.tenant_id AND binding.principal LIKE 'group:%'
+                    AND groups @> ARRAY[binding.principal]
             ) AS member ON true
-            WHERE held.tenant_id = input.tenant_id
-                AND (announced.audience_roles = '{}' OR held.role = ANY(announced.audience_roles))
+            WHERE binding.tenant_id = input.tenant_id
+                AND (announced.audience_roles = '{}' OR binding.role = ANY(announced.audience_roles))
                 AND (announced.audience_workspaces = '{}' OR EXISTS (
-                    SELECT FROM workspace AS place
-                    WHERE place.tenant_id = input.tenant_id AND place.workspace_id = ANY(announced.audience_workspaces)
-                        AND (held.scope_ref IN (place.workspace_id, place.namespace_id) OR held.scope_kind = 'tenant')))
-            ORDER BY person LIMIT {most}
-        ) AS chosen
+                    SELECT FROM workspace AS target
+                    WHERE target.tenant_id = input.tenant_id AND target.workspace_id = ANY(announced.audience_workspaces)
+                        AND (binding.scope_ref IN (target.workspace_id, target.namespace_id) OR binding.scope_kind = 'tenant')))
+            ORDER BY person LIMIT {max_people}
+        ) AS selected
         WHERE input.announcement_id IS NOT NULL
     ) AS audience ON true
     ORDER BY input.number",
@@ -202,25 +202,25 @@ static SUBJECTS: Query = Query::new(
 /// Replaces each group that holds a role by the people whose tokens listed the group. Other holders are kept.
 const MEMBERS: &str = "LEFT JOIN LATERAL (
         SELECT actor FROM identity
-        WHERE identity.tenant_id = {tenant_id} AND held.principal LIKE 'group:%' AND groups @> ARRAY[held.principal]
+        WHERE identity.tenant_id = {tenant_id} AND binding.principal LIKE 'group:%' AND groups @> ARRAY[binding.principal]
      ) AS member ON true";
 
 static HELD_ROLES: Query = Query::of_parts(&[
-    "SELECT coalesce(member.actor, held.principal) AS principal, held.role, held.scope_kind, held.scope_ref,
+    "SELECT coalesce(member.actor, binding.principal) AS principal, binding.role, binding.scope_kind, binding.scope_ref,
         false AS without_role_history
-    FROM place CROSS JOIN LATERAL (
+    FROM scope_key CROSS JOIN LATERAL (
         SELECT principal, role, scope_kind, scope_ref FROM role_binding
-        WHERE tenant_id = {tenant_id} AND role_binding.scope_kind = place.scope_kind
-            AND role_binding.scope_ref = place.scope_ref AND role = ANY({acting_roles})
+        WHERE tenant_id = {tenant_id} AND role_binding.scope_kind = scope_key.scope_kind
+            AND role_binding.scope_ref = scope_key.scope_ref AND role = ANY({acting_roles})
         OFFSET 0
-    ) AS held ",
+    ) AS binding ",
     MEMBERS,
     " UNION
-    SELECT coalesce(member.actor, held.principal), held.role, held.scope_kind, held.scope_ref, false
+    SELECT coalesce(member.actor, binding.principal), binding.role, binding.scope_kind, binding.scope_ref, false
     FROM (
         SELECT principal, role, scope_kind, scope_ref FROM role_binding
         WHERE tenant_id = {tenant_id} AND scope_kind = 'platform' AND scope_ref IS NULL AND role = ANY({acting_roles})
-    ) AS held ",
+    ) AS binding ",
     MEMBERS,
     " UNION
     SELECT principal, role, scope_kind, scope_ref, false FROM role_binding
@@ -266,7 +266,7 @@ fn subjects_input(scope: TenantScope, facts: &[NotifiableFact]) -> Input<'_> {
         .with_all("workspace_id", facts.iter().map(|fact| fact.workspace_id.map(WorkspaceId::uuid)).collect())
         .with_all("environment", environments.collect())
         .with_all("announcement_id", subject_of("announcement"))
-        .with_param("most", i64::try_from(MAX_RECIPIENTS + 1).unwrap_or(i64::MAX))
+        .with_param("max_people", i64::try_from(MAX_RECIPIENTS + 1).unwrap_or(i64::MAX))
 }
 
 /// Decodes the announcement of a subject. The local user has a role without a binding and is not in the audience;
@@ -313,7 +313,7 @@ fn subject(scope: TenantScope, row: &Row) -> Result<SubjectContext, StoreError> 
 }
 
 /// The scopes of the role bindings that apply at any of the positions.
-fn places(positions: &[ResourcePosition]) -> BTreeSet<(&'static str, Uuid)> {
+fn binding_scopes(positions: &[ResourcePosition]) -> BTreeSet<(&'static str, Uuid)> {
     let scopes = positions.iter().flat_map(|position| {
         [
             position.tenant.map(GrantScope::Tenant),
@@ -333,18 +333,18 @@ impl ProjectionStore for Database {
         limit: usize,
     ) -> Result<Vec<TenantId>, StoreError> {
         let after = after.map_or_else(Uuid::nil, TenantId::uuid);
-        let behind = || {
+        let find = || {
             let position = || notification_position::position.nullable();
-            let has_unseen =
+            let has_new_facts =
                 position().is_null().and(fact_log::size.gt(0)).or(fact_log::size.nullable().gt(position()));
             fact_log::table
                 .left_join(notification_position::table.on(notification_position::tenant_id.eq(fact_log::tenant_id)))
-                .filter(fact_log::tenant_id.gt(after).and(has_unseen))
+                .filter(fact_log::tenant_id.gt(after).and(has_new_facts))
                 .order(fact_log::tenant_id)
                 .limit(i64::try_from(limit).unwrap_or(i64::MAX))
                 .select(fact_log::tenant_id)
         };
-        let found: Vec<Uuid> = self.load("tenants with new facts", behind).await?;
+        let found: Vec<Uuid> = self.load("tenants with new facts", find).await?;
         Ok(found.into_iter().map(Into::into).collect())
     }
 
@@ -394,25 +394,25 @@ impl ProjectionStore for Database {
         positions: &[ResourcePosition],
         people: &[ActorRef],
     ) -> Result<HeldRoles, StoreError> {
-        let (kinds, references) = places(positions).into_iter().unzip();
+        let (kinds, references) = binding_scopes(positions).into_iter().unzip();
         let input = Input::of_params(scope)
-            .with_rows("place")
+            .with_rows("scope_key")
             .with_all::<&str>("scope_kind", kinds)
             .with_all("scope_ref", references)
             .with_list_param("acting_roles", ACTING_ROLES.clone())
             .with_list_param("people", people.iter().map(ToString::to_string).collect());
-        let mut held = HeldRoles::default();
+        let mut held_roles = HeldRoles::default();
         for row in &self.fetch(&HELD_ROLES, input).await? {
             let principal = row.actor("principal")?;
             if row.column("without_role_history")? {
-                held.without_role_history.push(principal);
+                held_roles.without_role_history.push(principal);
                 continue;
             }
             let role = row.parse_column("role", Role::parse)?;
             let scope = GrantScope::from_parts(row.column("scope_kind")?, row.column("scope_ref")?);
-            held.roles.push(HeldRole { principal, role, scope: require_decoded("scope_kind", scope)? });
+            held_roles.roles.push(HeldRole { principal, role, scope: require_decoded("scope_kind", scope)? });
         }
-        Ok(held)
+        Ok(held_roles)
     }
 
     async fn preferences(

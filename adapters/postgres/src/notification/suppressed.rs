@@ -72,7 +72,7 @@ impl SuppressedDecisionStore for Database {
                 visible_arms(visible_scopes, FROM, "workspace_id", "workload_id", &conditions, &mut values)
             }
         };
-        let listing = ListQuery {
+        let query = ListQuery {
             stored_count: None,
             with,
             columns: COLUMNS,
@@ -83,6 +83,6 @@ impl SuppressedDecisionStore for Database {
             values,
             is_append_only: true,
         };
-        self.fetch_page(listing, page, decision).await
+        self.fetch_page(query, page, decision).await
     }
 }

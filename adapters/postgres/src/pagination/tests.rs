@@ -8,7 +8,7 @@ use std::time::Duration;
 fn things_query(lateral: Option<&str>) -> ListQuery {
     let mut values = StatementParams::default();
     let conditions = vec![format!("tenant_id = {}", values.bind(1)), "kind = $2".to_owned()];
-    let mut listing = ListQuery::single(
+    let mut query = ListQuery::single(
         "thing_id, name",
         SortKey::Id("thing_id", "thing_id"),
         "FROM thing",
@@ -16,20 +16,20 @@ fn things_query(lateral: Option<&str>) -> ListQuery {
         conditions,
         values,
     );
-    listing.arms[0].lateral = lateral.map(str::to_owned);
-    listing
+    query.arms[0].lateral = lateral.map(str::to_owned);
+    query
 }
 
 #[test]
 fn places_limits_and_cursors_inside_each_arm() {
-    let bounds = |behind: Option<&str>| PageBounds {
+    let bounds = |after: Option<&str>| PageBounds {
         rows: "$4".to_owned(),
         arm_limit: "$5".to_owned(),
         offset: "$6".to_owned(),
-        after: behind.map(str::to_owned),
+        after: after.map(str::to_owned),
     };
     insta::assert_snapshot!(things_query(None).page_sql(&bounds(None)).trim(), @"SELECT * FROM ((SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 ORDER BY thing_id DESC LIMIT $5)) AS found ORDER BY thing_id DESC LIMIT $4 OFFSET $6");
-    insta::assert_snapshot!(things_query(Some("seen")).page_sql(&bounds(Some("$3"))).trim(), @"SELECT * FROM ((SELECT item.* FROM seen CROSS JOIN LATERAL (SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 AND thing_id < $3 ORDER BY thing_id DESC LIMIT $5) AS item)) AS found ORDER BY thing_id DESC LIMIT $4 OFFSET $6");
+    insta::assert_snapshot!(things_query(Some("visible_workspace")).page_sql(&bounds(Some("$3"))).trim(), @"SELECT * FROM ((SELECT item.* FROM visible_workspace CROSS JOIN LATERAL (SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 AND thing_id < $3 ORDER BY thing_id DESC LIMIT $5) AS item)) AS found ORDER BY thing_id DESC LIMIT $4 OFFSET $6");
     insta::assert_snapshot!(things_query(None).count_sql().trim(), @"SELECT count(*) FROM (SELECT FROM ((SELECT FROM thing WHERE tenant_id = $1 AND kind = $2 LIMIT 10001)) AS found LIMIT 10001) AS few");
 }
 
@@ -56,7 +56,7 @@ async fn computes_the_size_of_each_row_once() {
     let mut values = StatementParams::default();
     let conditions = vec![format!("tenant_id = {}", values.bind(1_i32))];
     let row_bytes = PageByteLimit::Measured { sql: "weigh(content)", largest: UNBOUNDED_ROW_BYTES };
-    let listing = ListQuery::single(
+    let query = ListQuery::single(
         "thing_id, content",
         SortKey::Id("thing_id", "thing_id"),
         "FROM thing",
@@ -65,8 +65,8 @@ async fn computes_the_size_of_each_row_once() {
         values,
     );
     let page = PageRequest { limit: 20, start: PageStart::Skip(0) };
-    let listed = database.fetch_page(listing, page, |row| row.column::<Uuid>("thing_id")).await.unwrap();
-    assert_eq!((listed.rows.len(), listed.next.is_some()), (20, true));
+    let fetched_page = database.fetch_page(query, page, |row| row.column::<Uuid>("thing_id")).await.unwrap();
+    assert_eq!((fetched_page.rows.len(), fetched_page.next.is_some()), (20, true));
     let weighed: i64 = owner.query_one("SELECT last_value FROM weighed", &[]).await.unwrap().get(0);
     assert_eq!(weighed, 21, "the size of each row of the page and of the extra row is computed once");
 }

@@ -153,9 +153,9 @@ pub(super) async fn commit_lane_change(
         .with_all("superseded", ids(&change.superseded))
         .with_all("stopped", ids(&change.stopped_rollouts))
         .with_all("reinstated", ids(&change.reinstated))
-        .with_all("moved_lanes", change.moves.iter().map(|moved| moved.lane.as_str()).collect())
-        .with_all("moved_from", change.moves.iter().map(|moved| holder(moved.from)).collect())
-        .with_all("moved_to", change.moves.iter().map(|moved| holder(moved.to)).collect())
+        .with_all("moved_lanes", change.moves.iter().map(|lane_move| lane_move.lane.as_str()).collect())
+        .with_all("moved_from", change.moves.iter().map(|lane_move| holder(lane_move.from)).collect())
+        .with_all("moved_to", change.moves.iter().map(|lane_move| holder(lane_move.to)).collect())
         .with("reason", change.reason.as_str())
         .with("actor", change.fact.actor.to_string())
         .with("artifact_id", evidence.map(|artifact| artifact.artifact_id.uuid()))
@@ -169,7 +169,7 @@ pub(super) async fn commit_lane_change(
 
 /// Whether the change assigns a lane to a release, which a retired workload does not allow.
 fn assigns_lane(change: &DeploymentChange) -> bool {
-    change.moves.iter().any(|moved| moved.to.is_some())
+    change.moves.iter().any(|lane_move| lane_move.to.is_some())
 }
 
 /// Commits a batch of lane changes that supersede no release, reinstate no release and belong to no rollout. Most
@@ -245,15 +245,18 @@ impl BatchCommitter for LaneChangeCommitter {
     type Output = Option<Timestamp>;
     const LABEL: &'static str = "lane changes";
 
-    fn is_batchable(pending: &PendingLaneChange, in_front: &[&PendingLaneChange]) -> bool {
+    fn is_batchable(pending: &PendingLaneChange, batch: &[&PendingLaneChange]) -> bool {
         let change = &pending.change;
-        let alone = change.superseded.is_empty() && change.reinstated.is_empty() && change.evidence.is_none();
-        let rolls = change.release.rollout.is_some()
+        let affects_one_release =
+            change.superseded.is_empty() && change.reinstated.is_empty() && change.evidence.is_none();
+        let affects_rollout = change.release.rollout.is_some()
             || change.soak != SoakEffect::Kept
             || change.requires_ended_soak
             || !change.stopped_rollouts.is_empty()
             || !change.deployment.soaking.is_empty();
-        alone && !rolls && in_front.iter().all(|other| other.deployment_key() != pending.deployment_key())
+        affects_one_release
+            && !affects_rollout
+            && batch.iter().all(|other| other.deployment_key() != pending.deployment_key())
     }
 
     /// Zero, because a batched change contains only identifiers, states and digests.
@@ -293,7 +296,7 @@ fn batch_input<'v>(pending: &[&'v PendingLaneChange]) -> Input<'v> {
         change
             .moves
             .iter()
-            .map(|moved| json!({ "lane": moved.lane.as_str(), "from": moved.from, "to": moved.to }))
+            .map(|lane_move| json!({ "lane": lane_move.lane.as_str(), "from": lane_move.from, "to": lane_move.to }))
             .collect()
     };
     let input = Input::many()

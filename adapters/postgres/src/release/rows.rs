@@ -66,8 +66,8 @@ pub(super) const REFERENCES: &str = "(
         'from', from_version_id, 'slug', frozen.slug, 'label', nullif(label, ''), 'asset_id', asset.asset_id,
         'asset_kind', asset.asset_kind, 'asset_version_id', to_version_id, 'version_label', version_label, 'checksum', checksum)), '[]')::text
     FROM release_reference AS frozen
-    JOIN asset_version AS meant ON meant.tenant_id = frozen.tenant_id AND meant.asset_version_id = to_version_id
-    JOIN asset ON asset.tenant_id = meant.tenant_id AND asset.asset_id = meant.asset_id
+    JOIN asset_version AS target ON target.tenant_id = frozen.tenant_id AND target.asset_version_id = to_version_id
+    JOIN asset ON asset.tenant_id = target.tenant_id AND asset.asset_id = target.asset_id
     WHERE frozen.tenant_id = release.tenant_id AND frozen.release_id = release.release_id
         AND frozen.bindings_digest = release.bindings_digest) AS frozen_references";
 
@@ -175,10 +175,10 @@ fn rollout(row: &Row) -> Result<Option<Rollout>, StoreError> {
     let sequence = lanes("rollout_lanes", &row.column::<Vec<String>>("rollout_lanes")?)?;
     let minutes = u32::try_from(row.column::<i32>("rollout_soak_minutes")?).ok();
     let minutes = require_decoded("rollout_soak_minutes", minutes)?;
-    let pace = if row.column("rollout_auto_advance")? { AdvanceMode::Automatic } else { AdvanceMode::Manual };
+    let advance_mode = if row.column("rollout_auto_advance")? { AdvanceMode::Automatic } else { AdvanceMode::Manual };
     let holds = row.column::<Vec<String>>("rollout_holds")?;
     Ok(Some(Rollout::restore(RolloutRecord {
-        plan: require_decoded("rollout_lanes", RolloutPlan::new(&sequence, minutes, pace).ok())?,
+        plan: require_decoded("rollout_lanes", RolloutPlan::new(&sequence, minutes, advance_mode).ok())?,
         status: require_decoded("rollout_status", RolloutStatus::parse(&status))?,
         current_index: require_decoded("rollout_index", u8::try_from(row.column::<i16>("rollout_index")?).ok())?,
         since_revision: row.revision("rollout_since")?,
@@ -190,8 +190,8 @@ fn rollout(row: &Row) -> Result<Option<Rollout>, StoreError> {
     })))
 }
 
-fn lanes(name: &'static str, spelled: &[String]) -> Result<Vec<Lane>, StoreError> {
-    spelled.iter().map(|lane| require_decoded(name, Lane::parse(lane))).collect()
+fn lanes(name: &'static str, names: &[String]) -> Result<Vec<Lane>, StoreError> {
+    names.iter().map(|lane| require_decoded(name, Lane::parse(lane))).collect()
 }
 
 /// Adds the columns of a release's rollout, whether a soak starts, and whether the previous soak must have ended.
@@ -256,10 +256,10 @@ pub(super) fn add_release_columns<'v>(input: Input<'v>, release: &'v Release, de
 /// The references that a release freezes when it leaves draft, one vector for each column, and the distinct assets
 /// to which they refer.
 pub(super) struct ReferenceRows<'a> {
-    from: Vec<Uuid>,
+    from_versions: Vec<Uuid>,
     slugs: Vec<&'a str>,
     labels: Vec<&'a str>,
-    to: Vec<Uuid>,
+    to_versions: Vec<Uuid>,
     assets: Vec<Uuid>,
 }
 
@@ -275,16 +275,16 @@ impl<'a> ReferenceRows<'a> {
             | State::Retired { .. } => &[],
         };
         Self {
-            from: frozen.iter().map(|reference| reference.from_version_id.uuid()).collect(),
+            from_versions: frozen.iter().map(|reference| reference.from_version_id.uuid()).collect(),
             slugs: frozen.iter().map(|reference| reference.slug.as_str()).collect(),
             labels: frozen.iter().map(|reference| reference.label.as_ref().map_or("", VersionLabel::as_str)).collect(),
-            to: frozen.iter().map(|reference| reference.asset_version_id.uuid()).collect(),
+            to_versions: frozen.iter().map(|reference| reference.asset_version_id.uuid()).collect(),
             assets: BTreeSet::from_iter(frozen.iter().map(|reference| reference.asset_id.uuid())).into_iter().collect(),
         }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.from.is_empty()
+        self.from_versions.is_empty()
     }
 
     /// Adds the references as list columns.
@@ -293,10 +293,10 @@ impl<'a> ReferenceRows<'a> {
         'a: 'v,
     {
         input
-            .with_all("from_versions", self.from)
+            .with_all("from_versions", self.from_versions)
             .with_all("slugs", self.slugs)
             .with_all("labels", self.labels)
-            .with_all("to_versions", self.to)
+            .with_all("to_versions", self.to_versions)
             .with_all("referenced_assets", self.assets)
     }
 }

@@ -109,10 +109,10 @@ impl BatchCommitter for TransitionCommitter {
 
     /// Transitions that freeze references are rare and run alone. A second transition of the same release must see
     /// the revision that the first one wrote.
-    fn is_batchable(pending: &PendingTransition, in_front: &[&PendingTransition]) -> bool {
+    fn is_batchable(pending: &PendingTransition, batch: &[&PendingTransition]) -> bool {
         let release = &pending.change.next;
         let freezes = matches!(release.state, State::ReviewReady { .. }) && !release.references.is_empty();
-        !freezes && in_front.iter().all(|other| other.change.next.release_id != release.release_id)
+        !freezes && batch.iter().all(|other| other.change.next.release_id != release.release_id)
     }
 
     /// Zero, because a transition contains only a state and digests.
@@ -145,11 +145,11 @@ impl BatchCommitter for TransitionCommitter {
         let Some(rows) = commit_batch(&self.0, TRANSITIONS.text(&input)?, &input.params()).await? else {
             return Ok(None);
         };
-        let moved: HashSet<Uuid> = rows.iter().map(|row| row.column("fact_id")).collect::<Result<_, _>>()?;
-        let answer = |pending: &&PendingTransition| {
-            moved.contains(&pending.change.fact.fact_id.uuid()).then_some(()).ok_or(CommitError::Stale)
+        let committed: HashSet<Uuid> = rows.iter().map(|row| row.column("fact_id")).collect::<Result<_, _>>()?;
+        let result = |pending: &&PendingTransition| {
+            committed.contains(&pending.change.fact.fact_id.uuid()).then_some(()).ok_or(CommitError::Stale)
         };
-        Ok(Some(pending.iter().map(answer).collect()))
+        Ok(Some(pending.iter().map(result).collect()))
     }
 
     async fn commit_one(&self, pending: &PendingTransition) -> Result<(), CommitError> {

@@ -22,8 +22,8 @@ const INSERT_REQUESTS: &str = "
      requested AS (
         INSERT INTO access_request (tenant_id, access_request_id, workspace_id, use_case_id, connection_name, status,
             requested_by, created_at, revision)
-        SELECT tenant_id, wanted.id, request_workspace_id, use_case_id, wanted.name, 'pending', actor, next_updated_at, 1
-        FROM input, changed, unnest(request_ids, request_names) AS wanted (id, name)
+        SELECT tenant_id, request.id, request_workspace_id, use_case_id, request.name, 'pending', actor, next_updated_at, 1
+        FROM input, changed, unnest(request_ids, request_names) AS request (id, name)
         RETURNING 1
      )";
 
@@ -92,8 +92,8 @@ static PUBLISH: GuardedCommit = GuardedCommit::of_parts(
          ),
          made_binding AS (
             INSERT INTO release_binding (tenant_id, binding_id, release_id, role, asset_version_id, created_at, created_by)
-            SELECT tenant_id, bound.id, new_release_id, bound.role, bound.version, created_at, created_by
-            FROM input, changed, unnest(binding_ids, binding_roles, bound_versions) AS bound (id, role, version)
+            SELECT tenant_id, binding.id, new_release_id, binding.role, binding.version, created_at, created_by
+            FROM input, changed, unnest(binding_ids, binding_roles, bound_versions) AS binding (id, role, version)
             RETURNING 1
          ),",
         INSERT_REQUESTS,
@@ -108,22 +108,21 @@ pub(super) async fn commit(
     change: Change<Publication>,
     key: Option<&KeyedOutcome>,
 ) -> Result<(), CommitError> {
-    let ChangeRecord { next: Publication { use_case, requests, created: made }, decided_on, fact } =
-        change.into_record();
+    let ChangeRecord { next: Publication { use_case, requests, created }, decided_on, fact } = change.into_record();
     let input = Input::new(scope)
         .with("actor", fact.actor.to_string())
         .with("request_workspace_id", use_case.workspace_id.uuid())
         .with_all("request_ids", requests.iter().map(|request| request.access_request_id.uuid()).collect())
         .with_all("request_names", requests.iter().map(name_of).collect());
     let input = add_change_columns(input, &use_case, decided_on);
-    let Some(made) = &made else {
+    let Some(created) = &created else {
         return database.commit_guarded(&REPUBLISH, scope, &fact, key, input).await.map(|_| ());
     };
     let input = input
         .with("new_pieces", use_case.pieces.map(pieces_json))
         .with("new_workload_id", use_case.workload_id.map(WorkloadId::uuid))
         .with("new_release_id", use_case.release_id.map(ReleaseId::uuid));
-    let input = add_created_pieces(add_workload_columns(input, scope, &made.workload), made);
+    let input = add_created_pieces(add_workload_columns(input, scope, &created.workload), created);
     database.commit_guarded(&PUBLISH, scope, &fact, key, input).await.map(|_| ())
 }
 
@@ -132,8 +131,8 @@ fn name_of(request: &AccessRequest) -> &str {
 }
 
 /// Adds the columns of the new assets, their versions, the release and its bindings.
-fn add_created_pieces<'v>(input: Input<'v>, made: &'v CreatedPieces) -> Input<'v> {
-    let CreatedPieces { assets, workload, release, reused_assets } = made;
+fn add_created_pieces<'v>(input: Input<'v>, created: &'v CreatedPieces) -> Input<'v> {
+    let CreatedPieces { assets, workload, release, reused_assets } = created;
     let versions = || assets.iter().map(|(_, version)| version);
     let label = |label: Option<&'v VersionLabel>| label.map(VersionLabel::as_str);
     input
@@ -150,7 +149,7 @@ fn add_created_pieces<'v>(input: Input<'v>, made: &'v CreatedPieces) -> Input<'v
         .with_all("contents", versions().map(|version| version.canonical.text()).collect())
         .with_all("artifact_refs", versions().map(|version| version.artifact_ref.as_str()).collect())
         .with_all("checksums", versions().map(|version| version.canonical.checksum().as_str()).collect())
-        .with_all("binding_ids", release.bindings.iter().map(|bound| bound.binding_id.uuid()).collect())
-        .with_all("binding_roles", release.bindings.iter().map(|bound| bound.role.as_str()).collect())
-        .with_all("bound_versions", release.bindings.iter().map(|bound| bound.asset_version_id.uuid()).collect())
+        .with_all("binding_ids", release.bindings.iter().map(|binding| binding.binding_id.uuid()).collect())
+        .with_all("binding_roles", release.bindings.iter().map(|binding| binding.role.as_str()).collect())
+        .with_all("bound_versions", release.bindings.iter().map(|binding| binding.asset_version_id.uuid()).collect())
 }

@@ -14,13 +14,13 @@ use std::collections::BTreeSet;
 
 #[tokio::test]
 async fn returns_the_granted_ones_of_many_assets() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     let mut assets = Vec::new();
     for grantee in [None, Some(Grantee::Principal(actor())), Some(Grantee::Workspace(DEFAULT_WORKSPACE.into())), None] {
-        let asset = stage.asset(AssetKind::Skill).await;
+        let asset = fixture.asset(AssetKind::Skill).await;
         if let Some(grantee) = grantee {
             let change = AssetGrant::create(fresh(), &asset, grantee, &stamp()).unwrap();
-            stage.store.commit_grant(scope(), change, None).await.unwrap();
+            fixture.store.commit_grant(scope(), change, None).await.unwrap();
         }
         assets.push(asset.asset_id);
     }
@@ -35,11 +35,11 @@ async fn returns_the_granted_ones_of_many_assets() {
         (&none[..], &namespace, vec![assets[2]]),
         (&principal[..], &namespace, vec![assets[1], assets[2]]),
     ] {
-        let told: Vec<AssetId> =
-            stage.store.granted_assets(scope(), &assets, principals, visible_scopes).await.unwrap();
-        assert_eq!(BTreeSet::from_iter(told), BTreeSet::from_iter(expected.clone()));
+        let granted_assets: Vec<AssetId> =
+            fixture.store.granted_assets(scope(), &assets, principals, visible_scopes).await.unwrap();
+        assert_eq!(BTreeSet::from_iter(granted_assets), BTreeSet::from_iter(expected.clone()));
         for asset in &assets {
-            let granted = stage.store.is_granted(scope(), *asset, principals, visible_scopes).await.unwrap();
+            let granted = fixture.store.is_granted(scope(), *asset, principals, visible_scopes).await.unwrap();
             assert_eq!(granted, expected.contains(asset));
         }
     }

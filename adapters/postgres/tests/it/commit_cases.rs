@@ -15,7 +15,9 @@ mod tenant_and_access;
 mod use_case;
 
 use crate::fixture::{Fixture, acceptance, denied, new_workload, queued, scope, script, slug, stamp};
-use asset::{archive, asset, asset_grant, deletable_workspace, end_of_asset_grant, flow, lifecycle_move, version};
+use asset::{
+    archive, asset, asset_grant, deletable_workspace, end_of_asset_grant, flow, lifecycle_transition, version,
+};
 use execution::{accept, advance, finish, start};
 use fairway_domain::{
     asset::Lifecycle,
@@ -45,12 +47,12 @@ pub(crate) struct CommitMethod {
     pub(crate) takes_key: bool,
 }
 
-const fn keyed(method: &'static str, tells: FactKind) -> CommitMethod {
-    CommitMethod { method, fact_kind: Some(tells), takes_key: true }
+const fn keyed(method: &'static str, fact_kind: FactKind) -> CommitMethod {
+    CommitMethod { method, fact_kind: Some(fact_kind), takes_key: true }
 }
 
-const fn keyless(method: &'static str, tells: FactKind) -> CommitMethod {
-    CommitMethod { method, fact_kind: Some(tells), takes_key: false }
+const fn keyless(method: &'static str, fact_kind: FactKind) -> CommitMethod {
+    CommitMethod { method, fact_kind: Some(fact_kind), takes_key: false }
 }
 
 /// All commits. `DeploymentStore::commit_lane_change` appears once for each kind of decision. `RunStore::accept`
@@ -158,11 +160,11 @@ pub(crate) struct Invalidation {
     pub(crate) rejection: Rejection,
 }
 
-pub(crate) type Sent = Pin<Box<dyn Future<Output = Result<(), CommitError>> + Send>>;
+pub(crate) type CommitFuture = Pin<Box<dyn Future<Output = Result<(), CommitError>> + Send>>;
 
 /// A decision that is ready to commit, with the statements that invalidate it.
 pub(crate) struct Decision {
-    pub(crate) send: Box<dyn FnOnce(Option<KeyedOutcome>) -> Sent + Send>,
+    pub(crate) send: Box<dyn FnOnce(Option<KeyedOutcome>) -> CommitFuture + Send>,
     pub(crate) invalidations: Vec<Invalidation>,
 }
 
@@ -188,122 +190,122 @@ impl Decision {
 impl CommitMethod {
     /// Makes a new decision on the current stored state.
     #[expect(clippy::too_many_lines, reason = "a table of commits")]
-    pub(crate) async fn decide(self, stage: &Fixture) -> Decision {
+    pub(crate) async fn decide(self, fixture: &Fixture) -> Decision {
         match self.method {
-            "TenantStore::commit_new" => new_tenant(stage),
-            "TenantStore::commit_settings" => settings(stage).await,
-            "WorkspaceStore::commit_new" => new_workspace(stage),
-            "AccessStore::commit_grant" => grant(stage),
-            "AccessStore::commit_revocation" => end_of_grant(stage).await,
-            "PrincipalBindingStore::commit_binding (first)" => first_principal_binding(stage).await,
-            "PrincipalBindingStore::commit_binding" => principal_binding(stage).await,
-            "PrincipalBindingStore::commit_removal" => end_of_principal_binding(stage).await,
-            "AssetStore::commit_new" => asset(stage).await,
-            "AssetStore::commit_lifecycle" => lifecycle_move(stage, Lifecycle::Retired).await,
-            "AssetStore::commit_lifecycle (archive)" => archive(stage).await,
-            "AssetGrantStore::commit_grant" => asset_grant(stage).await,
-            "AssetGrantStore::commit_revocation" => end_of_asset_grant(stage).await,
-            "VersionStore::commit_version" => version(stage).await,
-            "VersionStore::commit_flow" => flow(stage),
-            "DocumentStore::commit_documents" => knowledge::addition(stage).await,
-            "DocumentStore::commit_reembedding" => knowledge::reembedding(stage).await,
-            "ContractRevocationStore::commit_contract_revocation" => knowledge::revocation(stage).await,
-            "IdentityStore::commit_pin" => sign_in::pin(stage),
-            "SessionStore::commit_new" => sign_in::session(stage).await,
-            "SessionStore::commit_end" => sign_in::end_of_session(stage).await,
-            "ShareLinkStore::commit_new" => share_link::creation(stage).await,
-            "ShareLinkStore::commit_revocation" => share_link::revocation(stage).await,
-            "WorkloadStore::commit_new" => workload(stage).await,
-            "WorkloadStore::commit_change" => workload_change(stage).await,
-            "ReleaseStore::commit_draft" => release::release(stage).await,
-            "EnvironmentStore::commit_settings (first)" => environment(stage, 0).await,
-            "EnvironmentStore::commit_settings" => environment(stage, 1).await,
-            "ReleaseStore::commit_binding" => release::binding(stage).await,
-            "ReleaseStore::commit_binding_removal" => release::unbinding(stage).await,
-            "ReleaseStore::commit_review" => release::review(stage).await,
-            "ReleaseStore::commit_review (live)" => release::review_of_live(stage).await,
-            "ReleaseStore::commit_transition" => release::transition(stage).await,
-            "ReleaseStore::commit_transition (submitted)" => release::submission(stage).await,
-            "DeploymentStore::commit_lane_change" => release::deployment(stage).await,
-            "DeploymentStore::commit_lane_change (rollback)" => release::rollback(stage).await,
-            "DeploymentStore::commit_lane_change (rollout)" => release::rollout(stage).await,
-            "DeploymentStore::commit_lane_change (advance)" => release::advance(stage).await,
-            "RecommendationStore::commit_recommendation" => release::advice(stage).await,
-            "AuditStore::commit_fact" => release::refusal(stage).await,
-            "RolloutStore::commit_hold" => release::hold(stage).await,
-            "RunStore::accept" => accept(stage, acceptance).await,
-            "RunStore::accept (queued)" => accept(stage, queued).await,
-            "RunStore::start" => start(stage).await,
-            "RunStore::record_progress" => advance(stage).await,
-            "RunStore::accept (script)" => accept(stage, script).await,
-            "RunStore::accept (refused)" => accept(stage, denied).await,
-            "RunStore::accept (guest)" => share_link::use_of_link(stage, acceptance).await,
-            "RunStore::accept (guest, refused)" => share_link::use_of_link(stage, denied).await,
-            "RunStore::finish" => finish(stage).await,
-            "RunStore::finish (remembered)" => memory::end(stage).await,
-            "MemoryStore::commit_erasure" => memory::erasure(stage).await,
-            "RunStore::finish (to be reviewed)" => review::review_request(stage).await,
-            "ResolutionStore::commit_resolution" => resolve_unknown::resolution(stage).await,
-            "ProjectionStore::commit_batch" => notification::batch(stage).await,
-            "InboxStore::commit_status" => notification::status(stage).await,
-            "InboxStore::commit_all_read" => notification::all_read(stage).await,
-            "PreferenceStore::commit_set (first)" => notification::preferences(stage, 0).await,
-            "PreferenceStore::commit_set" => notification::preferences(stage, 1).await,
-            "PreferenceStore::commit_profiles (first)" => notification::profiles(stage, 0).await,
-            "PreferenceStore::commit_profiles" => notification::profiles(stage, 1).await,
-            "ConnectionStore::commit_new" => use_case::connection(stage),
-            "ConnectionStore::commit_change" => use_case::connection_change(stage).await,
-            "ConnectionStore::commit_deletion" => use_case::connection_deletion(stage).await,
-            "ConnectionStore::commit_check" => use_case::connection_check(stage).await,
-            "ConnectionStore::commit_expiry_notice" => use_case::expiry_notice(stage).await,
-            "UseCaseStore::commit_new" => use_case::use_case(stage).await,
-            "UseCaseStore::commit_transition" => use_case::transition(stage).await,
-            "UseCaseStore::commit_publication" => use_case::first_publication(stage).await,
-            "UseCaseStore::commit_publication (again)" => use_case::second_publication(stage).await,
-            "UseCaseStore::commit_refinement" => use_case::refinement(stage).await,
-            "AccessRequestStore::commit_grant" => use_case::grant(stage).await,
-            "AccessRequestStore::commit_denial" => use_case::denial(stage).await,
-            "DestinationStore::commit_new" => notification::destination(stage).await,
-            "DestinationStore::commit_change" => notification::changed_destination(stage).await,
-            "DestinationStore::commit_deletion" => notification::deleted_destination(stage).await,
-            "DestinationStore::commit_test" => notification::test(stage).await,
-            "DeliveryStore::commit_retry" => notification::retry(stage).await,
-            "ProfileStore::commit (first)" => notification::profile(stage, 0).await,
-            "ProfileStore::commit" => notification::profile(stage, 1).await,
-            "ErasureStore::commit_request" => erasure::request(stage),
-            "ErasureStore::commit_decision" => erasure::decision(stage).await,
-            "ErasureStore::commit_completion" => erasure::completion(stage).await,
-            "AnnouncementStore::commit" => notification::announcement(stage).await,
-            "ReviewStore::commit_end" => review::rejected_review(stage).await,
-            "ReviewStore::commit_end (whenever)" => review::expired_review(stage).await,
+            "TenantStore::commit_new" => new_tenant(fixture),
+            "TenantStore::commit_settings" => settings(fixture).await,
+            "WorkspaceStore::commit_new" => new_workspace(fixture),
+            "AccessStore::commit_grant" => grant(fixture),
+            "AccessStore::commit_revocation" => end_of_grant(fixture).await,
+            "PrincipalBindingStore::commit_binding (first)" => first_principal_binding(fixture).await,
+            "PrincipalBindingStore::commit_binding" => principal_binding(fixture).await,
+            "PrincipalBindingStore::commit_removal" => end_of_principal_binding(fixture).await,
+            "AssetStore::commit_new" => asset(fixture).await,
+            "AssetStore::commit_lifecycle" => lifecycle_transition(fixture, Lifecycle::Retired).await,
+            "AssetStore::commit_lifecycle (archive)" => archive(fixture).await,
+            "AssetGrantStore::commit_grant" => asset_grant(fixture).await,
+            "AssetGrantStore::commit_revocation" => end_of_asset_grant(fixture).await,
+            "VersionStore::commit_version" => version(fixture).await,
+            "VersionStore::commit_flow" => flow(fixture),
+            "DocumentStore::commit_documents" => knowledge::addition(fixture).await,
+            "DocumentStore::commit_reembedding" => knowledge::reembedding(fixture).await,
+            "ContractRevocationStore::commit_contract_revocation" => knowledge::revocation(fixture).await,
+            "IdentityStore::commit_pin" => sign_in::pin(fixture),
+            "SessionStore::commit_new" => sign_in::session(fixture).await,
+            "SessionStore::commit_end" => sign_in::end_of_session(fixture).await,
+            "ShareLinkStore::commit_new" => share_link::creation(fixture).await,
+            "ShareLinkStore::commit_revocation" => share_link::revocation(fixture).await,
+            "WorkloadStore::commit_new" => workload(fixture).await,
+            "WorkloadStore::commit_change" => workload_change(fixture).await,
+            "ReleaseStore::commit_draft" => release::release(fixture).await,
+            "EnvironmentStore::commit_settings (first)" => environment(fixture, 0).await,
+            "EnvironmentStore::commit_settings" => environment(fixture, 1).await,
+            "ReleaseStore::commit_binding" => release::binding(fixture).await,
+            "ReleaseStore::commit_binding_removal" => release::unbinding(fixture).await,
+            "ReleaseStore::commit_review" => release::review(fixture).await,
+            "ReleaseStore::commit_review (live)" => release::review_of_live(fixture).await,
+            "ReleaseStore::commit_transition" => release::transition(fixture).await,
+            "ReleaseStore::commit_transition (submitted)" => release::submission(fixture).await,
+            "DeploymentStore::commit_lane_change" => release::deployment(fixture).await,
+            "DeploymentStore::commit_lane_change (rollback)" => release::rollback(fixture).await,
+            "DeploymentStore::commit_lane_change (rollout)" => release::rollout(fixture).await,
+            "DeploymentStore::commit_lane_change (advance)" => release::advance(fixture).await,
+            "RecommendationStore::commit_recommendation" => release::advice(fixture).await,
+            "AuditStore::commit_fact" => release::refusal(fixture).await,
+            "RolloutStore::commit_hold" => release::hold(fixture).await,
+            "RunStore::accept" => accept(fixture, acceptance).await,
+            "RunStore::accept (queued)" => accept(fixture, queued).await,
+            "RunStore::start" => start(fixture).await,
+            "RunStore::record_progress" => advance(fixture).await,
+            "RunStore::accept (script)" => accept(fixture, script).await,
+            "RunStore::accept (refused)" => accept(fixture, denied).await,
+            "RunStore::accept (guest)" => share_link::use_of_link(fixture, acceptance).await,
+            "RunStore::accept (guest, refused)" => share_link::use_of_link(fixture, denied).await,
+            "RunStore::finish" => finish(fixture).await,
+            "RunStore::finish (remembered)" => memory::end(fixture).await,
+            "MemoryStore::commit_erasure" => memory::erasure(fixture).await,
+            "RunStore::finish (to be reviewed)" => review::review_request(fixture).await,
+            "ResolutionStore::commit_resolution" => resolve_unknown::resolution(fixture).await,
+            "ProjectionStore::commit_batch" => notification::batch(fixture).await,
+            "InboxStore::commit_status" => notification::status(fixture).await,
+            "InboxStore::commit_all_read" => notification::all_read(fixture).await,
+            "PreferenceStore::commit_set (first)" => notification::preferences(fixture, 0).await,
+            "PreferenceStore::commit_set" => notification::preferences(fixture, 1).await,
+            "PreferenceStore::commit_profiles (first)" => notification::profiles(fixture, 0).await,
+            "PreferenceStore::commit_profiles" => notification::profiles(fixture, 1).await,
+            "ConnectionStore::commit_new" => use_case::connection(fixture),
+            "ConnectionStore::commit_change" => use_case::connection_change(fixture).await,
+            "ConnectionStore::commit_deletion" => use_case::connection_deletion(fixture).await,
+            "ConnectionStore::commit_check" => use_case::connection_check(fixture).await,
+            "ConnectionStore::commit_expiry_notice" => use_case::expiry_notice(fixture).await,
+            "UseCaseStore::commit_new" => use_case::use_case(fixture).await,
+            "UseCaseStore::commit_transition" => use_case::transition(fixture).await,
+            "UseCaseStore::commit_publication" => use_case::first_publication(fixture).await,
+            "UseCaseStore::commit_publication (again)" => use_case::second_publication(fixture).await,
+            "UseCaseStore::commit_refinement" => use_case::refinement(fixture).await,
+            "AccessRequestStore::commit_grant" => use_case::grant(fixture).await,
+            "AccessRequestStore::commit_denial" => use_case::denial(fixture).await,
+            "DestinationStore::commit_new" => notification::destination(fixture).await,
+            "DestinationStore::commit_change" => notification::changed_destination(fixture).await,
+            "DestinationStore::commit_deletion" => notification::deleted_destination(fixture).await,
+            "DestinationStore::commit_test" => notification::test(fixture).await,
+            "DeliveryStore::commit_retry" => notification::retry(fixture).await,
+            "ProfileStore::commit (first)" => notification::profile(fixture, 0).await,
+            "ProfileStore::commit" => notification::profile(fixture, 1).await,
+            "ErasureStore::commit_request" => erasure::request(fixture),
+            "ErasureStore::commit_decision" => erasure::decision(fixture).await,
+            "ErasureStore::commit_completion" => erasure::completion(fixture).await,
+            "AnnouncementStore::commit" => notification::announcement(fixture).await,
+            "ReviewStore::commit_end" => review::rejected_review(fixture).await,
+            "ReviewStore::commit_end (whenever)" => review::expired_review(fixture).await,
             other => panic!("no decision is defined for {other}"),
         }
     }
 }
 
-fn store(stage: &Fixture) -> Arc<Database> {
-    Arc::clone(&stage.store)
+fn store(fixture: &Fixture) -> Arc<Database> {
+    Arc::clone(&fixture.store)
 }
 
-async fn workload(stage: &Fixture) -> Decision {
+async fn workload(fixture: &Fixture) -> Decision {
     let mut new = new_workload();
-    (new.workspace_id, new.namespace_id) = deletable_workspace(stage).await;
-    let gone = format!("DELETE FROM workspace WHERE workspace_id = '{}'", new.workspace_id);
+    (new.workspace_id, new.namespace_id) = deletable_workspace(fixture).await;
+    let workspace_deletion = format!("DELETE FROM workspace WHERE workspace_id = '{}'", new.workspace_id);
     let change = Workload::create(new, &stamp()).unwrap();
-    let taken = format!(
+    let duplicate = format!(
         "INSERT INTO workload SELECT tenant_id, '{}', '{}', 'x', '', 'team:x', 'registered', 'api', workspace_id, 1,
          now(), 'user:eve', now() FROM workspace WHERE slug = 'default'",
         Uuid::now_v7(),
         change.next.slug
     );
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| WorkloadStore::commit_new(&*store, scope(), change, key.as_ref()).await)
-        .conflict_after(Conflict::DuplicateSlug, taken)
-        .conflict_after(Conflict::MissingReference, gone)
+        .conflict_after(Conflict::DuplicateSlug, duplicate)
+        .conflict_after(Conflict::MissingReference, workspace_deletion)
 }
 
-async fn workload_change(stage: &Fixture) -> Decision {
-    let workload = stage.workload().await;
+async fn workload_change(fixture: &Fixture) -> Decision {
+    let workload = fixture.workload().await;
     let interface = InterfaceConfig::parse(&serde_json::json!({ "presentation_mode": "chat" })).unwrap();
     let patch = WorkloadPatch {
         status: Some(Status::Suspended),
@@ -312,40 +314,41 @@ async fn workload_change(stage: &Fixture) -> Decision {
     };
     let change = workload.amend(patch, &stamp()).unwrap().unwrap();
     let id = workload.workload_id;
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |_| WorkloadStore::commit_change(&*store, scope(), change).await)
         .stale_after(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{id}'"))
 }
 
-/// Configures a new environment. `earlier` is the number of preceding changes of this environment.
-async fn environment(stage: &Fixture, earlier: u16) -> Decision {
+/// Configures a new environment. `earlier_changes` is the number of preceding changes of this environment.
+async fn environment(fixture: &Fixture, earlier_changes: u16) -> Decision {
     let name = Slug::parse(&format!("e-{}", Uuid::now_v7().simple())).unwrap();
-    let requiring = |min_approvals| EnvironmentSettings {
+    let settings_with = |min_approvals| EnvironmentSettings {
         min_approvals,
         ..EnvironmentSettings::defaults_for(&slug(), SelfApproval::Refused)
     };
-    let mut before = None;
-    for number in 0..earlier {
+    let mut previous = None;
+    for number in 0..earlier_changes {
         let change = Environment::configure(
             DEFAULT_WORKSPACE.into(),
             name.clone(),
-            before.as_ref(),
-            requiring(number + 3),
+            previous.as_ref(),
+            settings_with(number + 3),
             &stamp(),
         )
         .unwrap();
-        before = Some(change.next.clone());
-        EnvironmentStore::commit_settings(&*stage.store, scope(), change).await.unwrap();
+        previous = Some(change.next.clone());
+        EnvironmentStore::commit_settings(&*fixture.store, scope(), change).await.unwrap();
     }
     let change =
-        Environment::configure(DEFAULT_WORKSPACE.into(), name.clone(), before.as_ref(), requiring(2), &stamp())
+        Environment::configure(DEFAULT_WORKSPACE.into(), name.clone(), previous.as_ref(), settings_with(2), &stamp())
             .unwrap();
-    let other = format!(
+    let concurrent_change = format!(
         "INSERT INTO environment_settings VALUES ('{DEFAULT_TENANT}', '{}', '{name}', 1, true, false, 1, now(),
          'user:eve') ON CONFLICT (tenant_id, workspace_id, environment)
          DO UPDATE SET revision = environment_settings.revision + 1",
         DEFAULT_WORKSPACE
     );
-    let store = store(stage);
-    Decision::new(async move |_| EnvironmentStore::commit_settings(&*store, scope(), change).await).stale_after(other)
+    let store = store(fixture);
+    Decision::new(async move |_| EnvironmentStore::commit_settings(&*store, scope(), change).await)
+        .stale_after(concurrent_change)
 }

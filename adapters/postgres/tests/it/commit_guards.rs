@@ -18,17 +18,17 @@ use uuid::Uuid;
 /// The number of rows and a digest of their content, by table name.
 type Contents = BTreeMap<String, (i64, String)>;
 
-async fn contents(stage: &Fixture) -> Contents {
+async fn contents(fixture: &Fixture) -> Contents {
     let sql = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
         AND relnamespace = 'public'::regnamespace ORDER BY relname";
     let mut all = Contents::new();
-    for table in stage.owner.query(sql, &[]).await.unwrap() {
+    for table in fixture.owner.query(sql, &[]).await.unwrap() {
         let table: String = table.get(0);
         let sql = format!(
             "SELECT count(*), coalesce(md5(string_agg(line, E'\\n' ORDER BY line)), '')
              FROM (SELECT row::text AS line FROM \"{table}\" AS row) AS lines"
         );
-        let row = stage.owner.query_one(&sql, &[]).await.unwrap();
+        let row = fixture.owner.query_one(&sql, &[]).await.unwrap();
         all.insert(table, (row.get(0), row.get(1)));
     }
     all
@@ -58,87 +58,104 @@ fn rejection_of(error: &CommitError) -> Option<Rejection> {
 }
 
 /// For each way to invalidate the commit's guard: asserts that the commit fails and that no table changes.
-async fn assert_each_invalidation_rejects(stage: &Fixture, commit: CommitMethod) {
-    let ways = commit.decide(stage).await.invalidations.len();
+async fn assert_each_invalidation_rejects(fixture: &Fixture, commit: CommitMethod) {
+    let invalidation_count = commit.decide(fixture).await.invalidations.len();
     // These commits have no guard, because no stored state can invalidate them: `commit_fact` records a refusal of an
     // earlier request, every inbox can be marked as read, and an erasure can be requested for any subject.
     let unguarded = ["AuditStore::commit_fact", "InboxStore::commit_all_read", "ErasureStore::commit_request"];
     let unguarded = unguarded.contains(&commit.method);
-    assert_eq!(ways == 0, unguarded, "{}: no statement is defined that invalidates its guard", commit.method);
-    for way in 0..ways {
-        let decision = commit.decide(stage).await;
-        let spoil = &decision.invalidations[way];
-        stage.run(&spoil.sql).await;
-        let before = contents(stage).await;
+    assert_eq!(
+        invalidation_count == 0,
+        unguarded,
+        "{}: no statement is defined that invalidates its guard",
+        commit.method
+    );
+    for index in 0..invalidation_count {
+        let decision = commit.decide(fixture).await;
+        let invalidation = &decision.invalidations[index];
+        fixture.run(&invalidation.sql).await;
+        let before = contents(fixture).await;
         let error = (decision.send)(commit.takes_key.then(|| key(Uuid::now_v7()))).await.unwrap_err();
-        assert_eq!(rejection_of(&error), Some(spoil.rejection), "{} after {}: {error:?}", commit.method, spoil.sql);
-        let after = contents(stage).await;
-        assert_eq!(changed(&before, &after), [""; 0], "{} wrote after {}", commit.method, spoil.sql);
+        assert_eq!(
+            rejection_of(&error),
+            Some(invalidation.rejection),
+            "{} after {}: {error:?}",
+            commit.method,
+            invalidation.sql
+        );
+        let after = contents(fixture).await;
+        assert_eq!(changed(&before, &after), [""; 0], "{} wrote after {}", commit.method, invalidation.sql);
     }
 }
 
 /// Asserts that the valid commit writes exactly one fact, which is pending.
-async fn assert_commit_is_complete(stage: &Fixture, commit: CommitMethod) {
-    let decision = commit.decide(stage).await;
+async fn assert_commit_is_complete(fixture: &Fixture, commit: CommitMethod) {
+    let decision = commit.decide(fixture).await;
     let facts = "SELECT count(*) FROM fact JOIN fact_pending USING (tenant_id, fact_id)";
-    let (before, all_before) = (stage.query_number(facts).await, stage.query_number("SELECT count(*) FROM fact").await);
+    let (before, all_before) =
+        (fixture.query_number(facts).await, fixture.query_number("SELECT count(*) FROM fact").await);
     let outcome = commit.takes_key.then(|| key(Uuid::now_v7()));
     (decision.send)(outcome.clone()).await.unwrap();
-    let told = i64::from(commit.fact_kind.is_some());
-    assert_eq!(stage.query_number(facts).await - before, told, "{}", commit.method);
-    assert_eq!(stage.query_number("SELECT count(*) FROM fact").await - all_before, told, "{}", commit.method);
+    let expected_facts = i64::from(commit.fact_kind.is_some());
+    assert_eq!(fixture.query_number(facts).await - before, expected_facts, "{}", commit.method);
+    assert_eq!(
+        fixture.query_number("SELECT count(*) FROM fact").await - all_before,
+        expected_facts,
+        "{}",
+        commit.method
+    );
     if let Some(kind) = commit.fact_kind {
         let sql = "SELECT kind FROM fact ORDER BY fact_id DESC LIMIT 1";
-        let last: String = stage.owner.query_one(sql, &[]).await.unwrap().get(0);
+        let last: String = fixture.owner.query_one(sql, &[]).await.unwrap().get(0);
         assert_eq!(last, kind.as_str(), "{}", commit.method);
     }
     if let Some(keyed) = outcome {
-        let known = stage.store.key_state(scope(), &keyed.key).await.unwrap();
-        assert_ne!(known, KeyState::Unknown, "{} stored no idempotency key", commit.method);
-        assert_used_key_rejects(stage, commit, keyed).await;
+        let key_state = fixture.store.key_state(scope(), &keyed.key).await.unwrap();
+        assert_ne!(key_state, KeyState::Unknown, "{} stored no idempotency key", commit.method);
+        assert_used_key_rejects(fixture, commit, keyed).await;
     }
 }
 
 /// Asserts that another decision with an already used key is rejected.
-async fn assert_used_key_rejects(stage: &Fixture, commit: CommitMethod, keyed: KeyedOutcome) {
-    let decision = commit.decide(stage).await;
-    let before = contents(stage).await;
+async fn assert_used_key_rejects(fixture: &Fixture, commit: CommitMethod, keyed: KeyedOutcome) {
+    let decision = commit.decide(fixture).await;
+    let before = contents(fixture).await;
     let error = (decision.send)(Some(keyed)).await.unwrap_err();
     assert!(matches!(error, CommitError::DuplicateKey), "{}: {error:?}", commit.method);
-    assert_eq!(changed(&before, &contents(stage).await), [""; 0], "{} wrote under a used key", commit.method);
+    assert_eq!(changed(&before, &contents(fixture).await), [""; 0], "{} wrote under a used key", commit.method);
 }
 
 #[tokio::test]
 async fn rejected_commits_change_nothing() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     for commit in COMMITS {
-        assert_each_invalidation_rejects(&stage, commit).await;
+        assert_each_invalidation_rejects(&fixture, commit).await;
     }
 }
 
 #[tokio::test]
 async fn valid_commits_write_one_fact_and_use_their_key_once() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     for commit in COMMITS {
-        assert_commit_is_complete(&stage, commit).await;
+        assert_commit_is_complete(&fixture, commit).await;
     }
 }
 
 #[tokio::test]
 async fn idempotency_keys_are_reusable_after_their_lifetime() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     for commit in COMMITS.into_iter().filter(|commit| commit.takes_key) {
         let keyed = key(Uuid::now_v7());
-        (commit.decide(&stage).await.send)(Some(keyed.clone())).await.unwrap();
-        stage.database.move_clock(24 * 60 * 60 + 1).await.unwrap();
-        assert_eq!(stage.store.key_state(scope(), &keyed.key).await.unwrap(), KeyState::Unknown, "{}", commit.method);
-        (commit.decide(&stage).await.send)(Some(keyed)).await.unwrap();
-        stage.database.move_clock(0).await.unwrap();
+        (commit.decide(&fixture).await.send)(Some(keyed.clone())).await.unwrap();
+        fixture.database.move_clock(24 * 60 * 60 + 1).await.unwrap();
+        assert_eq!(fixture.store.key_state(scope(), &keyed.key).await.unwrap(), KeyState::Unknown, "{}", commit.method);
+        (commit.decide(&fixture).await.send)(Some(keyed)).await.unwrap();
+        fixture.database.move_clock(0).await.unwrap();
     }
-    assert_eq!(stage.store.delete_expired().await.unwrap(), 0);
-    stage.database.move_clock(3 * 24 * 60 * 60).await.unwrap();
+    assert_eq!(fixture.store.delete_expired().await.unwrap(), 0);
+    fixture.database.move_clock(3 * 24 * 60 * 60).await.unwrap();
     let keys = COMMITS.iter().filter(|commit| commit.takes_key).count();
-    assert_eq!(stage.store.delete_expired().await.unwrap(), u64::try_from(keys).unwrap());
+    assert_eq!(fixture.store.delete_expired().await.unwrap(), u64::try_from(keys).unwrap());
 }
 
 /// A decision that creates an aggregate has no previous revision to compare. It must therefore never replace an
@@ -148,10 +165,11 @@ async fn creations_replace_no_row() {
     fn is_inconsistent(committed: Result<(), CommitError>) -> bool {
         matches!(committed, Err(CommitError::Store(StoreError { fault: StoreFault::Inconsistent, .. })))
     }
-    let stage = Fixture::new().await;
-    let (store, workload, asset) = (&*stage.store, stage.workload().await, stage.asset(AssetKind::PolicyBundle).await);
-    let release = stage.draft(&workload).await;
-    let again = || {
+    let fixture = Fixture::new().await;
+    let (store, workload, asset) =
+        (&*fixture.store, fixture.workload().await, fixture.asset(AssetKind::PolicyBundle).await);
+    let release = fixture.draft(&workload).await;
+    let draft_again = || {
         let ids = NewRelease { release_id: release.release_id, ..new_release(&workload) };
         Release::draft(ids, &stamp())
     };
@@ -160,20 +178,20 @@ async fn creations_replace_no_row() {
     let new = NewAsset { asset_id: asset.asset_id, ..new_asset(AssetKind::PolicyBundle) };
     let same_asset = Asset::create(new, &stamp());
     let same_tenant = Tenant::create(scope().tenant(), "other", "Other", &stamp()).unwrap();
-    let before = contents(&stage).await;
+    let before = contents(&fixture).await;
     assert!(is_inconsistent(WorkloadStore::commit_change(store, scope(), same_workload).await));
     assert!(is_inconsistent(AssetStore::commit_lifecycle(store, scope(), same_asset, None).await));
     assert!(is_inconsistent(TenantStore::commit_settings(store, scope(), same_tenant).await));
     let keyed = key(Uuid::now_v7());
-    assert!(is_inconsistent(ReleaseStore::commit_transition(store, scope(), again(), Some(&keyed)).await));
+    assert!(is_inconsistent(ReleaseStore::commit_transition(store, scope(), draft_again(), Some(&keyed)).await));
     // Two concurrent transitions form a batch.
     let batch = tokio::join!(
-        ReleaseStore::commit_transition(store, scope(), again(), None),
-        ReleaseStore::commit_transition(store, scope(), again(), None),
+        ReleaseStore::commit_transition(store, scope(), draft_again(), None),
+        ReleaseStore::commit_transition(store, scope(), draft_again(), None),
     );
     assert!(is_inconsistent(batch.0) && is_inconsistent(batch.1));
-    assert!(is_inconsistent(ReleaseStore::commit_binding_removal(store, scope(), again(), fresh()).await));
-    assert_eq!(changed(&before, &contents(&stage).await), [""; 0]);
+    assert!(is_inconsistent(ReleaseStore::commit_binding_removal(store, scope(), draft_again(), fresh()).await));
+    assert_eq!(changed(&before, &contents(&fixture).await), [""; 0]);
 }
 
 /// Compares the list with the methods of the ports. A new commit method makes this test fail until the list contains
@@ -182,12 +200,12 @@ async fn creations_replace_no_row() {
 fn lists_every_commit_method_of_the_ports() {
     let mut declared = Vec::new();
     collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/domain/src"), &mut declared);
-    let mut known: Vec<String> =
+    let mut listed: Vec<String> =
         COMMITS.iter().map(|commit| commit.method.split(' ').next().unwrap_or_default().to_owned()).collect();
-    known.dedup();
+    listed.dedup();
     declared.sort();
-    known.sort();
-    assert_eq!(known, declared);
+    listed.sort();
+    assert_eq!(listed, declared);
 }
 
 /// Collects the names of all trait methods that return a `CommitError`.
@@ -200,7 +218,7 @@ fn collect(folder: &Path, declared: &mut Vec<String>) {
         }
         let text = fs::read_to_string(&path).unwrap();
         for part in text.split("pub trait ").skip(1) {
-            let name: String = part.chars().take_while(|letter| letter.is_alphanumeric()).collect();
+            let name: String = part.chars().take_while(|character| character.is_alphanumeric()).collect();
             let body = part.split("\n}").next().unwrap_or_default();
             for method in body.split("async fn ").skip(1) {
                 let signature = method.split(';').next().unwrap_or_default();

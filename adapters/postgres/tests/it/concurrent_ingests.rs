@@ -17,23 +17,23 @@ use uuid::Uuid;
 
 #[tokio::test]
 async fn second_of_two_concurrent_ingests_is_stale() {
-    let stage = Fixture::new().await;
-    let (asset, _) = knowledge_base(&stage).await;
-    let (one, other) = (
+    let fixture = Fixture::new().await;
+    let (asset, _) = knowledge_base(&fixture).await;
+    let (first, second) = (
         ingest(&asset, documents(&[("a", "one")]), IndexRevision::default()),
         ingest(&asset, documents(&[("a", "two")]), IndexRevision::default()),
     );
-    let both = tokio::join!(
-        stage.store.commit_documents(scope(), &one, None),
-        stage.store.commit_documents(scope(), &other, None)
+    let results = tokio::join!(
+        fixture.store.commit_documents(scope(), &first, None),
+        fixture.store.commit_documents(scope(), &second, None)
     );
-    let (won, lost) = match both {
+    let (revision, error) = match results {
         (Ok(revision), Err(error)) | (Err(error), Ok(revision)) => (revision, error),
-        both => panic!("{both:?}"),
+        results => panic!("{results:?}"),
     };
-    assert_eq!(won, IndexRevision::new(1));
-    assert!(matches!(lost, CommitError::Stale), "{lost:?}");
-    assert_eq!(stage.query_number("SELECT count(*) FROM knowledge_chunk").await, 1);
+    assert_eq!(revision, IndexRevision::new(1));
+    assert!(matches!(error, CommitError::Stale), "{error:?}");
+    assert_eq!(fixture.query_number("SELECT count(*) FROM knowledge_chunk").await, 1);
 }
 
 /// SQL for a trigger that blocks ingests until the table `go` has a row.
@@ -55,30 +55,30 @@ const HELD: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AN
 
 #[tokio::test]
 async fn a_slow_ingest_of_one_tenant_leaves_a_connection_for_another() {
-    let stage = Fixture::new().await;
-    let (first, _) = knowledge_base(&stage).await;
-    let (second, _) = knowledge_base(&stage).await;
-    stage.run(HOLD).await;
-    let mut mine = Vec::new();
+    let fixture = Fixture::new().await;
+    let (first, _) = knowledge_base(&fixture).await;
+    let (second, _) = knowledge_base(&fixture).await;
+    fixture.run(HOLD).await;
+    let mut ingests = Vec::new();
     for asset in [first, second] {
         let change = ingest(&asset, documents(&[("a", "one")]), IndexRevision::default());
-        let store = Arc::clone(&stage.store);
-        mine.push(tokio::spawn(async move { store.commit_documents(scope(), &change, None).await }));
-        while stage.query_number(HELD).await == 0 {
+        let store = Arc::clone(&fixture.store);
+        ingests.push(tokio::spawn(async move { store.commit_documents(scope(), &change, None).await }));
+        while fixture.query_number(HELD).await == 0 {
             tokio::task::yield_now().await;
         }
     }
     // The asset belongs to another tenant, so the ingest fails with a stale guard. This still shows that it reached
     // the database.
-    let asset = stage.asset(AssetKind::KnowledgeBase).await;
-    let theirs = ingest(&asset, documents(&[("a", "two")]), IndexRevision::default());
-    let abroad = TenantScope::for_background_task(Uuid::now_v7().into());
-    let refused = stage.store.commit_documents(abroad, &theirs, None).await;
-    assert!(matches!(refused, Err(CommitError::Stale)), "{refused:?}");
-    assert!(mine.iter().all(|ingest| !ingest.is_finished()));
-    assert_eq!(stage.query_number(HELD).await, 1, "a tenant must use one connection only");
-    stage.run("INSERT INTO go VALUES (true)").await;
-    for ingest in mine {
+    let asset = fixture.asset(AssetKind::KnowledgeBase).await;
+    let change_of_other_tenant = ingest(&asset, documents(&[("a", "two")]), IndexRevision::default());
+    let other_tenant = TenantScope::for_background_task(Uuid::now_v7().into());
+    let result = fixture.store.commit_documents(other_tenant, &change_of_other_tenant, None).await;
+    assert!(matches!(result, Err(CommitError::Stale)), "{result:?}");
+    assert!(ingests.iter().all(|ingest| !ingest.is_finished()));
+    assert_eq!(fixture.query_number(HELD).await, 1, "a tenant must use one connection only");
+    fixture.run("INSERT INTO go VALUES (true)").await;
+    for ingest in ingests {
         assert_eq!(ingest.await.unwrap().unwrap(), IndexRevision::new(1));
     }
 }

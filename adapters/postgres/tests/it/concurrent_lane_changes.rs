@@ -13,26 +13,27 @@ use uuid::Uuid;
 const MOVERS: usize = 6;
 const ROUNDS: usize = 6;
 
-async fn approved(stage: &Fixture, workload: &Workload) -> Vec<Release> {
-    let version = stage.bindable().await;
+async fn approved(fixture: &Fixture, workload: &Workload) -> Vec<Release> {
+    let version = fixture.bindable().await;
     let mut releases = Vec::new();
     for _ in 0..MOVERS {
-        releases.push(stage.approved(workload, &version).await.release);
+        releases.push(fixture.approved(workload, &version).await.release);
     }
     releases
 }
 
 /// Asserts that each lane's history is one path that ends at the lane's holder, and that exactly the holders are
 /// active.
-async fn assert_invariants(stage: &Fixture, workload: &Workload) {
+async fn assert_invariants(fixture: &Fixture, workload: &Workload) {
     let id = workload.workload_id;
     let sql = format!(
         "SELECT lane, revision, from_release_id, to_release_id FROM deployment_history
          WHERE workload_id = '{id}' ORDER BY revision"
     );
-    let rows = stage.owner.query(&sql, &[]).await.unwrap();
-    let now = stage.store.deployment(scope(), workload.workload_id, &crate::fixture::environment()).await.unwrap();
-    let now = now.unwrap();
+    let rows = fixture.owner.query(&sql, &[]).await.unwrap();
+    let deployment =
+        fixture.store.deployment(scope(), workload.workload_id, &crate::fixture::environment()).await.unwrap();
+    let deployment = deployment.unwrap();
     let mut revisions = BTreeSet::new();
     for lane in Lane::ALL {
         let mut holder: Option<Uuid> = None;
@@ -41,74 +42,76 @@ async fn assert_invariants(stage: &Fixture, workload: &Workload) {
             holder = row.get("to_release_id");
             revisions.insert(row.get::<_, i64>("revision"));
         }
-        assert_eq!(now.holder(lane).map(|id| id.uuid()), holder, "{lane:?}");
+        assert_eq!(deployment.holder(lane).map(|id| id.uuid()), holder, "{lane:?}");
     }
-    let expected: BTreeSet<i64> = (2..=now.revision.get()).collect();
+    let expected: BTreeSet<i64> = (2..=deployment.revision.get()).collect();
     assert_eq!(revisions, expected, "the history has one entry for each revision");
     let holders: BTreeSet<Uuid> =
-        Lane::ALL.into_iter().filter_map(|lane| now.holder(lane)).map(|id| id.uuid()).collect();
+        Lane::ALL.into_iter().filter_map(|lane| deployment.holder(lane)).map(|id| id.uuid()).collect();
     let sql = format!("SELECT release_id FROM release WHERE workload_id = '{id}' AND state = 'active'");
-    let active = stage.owner.query(&sql, &[]).await.unwrap();
+    let active = fixture.owner.query(&sql, &[]).await.unwrap();
     assert_eq!(active.iter().map(|row| row.get(0)).collect::<BTreeSet<Uuid>>(), holders);
 }
 
 #[tokio::test]
 async fn one_of_concurrent_changes_on_one_revision_commits() {
-    let stage = Fixture::new().await;
-    let workload = stage.workload().await;
+    let fixture = Fixture::new().await;
+    let workload = fixture.workload().await;
     let mut changes = Vec::new();
-    for release in approved(&stage, &workload).await {
-        changes.push(activation(&stage.current_release(&release).await, None));
+    for release in approved(&fixture, &workload).await {
+        changes.push(activation(&fixture.current_release(&release).await, None));
     }
-    let mut movers = JoinSet::new();
+    let mut tasks = JoinSet::new();
     for change in changes {
-        let store = Arc::clone(&stage.store);
-        movers.spawn(async move { store.commit_lane_change(scope(), change, None).await });
+        let store = Arc::clone(&fixture.store);
+        tasks.spawn(async move { store.commit_lane_change(scope(), change, None).await });
     }
-    let results = movers.join_all().await;
+    let results = tasks.join_all().await;
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
     let stale = results.iter().filter(|result| matches!(result, Err(CommitError::Stale))).count();
     assert_eq!(stale, MOVERS - 1, "{results:?}");
-    assert_invariants(&stage, &workload).await;
+    assert_invariants(&fixture, &workload).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_lane_changes_keep_one_holder_and_a_contiguous_history() {
-    let stage = Arc::new(Fixture::new().await);
-    let workload = stage.workload().await;
-    let releases = approved(&stage, &workload).await;
-    let mut movers = JoinSet::new();
+    let fixture = Arc::new(Fixture::new().await);
+    let workload = fixture.workload().await;
+    let releases = approved(&fixture, &workload).await;
+    let mut tasks = JoinSet::new();
     for (number, release) in releases.into_iter().enumerate() {
-        let stage = Arc::clone(&stage);
-        movers.spawn(async move {
-            let mut moved = 0;
+        let fixture = Arc::clone(&fixture);
+        tasks.spawn(async move {
+            let mut committed = 0;
             for round in 0..ROUNDS {
-                let placed = stage.current_release(&release).await;
+                let deployed_release = fixture.current_release(&release).await;
                 let lane = Lane::ALL[(number + round) % 3];
-                let change = match placed.release.state {
+                let change = match deployed_release.release.state {
                     State::Approved { .. } | State::Active { .. } if round + 1 < ROUNDS => {
-                        if placed.deployment.holder(lane) == Some(release.release_id) {
+                        if deployed_release.deployment.holder(lane) == Some(release.release_id) {
                             continue;
                         }
-                        activation(&placed, Some(lane))
+                        activation(&deployed_release, Some(lane))
                     }
                     State::Draft
                     | State::ReviewReady { .. }
                     | State::Approved { .. }
                     | State::Active { .. }
-                    | State::Superseded { .. } => placed.release.retire(&placed.deployment, &stamp()).unwrap(),
+                    | State::Superseded { .. } => {
+                        deployed_release.release.retire(&deployed_release.deployment, &stamp()).unwrap()
+                    }
                     State::Retired { .. } => break,
                 };
-                match stage.store.commit_lane_change(scope(), change, None).await {
-                    Ok(_) => moved += 1,
+                match fixture.store.commit_lane_change(scope(), change, None).await {
+                    Ok(_) => committed += 1,
                     Err(CommitError::Stale) => {}
                     Err(error) => panic!("concurrent lane changes wait for each other and never fail: {error:?}"),
                 }
             }
-            moved
+            committed
         });
     }
-    let moved: usize = movers.join_all().await.into_iter().sum();
-    assert!(moved >= ROUNDS, "{moved} lane changes were committed");
-    assert_invariants(&stage, &workload).await;
+    let committed: usize = tasks.join_all().await.into_iter().sum();
+    assert!(committed >= ROUNDS, "{committed} lane changes were committed");
+    assert_invariants(&fixture, &workload).await;
 }

@@ -14,37 +14,43 @@ use serde_json::{Value, json};
 
 #[tokio::test]
 async fn versions_and_revocations_revoke_a_contract_permanently() {
-    let stage = Fixture::new().await;
-    let ((one, by_row), (two, by_version)) = (knowledge_base(&stage).await, knowledge_base(&stage).await);
-    let standings = async || {
-        let asked = [
-            (one.asset_id, by_row.clone()),
-            (two.asset_id, by_version.clone()),
-            (two.asset_id, by_row.clone()),
-            (one.asset_id, String::new()),
+    let fixture = Fixture::new().await;
+    let ((first_base, by_row), (second_base, by_version)) =
+        (knowledge_base(&fixture).await, knowledge_base(&fixture).await);
+    let contract_states = async || {
+        let contracts = [
+            (first_base.asset_id, by_row.clone()),
+            (second_base.asset_id, by_version.clone()),
+            (second_base.asset_id, by_row.clone()),
+            (first_base.asset_id, String::new()),
         ];
-        stage.store.contract_states(scope(), &asked).await.unwrap()
+        fixture.store.contract_states(scope(), &contracts).await.unwrap()
     };
     use ContractState::{InForce, Revoked, Unknown};
-    assert_eq!(standings().await, [InForce, InForce, Unknown, Unknown]);
-    let change = ContractRevocation::create(fresh(), &one, &by_row, "It is over.", &stamp()).unwrap();
-    stage.store.commit_contract_revocation(scope(), change.clone(), None).await.unwrap();
-    assert_eq!(standings().await, [Revoked, InForce, Unknown, Unknown]);
-    let mut over = content_with_contract(&by_version, true);
-    over["access_contract"]["revoked_at"] = json!("2026-01-01T00:00:00Z");
+    assert_eq!(contract_states().await, [InForce, InForce, Unknown, Unknown]);
+    let change = ContractRevocation::create(fresh(), &first_base, &by_row, "It is over.", &stamp()).unwrap();
+    fixture.store.commit_contract_revocation(scope(), change.clone(), None).await.unwrap();
+    assert_eq!(contract_states().await, [Revoked, InForce, Unknown, Unknown]);
+    let mut revoked_content = content_with_contract(&by_version, true);
+    revoked_content["access_contract"]["revoked_at"] = json!("2026-01-01T00:00:00Z");
     let change_of = |asset: &Asset, content: &Value| {
         asset.add_version(fresh(), None, Canonical::of(content).unwrap().into(), &stamp()).unwrap()
     };
-    stage.store.commit_version(scope(), change_of(&two, &over), None).await.unwrap();
-    assert_eq!(standings().await, [Revoked, Revoked, Unknown, Unknown]);
+    fixture.store.commit_version(scope(), change_of(&second_base, &revoked_content), None).await.unwrap();
+    assert_eq!(contract_states().await, [Revoked, Revoked, Unknown, Unknown]);
     // A revocation is final, and the stored revocation remains the first one.
-    let restored =
-        stage.store.commit_version(scope(), change_of(&one, &content_with_contract(&by_row, false)), None).await;
+    let restored = fixture
+        .store
+        .commit_version(scope(), change_of(&first_base, &content_with_contract(&by_row, false)), None)
+        .await;
     let revoked = fairway_domain::store::Conflict::ContractRevoked;
     assert!(matches!(restored, Err(CommitError::Conflict(conflict)) if conflict == revoked), "{restored:?}");
-    let again = ContractRevocation::create(fresh(), &one, &by_row, "Again.", &stamp()).unwrap();
-    assert!(matches!(stage.store.commit_contract_revocation(scope(), again, None).await, Err(CommitError::Stale)));
-    let kept = stage.store.find_revocation(scope(), one.asset_id, &by_row).await.unwrap().unwrap();
-    assert_eq!(kept, change.next);
-    assert_eq!(stage.store.find_revocation(scope(), two.asset_id, &by_row).await.unwrap(), None);
+    let second_revocation = ContractRevocation::create(fresh(), &first_base, &by_row, "Again.", &stamp()).unwrap();
+    assert!(matches!(
+        fixture.store.commit_contract_revocation(scope(), second_revocation, None).await,
+        Err(CommitError::Stale)
+    ));
+    let stored = fixture.store.find_revocation(scope(), first_base.asset_id, &by_row).await.unwrap().unwrap();
+    assert_eq!(stored, change.next);
+    assert_eq!(fixture.store.find_revocation(scope(), second_base.asset_id, &by_row).await.unwrap(), None);
 }

@@ -15,13 +15,13 @@ use fairway_domain::{
 use std::time::Duration;
 
 /// A delivery whose status the test can set.
-struct Stage {
+struct DeliveryFixture {
     fixture: Fixture,
     /// The delivery, with the claim that it has in status `claimed`.
     claimed: ClaimedDelivery,
 }
 
-impl Stage {
+impl DeliveryFixture {
     async fn create() -> Self {
         let fixture = Fixture::new().await;
         let destinations = destinations(&fixture, 1).await;
@@ -57,16 +57,16 @@ impl Stage {
         let store = &self.fixture.store;
         let failure = SendFailure::without_response(DeliveryError::TimedOut);
         let finish = async |outcome| store.finish(&self.claimed, outcome).await.unwrap();
-        let meet = async |change: &str| {
+        let claim_after = async |change: &str| {
             if !change.is_empty() {
                 self.fixture.run(&format!("UPDATE notification_delivery SET {change}")).await;
             }
             store.claim(&claim(1, 1, Vec::new())).await.unwrap();
         };
         match event {
-            DeliveryEvent::Claimed => meet("").await,
-            DeliveryEvent::SettingDisabled => meet("notification_generation = -1").await,
-            DeliveryEvent::DestinationDisabled => meet("destination_generation = -1").await,
+            DeliveryEvent::Claimed => claim_after("").await,
+            DeliveryEvent::SettingDisabled => claim_after("notification_generation = -1").await,
+            DeliveryEvent::DestinationDisabled => claim_after("destination_generation = -1").await,
             DeliveryEvent::Returned => {
                 let message = &self.claimed.outgoing.message;
                 store.release(&[(message.tenant, message.delivery_id, self.claimed.claim_id)]).await.unwrap();
@@ -92,13 +92,13 @@ impl Stage {
 
 #[tokio::test]
 async fn outbox_accepts_the_transitions_of_the_domain_and_no_others() {
-    let stage = Stage::create().await;
+    let delivery_fixture = DeliveryFixture::create().await;
     for status in DeliveryStatus::ALL {
         for event in DeliveryEvent::ALL {
-            stage.reset(status).await;
-            stage.cause(status, event).await;
+            delivery_fixture.reset(status).await;
+            delivery_fixture.cause(status, event).await;
             let expected = status.after(event);
-            let found = stage.read().await;
+            let found = delivery_fixture.read().await;
             assert_eq!(found, (expected.unwrap_or(status), expected.is_some()), "{status:?} {event:?}");
         }
     }

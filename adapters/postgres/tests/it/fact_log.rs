@@ -26,8 +26,8 @@ const SEQUENCERS: usize = 3;
 /// A second tenant with a workspace for assets.
 async fn second_tenant(store: &Database) -> (TenantScope, Workspace) {
     let change = Tenant::create(fresh(), "second", "Second", &stamp()).unwrap();
-    let theirs = TenantScope::for_background_task(change.next.tenant_id);
-    TenantStore::commit_new(store, scope(), theirs, change, None).await.unwrap();
+    let second_scope = TenantScope::for_background_task(change.next.tenant_id);
+    TenantStore::commit_new(store, scope(), second_scope, change, None).await.unwrap();
     let change = Workspace::create(
         WorkspaceIds { workspace_id: fresh(), namespace_id: fresh(), assistant_id: fresh() },
         "home",
@@ -36,18 +36,18 @@ async fn second_tenant(store: &Database) -> (TenantScope, Workspace) {
         &stamp(),
     )
     .unwrap();
-    let workspace = WorkspaceStore::commit_new(store, theirs, change, None).await.unwrap();
-    (theirs, workspace)
+    let workspace = WorkspaceStore::commit_new(store, second_scope, change, None).await.unwrap();
+    (second_scope, workspace)
 }
 
 /// Runs a sequencer until no writer is active and no fact is pending. Returns the number of sequenced facts.
 async fn sequence(store: Arc<Database>, writing: Arc<AtomicUsize>) -> u64 {
     let mut all = 0;
     loop {
-        let last_turn = writing.load(Ordering::SeqCst) == 0;
-        let placed = store.sequence().await.unwrap();
-        all += placed;
-        if last_turn && placed == 0 {
+        let is_last_pass = writing.load(Ordering::SeqCst) == 0;
+        let sequenced = store.sequence().await.unwrap();
+        all += sequenced;
+        if is_last_pass && sequenced == 0 {
             return all;
         }
     }
@@ -55,23 +55,23 @@ async fn sequence(store: Arc<Database>, writing: Arc<AtomicUsize>) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_writers_and_sequencers_produce_gapless_logs() {
-    let stage = Fixture::with_connections(WRITERS).await;
-    let (theirs, workspace) = second_tenant(&stage.store).await;
+    let fixture = Fixture::with_connections(WRITERS).await;
+    let (second_scope, workspace) = second_tenant(&fixture.store).await;
     let writing = Arc::new(AtomicUsize::new(WRITERS));
     let mut sequencers = JoinSet::new();
     for _ in 0..SEQUENCERS {
-        let own = open_store(&stage.database.url(), 1);
-        sequencers.spawn(sequence(own, Arc::clone(&writing)));
+        let store = open_store(&fixture.database.url(), 1);
+        sequencers.spawn(sequence(store, Arc::clone(&writing)));
     }
     let mut writers = JoinSet::new();
     for number in 0..WRITERS {
-        let (store, writing, workspace) = (Arc::clone(&stage.store), Arc::clone(&writing), workspace.clone());
+        let (store, writing, workspace) = (Arc::clone(&fixture.store), Arc::clone(&writing), workspace.clone());
         writers.spawn(async move {
             for _ in 0..ENTRIES {
                 let mut new = new_asset(AssetKind::Skill);
                 let scope = if number % 4 == 0 {
                     (new.workspace_id, new.namespace_id) = (workspace.workspace_id, workspace.namespace_id);
-                    theirs
+                    second_scope
                 } else {
                     scope()
                 };
@@ -81,29 +81,29 @@ async fn concurrent_writers_and_sequencers_produce_gapless_logs() {
         });
     }
     writers.join_all().await;
-    let placed: u64 = sequencers.join_all().await.into_iter().sum();
+    let sequenced: u64 = sequencers.join_all().await.into_iter().sum();
     // Because of each other's locks, the sequencers may have skipped the last facts. One more pass sequences them.
-    let placed = placed + sequence(Arc::clone(&stage.store), writing).await;
+    let sequenced = sequenced + sequence(Arc::clone(&fixture.store), writing).await;
 
-    let facts = stage.query_number("SELECT count(*) FROM fact").await;
+    let facts = fixture.query_number("SELECT count(*) FROM fact").await;
     assert_eq!(facts, i64::try_from(WRITERS * ENTRIES).unwrap() + 2);
-    assert_eq!(i64::try_from(placed).unwrap(), facts, "each fact gets one index");
-    assert_eq!(stage.query_number("SELECT count(*) FROM fact_pending").await, 0);
+    assert_eq!(i64::try_from(sequenced).unwrap(), facts, "each fact gets one index");
+    assert_eq!(fixture.query_number("SELECT count(*) FROM fact_pending").await, 0);
     let logs = "SELECT tenant_id, count(*), min(index), max(index), count(DISTINCT fact_id), max(size)
         FROM fact_order JOIN fact_log USING (tenant_id) GROUP BY tenant_id ORDER BY count(*)";
-    let rows = stage.owner.query(logs, &[]).await.unwrap();
-    let quarter = i64::try_from(WRITERS / 4 * ENTRIES).unwrap();
-    let expected = [(theirs.tenant().uuid(), quarter + 2), (DEFAULT_TENANT, 3 * quarter)];
+    let rows = fixture.owner.query(logs, &[]).await.unwrap();
+    let second_tenant_facts = i64::try_from(WRITERS / 4 * ENTRIES).unwrap();
+    let expected = [(second_scope.tenant().uuid(), second_tenant_facts + 2), (DEFAULT_TENANT, 3 * second_tenant_facts)];
     assert_eq!(rows.len(), expected.len());
     for (row, (tenant, entries)) in rows.iter().zip(expected) {
         assert_eq!(row.get::<_, Uuid>(0), tenant);
         let numbers: Vec<i64> = (1..6).map(|column| row.get(column)).collect();
         assert_eq!(numbers, [entries, 0, entries - 1, entries, entries]);
     }
-    let strangers = "SELECT count(*) FROM fact_order JOIN fact USING (fact_id)
+    let mismatched_rows = "SELECT count(*) FROM fact_order JOIN fact USING (fact_id)
         WHERE fact.tenant_id <> fact_order.tenant_id
             OR fact.workspace_id IS DISTINCT FROM fact_order.workspace_id";
-    assert_eq!(stage.query_number(strangers).await, 0);
+    assert_eq!(fixture.query_number(mismatched_rows).await, 0);
 }
 
 /// Writes a fact as a store does.
@@ -123,54 +123,54 @@ async fn record(client: &impl GenericClient, fact_id: Uuid) {
     client.batch_execute(&sql).await.unwrap();
 }
 
-async fn order(stage: &Fixture) -> Vec<(i64, Uuid)> {
-    let rows = stage.owner.query("SELECT index, fact_id FROM fact_order ORDER BY index", &[]).await.unwrap();
+async fn order(fixture: &Fixture) -> Vec<(i64, Uuid)> {
+    let rows = fixture.owner.query("SELECT index, fact_id FROM fact_order ORDER BY index", &[]).await.unwrap();
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
 #[tokio::test]
 async fn late_commit_gets_the_next_index_and_shifts_no_other() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     let (early, late) = (Uuid::now_v7(), Uuid::now_v7());
-    let mut slow = stage.database.connect_as_owner().await.unwrap();
-    let transaction = slow.transaction().await.unwrap();
+    let mut slow_client = fixture.database.connect_as_owner().await.unwrap();
+    let transaction = slow_client.transaction().await.unwrap();
     record(&transaction, early).await;
-    record(&stage.owner, late).await;
-    assert_eq!(stage.store.sequence().await.unwrap(), 1);
-    assert_eq!(order(&stage).await, [(0, late)]);
+    record(&fixture.owner, late).await;
+    assert_eq!(fixture.store.sequence().await.unwrap(), 1);
+    assert_eq!(order(&fixture).await, [(0, late)]);
     transaction.commit().await.unwrap();
-    assert_eq!(stage.store.sequence().await.unwrap(), 1);
-    assert_eq!(order(&stage).await, [(0, late), (1, early)]);
+    assert_eq!(fixture.store.sequence().await.unwrap(), 1);
+    assert_eq!(order(&fixture).await, [(0, late), (1, early)]);
 }
 
 #[tokio::test]
 async fn crashed_sequencer_leaves_no_gap_and_no_duplicate_index() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     let facts: Vec<Uuid> = (0..5).map(|_| Uuid::now_v7()).collect();
     for fact in &facts {
-        record(&stage.owner, *fact).await;
+        record(&fixture.owner, *fact).await;
     }
-    let mut dying = stage.database.connect_as_owner().await.unwrap();
-    let transaction = dying.transaction().await.unwrap();
+    let mut crashing_client = fixture.database.connect_as_owner().await.unwrap();
+    let transaction = crashing_client.transaction().await.unwrap();
     let sql = format!("SELECT fairway_sequence('{DEFAULT_TENANT}', 3)");
-    let placed: i64 = transaction.query_one(&sql, &[]).await.unwrap().get(0);
-    assert_eq!(placed, 3);
-    assert_eq!(stage.store.sequence().await.unwrap(), 0, "a second sequencer must skip a locked log");
+    let sequenced: i64 = transaction.query_one(&sql, &[]).await.unwrap().get(0);
+    assert_eq!(sequenced, 3);
+    assert_eq!(fixture.store.sequence().await.unwrap(), 0, "a second sequencer must skip a locked log");
     transaction.rollback().await.unwrap();
-    assert_eq!(stage.store.sequence().await.unwrap(), 5);
+    assert_eq!(fixture.store.sequence().await.unwrap(), 5);
     let expected: Vec<(i64, Uuid)> = (0..).zip(facts).collect();
-    assert_eq!(order(&stage).await, expected);
+    assert_eq!(order(&fixture).await, expected);
 }
 
 #[tokio::test]
 async fn leaves_are_the_hashes_that_the_facts_were_sequenced_with() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     let facts: Vec<Uuid> = (0..3).map(|_| Uuid::now_v7()).collect();
     for fact in &facts {
-        record(&stage.owner, *fact).await;
+        record(&fixture.owner, *fact).await;
     }
-    assert_eq!(stage.store.sequence().await.unwrap(), 3);
-    let rows = stage.owner.query("SELECT leaf_hash FROM fact ORDER BY fact_id", &[]).await.unwrap();
+    assert_eq!(fixture.store.sequence().await.unwrap(), 3);
+    let rows = fixture.owner.query("SELECT leaf_hash FROM fact ORDER BY fact_id", &[]).await.unwrap();
     let recorded: Vec<TreeHash> = rows.iter().map(|row| TreeHash::from_slice(row.get(0)).unwrap()).collect();
     // The second fact is edited before the tree covers it. The third has an order row from before order rows stored
     // the hash.
@@ -180,19 +180,19 @@ async fn leaves_are_the_hashes_that_the_facts_were_sequenced_with() {
         UPDATE fact_order SET leaf_hash = NULL WHERE fact_id = '{}'",
         facts[1], facts[2]
     );
-    stage.run(&edit).await;
-    assert_eq!(stage.store.leaves(scope(), 0, 10).await.unwrap(), recorded);
+    fixture.run(&edit).await;
+    assert_eq!(fixture.store.leaves(scope(), 0, 10).await.unwrap(), recorded);
 }
 
 #[tokio::test]
 async fn plan_from_an_empty_log_reads_each_fact_once() {
     const FACTS: i64 = 3_000;
-    let stage = Fixture::new().await;
-    let young = open_store(&stage.database.url(), 1);
+    let fixture = Fixture::new().await;
+    let new_store = open_store(&fixture.database.url(), 1);
     // The tables have no statistics yet, and this connection caches the plans that it makes now.
-    stage.run("DELETE FROM fact_pending").await;
-    record(&stage.owner, Uuid::now_v7()).await;
-    assert_eq!(young.sequence().await.unwrap(), 1);
+    fixture.run("DELETE FROM fact_pending").await;
+    record(&fixture.owner, Uuid::now_v7()).await;
+    assert_eq!(new_store.sequence().await.unwrap(), 1);
     let fill = format!(
         "WITH made AS (
             INSERT INTO fact SELECT '{DEFAULT_TENANT}', gen_random_uuid(), NULL, 'x', 'x', sha256('x')
@@ -200,13 +200,13 @@ async fn plan_from_an_empty_log_reads_each_fact_once() {
             RETURNING fact_id)
          INSERT INTO fact_pending SELECT '{DEFAULT_TENANT}', fact_id FROM made"
     );
-    stage.run(&fill).await;
-    let mut placed = 0;
-    while placed < FACTS.unsigned_abs() {
-        placed += young.sequence().await.unwrap();
+    fixture.run(&fill).await;
+    let mut sequenced = 0;
+    while sequenced < FACTS.unsigned_abs() {
+        sequenced += new_store.sequence().await.unwrap();
     }
-    drop(young);
-    let database = stage.into_database();
+    drop(new_store);
+    let database = fixture.into_database();
     let client = crate::indexes::wait_for_other_connections(&database).await;
     let sql = "SELECT relname::text, idx_tup_read FROM pg_stat_user_indexes WHERE relname IN ('fact', 'fact_pending')";
     for row in client.query(sql, &[]).await.unwrap() {
@@ -219,30 +219,30 @@ async fn plan_from_an_empty_log_reads_each_fact_once() {
 
 #[tokio::test]
 async fn order_survives_a_copy_to_another_cluster() {
-    let (from, to) = (Fixture::new().await, Fixture::new().await);
+    let (source, target) = (Fixture::new().await, Fixture::new().await);
     let facts: Vec<Uuid> = (0..20).map(|_| Uuid::now_v7()).collect();
     // Facts are inserted in reverse order, so that the log's order differs from the order of transaction identifiers.
     for fact in facts.iter().rev() {
-        record(&from.owner, *fact).await;
-        from.store.sequence().await.unwrap();
+        record(&source.owner, *fact).await;
+        source.store.sequence().await.unwrap();
     }
-    let waiting = Uuid::now_v7();
-    record(&from.owner, waiting).await;
-    to.run("DELETE FROM fact_log").await;
+    let pending_fact = Uuid::now_v7();
+    record(&source.owner, pending_fact).await;
+    target.run("DELETE FROM fact_log").await;
     for table in ["fact", "fact_pending", "fact_order", "fact_log"] {
         let read = format!("SELECT coalesce(json_agg(row ORDER BY md5(row::text)), '[]') FROM {table} AS row");
-        let rows: Value = from.owner.query_one(&read, &[]).await.unwrap().get(0);
+        let rows: Value = source.owner.query_one(&read, &[]).await.unwrap().get(0);
         let rows = rows.to_string().replace('\'', "''");
         let write = format!("INSERT INTO {table} SELECT * FROM json_populate_recordset(NULL::{table}, '{rows}')");
-        to.run(&write).await;
+        target.run(&write).await;
     }
-    assert_eq!(order(&to).await, order(&from).await);
-    assert_eq!(to.store.sequence().await.unwrap(), 1);
-    assert_eq!(order(&to).await.last(), Some(&(20, waiting)));
+    assert_eq!(order(&target).await, order(&source).await);
+    assert_eq!(target.store.sequence().await.unwrap(), 1);
+    assert_eq!(order(&target).await.last(), Some(&(20, pending_fact)));
     let page = PageRequest::first(200);
-    let copied = AuditStore::list(&*to.store, scope(), AuditFilter::default(), None, page).await.unwrap().rows;
-    from.store.sequence().await.unwrap();
-    let listed = AuditStore::list(&*from.store, scope(), AuditFilter::default(), None, page).await;
+    let copied = AuditStore::list(&*target.store, scope(), AuditFilter::default(), None, page).await.unwrap().rows;
+    source.store.sequence().await.unwrap();
+    let listed = AuditStore::list(&*source.store, scope(), AuditFilter::default(), None, page).await;
     let Page { rows: original, total, .. } = listed.unwrap();
     assert_eq!(copied, original);
     assert_eq!(total, 21);
@@ -250,13 +250,13 @@ async fn order_survives_a_copy_to_another_cluster() {
 
 #[tokio::test]
 async fn stored_bytes_are_canonical_and_match_their_hash() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     for commit in crate::commit_cases::COMMITS {
-        (commit.decide(&stage).await.send)(None).await.unwrap();
+        (commit.decide(&fixture).await.send)(None).await.unwrap();
     }
     let sql = "SELECT tenant_id, fact_id, kind, body, leaf_hash,
         sha256('\\x00'::bytea || body) AS hashed FROM fact";
-    let rows = stage.owner.query(sql, &[]).await.unwrap();
+    let rows = fixture.owner.query(sql, &[]).await.unwrap();
     assert!(rows.len() > crate::commit_cases::COMMITS.len());
     for row in rows {
         let body: &[u8] = row.get("body");

@@ -60,7 +60,7 @@ pub(crate) struct StoreFixture {
 
 /// A [`StoreFixture`] on a clone of the migrated template database.
 pub(crate) struct Fixture {
-    world: StoreFixture,
+    store_fixture: StoreFixture,
     /// The last field, so that it is dropped last: its drop closes every connection to the database.
     pub(crate) database: TestDatabase,
 }
@@ -69,7 +69,7 @@ impl Deref for Fixture {
     type Target = StoreFixture;
 
     fn deref(&self) -> &StoreFixture {
-        &self.world
+        &self.store_fixture
     }
 }
 
@@ -83,7 +83,7 @@ impl Fixture {
     }
 
     pub(crate) async fn over(database: TestDatabase, connections: usize) -> Self {
-        Self { world: StoreFixture::new(&database.url(), connections).await, database }
+        Self { store_fixture: StoreFixture::new(&database.url(), connections).await, database }
     }
 
     /// Closes the connections and returns the database.
@@ -171,34 +171,40 @@ impl StoreFixture {
         let draft = self.draft(workload).await;
         let change = draft.bind(fresh(), AssetKind::PolicyBundle, version, &stamp()).unwrap();
         self.store.commit_binding(scope(), change, None).await.unwrap();
-        let placed = self.current_release(&draft).await;
-        let change = placed.release.submit(Ok(vec![self_reference(version)]), &placed.deployment, &stamp()).unwrap();
+        let deployed_release = self.current_release(&draft).await;
+        let change = deployed_release
+            .release
+            .submit(Ok(vec![self_reference(version)]), &deployed_release.deployment, &stamp())
+            .unwrap();
         self.store.commit_transition(scope(), change, None).await.unwrap();
         self.current_release(&draft).await
     }
 
     /// An approved release.
     pub(crate) async fn approved(&self, workload: &Workload, version: &BindableVersion) -> ReleaseWithDeployment {
-        let placed = self.submitted(workload, version).await;
-        let change = placed.release.review(fresh(), Verdict::Approved, Note::parse("read it"), RULE, &stamp()).unwrap();
+        let deployed_release = self.submitted(workload, version).await;
+        let change = deployed_release
+            .release
+            .review(fresh(), Verdict::Approved, Note::parse("read it"), RULE, &stamp())
+            .unwrap();
         self.store.commit_review(scope(), change, None).await.unwrap();
-        let placed = self.current_release(&placed.release).await;
-        let change = placed.release.approve(RULE, &placed.deployment, &stamp()).unwrap();
+        let deployed_release = self.current_release(&deployed_release.release).await;
+        let change = deployed_release.release.approve(RULE, &deployed_release.deployment, &stamp()).unwrap();
         self.store.commit_transition(scope(), change, None).await.unwrap();
-        self.current_release(&placed.release).await
+        self.current_release(&deployed_release.release).await
     }
 
     /// A release that holds every lane of a new workload.
     pub(crate) async fn active(&self) -> (Workload, ReleaseWithDeployment) {
         let workload = self.workload().await;
         let version = self.bindable().await;
-        let placed = self.approved(&workload, &version).await;
-        self.store.commit_lane_change(scope(), activation(&placed, None), None).await.unwrap();
-        let placed = self.current_release(&placed.release).await;
-        let body = GovernanceChain::for_release(&placed.release, &workload).to_snapshot().body;
-        let snapshot = Snapshot { digest: snapshot_digest(&placed), body };
+        let deployed_release = self.approved(&workload, &version).await;
+        self.store.commit_lane_change(scope(), activation(&deployed_release, None), None).await.unwrap();
+        let deployed_release = self.current_release(&deployed_release.release).await;
+        let body = GovernanceChain::for_release(&deployed_release.release, &workload).to_snapshot().body;
+        let snapshot = Snapshot { digest: snapshot_digest(&deployed_release), body };
         self.store.store_snapshot(scope(), &snapshot).await.unwrap();
-        (workload, placed)
+        (workload, deployed_release)
     }
 
     /// The current release, with its deployment.
@@ -207,10 +213,14 @@ impl StoreFixture {
     }
 
     /// The current revisions, under which a run of this release is accepted.
-    pub(crate) async fn accepted_on(&self, workload: &Workload, placed: &ReleaseWithDeployment) -> ExpectedRevisions {
+    pub(crate) async fn expected_revisions(
+        &self,
+        workload: &Workload,
+        deployed_release: &ReleaseWithDeployment,
+    ) -> ExpectedRevisions {
         let access = self.query_number("SELECT access_revision FROM tenant WHERE slug = 'default'").await;
         ExpectedRevisions {
-            deployment: placed.deployment.revision,
+            deployment: deployed_release.deployment.revision,
             workload: workload.revision,
             access: Revision::new(access),
         }
@@ -334,9 +344,12 @@ pub(crate) fn self_reference(version: &BindableVersion) -> FrozenReference {
 }
 
 /// Activates an approved or active release: on one lane, or on all lanes that it does not hold.
-pub(crate) fn activation(placed: &ReleaseWithDeployment, lane: Option<Lane>) -> DeploymentChange {
+pub(crate) fn activation(deployed_release: &ReleaseWithDeployment, lane: Option<Lane>) -> DeploymentChange {
     let selection = lane.map_or(LaneSelection::All, LaneSelection::One);
-    placed.release.activate(&selection, &placed.deployment, &passing_checks(), RULE, &stamp()).unwrap()
+    deployed_release
+        .release
+        .activate(&selection, &deployed_release.deployment, &passing_checks(), RULE, &stamp())
+        .unwrap()
 }
 
 /// An activation report without problems.
@@ -360,22 +373,22 @@ pub(crate) const fn passing_checks() -> ActivationReport {
 
 /// The digest of a run's snapshot. It is the same for all runs of a release, because no test reads the snapshot's
 /// content.
-fn snapshot_digest(placed: &ReleaseWithDeployment) -> [u8; 32] {
-    let id = *placed.release.release_id.uuid().as_bytes();
+fn snapshot_digest(deployed_release: &ReleaseWithDeployment) -> [u8; 32] {
+    let id = *deployed_release.release.release_id.uuid().as_bytes();
     std::array::from_fn(|index| id[index % id.len()])
 }
 
 /// An admitted run of the release on the lane `standard`.
-pub(crate) fn acceptance(placed: &ReleaseWithDeployment) -> Acceptance {
+pub(crate) fn acceptance(deployed_release: &ReleaseWithDeployment) -> Acceptance {
     Acceptance {
         execution_id: fresh(),
-        workload_id: placed.release.workload_id,
-        workspace_id: placed.release.workspace_id,
-        release_id: placed.release.release_id,
-        environment: placed.release.environment.clone(),
+        workload_id: deployed_release.release.workload_id,
+        workspace_id: deployed_release.release.workspace_id,
+        release_id: deployed_release.release.release_id,
+        environment: deployed_release.release.environment.clone(),
         lane: Lane::Standard,
         submitter: actor(),
-        snapshot: snapshot_digest(placed),
+        snapshot: snapshot_digest(deployed_release),
         decision: decision(policy::Outcome::Allow),
         inputs: Payload { body: json!({ "ticket": "I was charged twice" }).to_string().into(), salt: [1; 16] },
         request_context: RequestContext {
@@ -391,13 +404,13 @@ pub(crate) fn acceptance(placed: &ReleaseWithDeployment) -> Acceptance {
 }
 
 /// An admitted run like [`acceptance`], but queued.
-pub(crate) fn queued(placed: &ReleaseWithDeployment) -> Acceptance {
-    Acceptance { admission: Admission::Queue { limit: 100_000 }, ..acceptance(placed) }
+pub(crate) fn queued(deployed_release: &ReleaseWithDeployment) -> Acceptance {
+    Acceptance { admission: Admission::Queue { limit: 100_000 }, ..acceptance(deployed_release) }
 }
 
 /// An admitted script.
-pub(crate) fn script(placed: &ReleaseWithDeployment) -> Acceptance {
-    let run = acceptance(placed);
+pub(crate) fn script(deployed_release: &ReleaseWithDeployment) -> Acceptance {
+    let run = acceptance(deployed_release);
     let admission = Admission::Script {
         lease: fresh(),
         lease_for: LEASE,
@@ -425,8 +438,8 @@ pub(crate) fn claim() -> Claim {
 }
 
 /// A run like [`acceptance`], but denied by policy.
-pub(crate) fn denied(placed: &ReleaseWithDeployment) -> Acceptance {
-    let mut run = acceptance(placed);
+pub(crate) fn denied(deployed_release: &ReleaseWithDeployment) -> Acceptance {
+    let mut run = acceptance(deployed_release);
     run.decision = decision(policy::Outcome::Deny);
     run.admission = Admission::Deny(Box::new(run_ref(&run).denied_fact(&run.decision, &stamp())));
     run

@@ -35,12 +35,12 @@ fn at_revision(release: &Release, revision: Revision) -> Release {
 }
 
 /// The number of transactions that wrote facts of this kind. `xmin` identifies the transaction of a row.
-async fn transactions(stage: &Fixture, kind: &str) -> i64 {
-    stage.query_number(&format!("SELECT count(DISTINCT xmin::text) FROM fact WHERE kind = '{kind}'")).await
+async fn transactions(fixture: &Fixture, kind: &str) -> i64 {
+    fixture.query_number(&format!("SELECT count(DISTINCT xmin::text) FROM fact WHERE kind = '{kind}'")).await
 }
 
-async fn facts(stage: &Fixture, kind: &str) -> i64 {
-    stage
+async fn facts(fixture: &Fixture, kind: &str) -> i64 {
+    fixture
         .query_number(&format!("SELECT count(*) FROM fact JOIN fact_pending USING (fact_id) WHERE kind = '{kind}'"))
         .await
 }
@@ -49,42 +49,44 @@ async fn facts(stage: &Fixture, kind: &str) -> i64 {
 /// workload. These four write nothing, and the other four are committed.
 #[tokio::test]
 async fn batched_lane_changes_return_independent_results() {
-    let stage = Arc::new(Fixture::new().await);
-    let version = stage.bindable().await;
+    let fixture = Arc::new(Fixture::new().await);
+    let version = fixture.bindable().await;
     let mut approved = Vec::new();
     for _ in 0..MANY {
-        approved.push(stage.approved(&stage.workload().await, &version).await.release);
+        approved.push(fixture.approved(&fixture.workload().await, &version).await.release);
     }
     let kind = "release.transitioned";
-    let before = (facts(&stage, kind).await, transactions(&stage, kind).await);
-    let mut movers = JoinSet::new();
+    let before = (facts(&fixture, kind).await, transactions(&fixture, kind).await);
+    let mut tasks = JoinSet::new();
     for release in approved.iter().skip(5).step_by(8) {
         let workload = release.workload_id;
-        stage.run(&format!("UPDATE workload SET status = 'retired' WHERE workload_id = '{workload}'")).await;
+        fixture.run(&format!("UPDATE workload SET status = 'retired' WHERE workload_id = '{workload}'")).await;
     }
     for (number, release) in approved.iter().enumerate() {
-        let (stage, release) = (Arc::clone(&stage), release.clone());
-        movers.spawn(async move {
-            let placed = stage.current_release(&release).await;
-            let mut outdated = placed.clone();
+        let (fixture, release) = (Arc::clone(&fixture), release.clone());
+        tasks.spawn(async move {
+            let deployed_release = fixture.current_release(&release).await;
+            let mut outdated = deployed_release.clone();
             match number % 8 {
                 1 => {
-                    let revision = placed.deployment.revision.next();
+                    let revision = deployed_release.deployment.revision.next();
                     let fields = DeploymentRecord { revision, ..outdated.deployment.into_record() };
                     outdated.deployment = Deployment::restore(fields);
                 }
-                2 | 6 => outdated.release = at_revision(&placed.release, placed.release.revision.next()),
+                2 | 6 => {
+                    outdated.release = at_revision(&deployed_release.release, deployed_release.release.revision.next())
+                }
                 _ => {}
             }
             let change = activation(&outdated, Some(Lane::ALL[number % 3]));
-            (number, placed, stage.store.commit_lane_change(scope(), change, None).await)
+            (number, deployed_release, fixture.store.commit_lane_change(scope(), change, None).await)
         });
     }
-    let mut moved = 0;
-    for (number, before, answer) in movers.join_all().await {
-        let now = stage.current_release(&before.release).await;
+    let mut committed = 0;
+    for (number, before, result) in tasks.join_all().await {
+        let now = fixture.current_release(&before.release).await;
         let lane = Lane::ALL[number % 3];
-        let told = format!(
+        let history_rows = format!(
             "SELECT count(*) FROM deployment_history WHERE workload_id = '{}' AND lane = '{}' AND to_release_id = '{}'
                 AND from_release_id IS NULL AND reason = 'activation' AND actor = 'user:ada'",
             before.release.workload_id,
@@ -92,16 +94,16 @@ async fn batched_lane_changes_return_independent_results() {
             before.release.release_id
         );
         if matches!(number % 4, 1 | 2) {
-            assert!(matches!(answer, Err(CommitError::Stale)), "{number}: {answer:?}");
+            assert!(matches!(result, Err(CommitError::Stale)), "{number}: {result:?}");
             assert_eq!((&now.release.state, &now.deployment), (&before.release.state, &before.deployment), "{number}");
             assert_eq!(
-                (now.release.revision, stage.query_number(&told).await),
+                (now.release.revision, fixture.query_number(&history_rows).await),
                 (before.release.revision, 0),
                 "{number}"
             );
             continue;
         }
-        assert!(matches!(answer, Ok(None)), "{number}: {answer:?}");
+        assert!(matches!(result, Ok(None)), "{number}: {result:?}");
         assert_eq!(now.release.state.name(), StateName::Active);
         assert_eq!(
             (now.release.revision, now.deployment.revision),
@@ -110,70 +112,76 @@ async fn batched_lane_changes_return_independent_results() {
         for other in Lane::ALL {
             assert_eq!(now.deployment.holder(other), (other == lane).then_some(before.release.release_id));
         }
-        assert_eq!(stage.query_number(&told).await, 1, "{number}");
-        moved += 1;
+        assert_eq!(fixture.query_number(&history_rows).await, 1, "{number}");
+        committed += 1;
     }
-    assert_eq!(facts(&stage, kind).await - before.0, moved);
-    let transactions = transactions(&stage, kind).await - before.1;
-    assert!(transactions < moved / 2, "{moved} lane changes in {transactions} transactions");
+    assert_eq!(facts(&fixture, kind).await - before.0, committed);
+    let transactions = transactions(&fixture, kind).await - before.1;
+    assert!(transactions < committed / 2, "{committed} lane changes in {transactions} transactions");
 }
 
 #[tokio::test]
 async fn batched_transitions_return_independent_results() {
-    let stage = Arc::new(Fixture::new().await);
-    let version = stage.bindable().await;
+    let fixture = Arc::new(Fixture::new().await);
+    let version = fixture.bindable().await;
     let mut submitted = Vec::new();
     for _ in 0..MANY {
-        submitted.push(stage.submitted(&stage.workload().await, &version).await.release);
+        submitted.push(fixture.submitted(&fixture.workload().await, &version).await.release);
     }
     let kind = "release.transitioned";
-    let before = (facts(&stage, kind).await, transactions(&stage, kind).await);
-    let mut movers = JoinSet::new();
+    let before = (facts(&fixture, kind).await, transactions(&fixture, kind).await);
+    let mut tasks = JoinSet::new();
     for (number, release) in submitted.iter().enumerate() {
-        let (stage, release) = (Arc::clone(&stage), release.clone());
-        movers.spawn(async move {
-            let placed = stage.current_release(&release).await;
+        let (fixture, release) = (Arc::clone(&fixture), release.clone());
+        tasks.spawn(async move {
+            let deployed_release = fixture.current_release(&release).await;
             // Of every four releases, one gets two transitions at the same revision, and one gets a transition at an
             // outdated revision.
-            let twin = (number % 4 == 1).then(|| placed.release.reopen(&placed.deployment, &stamp()).unwrap());
-            let seen = match number % 4 {
-                2 => at_revision(&placed.release, release.revision.next().next()),
-                _ => placed.release.clone(),
+            let repeated_change = (number % 4 == 1)
+                .then(|| deployed_release.release.reopen(&deployed_release.deployment, &stamp()).unwrap());
+            let decision_base = match number % 4 {
+                2 => at_revision(&deployed_release.release, release.revision.next().next()),
+                _ => deployed_release.release.clone(),
             };
-            let first = seen.reopen(&placed.deployment, &stamp()).unwrap();
+            let first = decision_base.reopen(&deployed_release.deployment, &stamp()).unwrap();
             let second = async {
-                match twin {
-                    Some(twin) => Some(stage.store.commit_transition(scope(), twin, None).await),
+                match repeated_change {
+                    Some(repeated_change) => {
+                        Some(fixture.store.commit_transition(scope(), repeated_change, None).await)
+                    }
                     None => None,
                 }
             };
-            let (first, second) = tokio::join!(stage.store.commit_transition(scope(), first, None), second);
+            let (first, second) = tokio::join!(fixture.store.commit_transition(scope(), first, None), second);
             (number, release.release_id, first, second)
         });
     }
-    let mut moved: BTreeSet<ReleaseId> = BTreeSet::new();
-    for (number, id, first, second) in movers.join_all().await {
+    let mut committed: BTreeSet<ReleaseId> = BTreeSet::new();
+    for (number, id, first, second) in tasks.join_all().await {
         match number % 4 {
             2 => assert!(matches!(first, Err(CommitError::Stale)), "{number}: {first:?}"),
             1 => {
-                let both = [first, second.unwrap()];
-                assert_eq!(both.iter().filter(|answer| answer.is_ok()).count(), 1, "{number}: {both:?}");
-                assert!(both.iter().any(|answer| matches!(answer, Err(CommitError::Stale))), "{number}: {both:?}");
-                moved.insert(id);
+                let results = [first, second.unwrap()];
+                assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{number}: {results:?}");
+                assert!(
+                    results.iter().any(|result| matches!(result, Err(CommitError::Stale))),
+                    "{number}: {results:?}"
+                );
+                committed.insert(id);
             }
             _ => {
                 first.unwrap();
-                moved.insert(id);
+                committed.insert(id);
             }
         }
     }
-    assert_eq!(moved.len(), MANY / 4 * 3);
+    assert_eq!(committed.len(), MANY / 4 * 3);
     for release in &submitted {
-        let now = stage.current_release(release).await.release;
-        let expected = if moved.contains(&release.release_id) { StateName::Draft } else { StateName::ReviewReady };
+        let now = fixture.current_release(release).await.release;
+        let expected = if committed.contains(&release.release_id) { StateName::Draft } else { StateName::ReviewReady };
         assert_eq!((now.state.name(), now.bindings.len()), (expected, 1));
     }
-    let after = (facts(&stage, kind).await, transactions(&stage, kind).await);
+    let after = (facts(&fixture, kind).await, transactions(&fixture, kind).await);
     assert_eq!(after.0 - before.0, 30, "each transition writes one fact");
     assert!(after.1 - before.1 < 20, "{} transactions", after.1 - before.1);
 }
@@ -182,119 +190,121 @@ async fn batched_transitions_return_independent_results() {
 /// submitted later.
 #[tokio::test]
 async fn large_versions_do_not_delay_small_ones() {
-    let stage = Arc::new(Fixture::new().await);
-    let held = stage.asset(AssetKind::Skill).await;
+    let fixture = Arc::new(Fixture::new().await);
+    let locked_asset = fixture.asset(AssetKind::Skill).await;
     let text = "x".repeat(1 << 20);
-    let heavy = Canonical::of(&json!({ "a": text })).unwrap();
-    let heavy = held.add_version(fresh(), None, heavy.into(), &stamp()).unwrap();
-    let light_asset = stage.asset(AssetKind::Skill).await;
-    let light = light_asset.add_version(fresh(), None, content().into(), &stamp()).unwrap();
-    stage.run(&format!("BEGIN; SELECT 1 FROM asset WHERE asset_id = '{}' FOR UPDATE", held.asset_id)).await;
-    let making = tokio::spawn({
-        let stage = Arc::clone(&stage);
-        async move { stage.store.commit_version(scope(), heavy, None).await }
+    let large = Canonical::of(&json!({ "a": text })).unwrap();
+    let large = locked_asset.add_version(fresh(), None, large.into(), &stamp()).unwrap();
+    let small_asset = fixture.asset(AssetKind::Skill).await;
+    let small = small_asset.add_version(fresh(), None, content().into(), &stamp()).unwrap();
+    fixture.run(&format!("BEGIN; SELECT 1 FROM asset WHERE asset_id = '{}' FOR UPDATE", locked_asset.asset_id)).await;
+    let large_commit = tokio::spawn({
+        let fixture = Arc::clone(&fixture);
+        async move { fixture.store.commit_version(scope(), large, None).await }
     });
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
-    while stage.query_number(waits).await == 0 {
-        assert!(!making.is_finished(), "the large version did not wait for the lock");
+    let waiting_sql =
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    while fixture.query_number(waiting_sql).await == 0 {
+        assert!(!large_commit.is_finished(), "the large version did not wait for the lock");
     }
-    stage.store.commit_version(scope(), light, None).await.unwrap();
-    assert!(!making.is_finished(), "the small version waited for the large one");
-    stage.run("COMMIT").await;
-    assert_eq!(making.await.unwrap().unwrap().version_label.as_str(), "v1");
+    fixture.store.commit_version(scope(), small, None).await.unwrap();
+    assert!(!large_commit.is_finished(), "the small version waited for the large one");
+    fixture.run("COMMIT").await;
+    assert_eq!(large_commit.await.unwrap().unwrap().version_label.as_str(), "v1");
 }
 
 /// Without a limit, two large commits of each of two kinds would occupy all four connections.
 #[tokio::test]
 async fn large_commits_leave_connections_for_small_statements() {
-    let stage = Arc::new(Fixture::with_connections(4).await);
-    let (workload, placed) = stage.active().await;
-    let on = stage.accepted_on(&workload, &placed).await;
-    let held = stage.asset(AssetKind::Skill).await;
+    let fixture = Arc::new(Fixture::with_connections(4).await);
+    let (workload, deployed_release) = fixture.active().await;
+    let revisions = fixture.expected_revisions(&workload, &deployed_release).await;
+    let locked_asset = fixture.asset(AssetKind::Skill).await;
     let text = "x".repeat(100_000);
-    stage
+    fixture
         .run(&format!(
             "BEGIN; SELECT 1 FROM asset WHERE asset_id = '{}' FOR UPDATE; LOCK TABLE execution_input",
-            held.asset_id
+            locked_asset.asset_id
         ))
         .await;
     let mut commits = JoinSet::new();
     for _ in 0..2 {
         let content = Canonical::of(&json!({ "a": text })).unwrap();
-        let version = held.add_version(fresh(), None, content.into(), &stamp()).unwrap();
-        let store = Arc::clone(&stage.store);
+        let version = locked_asset.add_version(fresh(), None, content.into(), &stamp()).unwrap();
+        let store = Arc::clone(&fixture.store);
         commits.spawn(async move { store.commit_version(scope(), version, None).await.is_ok() });
-        let mut run = acceptance(&placed);
+        let mut run = acceptance(&deployed_release);
         run.inputs.body = json!({ "ticket": text }).to_string().into();
-        let store = Arc::clone(&stage.store);
-        commits.spawn(async move { store.accept(scope(), &run, on, None).await.is_ok() });
+        let store = Arc::clone(&fixture.store);
+        commits.spawn(async move { store.accept(scope(), &run, revisions, None).await.is_ok() });
     }
     // A version with an idempotency key is committed in a statement of its own.
     for _ in 0..2 {
         let content = Canonical::of(&json!({ "a": text })).unwrap();
-        let version = held.add_version(fresh(), None, content.into(), &stamp()).unwrap();
+        let version = locked_asset.add_version(fresh(), None, content.into(), &stamp()).unwrap();
         let key = key(Uuid::now_v7());
-        let store = Arc::clone(&stage.store);
+        let store = Arc::clone(&fixture.store);
         commits.spawn(async move { store.commit_version(scope(), version, Some(&key)).await.is_ok() });
     }
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    let waiting_sql =
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
     // Within a transaction, `pg_stat_activity` does not change after its first read. The owner's connection has a
     // transaction, so another connection observes.
-    let observer = connect(&stage.database.url()).await;
-    let waiting = async || observer.query_one(waits, &[]).await.unwrap().get::<_, i64>(0);
-    while waiting().await == 0 {
+    let observer = connect(&fixture.database.url()).await;
+    let waiting_statements = async || observer.query_one(waiting_sql, &[]).await.unwrap().get::<_, i64>(0);
+    while waiting_statements().await == 0 {
         assert!(commits.try_join_next().is_none(), "large commits must wait for the locks");
     }
     for _ in 0..20 {
-        let read = WorkloadStore::find(&*stage.store, scope(), workload.workload_id).await;
+        let read = WorkloadStore::find(&*fixture.store, scope(), workload.workload_id).await;
         assert!(read.as_ref().is_ok_and(Option::is_some), "large commits took all connections: {read:?}");
     }
-    assert!(waiting().await <= 2, "large commits take at most half of the connections");
-    stage.run("COMMIT").await;
+    assert!(waiting_statements().await <= 2, "large commits take at most half of the connections");
+    fixture.run("COMMIT").await;
     commits.join_all().await;
 }
 
 #[tokio::test]
 async fn batched_versions_return_independent_results() {
-    let stage = Arc::new(Fixture::new().await);
+    let fixture = Arc::new(Fixture::new().await);
     let mut assets = Vec::new();
     for _ in 0..MANY {
-        assets.push(stage.asset(AssetKind::Skill).await);
+        assets.push(fixture.asset(AssetKind::Skill).await);
     }
-    stage.version(&assets[0], Some("v8")).await;
+    fixture.version(&assets[0], Some("v8")).await;
     for asset in assets.iter().skip(3).step_by(4) {
         let archived = asset.transition_to(Lifecycle::Archived, &stamp()).unwrap();
-        stage.store.commit_lifecycle(scope(), archived, None).await.unwrap();
+        fixture.store.commit_lifecycle(scope(), archived, None).await.unwrap();
     }
     let kind = "asset_version.created";
-    let before = (facts(&stage, kind).await, transactions(&stage, kind).await);
-    let mut makers = JoinSet::new();
+    let before = (facts(&fixture, kind).await, transactions(&fixture, kind).await);
+    let mut tasks = JoinSet::new();
     for (number, asset) in assets.into_iter().enumerate() {
-        let stage = Arc::clone(&stage);
-        makers.spawn(async move {
+        let fixture = Arc::clone(&fixture);
+        tasks.spawn(async move {
             // Of every four versions, one has attachments and is committed alone. Of every four assets, one is
             // archived.
             let content = if number % 4 == 2 { content_with_attachments() } else { content().into() };
             let change = asset.add_version(fresh(), None, content, &stamp()).unwrap();
             let expected = change.next.clone();
-            (number, expected, stage.store.commit_version(scope(), change, None).await)
+            (number, expected, fixture.store.commit_version(scope(), change, None).await)
         });
     }
-    for (number, expected, answer) in makers.join_all().await {
+    for (number, expected, result) in tasks.join_all().await {
         let id = expected.asset_version_id;
-        let found = stage.store.find_version(scope(), id).await.unwrap().map(|(_, version)| version);
+        let found = fixture.store.find_version(scope(), id).await.unwrap().map(|(_, version)| version);
         if number % 4 == 3 {
-            assert!(matches!(answer, Err(CommitError::Stale)), "{number}: {answer:?}");
+            assert!(matches!(result, Err(CommitError::Stale)), "{number}: {result:?}");
             assert!(found.is_none());
             continue;
         }
-        let made: AssetVersion = answer.unwrap();
-        assert_eq!(made.version_label.as_str(), if number == 0 { "v9" } else { "v1" });
-        assert_eq!(made.canonical, expected.canonical.text());
-        assert_eq!(made.artifact_ref, ArtifactPath::of_version(expected.asset_id, id));
-        assert_eq!(found.as_ref(), Some(&made));
+        let version: AssetVersion = result.unwrap();
+        assert_eq!(version.version_label.as_str(), if number == 0 { "v9" } else { "v1" });
+        assert_eq!(version.canonical, expected.canonical.text());
+        assert_eq!(version.artifact_ref, ArtifactPath::of_version(expected.asset_id, id));
+        assert_eq!(found.as_ref(), Some(&version));
     }
-    let after = (facts(&stage, kind).await, transactions(&stage, kind).await);
+    let after = (facts(&fixture, kind).await, transactions(&fixture, kind).await);
     assert_eq!(after.0 - before.0, 30, "each version writes one fact");
     assert!(after.1 - before.1 < 26, "{} transactions, of which ten versions run alone", after.1 - before.1);
 }

@@ -38,31 +38,31 @@ const APPEND_ONLY: [&str; 23] = [
 const REFUSED_SQLSTATE: &str = "FW003";
 
 /// A database in which every append-only table has rows.
-async fn stage_with_history() -> Fixture {
-    let stage = Fixture::new().await;
+async fn fixture_with_history() -> Fixture {
+    let fixture = Fixture::new().await;
     for commit in COMMITS {
-        (commit.decide(&stage).await.send)(None).await.unwrap();
+        (commit.decide(&fixture).await.send)(None).await.unwrap();
     }
-    let policy = stage.asset(AssetKind::ModelPolicy).await;
+    let policy = fixture.asset(AssetKind::ModelPolicy).await;
     let route = serde_json::json!({ "provider_route": { "route_id": "primary", "state": "suspended" } });
     let content = Canonical::of(&route).unwrap();
     let change = policy.add_version(fresh(), None, content.into(), &stamp()).unwrap();
-    stage.store.commit_version(scope(), change, None).await.unwrap();
-    stage
+    fixture.store.commit_version(scope(), change, None).await.unwrap();
+    fixture
         .run("INSERT INTO knowledge_pin SELECT tenant_id, release_id, gen_random_uuid(), 0 FROM release LIMIT 1")
         .await;
-    fairway_domain::audit::FactSequencer::sequence(&*stage.store).await.unwrap();
-    stage
+    fairway_domain::audit::FactSequencer::sequence(&*fixture.store).await.unwrap();
+    fixture
 }
 
-async fn service(stage: &Fixture) -> Client {
-    let client = stage.database.connect_as_owner().await.unwrap();
+async fn service(fixture: &Fixture) -> Client {
+    let client = fixture.database.connect_as_owner().await.unwrap();
     client.batch_execute("SET ROLE fairway_service").await.unwrap();
     client
 }
 
 /// The append-only tables and their partitions.
-async fn all_relations(stage: &Fixture) -> Vec<String> {
+async fn all_relations(fixture: &Fixture) -> Vec<String> {
     let names = APPEND_ONLY.join(",");
     let sql = format!(
         "SELECT relname::text FROM pg_class
@@ -71,7 +71,7 @@ async fn all_relations(stage: &Fixture) -> Vec<String> {
                 SELECT inhrelid FROM pg_inherits JOIN pg_class AS parent ON parent.oid = inhparent
                 WHERE parent.relname = ANY('{{{names}}}')))"
     );
-    stage.owner.query(&sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+    fixture.owner.query(&sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 
 async fn sqlstate_of(client: &Client, sql: &str) -> String {
@@ -83,15 +83,15 @@ async fn sqlstate_of(client: &Client, sql: &str) -> String {
 
 #[tokio::test]
 async fn service_and_owner_cannot_change_or_delete_history() {
-    let stage = stage_with_history().await;
-    let service = service(&stage).await;
+    let fixture = fixture_with_history().await;
+    let service = service(&fixture).await;
     for table in APPEND_ONLY {
-        assert!(stage.query_number(&format!("SELECT count(*) FROM {table}")).await > 0, "{table} has no rows");
+        assert!(fixture.query_number(&format!("SELECT count(*) FROM {table}")).await > 0, "{table} has no rows");
     }
-    let relations = all_relations(&stage).await;
+    let relations = all_relations(&fixture).await;
     assert!(relations.len() > APPEND_ONLY.len(), "partitions must be included");
     for relation in relations {
-        let rows = stage.query_number(&format!("SELECT count(*) FROM \"{relation}\"")).await;
+        let rows = fixture.query_number(&format!("SELECT count(*) FROM \"{relation}\"")).await;
         for (sql, needs_row) in [
             (format!("UPDATE \"{relation}\" SET tenant_id = tenant_id"), true),
             (format!("DELETE FROM \"{relation}\""), true),
@@ -99,40 +99,40 @@ async fn service_and_owner_cannot_change_or_delete_history() {
         ] {
             assert_eq!(sqlstate_of(&service, &sql).await, SqlState::INSUFFICIENT_PRIVILEGE.code(), "service: {sql}");
             if rows > 0 || !needs_row {
-                assert_eq!(sqlstate_of(&stage.owner, &sql).await, REFUSED_SQLSTATE, "owner: {sql}");
+                assert_eq!(sqlstate_of(&fixture.owner, &sql).await, REFUSED_SQLSTATE, "owner: {sql}");
             }
         }
-        assert_eq!(stage.query_number(&format!("SELECT count(*) FROM \"{relation}\"")).await, rows, "{relation}");
+        assert_eq!(fixture.query_number(&format!("SELECT count(*) FROM \"{relation}\"")).await, rows, "{relation}");
     }
 }
 
 #[tokio::test]
 async fn append_only_list_matches_the_triggers_in_the_schema() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     let sql = "SELECT DISTINCT relname::text FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
         WHERE tgname = 'append_only' AND NOT relispartition";
-    let marked: BTreeSet<String> = stage.owner.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    let marked: BTreeSet<String> = fixture.owner.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
     assert_eq!(marked, APPEND_ONLY.map(str::to_owned).into());
 }
 
 #[tokio::test]
 async fn new_partitions_of_history_are_append_only() {
-    let stage = stage_with_history().await;
-    stage.database.move_clock(150 * 24 * 60 * 60).await.unwrap();
-    assert!(fairway_postgres::create_partitions(&stage.database.url()).await.unwrap() > 0);
+    let fixture = fixture_with_history().await;
+    fixture.database.move_clock(150 * 24 * 60 * 60).await.unwrap();
+    assert!(fairway_postgres::create_partitions(&fixture.database.url()).await.unwrap() > 0);
     let sql = "SELECT count(*) FROM pg_inherits JOIN pg_class AS parent ON parent.oid = inhparent
         JOIN pg_class AS child ON child.oid = inhrelid
         WHERE child.relkind = 'r' AND EXISTS (
             SELECT FROM pg_trigger WHERE tgrelid = inhparent AND tgname = 'append_only')
         AND (SELECT count(*) FROM pg_trigger WHERE tgrelid = inhrelid
             AND tgname IN ('append_only', 'never_truncated') AND tgenabled = 'O') <> 2";
-    assert_eq!(stage.query_number(sql).await, 0);
+    assert_eq!(fixture.query_number(sql).await, 0);
 }
 
 #[tokio::test]
 async fn service_role_cannot_change_the_schema() {
-    let stage = stage_with_history().await;
-    let service = service(&stage).await;
+    let fixture = fixture_with_history().await;
+    let service = service(&fixture).await;
     let denied = SqlState::INSUFFICIENT_PRIVILEGE;
     for sql in [
         "CREATE TABLE extra (id integer)",
@@ -164,7 +164,7 @@ async fn service_role_cannot_change_the_schema() {
     ] {
         // PostgreSQL looks up the partition before it checks rights, so the statement must name an existing partition.
         if sql.contains("DETACH") {
-            let partition: String = stage
+            let partition: String = fixture
                 .owner
                 .query_one(
                     "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'execution'::regclass LIMIT 1",
@@ -183,13 +183,13 @@ async fn service_role_cannot_change_the_schema() {
 
 #[tokio::test]
 async fn service_role_owns_nothing_and_cannot_access_partitions_directly() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     let owned = "SELECT count(*) FROM pg_class WHERE relowner = 'fairway_service'::regrole";
-    assert_eq!(stage.query_number(owned).await, 0);
+    assert_eq!(fixture.query_number(owned).await, 0);
     let direct = "SELECT count(*) FROM pg_class WHERE relispartition AND relkind = 'r'
         AND has_table_privilege('fairway_service', oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, TRIGGER')";
-    assert_eq!(stage.query_number(direct).await, 0);
+    assert_eq!(fixture.query_number(direct).await, 0);
     let login = "SELECT count(*) FROM pg_roles WHERE rolname = 'fairway_service'
         AND (rolsuper OR rolcreaterole OR rolcreatedb OR rolbypassrls OR rolreplication)";
-    assert_eq!(stage.query_number(login).await, 0);
+    assert_eq!(fixture.query_number(login).await, 0);
 }

@@ -9,7 +9,7 @@ use crate::{
     commit_cases::COMMITS,
     fixture::{Fixture, acceptance, ending, open_store, scope},
 };
-use execute_all_statements::{list_everything, touch_every_point};
+use execute_all_statements::{execute_lists, execute_point_statements};
 use fairway_domain::{
     access::OwnerRef,
     audit::FactSequencer,
@@ -199,13 +199,13 @@ pub(crate) async fn measure(
     work: impl AsyncFn(&Fixture, &Database),
 ) -> (TestDatabase, BTreeMap<String, AccessCounts>) {
     wait_for_other_connections(&database).await.batch_execute("SELECT pg_stat_reset()").await.unwrap();
-    let stage = Fixture::over(database, 1).await;
-    let store = open_store(&stage.database.url(), 1);
+    let fixture = Fixture::over(database, 1).await;
+    let store = open_store(&fixture.database.url(), 1);
     for _ in 0..TURNS {
-        work(&stage, &store).await;
+        work(&fixture, &store).await;
     }
     drop(store);
-    read_counts(stage.into_database()).await
+    read_counts(fixture.into_database()).await
 }
 
 /// The access statistics of the large tables since their last reset.
@@ -225,8 +225,8 @@ pub(crate) async fn read_counts(database: TestDatabase) -> (TestDatabase, BTreeM
 }
 
 pub(crate) fn assert_no_seq_scans(counts: &BTreeMap<String, AccessCounts>) {
-    let whole: Vec<_> = counts.iter().filter(|(_, asked)| asked.seq_scans > 0).collect();
-    assert!(whole.is_empty(), "sequential scans: {whole:?}");
+    let scanned: Vec<_> = counts.iter().filter(|(_, count)| count.seq_scans > 0).collect();
+    assert!(scanned.is_empty(), "sequential scans: {scanned:?}");
 }
 
 #[tokio::test]
@@ -234,19 +234,20 @@ async fn no_statement_scans_a_whole_large_table_or_index() {
     let database = TestDatabase::create().await.unwrap();
     database.connect_as_owner().await.unwrap().batch_execute(FILL).await.unwrap();
 
-    let (database, points) = measure(database, async |stage, store| touch_every_point(stage, store).await).await;
+    let (database, points) =
+        measure(database, async |fixture, store| execute_point_statements(fixture, store).await).await;
     assert!(points.len() >= 19, "too few large tables: {points:?}");
     assert_no_seq_scans(&points);
     // A full index scan counts as a single index scan, so the number of blocks is compared as well.
-    let far: Vec<_> = points.iter().filter(|(_, asked)| asked.blocks_per_access() > MAX_BLOCKS_PER_ROW).collect();
-    assert!(far.is_empty(), "too many blocks were read for each row: {far:?}");
-    let used = points.values().filter(|asked| asked.row_accesses > 0).count();
-    assert!(used >= 14, "too few tables were accessed: {points:?}");
+    let exceeding: Vec<_> = points.iter().filter(|(_, count)| count.blocks_per_access() > MAX_BLOCKS_PER_ROW).collect();
+    assert!(exceeding.is_empty(), "too many blocks were read for each row: {exceeding:?}");
+    let accessed_tables = points.values().filter(|count| count.row_accesses > 0).count();
+    assert!(accessed_tables >= 14, "too few tables were accessed: {points:?}");
 
-    let (_database, lists) = measure(database, async |stage, store| {
-        list_everything(stage, store).await;
+    let (_database, lists) = measure(database, async |fixture, store| {
+        execute_lists(fixture, store).await;
         for commit in COMMITS {
-            (commit.decide(stage).await.send)(None).await.unwrap();
+            (commit.decide(fixture).await.send)(None).await.unwrap();
         }
     })
     .await;
@@ -257,16 +258,16 @@ async fn no_statement_scans_a_whole_large_table_or_index() {
 /// still use the index that contains the run.
 #[tokio::test]
 async fn finds_runs_by_key_in_a_partition_without_statistics() {
-    let stage = Fixture::new().await;
-    let (workload, placed) = stage.active().await;
-    let on = stage.accepted_on(&workload, &placed).await;
+    let fixture = Fixture::new().await;
+    let (workload, deployed_release) = fixture.active().await;
+    let revisions = fixture.expected_revisions(&workload, &deployed_release).await;
     for _ in 0..TURNS {
-        let run = acceptance(&placed);
-        assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), AcceptOutcome::Accepted);
-        stage.store.finish(scope(), &ending(&run)).await.unwrap();
-        ExecutionStore::find(&*stage.store, scope(), run.execution_id).await.unwrap().unwrap();
+        let run = acceptance(&deployed_release);
+        assert_eq!(fixture.store.accept(scope(), &run, revisions, None).await.unwrap(), AcceptOutcome::Accepted);
+        fixture.store.finish(scope(), &ending(&run)).await.unwrap();
+        ExecutionStore::find(&*fixture.store, scope(), run.execution_id).await.unwrap().unwrap();
     }
-    let database = stage.into_database();
+    let database = fixture.into_database();
     let client = wait_for_other_connections(&database).await;
     let sql = "SELECT coalesce(sum(idx_scan) FILTER (WHERE indexrelid::regclass::text LIKE '%\\_pkey'), 0)::bigint,
             coalesce(sum(idx_scan) FILTER (WHERE indexrelid::regclass::text NOT LIKE '%\\_pkey'), 0)::bigint
@@ -292,38 +293,38 @@ const WITHOUT_AUTOVACUUM: &str = "DO $$
 async fn plans_of_a_new_server_use_selective_indexes() {
     /// Maximum index entries that one scan may read: the requested entries, and entries of recently deleted rows.
     const ENTRIES: i64 = 40;
-    let stage = Fixture::over(TestDatabase::create().await.unwrap(), 1).await;
-    stage.owner.batch_execute(WITHOUT_AUTOVACUUM).await.unwrap();
-    let young = open_store(&stage.database.url(), 1);
+    let fixture = Fixture::over(TestDatabase::create().await.unwrap(), 1).await;
+    fixture.owner.batch_execute(WITHOUT_AUTOVACUUM).await.unwrap();
+    let new_store = open_store(&fixture.database.url(), 1);
     let work = async || {
-        touch_every_point(&stage, &young).await;
+        execute_point_statements(&fixture, &new_store).await;
         for commit in COMMITS {
-            (commit.decide(&stage).await.send)(None).await.unwrap();
+            (commit.decide(&fixture).await.send)(None).await.unwrap();
             // Facts are sequenced after each commit, as a running server does. A backlog of a whole round would
             // distort the counts.
-            while young.sequence().await.unwrap() > 0 {}
+            while new_store.sequence().await.unwrap() > 0 {}
         }
     };
-    let began = Instant::now();
+    let start = Instant::now();
     work().await;
-    while young.sequence().await.unwrap() > 0 {}
+    while new_store.sequence().await.unwrap() > 0 {}
     // A connection discards its plans whenever its age doubles (`plan_generation` in the pool). This wait is longer than
     // the age of the connections, so that they discard the plans that they made while the tables had no statistics.
-    tokio::time::sleep(began.elapsed() + Duration::from_secs(1)).await;
+    tokio::time::sleep(start.elapsed() + Duration::from_secs(1)).await;
     let fill = FILL.strip_suffix("ANALYZE;").unwrap();
-    stage.owner.batch_execute(fill).await.unwrap();
-    stage.owner.batch_execute("SELECT pg_stat_reset()").await.unwrap();
+    fixture.owner.batch_execute(fill).await.unwrap();
+    fixture.owner.batch_execute("SELECT pg_stat_reset()").await.unwrap();
     for _ in 0..TURNS {
         work().await;
     }
-    drop(young);
-    let database = stage.into_database();
+    drop(new_store);
+    let database = fixture.into_database();
     let client = wait_for_other_connections(&database).await;
     let sql = format!(
         "SELECT indexrelname::text, idx_scan, idx_tup_read FROM pg_stat_user_indexes
          WHERE idx_scan > 0 AND idx_tup_read > {ENTRIES} * idx_scan"
     );
-    let far: Vec<(String, i64, i64)> =
+    let exceeding: Vec<(String, i64, i64)> =
         client.query(&sql, &[]).await.unwrap().iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
-    assert!(far.is_empty(), "index, scans, entries read: {far:?}");
+    assert!(exceeding.is_empty(), "index, scans, entries read: {exceeding:?}");
 }

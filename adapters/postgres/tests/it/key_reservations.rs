@@ -27,99 +27,99 @@ fn key() -> RequestKey {
     }
 }
 
-async fn reserve(stage: &Fixture, key: &RequestKey, resource: Uuid) -> bool {
-    stage.store.reserve(scope(), key, resource, LEASE).await.unwrap()
+async fn reserve(fixture: &Fixture, key: &RequestKey, resource: Uuid) -> bool {
+    fixture.store.reserve(scope(), key, resource, LEASE).await.unwrap()
 }
 
-async fn known(stage: &Fixture, key: &RequestKey) -> KeyState {
-    stage.store.key_state(scope(), key).await.unwrap()
+async fn key_state(fixture: &Fixture, key: &RequestKey) -> KeyState {
+    fixture.store.key_state(scope(), key).await.unwrap()
 }
 
 /// Adds a document with a key that a request has reserved for this resource.
 async fn commit(
-    stage: &Fixture,
+    fixture: &Fixture,
     asset: &Asset,
-    seen: i64,
+    revision: i64,
     key: &RequestKey,
     resource: Uuid,
 ) -> Result<IndexRevision, CommitError> {
-    let change = ingest(asset, documents(&[("a", "one")]), IndexRevision::new(seen));
+    let change = ingest(asset, documents(&[("a", "one")]), IndexRevision::new(revision));
     let keyed = KeyedOutcome { key: key.clone(), outcome: StoredOutcome { status: 201, resource } };
-    stage.store.commit_documents(scope(), &change, Some(&keyed)).await
+    fixture.store.commit_documents(scope(), &change, Some(&keyed)).await
 }
 
 #[tokio::test]
 async fn key_is_reserved_until_the_commit_of_its_request() {
-    let stage = Fixture::new().await;
-    let (asset, _) = knowledge_base(&stage).await;
-    let (key, mine, theirs) = (key(), Uuid::now_v7(), Uuid::now_v7());
-    assert!(reserve(&stage, &key, mine).await);
-    assert_eq!(known(&stage, &key).await, KeyState::Reserved);
+    let fixture = Fixture::new().await;
+    let (asset, _) = knowledge_base(&fixture).await;
+    let (key, resource, other_resource) = (key(), Uuid::now_v7(), Uuid::now_v7());
+    assert!(reserve(&fixture, &key, resource).await);
+    assert_eq!(key_state(&fixture, &key).await, KeyState::Reserved);
     let other = RequestKey { body_digest: [4; 32], ..key.clone() };
-    assert_eq!(known(&stage, &other).await, KeyState::DifferentBody);
-    assert!(!reserve(&stage, &key, theirs).await, "two requests reserved one key");
-    assert!(reserve(&stage, &key, mine).await, "a repeated reservation succeeds");
-    let refused = commit(&stage, &asset, 0, &key, theirs).await;
-    assert!(matches!(refused, Err(CommitError::DuplicateKey)), "{refused:?}");
-    commit(&stage, &asset, 0, &key, mine).await.unwrap();
-    let outcome = KeyState::Completed(StoredOutcome { status: 201, resource: mine });
-    assert_eq!(known(&stage, &key).await, outcome);
+    assert_eq!(key_state(&fixture, &other).await, KeyState::DifferentBody);
+    assert!(!reserve(&fixture, &key, other_resource).await, "two requests reserved one key");
+    assert!(reserve(&fixture, &key, resource).await, "a repeated reservation succeeds");
+    let result = commit(&fixture, &asset, 0, &key, other_resource).await;
+    assert!(matches!(result, Err(CommitError::DuplicateKey)), "{result:?}");
+    commit(&fixture, &asset, 0, &key, resource).await.unwrap();
+    let outcome = KeyState::Completed(StoredOutcome { status: 201, resource });
+    assert_eq!(key_state(&fixture, &key).await, outcome);
     // After the commit, renewing or releasing the reservation has no effect.
-    stage.store.renew_reservation(scope(), &key, mine, LEASE).await.unwrap();
-    stage.store.release_reservation(scope(), &key, mine).await.unwrap();
-    assert!(!reserve(&stage, &key, mine).await && !reserve(&stage, &key, theirs).await);
-    stage.database.move_clock(DAY - 60).await.unwrap();
-    assert_eq!(known(&stage, &key).await, outcome, "an outcome is kept for one day");
+    fixture.store.renew_reservation(scope(), &key, resource, LEASE).await.unwrap();
+    fixture.store.release_reservation(scope(), &key, resource).await.unwrap();
+    assert!(!reserve(&fixture, &key, resource).await && !reserve(&fixture, &key, other_resource).await);
+    fixture.database.move_clock(DAY - 60).await.unwrap();
+    assert_eq!(key_state(&fixture, &key).await, outcome, "an outcome is kept for one day");
 }
 
 #[tokio::test]
 async fn released_key_can_be_reserved_again() {
-    let stage = Fixture::new().await;
-    let (asset, _) = knowledge_base(&stage).await;
-    let (key, mine, theirs) = (key(), Uuid::now_v7(), Uuid::now_v7());
-    assert!(reserve(&stage, &key, mine).await);
-    stage.store.release_reservation(scope(), &key, theirs).await.unwrap();
-    assert_eq!(known(&stage, &key).await, KeyState::Reserved, "another request released the reservation");
-    stage.store.release_reservation(scope(), &key, mine).await.unwrap();
-    assert_eq!(known(&stage, &key).await, KeyState::Unknown);
+    let fixture = Fixture::new().await;
+    let (asset, _) = knowledge_base(&fixture).await;
+    let (key, resource, other_resource) = (key(), Uuid::now_v7(), Uuid::now_v7());
+    assert!(reserve(&fixture, &key, resource).await);
+    fixture.store.release_reservation(scope(), &key, other_resource).await.unwrap();
+    assert_eq!(key_state(&fixture, &key).await, KeyState::Reserved, "another request released the reservation");
+    fixture.store.release_reservation(scope(), &key, resource).await.unwrap();
+    assert_eq!(key_state(&fixture, &key).await, KeyState::Unknown);
     // A renewal that arrives after the release does not reserve the key again.
-    stage.store.renew_reservation(scope(), &key, mine, LEASE).await.unwrap();
-    assert_eq!(known(&stage, &key).await, KeyState::Unknown);
-    assert!(reserve(&stage, &key, theirs).await);
-    let late = commit(&stage, &asset, 0, &key, mine).await;
+    fixture.store.renew_reservation(scope(), &key, resource, LEASE).await.unwrap();
+    assert_eq!(key_state(&fixture, &key).await, KeyState::Unknown);
+    assert!(reserve(&fixture, &key, other_resource).await);
+    let late = commit(&fixture, &asset, 0, &key, resource).await;
     assert!(matches!(late, Err(CommitError::DuplicateKey)), "{late:?}");
-    commit(&stage, &asset, 0, &key, theirs).await.unwrap();
+    commit(&fixture, &asset, 0, &key, other_resource).await.unwrap();
 }
 
 #[tokio::test]
 async fn expired_reservation_can_be_taken_over() {
-    let stage = Fixture::new().await;
-    let (asset, _) = knowledge_base(&stage).await;
+    let fixture = Fixture::new().await;
+    let (asset, _) = knowledge_base(&fixture).await;
     let (key, first, second) = (key(), Uuid::now_v7(), Uuid::now_v7());
-    assert!(reserve(&stage, &key, first).await);
-    stage.database.move_clock(20).await.unwrap();
-    stage.store.renew_reservation(scope(), &key, first, LEASE).await.unwrap();
-    stage.database.move_clock(40).await.unwrap();
-    assert!(!reserve(&stage, &key, second).await, "the lease was renewed");
-    stage.database.move_clock(60).await.unwrap();
-    assert_eq!(known(&stage, &key).await, KeyState::Unknown);
+    assert!(reserve(&fixture, &key, first).await);
+    fixture.database.move_clock(20).await.unwrap();
+    fixture.store.renew_reservation(scope(), &key, first, LEASE).await.unwrap();
+    fixture.database.move_clock(40).await.unwrap();
+    assert!(!reserve(&fixture, &key, second).await, "the lease was renewed");
+    fixture.database.move_clock(60).await.unwrap();
+    assert_eq!(key_state(&fixture, &key).await, KeyState::Unknown);
     let other = RequestKey { body_digest: [4; 32], ..key.clone() };
-    assert!(reserve(&stage, &other, second).await, "an expired key accepts another body");
-    stage.store.renew_reservation(scope(), &key, first, LEASE).await.unwrap();
-    stage.store.release_reservation(scope(), &key, first).await.unwrap();
-    assert_eq!(known(&stage, &other).await, KeyState::Reserved);
-    let late = commit(&stage, &asset, 0, &key, first).await;
+    assert!(reserve(&fixture, &other, second).await, "an expired key accepts another body");
+    fixture.store.renew_reservation(scope(), &key, first, LEASE).await.unwrap();
+    fixture.store.release_reservation(scope(), &key, first).await.unwrap();
+    assert_eq!(key_state(&fixture, &other).await, KeyState::Reserved);
+    let late = commit(&fixture, &asset, 0, &key, first).await;
     assert!(matches!(late, Err(CommitError::DuplicateKey)), "{late:?}");
     // A commit after the lease has expired succeeds if no other request has reserved the key.
-    stage.database.move_clock(120).await.unwrap();
-    commit(&stage, &asset, 0, &other, second).await.unwrap();
-    assert_eq!(known(&stage, &other).await, KeyState::Completed(StoredOutcome { status: 201, resource: second }));
+    fixture.database.move_clock(120).await.unwrap();
+    commit(&fixture, &asset, 0, &other, second).await.unwrap();
+    assert_eq!(key_state(&fixture, &other).await, KeyState::Completed(StoredOutcome { status: 201, resource: second }));
 }
 
 #[tokio::test]
 async fn sweep_deletes_old_reservations() {
-    let stage = Fixture::new().await;
-    assert!(reserve(&stage, &key(), Uuid::now_v7()).await);
-    stage.database.move_clock(DAY + 60).await.unwrap();
-    assert_eq!(stage.store.delete_expired().await.unwrap(), 1);
+    let fixture = Fixture::new().await;
+    assert!(reserve(&fixture, &key(), Uuid::now_v7()).await);
+    fixture.database.move_clock(DAY + 60).await.unwrap();
+    assert_eq!(fixture.store.delete_expired().await.unwrap(), 1);
 }

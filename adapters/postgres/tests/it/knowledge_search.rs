@@ -25,59 +25,62 @@ use fairway_testkit::TestDatabase;
 use serde_json::json;
 use uuid::Uuid;
 
-async fn add(stage: &Fixture, asset: &Asset, documents: Vec<NewDocument>) -> IndexRevision {
-    let seen = stage.store.current_revision(scope(), asset.asset_id).await.unwrap();
-    stage.store.commit_documents(scope(), &ingest(asset, documents, seen), None).await.unwrap()
+async fn add(fixture: &Fixture, asset: &Asset, documents: Vec<NewDocument>) -> IndexRevision {
+    let revision = fixture.store.current_revision(scope(), asset.asset_id).await.unwrap();
+    fixture.store.commit_documents(scope(), &ingest(asset, documents, revision), None).await.unwrap()
 }
 
 /// The names of the documents that match a query, best match first.
-async fn found(stage: &Fixture, within: &SearchScope, query: &str) -> Vec<String> {
-    let found = stage.store.text_search(scope(), within, &WordSet::from_texts([query])).await.unwrap();
-    document_names(stage, within.asset, &found).await
+async fn found(fixture: &Fixture, search_scope: &SearchScope, query: &str) -> Vec<String> {
+    let found = fixture.store.text_search(scope(), search_scope, &WordSet::from_texts([query])).await.unwrap();
+    document_names(fixture, search_scope.asset, &found).await
 }
 
 #[tokio::test]
 async fn search_in_a_revision_returns_its_documents_permanently() {
-    let stage = Fixture::new().await;
-    let (asset, _) = knowledge_base(&stage).await;
+    let fixture = Fixture::new().await;
+    let (asset, _) = knowledge_base(&fixture).await;
     let id = asset.asset_id;
-    assert_eq!(stage.store.current_revision(scope(), id).await.unwrap(), IndexRevision::default());
+    assert_eq!(fixture.store.current_revision(scope(), id).await.unwrap(), IndexRevision::default());
     let first = documents(&[("leave", "Thirty days of leave a year."), ("travel", "Trains before planes.")]);
-    assert_eq!(add(&stage, &asset, first).await, IndexRevision::new(1));
-    assert_eq!(add(&stage, &asset, documents(&[("leave", "Forty days of leave.")])).await, IndexRevision::new(2));
-    assert_eq!(found(&stage, &within(id, 1), "leave").await, ["leave"]);
+    assert_eq!(add(&fixture, &asset, first).await, IndexRevision::new(1));
+    assert_eq!(add(&fixture, &asset, documents(&[("leave", "Forty days of leave.")])).await, IndexRevision::new(2));
+    assert_eq!(found(&fixture, &within(id, 1), "leave").await, ["leave"]);
     let text = async |revision| {
         let found =
-            stage.store.text_search(scope(), &within(id, revision), &WordSet::from_texts(["LEAVE!"])).await.unwrap();
+            fixture.store.text_search(scope(), &within(id, revision), &WordSet::from_texts(["LEAVE!"])).await.unwrap();
         assert_eq!(found.hits.len(), 1);
         assert!(found.hits[0].score > 0.5 && found.hits[0].score <= 1.0, "{found:?}");
-        stage.store.find_chunks(scope(), id, &[found.hits[0].chunk_id]).await.unwrap()[0].text.clone()
+        fixture.store.find_chunks(scope(), id, &[found.hits[0].chunk_id]).await.unwrap()[0].text.clone()
     };
     assert_eq!(
         (text(1).await.as_str(), text(2).await.as_str()),
         ("Thirty days of leave a year.", "Forty days of leave.")
     );
-    assert_eq!(found(&stage, &within(id, 0), "leave").await, [""; 0]);
-    assert_eq!(found(&stage, &within(id, 2), "thirty").await, [""; 0]);
-    assert_eq!(found(&stage, &within(id, 2), "trains").await, ["travel"]);
-    let listed =
-        stage.store.list_documents(scope(), id, PageRequest { limit: 10, start: PageStart::Skip(0) }).await.unwrap();
-    let rows: Vec<(&str, i64, bool)> =
-        listed.rows.iter().map(|row| (row.document_id.as_str(), row.index_revision.get(), row.is_current)).collect();
+    assert_eq!(found(&fixture, &within(id, 0), "leave").await, [""; 0]);
+    assert_eq!(found(&fixture, &within(id, 2), "thirty").await, [""; 0]);
+    assert_eq!(found(&fixture, &within(id, 2), "trains").await, ["travel"]);
+    let document_page =
+        fixture.store.list_documents(scope(), id, PageRequest { limit: 10, start: PageStart::Skip(0) }).await.unwrap();
+    let rows: Vec<(&str, i64, bool)> = document_page
+        .rows
+        .iter()
+        .map(|row| (row.document_id.as_str(), row.index_revision.get(), row.is_current))
+        .collect();
     assert_eq!(rows, [("leave", 2, true), ("travel", 1, true), ("leave", 1, false)]);
     // Later ingests do not change the scores of an earlier revision.
     let score = async || {
-        stage.store.text_search(scope(), &within(id, 1), &WordSet::from_texts(["leave trains"])).await.unwrap()
+        fixture.store.text_search(scope(), &within(id, 1), &WordSet::from_texts(["leave trains"])).await.unwrap()
     };
     let before = score().await;
-    add(&stage, &asset, (0..20).map(|number| document(&format!("more-{number}"), &["leave leave"])).collect()).await;
+    add(&fixture, &asset, (0..20).map(|number| document(&format!("more-{number}"), &["leave leave"])).collect()).await;
     assert_eq!(score().await, before);
 }
 
 #[tokio::test]
 async fn ranks_rare_words_and_more_matches_higher() {
-    let stage = Fixture::new().await;
-    let (asset, _) = knowledge_base(&stage).await;
+    let fixture = Fixture::new().await;
+    let (asset, _) = knowledge_base(&fixture).await;
     let texts = [
         ("both", "The policy on parental leave."),
         ("rare", "Parental matters."),
@@ -85,89 +88,92 @@ async fn ranks_rare_words_and_more_matches_higher() {
         ("other", "The policy again."),
         ("none", "Nothing at all."),
     ];
-    add(&stage, &asset, documents(&texts)).await;
-    assert_eq!(found(&stage, &within(asset.asset_id, 1), "parental policy").await, ["both", "rare", "common", "other"]);
+    add(&fixture, &asset, documents(&texts)).await;
     assert_eq!(
-        found(&stage, &SearchScope { limit: 1, ..within(asset.asset_id, 1) }, "parental policy").await,
+        found(&fixture, &within(asset.asset_id, 1), "parental policy").await,
+        ["both", "rare", "common", "other"]
+    );
+    assert_eq!(
+        found(&fixture, &SearchScope { limit: 1, ..within(asset.asset_id, 1) }, "parental policy").await,
         ["both"]
     );
 }
 
 #[tokio::test]
 async fn search_is_isolated_by_knowledge_base_and_tenant() {
-    let stage = Fixture::new().await;
-    let ((mine, _), (other, _)) = (knowledge_base(&stage).await, knowledge_base(&stage).await);
-    add(&stage, &mine, documents(&[("mine", "A secret word.")])).await;
-    add(&stage, &other, documents(&[("other", "A secret word.")])).await;
-    assert_eq!(found(&stage, &within(mine.asset_id, 1), "secret").await, ["mine"]);
-    let abroad = TenantScope::for_background_task(TenantId::from(Uuid::now_v7()));
-    let at = within(mine.asset_id, 1);
+    let fixture = Fixture::new().await;
+    let ((base, _), (other_base, _)) = (knowledge_base(&fixture).await, knowledge_base(&fixture).await);
+    add(&fixture, &base, documents(&[("mine", "A secret word.")])).await;
+    add(&fixture, &other_base, documents(&[("other", "A secret word.")])).await;
+    assert_eq!(found(&fixture, &within(base.asset_id, 1), "secret").await, ["mine"]);
+    let other_tenant = TenantScope::for_background_task(TenantId::from(Uuid::now_v7()));
+    let search_scope = within(base.asset_id, 1);
     assert_eq!(
-        stage.store.text_search(abroad, &at, &WordSet::from_texts(["secret"])).await.unwrap(),
+        fixture.store.text_search(other_tenant, &search_scope, &WordSet::from_texts(["secret"])).await.unwrap(),
         SearchResults::default()
     );
-    let here = stage.store.text_search(scope(), &at, &WordSet::from_texts(["secret"])).await.unwrap();
-    let ids: Vec<_> = here.hits.iter().map(|hit| hit.chunk_id).collect();
-    assert_eq!(stage.store.find_chunks(abroad, mine.asset_id, &ids).await.unwrap(), []);
-    assert_eq!(stage.store.find_chunks(scope(), other.asset_id, &ids).await.unwrap(), []);
+    let results = fixture.store.text_search(scope(), &search_scope, &WordSet::from_texts(["secret"])).await.unwrap();
+    let ids: Vec<_> = results.hits.iter().map(|hit| hit.chunk_id).collect();
+    assert_eq!(fixture.store.find_chunks(other_tenant, base.asset_id, &ids).await.unwrap(), []);
+    assert_eq!(fixture.store.find_chunks(scope(), other_base.asset_id, &ids).await.unwrap(), []);
 }
 
 /// T19: the tenant prefix of indexed words is an optimization and not an isolation boundary, because its eight
 /// digits can collide. In this test, all prefixes are equal.
 #[tokio::test]
 async fn search_is_isolated_when_word_prefixes_collide() {
-    let stage = Fixture::new().await;
-    let ((mine, _), (other, _)) = (knowledge_base(&stage).await, knowledge_base(&stage).await);
-    add(&stage, &mine, documents(&[("mine", "A secret word.")])).await;
-    add(&stage, &other, documents(&[("other", "A secret word.")])).await;
+    let fixture = Fixture::new().await;
+    let ((base, _), (other_base, _)) = (knowledge_base(&fixture).await, knowledge_base(&fixture).await);
+    add(&fixture, &base, documents(&[("mine", "A secret word.")])).await;
+    add(&fixture, &other_base, documents(&[("other", "A secret word.")])).await;
     let prefix = |asset: AssetId| IndexRevision::term_prefix(scope().tenant(), asset);
-    let abroad = Uuid::now_v7();
-    stage
+    let other_tenant = Uuid::now_v7();
+    fixture
         .run(&format!(
             "UPDATE knowledge_chunk SET words = replace(words::text, '{}', '{}')::tsvector;
              INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends,
                 tokens, digest, from_revision, embedded_by, words, body)
-             SELECT '{abroad}', gen_random_uuid(), asset_id, entry_id, 'abroad', position, starts, ends, tokens, digest,
+             SELECT '{other_tenant}', gen_random_uuid(), asset_id, entry_id, 'abroad', position, starts, ends, tokens, digest,
                 from_revision, embedded_by, words, body FROM knowledge_chunk WHERE document_id = 'mine'",
-            prefix(other.asset_id),
-            prefix(mine.asset_id)
+            prefix(other_base.asset_id),
+            prefix(base.asset_id)
         ))
         .await;
-    let hits = stage
+    let hits = fixture
         .store
-        .text_search(scope(), &within(mine.asset_id, 1), &WordSet::from_texts(["secret"]))
+        .text_search(scope(), &within(base.asset_id, 1), &WordSet::from_texts(["secret"]))
         .await
         .unwrap()
         .hits;
     assert_eq!(hits.len(), 1, "{hits:?}");
-    assert_eq!(found(&stage, &within(mine.asset_id, 1), "secret").await, ["mine"]);
+    assert_eq!(found(&fixture, &within(base.asset_id, 1), "secret").await, ["mine"]);
 }
 
 /// T44: operators in a query have no effect, because every query is treated as plain words.
 #[tokio::test]
 async fn queries_are_interpreted_as_plain_words() {
-    let stage = Fixture::new().await;
-    let (asset, _) = knowledge_base(&stage).await;
-    add(&stage, &asset, documents(&[("a", "O'Brien's rate is 5 % of <all> & more \\ or less.")])).await;
-    let at = within(asset.asset_id, 1);
+    let fixture = Fixture::new().await;
+    let (asset, _) = knowledge_base(&fixture).await;
+    add(&fixture, &asset, documents(&[("a", "O'Brien's rate is 5 % of <all> & more \\ or less.")])).await;
+    let search_scope = within(asset.asset_id, 1);
     for query in ["'", "' | 'x", "rate & !all", "a:*", "% _ \\", "'; DROP TABLE fact; --", "<->", "(((", "\u{0}"] {
-        stage.store.text_search(scope(), &at, &WordSet::from_texts([query])).await.unwrap();
+        fixture.store.text_search(scope(), &search_scope, &WordSet::from_texts([query])).await.unwrap();
     }
-    assert_eq!(found(&stage, &at, "o'brien & !!").await, ["a"]);
-    assert_eq!(found(&stage, &at, "!rate").await, ["a"]);
-    assert_eq!(found(&stage, &at, "rat:*").await, [""; 0]);
-    let long = (0..4_000).map(|number| format!("w{number} ")).collect::<String>() + "a0rate rate";
-    stage.store.text_search(scope(), &at, &WordSet::from_texts([long.as_str()])).await.unwrap();
+    assert_eq!(found(&fixture, &search_scope, "o'brien & !!").await, ["a"]);
+    assert_eq!(found(&fixture, &search_scope, "!rate").await, ["a"]);
+    assert_eq!(found(&fixture, &search_scope, "rat:*").await, [""; 0]);
+    let long_query = (0..4_000).map(|number| format!("w{number} ")).collect::<String>() + "a0rate rate";
+    fixture.store.text_search(scope(), &search_scope, &WordSet::from_texts([long_query.as_str()])).await.unwrap();
 }
 
 #[tokio::test]
 async fn metadata_filters_restrict_results() {
-    let stage = Fixture::new().await;
-    let (asset, _) = knowledge_base(&stage).await;
-    let mut both = documents(&[("de", "leave"), ("en", "leave")]);
-    both[0].metadata = json!({ "language": "de", "years": [2025, 2026] }).as_object().unwrap().clone();
-    both[1].metadata = json!({ "language": "en" }).as_object().unwrap().clone();
-    add(&stage, &asset, both).await;
+    let fixture = Fixture::new().await;
+    let (asset, _) = knowledge_base(&fixture).await;
+    let mut new_documents = documents(&[("de", "leave"), ("en", "leave")]);
+    new_documents[0].metadata = json!({ "language": "de", "years": [2025, 2026] }).as_object().unwrap().clone();
+    new_documents[1].metadata = json!({ "language": "en" }).as_object().unwrap().clone();
+    add(&fixture, &asset, new_documents).await;
     for (filters, expected) in [
         (json!({}), vec!["de", "en"]),
         (json!({ "language": "de" }), vec!["de"]),
@@ -175,8 +181,8 @@ async fn metadata_filters_restrict_results() {
         (json!({ "language": "de", "years": [2025] }), vec![]),
         (json!({ "lang": "de" }), vec![]),
     ] {
-        let narrow = SearchScope { filters: filters.as_object().unwrap().clone(), ..within(asset.asset_id, 1) };
-        let mut names = found(&stage, &narrow, "leave").await;
+        let filtered_scope = SearchScope { filters: filters.as_object().unwrap().clone(), ..within(asset.asset_id, 1) };
+        let mut names = found(&fixture, &filtered_scope, "leave").await;
         names.sort();
         assert_eq!(names, expected, "{filters}");
     }
@@ -184,55 +190,70 @@ async fn metadata_filters_restrict_results() {
 
 #[tokio::test]
 async fn caps_candidates_of_frequent_words() {
-    let stage = Fixture::new().await;
-    let (asset, _) = knowledge_base(&stage).await;
-    let many = usize::try_from(MAX_CANDIDATES).unwrap() + 200;
-    let mut pieces = vec!["the common word and many others"; many];
-    pieces.push("the common word, and one needle");
-    add(&stage, &asset, vec![document("hay", &pieces), document("apart", &["nothing of it"])]).await;
-    let at = within(asset.asset_id, 1);
-    let found = stage.store.text_search(scope(), &at, &WordSet::from_texts(["common needle"])).await.unwrap();
+    let fixture = Fixture::new().await;
+    let (asset, _) = knowledge_base(&fixture).await;
+    let frequent_chunks = usize::try_from(MAX_CANDIDATES).unwrap() + 200;
+    let mut chunk_texts = vec!["the common word and many others"; frequent_chunks];
+    chunk_texts.push("the common word, and one needle");
+    add(&fixture, &asset, vec![document("hay", &chunk_texts), document("apart", &["nothing of it"])]).await;
+    let search_scope = within(asset.asset_id, 1);
+    let found =
+        fixture.store.text_search(scope(), &search_scope, &WordSet::from_texts(["common needle"])).await.unwrap();
     assert!(found.is_capped, "the result must be capped: {found:?}");
-    let best = stage.store.find_chunks(scope(), asset.asset_id, &[found.hits[0].chunk_id]).await.unwrap();
-    assert!(best[0].text.contains("needle"), "{best:?}");
-    let found = stage.store.text_search(scope(), &at, &WordSet::from_texts(["common word"])).await.unwrap();
+    let best_chunks = fixture.store.find_chunks(scope(), asset.asset_id, &[found.hits[0].chunk_id]).await.unwrap();
+    assert!(best_chunks[0].text.contains("needle"), "{best_chunks:?}");
+    let found = fixture.store.text_search(scope(), &search_scope, &WordSet::from_texts(["common word"])).await.unwrap();
     assert!(found.is_capped);
     assert_eq!(found.hits.len(), 10);
 }
 
 #[tokio::test]
 async fn compares_vectors_of_one_model_only() {
-    let stage = Fixture::new().await;
-    let (asset, _) = knowledge_base(&stage).await;
-    let mut all = documents(&[("x", "one"), ("y", "two"), ("xy", "three")]);
-    for (document, vector) in all.iter_mut().zip([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]) {
+    let fixture = Fixture::new().await;
+    let (asset, _) = knowledge_base(&fixture).await;
+    let mut new_documents = documents(&[("x", "one"), ("y", "two"), ("xy", "three")]);
+    for (document, vector) in new_documents.iter_mut().zip([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]) {
         document.chunks[0].vector = normalize_vector(&vector);
     }
-    let change =
-        Ingest::add(&asset, fresh(), SHORT_CHUNKS, Some(local_model("m")), all, IndexRevision::default(), &stamp())
-            .unwrap();
-    stage.store.commit_documents(scope(), &change, None).await.unwrap();
-    let at = within(asset.asset_id, 1);
-    let nearest = stage.store.vector_search(scope(), &at, &[1.0, 0.0]).await.unwrap();
-    assert_eq!(document_names(&stage, asset.asset_id, &nearest).await, ["x", "xy", "y"]);
+    let change = Ingest::add(
+        &asset,
+        fresh(),
+        SHORT_CHUNKS,
+        Some(local_model("m")),
+        new_documents,
+        IndexRevision::default(),
+        &stamp(),
+    )
+    .unwrap();
+    fixture.store.commit_documents(scope(), &change, None).await.unwrap();
+    let search_scope = within(asset.asset_id, 1);
+    let nearest = fixture.store.vector_search(scope(), &search_scope, &[1.0, 0.0]).await.unwrap();
+    assert_eq!(document_names(&fixture, asset.asset_id, &nearest).await, ["x", "xy", "y"]);
     assert!(!nearest.is_capped && (nearest.hits[1].score - 0.5_f64.sqrt()).abs() < 1e-6, "{nearest:?}");
-    let whole = async |revision, name| {
+    let is_uniform = async |revision, name| {
         let revision = IndexRevision::new(revision);
-        let embedding = stage.store.index_embedding(scope(), asset.asset_id, revision).await.unwrap();
+        let embedding = fixture.store.index_embedding(scope(), asset.asset_id, revision).await.unwrap();
         embedding == IndexEmbeddingModels::Uniform(local_model(name))
     };
-    assert!(whole(1, "m").await && !whole(1, "n").await);
+    assert!(is_uniform(1, "m").await && !is_uniform(1, "n").await);
     // A chunk without a vector, or with a vector of another model, makes a revision incomplete until the chunk is
     // replaced.
-    add(&stage, &asset, documents(&[("y", "two, without")])).await;
-    assert!(whole(1, "m").await && !whole(2, "m").await);
-    let mut again = documents(&[("y", "two again")]);
-    again[0].chunks[0].vector = normalize_vector(&[0.0, 1.0]);
-    let change =
-        Ingest::add(&asset, fresh(), SHORT_CHUNKS, Some(local_model("m")), again, IndexRevision::new(2), &stamp())
-            .unwrap();
-    stage.store.commit_documents(scope(), &change, None).await.unwrap();
-    assert!(whole(3, "m").await && !whole(2, "m").await);
+    add(&fixture, &asset, documents(&[("y", "two, without")])).await;
+    assert!(is_uniform(1, "m").await && !is_uniform(2, "m").await);
+    let mut replacement = documents(&[("y", "two again")]);
+    replacement[0].chunks[0].vector = normalize_vector(&[0.0, 1.0]);
+    let change = Ingest::add(
+        &asset,
+        fresh(),
+        SHORT_CHUNKS,
+        Some(local_model("m")),
+        replacement,
+        IndexRevision::new(2),
+        &stamp(),
+    )
+    .unwrap();
+    fixture.store.commit_documents(scope(), &change, None).await.unwrap();
+    assert!(is_uniform(3, "m").await && !is_uniform(2, "m").await);
 }
 
 /// SQL that fills a knowledge base with chunks. Each chunk has a unique word, and every tenth has the word `common`.
@@ -259,16 +280,16 @@ async fn text_search_cost_is_bounded_for_rare_and_frequent_words() {
     database.connect_as_owner().await.unwrap().batch_execute(&fill).await.unwrap();
     let pages = "SELECT relpages::bigint FROM pg_class WHERE relname = 'knowledge_chunk'";
     let pages: i64 = database.connect_as_owner().await.unwrap().query_one(pages, &[]).await.unwrap().get(0);
-    for (query, hits, capped, most) in
+    for (query, hits, is_capped, max_blocks) in
         [("w777", 1, false, 20), ("common", 10, true, pages / 2), ("common w777", 10, true, pages / 2)]
     {
-        let (back, counts) = measure(database, async |_, store| {
+        let (returned_database, counts) = measure(database, async |_, store| {
             let found = store.text_search(scope(), &within(asset, 1), &WordSet::from_texts([query])).await.unwrap();
-            assert_eq!((found.hits.len(), found.is_capped), (hits, capped), "{query}");
+            assert_eq!((found.hits.len(), found.is_capped), (hits, is_capped), "{query}");
         })
         .await;
-        database = back;
+        database = returned_database;
         let blocks = counts["knowledge_chunk"].blocks / i64::try_from(TURNS).unwrap();
-        assert!(blocks <= most, "`{query}` read {blocks} blocks of {pages}");
+        assert!(blocks <= max_blocks, "`{query}` read {blocks} blocks of {pages}");
     }
 }

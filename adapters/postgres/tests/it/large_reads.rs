@@ -26,68 +26,68 @@ use std::time::Duration;
 const LARGE: usize = 65_537;
 
 /// An accepted run, and the record of its end.
-async fn accepted(stage: &Fixture) -> (Acceptance, FinishRecord) {
-    let (workload, placed) = stage.active().await;
-    let run = acceptance(&placed);
-    let on = stage.accepted_on(&workload, &placed).await;
-    assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), AcceptOutcome::Accepted);
+async fn accepted(fixture: &Fixture) -> (Acceptance, FinishRecord) {
+    let (workload, deployed_release) = fixture.active().await;
+    let run = acceptance(&deployed_release);
+    let revisions = fixture.expected_revisions(&workload, &deployed_release).await;
+    assert_eq!(fixture.store.accept(scope(), &run, revisions, None).await.unwrap(), AcceptOutcome::Accepted);
     let end = ending(&run);
     (run, end)
 }
 
-fn is_unavailable<T>(answer: &Result<T, StoreError>) -> bool {
-    matches!(answer, Err(StoreError { fault: StoreFault::Unavailable, .. }))
+fn is_unavailable<T>(result: &Result<T, StoreError>) -> bool {
+    matches!(result, Err(StoreError { fault: StoreFault::Unavailable, .. }))
 }
 
 #[tokio::test]
 async fn large_approval_notes_wait_for_memory() {
-    let stage = Fixture::new().await;
-    let mut read = Vec::new();
+    let fixture = Fixture::new().await;
+    let mut approval_ids = Vec::new();
     for bytes in [LARGE - 1, LARGE] {
-        let (run, end) = accepted(&stage).await;
-        stage.store.finish(scope(), &end).await.unwrap();
+        let (run, end) = accepted(&fixture).await;
+        fixture.store.finish(scope(), &end).await.unwrap();
         let release = run.release_id;
         let note = format!(
             "UPDATE approval_note SET body = repeat('x', {bytes}) FROM approval
              WHERE approval.approval_id = approval_note.approval_id AND release_id = '{release}'"
         );
-        assert_eq!(stage.owner.execute(&note, &[]).await.unwrap(), 1);
+        assert_eq!(fixture.owner.execute(&note, &[]).await.unwrap(), 1);
         let approval = format!("SELECT approval_id FROM approval WHERE release_id = '{release}'");
-        let approval = stage.owner.query_one(&approval, &[]).await.unwrap();
-        let evidence = stage.store.evidence(scope(), run.execution_id).await.unwrap().unwrap();
+        let approval = fixture.owner.query_one(&approval, &[]).await.unwrap();
+        let evidence = fixture.store.evidence(scope(), run.execution_id).await.unwrap().unwrap();
         assert!(evidence.has_notes);
         assert_eq!(evidence.notes, [], "a batch load of evidence returned notes");
-        read.push(ApprovalId::from(approval.get::<_, uuid::Uuid>(0)));
+        approval_ids.push(ApprovalId::from(approval.get::<_, uuid::Uuid>(0)));
     }
     let lengths = async |approvals: &[ApprovalId]| {
-        let notes = stage.store.approval_notes(scope(), approvals).await?;
+        let notes = fixture.store.approval_notes(scope(), approvals).await?;
         Ok::<_, StoreError>(notes.iter().map(|(_, note)| note.len()).sum::<usize>())
     };
-    assert_eq!(lengths(&read).await.unwrap(), 2 * LARGE - 1);
-    assert_eq!(lengths(&read[1..]).await.unwrap(), LARGE);
+    assert_eq!(lengths(&approval_ids).await.unwrap(), 2 * LARGE - 1);
+    assert_eq!(lengths(&approval_ids[1..]).await.unwrap(), LARGE);
     fairway_memory_limit::limit_process(1);
-    assert_eq!(lengths(&read[..1]).await.unwrap(), LARGE - 1);
+    assert_eq!(lengths(&approval_ids[..1]).await.unwrap(), LARGE - 1);
     assert_eq!(lengths(&[]).await.unwrap(), 0);
-    for large in [&read[..], &read[1..]] {
+    for large in [&approval_ids[..], &approval_ids[1..]] {
         assert!(is_unavailable(&lengths(large).await), "large notes were read without memory");
     }
 }
 
 #[tokio::test]
 async fn large_versions_and_sources_wait_for_memory() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     let mut versions = Vec::new();
     for bytes in [LARGE - 1, LARGE] {
-        let asset = stage.asset(AssetKind::PolicyBundle).await;
+        let asset = fixture.asset(AssetKind::PolicyBundle).await;
         // A JSON string of `bytes` bytes, including its quotes.
         let canonical = Canonical::of(&json!("x".repeat(bytes - 2))).unwrap();
         let content = VersionContent { canonical, source_text: Some("y".repeat(bytes)), ..content_with_attachments() };
         let change = asset.add_version(fresh(), None, content, &stamp()).unwrap();
-        let version = stage.store.commit_version(scope(), change, None).await.unwrap();
+        let version = fixture.store.commit_version(scope(), change, None).await.unwrap();
         assert_eq!(version.canonical.len(), bytes);
         versions.push((asset, version));
     }
-    let store = &stage.store;
+    let store = &fixture.store;
     for is_limited in [false, true] {
         for (asset, version) in &versions {
             let (id, label) = (version.asset_version_id, Some(&version.version_label));
@@ -114,21 +114,21 @@ async fn large_versions_and_sources_wait_for_memory() {
 
 #[tokio::test]
 async fn large_payloads_and_outputs_wait_for_memory() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     let mut runs = Vec::new();
     for bytes in [LARGE - 1, LARGE] {
-        let (run, mut end) = accepted(&stage).await;
+        let (run, mut end) = accepted(&fixture).await;
         let text = json!("x".repeat(bytes - 2));
         let payload = Payload { body: text.to_string().into(), salt: [4; 16] };
         end.output = Some(payload.clone());
         end.artifacts[0].payload = Some(payload);
-        stage.store.finish(scope(), &end).await.unwrap();
+        fixture.store.finish(scope(), &end).await.unwrap();
         runs.push((bytes, (run.execution_id, end.artifacts[0].artifact_id), text));
     }
     for is_limited in [false, true] {
         for (bytes, document, text) in &runs {
-            let artifact = stage.store.artifact(scope(), document.0, document.1).await;
-            let run = ExecutionStore::find(&*stage.store, scope(), document.0).await;
+            let artifact = fixture.store.artifact(scope(), document.0, document.1).await;
+            let run = ExecutionStore::find(&*fixture.store, scope(), document.0).await;
             if is_limited && *bytes == LARGE {
                 assert!(is_unavailable(&artifact), "a large payload was read without memory");
                 assert!(is_unavailable(&run), "a large output was read without memory");
@@ -143,25 +143,25 @@ async fn large_payloads_and_outputs_wait_for_memory() {
 
 #[tokio::test]
 async fn large_outputs_under_review_wait_for_memory() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     let mut runs = Vec::new();
     for bytes in [LARGE - 1, LARGE] {
-        let (run, mut end) = accepted(&stage).await;
+        let (run, mut end) = accepted(&fixture).await;
         let text = json!("x".repeat(bytes - 2)).to_string();
         end.status = Status::AwaitingReview;
         end.review_timeout = Some(Duration::from_secs(600));
         end.output = Some(Payload { body: text.clone().into(), salt: [4; 16] });
         end.fact = run_ref(&run).review_requested_fact(end.output.as_ref(), &stamp());
-        stage.store.finish(scope(), &end).await.unwrap();
+        fixture.store.finish(scope(), &end).await.unwrap();
         runs.push((run.execution_id, text));
     }
     for is_limited in [false, true] {
         for (id, text) in &runs {
-            let awaiting = stage.store.find_pending(scope(), *id).await;
+            let pending_answer = fixture.store.find_pending(scope(), *id).await;
             if is_limited && text.len() == LARGE {
-                assert!(is_unavailable(&awaiting), "a large output was read without memory");
+                assert!(is_unavailable(&pending_answer), "a large output was read without memory");
             } else {
-                assert_eq!(awaiting.unwrap().unwrap().stored_answer, *text);
+                assert_eq!(pending_answer.unwrap().unwrap().stored_answer, *text);
             }
         }
         fairway_memory_limit::limit_process(1);
@@ -170,8 +170,8 @@ async fn large_outputs_under_review_wait_for_memory() {
 
 #[tokio::test]
 async fn pages_events_and_large_chunks_wait_for_memory() {
-    let stage = Fixture::new().await;
-    let (run, _) = accepted(&stage).await;
+    let fixture = Fixture::new().await;
+    let (run, _) = accepted(&fixture).await;
     let id = run.execution_id;
     // Three chunks fill the first page. The sixth chunk fills a page but is not a large read. The seventh is a large
     // read.
@@ -186,13 +186,13 @@ async fn pages_events_and_large_chunks_wait_for_memory() {
         FROM execution, unnest(ARRAY[{}]) WITH ORDINALITY AS chunk (size, position) WHERE execution_id = '{id}'"#,
         sizes.join(", ")
     );
-    stage.run(&insert).await;
-    let (mut pages, mut after, mut read) = (Vec::new(), 0, 0);
+    fixture.run(&insert).await;
+    let (mut pages, mut after, mut read_bytes) = (Vec::new(), 0, 0);
     loop {
-        let page = stage.store.events(scope(), id, after).await.unwrap();
-        read += page.records.iter().flat_map(|piece| &piece.events).map(RunEvent::delta_bytes).sum::<usize>();
+        let page = fixture.store.events(scope(), id, after).await.unwrap();
+        read_bytes += page.records.iter().flat_map(|record| &record.events).map(RunEvent::delta_bytes).sum::<usize>();
         pages.push((after + 1, page.records.len()));
-        after = page.records.last().map_or(after, |piece| piece.position);
+        after = page.records.last().map_or(after, |record| record.position);
         if !page.has_more {
             break;
         }
@@ -202,8 +202,8 @@ async fn pages_events_and_large_chunks_wait_for_memory() {
         [(1, 3), (4, 2), (6, 1), (7, 1), (8, 128), (136, 72)],
         "the first chunk of each page and the number of chunks"
     );
-    assert_eq!(read, 5 * 10_000 + 40_000 + 66_000 + 200 * 100);
+    assert_eq!(read_bytes, 5 * 10_000 + 40_000 + 66_000 + 200 * 100);
     fairway_memory_limit::limit_process(1);
-    assert_eq!(stage.store.events(scope(), id, 5).await.unwrap().records.len(), 1);
-    assert!(is_unavailable(&stage.store.events(scope(), id, 6).await), "a large chunk was read without memory");
+    assert_eq!(fixture.store.events(scope(), id, 5).await.unwrap().records.len(), 1);
+    assert!(is_unavailable(&fixture.store.events(scope(), id, 6).await), "a large chunk was read without memory");
 }

@@ -21,22 +21,28 @@ const WAITING: &str = "SELECT count(*) FROM pg_stat_activity
 /// A function that commits a change of one release, as an item of a batch.
 type Commit = fn(Arc<Fixture>, ReleaseWithDeployment) -> BoxFuture<'static, Result<(), CommitError>>;
 
-fn activate(stage: Arc<Fixture>, placed: ReleaseWithDeployment) -> BoxFuture<'static, Result<(), CommitError>> {
+fn activate(
+    fixture: Arc<Fixture>,
+    deployed_release: ReleaseWithDeployment,
+) -> BoxFuture<'static, Result<(), CommitError>> {
     Box::pin(async move {
-        let change = activation(&placed, Some(Lane::Guided));
-        stage.store.commit_lane_change(scope(), change, None).await.map(|_| ())
+        let change = activation(&deployed_release, Some(Lane::Guided));
+        fixture.store.commit_lane_change(scope(), change, None).await.map(|_| ())
     })
 }
 
-fn reopen(stage: Arc<Fixture>, placed: ReleaseWithDeployment) -> BoxFuture<'static, Result<(), CommitError>> {
+fn reopen(
+    fixture: Arc<Fixture>,
+    deployed_release: ReleaseWithDeployment,
+) -> BoxFuture<'static, Result<(), CommitError>> {
     Box::pin(async move {
-        let change = placed.release.reopen(&placed.deployment, &stamp()).unwrap();
-        stage.store.commit_transition(scope(), change, None).await
+        let change = deployed_release.release.reopen(&deployed_release.deployment, &stamp()).unwrap();
+        fixture.store.commit_transition(scope(), change, None).await
     })
 }
 
-fn id(placed: &ReleaseWithDeployment) -> Uuid {
-    placed.release.release_id.uuid()
+fn id(deployed_release: &ReleaseWithDeployment) -> Uuid {
+    deployed_release.release.release_id.uuid()
 }
 
 /// Locks a release in a transaction, which `client` leaves open.
@@ -45,51 +51,51 @@ async fn lock(client: &Client, release: Uuid) {
     client.batch_execute(&sql).await.unwrap();
 }
 
-async fn wait_for_lock_waits(stage: &Fixture, expected: i64) {
+async fn wait_for_lock_waits(fixture: &Fixture, expected: i64) {
     for _ in 0..3_000 {
-        if stage.query_number(WAITING).await == expected {
+        if fixture.query_number(WAITING).await == expected {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{} statements wait for a lock instead of {expected}", stage.query_number(WAITING).await);
+    panic!("{} statements wait for a lock instead of {expected}", fixture.query_number(WAITING).await);
 }
 
 /// The number of releases that no transaction has locked.
-async fn unlocked(stage: &Fixture, releases: &[ReleaseWithDeployment]) -> i64 {
-    let ids: Vec<String> = releases.iter().map(|placed| format!("'{}'", id(placed))).collect();
+async fn unlocked(fixture: &Fixture, releases: &[ReleaseWithDeployment]) -> i64 {
+    let ids: Vec<String> = releases.iter().map(|deployed_release| format!("'{}'", id(deployed_release))).collect();
     let sql = format!(
         "SELECT count(*) FROM (SELECT FROM release WHERE release_id IN ({}) FOR UPDATE SKIP LOCKED) AS free",
         ids.join(", ")
     );
-    stage.query_number(&sql).await
+    fixture.query_number(&sql).await
 }
 
 /// Commits one batch of `releases`. Another transaction has locked the release with the lowest identifier. Asserts
 /// that the batch locks no other release while it waits for that one.
 async fn assert_lowest_release_is_locked_first(
-    stage: Arc<Fixture>,
+    fixture: Arc<Fixture>,
     first: ReleaseWithDeployment,
     releases: Vec<ReleaseWithDeployment>,
     commit: Commit,
 ) {
-    let (before, lowest) =
-        (stage.database.connect_as_owner().await.unwrap(), stage.database.connect_as_owner().await.unwrap());
+    let (first_lock, lowest_lock) =
+        (fixture.database.connect_as_owner().await.unwrap(), fixture.database.connect_as_owner().await.unwrap());
     // Only one batch runs at a time. All items that arrive while the first batch waits form the next batch.
-    lock(&before, id(&first)).await;
-    let running: JoinHandle<_> = tokio::spawn(commit(Arc::clone(&stage), first));
-    wait_for_lock_waits(&stage, 1).await;
-    lock(&lowest, releases.iter().map(id).min().unwrap()).await;
+    lock(&first_lock, id(&first)).await;
+    let first_commit: JoinHandle<_> = tokio::spawn(commit(Arc::clone(&fixture), first));
+    wait_for_lock_waits(&fixture, 1).await;
+    lock(&lowest_lock, releases.iter().map(id).min().unwrap()).await;
     let mut batch = JoinSet::new();
-    for placed in &releases {
-        batch.spawn(commit(Arc::clone(&stage), placed.clone()));
+    for deployed_release in &releases {
+        batch.spawn(commit(Arc::clone(&fixture), deployed_release.clone()));
     }
-    wait_for_lock_waits(&stage, 1).await;
-    before.batch_execute("COMMIT").await.unwrap();
-    running.await.unwrap().unwrap();
-    wait_for_lock_waits(&stage, 1).await;
-    assert_eq!(unlocked(&stage, &releases).await, i64::try_from(releases.len()).unwrap() - 1);
-    lowest.batch_execute("COMMIT").await.unwrap();
+    wait_for_lock_waits(&fixture, 1).await;
+    first_lock.batch_execute("COMMIT").await.unwrap();
+    first_commit.await.unwrap().unwrap();
+    wait_for_lock_waits(&fixture, 1).await;
+    assert_eq!(unlocked(&fixture, &releases).await, i64::try_from(releases.len()).unwrap() - 1);
+    lowest_lock.batch_execute("COMMIT").await.unwrap();
     for result in batch.join_all().await {
         result.unwrap();
     }
@@ -98,32 +104,32 @@ async fn assert_lowest_release_is_locked_first(
 /// The workloads, and therefore the deployments, have the opposite order of the releases.
 #[tokio::test]
 async fn lane_changes_lock_releases_by_identifier() {
-    let stage = Arc::new(Fixture::new().await);
-    let version = stage.bindable().await;
-    let first = stage.approved(&stage.workload().await, &version).await;
+    let fixture = Arc::new(Fixture::new().await);
+    let version = fixture.bindable().await;
+    let first = fixture.approved(&fixture.workload().await, &version).await;
     let mut workloads = Vec::new();
     for _ in 0..4 {
-        workloads.push(stage.workload().await);
+        workloads.push(fixture.workload().await);
     }
     workloads.sort_by_key(|workload| std::cmp::Reverse(workload.workload_id.uuid()));
     let mut releases = Vec::new();
     for workload in &workloads {
-        releases.push(stage.approved(workload, &version).await);
+        releases.push(fixture.approved(workload, &version).await);
     }
     assert!(releases.is_sorted_by_key(id));
-    assert_lowest_release_is_locked_first(stage, first, releases, activate).await;
+    assert_lowest_release_is_locked_first(fixture, first, releases, activate).await;
 }
 
 /// The items arrive in the opposite order of their identifiers.
 #[tokio::test]
 async fn transitions_lock_releases_by_identifier() {
-    let stage = Arc::new(Fixture::new().await);
-    let version = stage.bindable().await;
-    let first = stage.submitted(&stage.workload().await, &version).await;
+    let fixture = Arc::new(Fixture::new().await);
+    let version = fixture.bindable().await;
+    let first = fixture.submitted(&fixture.workload().await, &version).await;
     let mut releases = Vec::new();
     for _ in 0..4 {
-        releases.push(stage.submitted(&stage.workload().await, &version).await);
+        releases.push(fixture.submitted(&fixture.workload().await, &version).await);
     }
-    releases.sort_by_key(|placed| std::cmp::Reverse(id(placed)));
-    assert_lowest_release_is_locked_first(stage, first, releases, reopen).await;
+    releases.sort_by_key(|deployed_release| std::cmp::Reverse(id(deployed_release)));
+    assert_lowest_release_is_locked_first(fixture, first, releases, reopen).await;
 }

@@ -22,11 +22,11 @@ struct EmptyDatabase {
 
 impl EmptyDatabase {
     async fn create() -> Self {
-        let beside = TestDatabase::create().await.unwrap();
+        let server_clone = TestDatabase::create().await.unwrap();
         let name = format!("empty_{}", Uuid::now_v7().simple());
-        let owner = beside.connect_as_owner().await.unwrap();
+        let owner = server_clone.connect_as_owner().await.unwrap();
         owner.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0")).await.unwrap();
-        Self { name, server_clone: beside }
+        Self { name, server_clone }
     }
 
     fn url(&self) -> String {
@@ -73,12 +73,12 @@ async fn a_second_run_changes_nothing() {
     let owner = clone.connect_as_owner().await.unwrap();
     let rows = "SELECT count(*) FROM tenant, namespace, workspace, fact_log";
     let (before, count): (_, i64) = (schema_text(&owner).await, owner.query_one(rows, &[]).await.unwrap().get(0));
-    let applied = "SELECT max(run_on)::text FROM __diesel_schema_migrations";
-    let when: String = owner.query_one(applied, &[]).await.unwrap().get(0);
+    let applied_sql = "SELECT max(run_on)::text FROM __diesel_schema_migrations";
+    let applied_at: String = owner.query_one(applied_sql, &[]).await.unwrap().get(0);
     migrate(&clone.url()).await.unwrap();
     assert_eq!(schema_text(&owner).await, before);
     assert_eq!(owner.query_one(rows, &[]).await.unwrap().get::<_, i64>(0), count);
-    assert_eq!(owner.query_one(applied, &[]).await.unwrap().get::<_, String>(0), when);
+    assert_eq!(owner.query_one(applied_sql, &[]).await.unwrap().get::<_, String>(0), applied_at);
 }
 
 #[tokio::test]
@@ -95,14 +95,14 @@ async fn concurrent_servers_migrate_one_database() {
 
 #[tokio::test]
 async fn migrates_two_databases_of_one_cluster_concurrently() {
-    let (one, other) = (EmptyDatabase::create().await, EmptyDatabase::create().await);
-    let (one_url, other_url) = (one.url(), other.url());
-    let results = tokio::join!(migrate(&one_url), migrate(&other_url));
+    let (first, second) = (EmptyDatabase::create().await, EmptyDatabase::create().await);
+    let (first_url, second_url) = (first.url(), second.url());
+    let results = tokio::join!(migrate(&first_url), migrate(&second_url));
     results.0.unwrap();
     results.1.unwrap();
-    assert_eq!(schema_text(&one.client().await).await, schema_text(&other.client().await).await);
-    one.drop_database().await;
-    other.drop_database().await;
+    assert_eq!(schema_text(&first.client().await).await, schema_text(&second.client().await).await);
+    first.drop_database().await;
+    second.drop_database().await;
 }
 
 #[tokio::test]
@@ -112,9 +112,9 @@ async fn refuses_a_newer_schema_without_changes() {
     let newer = "INSERT INTO __diesel_schema_migrations (version) VALUES ('9999')";
     owner.batch_execute(newer).await.unwrap();
     let before = schema_text(&owner).await;
-    let refused = migrate(&clone.url()).await.unwrap_err();
-    assert!(matches!(refused, MigrationError::Schema(_)), "{refused:?}");
-    assert!(error_chain(&refused).contains("has migration 9999"), "{refused:?}");
+    let error = migrate(&clone.url()).await.unwrap_err();
+    assert!(matches!(error, MigrationError::Schema(_)), "{error:?}");
+    assert!(error_chain(&error).contains("has migration 9999"), "{error:?}");
     assert!(!matches_schema(&clone.url()).await.unwrap());
     assert_eq!(schema_text(&owner).await, before);
 }
@@ -124,8 +124,8 @@ async fn refuses_a_missing_migration_before_an_applied_one() {
     let clone = TestDatabase::create().await.unwrap();
     let owner = clone.connect_as_owner().await.unwrap();
     owner.batch_execute("DELETE FROM __diesel_schema_migrations WHERE version = '0004'").await.unwrap();
-    let refused = migrate(&clone.url()).await.unwrap_err();
-    assert!(error_chain(&refused).contains("0004_assets is missing"), "{refused:?}");
+    let error = migrate(&clone.url()).await.unwrap_err();
+    assert!(error_chain(&error).contains("0004_assets is missing"), "{error:?}");
 }
 
 #[tokio::test]
@@ -134,8 +134,8 @@ async fn refuses_a_database_of_another_migration_runner() {
     let owner = clone.connect_as_owner().await.unwrap();
     owner.batch_execute("CREATE TABLE refinery_schema_history (version integer)").await.unwrap();
     let before = schema_text(&owner).await;
-    let refused = migrate(&clone.url()).await.unwrap_err();
-    assert!(error_chain(&refused).contains("create it anew"), "{refused:?}");
+    let error = migrate(&clone.url()).await.unwrap_err();
+    assert!(error_chain(&error).contains("create it anew"), "{error:?}");
     assert_eq!(schema_text(&owner).await, before);
 }
 
@@ -165,7 +165,7 @@ fn error_chain(error: &MigrationError) -> String {
 /// PostgreSQL's messages may contain names and rows. The error therefore contains only the migration and the
 /// position within it.
 #[tokio::test]
-async fn reports_the_place_of_a_failed_migration_without_its_message() {
+async fn reports_a_failed_migration_without_its_message() {
     let empty = EmptyDatabase::create().await;
     empty.client().await.batch_execute("CREATE TABLE tenant (canary text)").await.unwrap();
     let chain = error_chain(&migrate(&empty.url()).await.unwrap_err());
@@ -231,7 +231,7 @@ async fn next_start_completes_a_killed_migration() {
         };
         // Kills the migrating connection right after the statement that creates the object, within the migration's
         // transaction.
-        let trap = format!(
+        let kill_trigger = format!(
             "CREATE SCHEMA IF NOT EXISTS trap;
              CREATE FUNCTION trap.kill() RETURNS event_trigger LANGUAGE plpgsql AS $$
              BEGIN
@@ -240,12 +240,12 @@ async fn next_start_completes_a_killed_migration() {
              END $$;
              CREATE EVENT TRIGGER trap ON ddl_command_end EXECUTE FUNCTION trap.kill()"
         );
-        owner.batch_execute(&trap).await.unwrap();
-        let killed = migrate(&empty.url()).await;
+        owner.batch_execute(&kill_trigger).await.unwrap();
+        let result = migrate(&empty.url()).await;
         owner.batch_execute("DROP EVENT TRIGGER trap; DROP SCHEMA trap CASCADE").await.unwrap();
-        assert!(killed.is_err(), "{killed_at} was created without a kill");
-        let undone: bool = owner.query_one(&format!("SELECT NOT ({is_created})"), &[]).await.unwrap().get(0);
-        assert!(undone, "{killed_at} survived the rollback of its transaction");
+        assert!(result.is_err(), "{killed_at} was created without a kill");
+        let is_undone: bool = owner.query_one(&format!("SELECT NOT ({is_created})"), &[]).await.unwrap().get(0);
+        assert!(is_undone, "{killed_at} survived the rollback of its transaction");
     }
     migrate(&empty.url()).await.unwrap();
     assert_eq!(schema_text(&owner).await, expected);
@@ -260,7 +260,7 @@ async fn migration_that_waits_for_a_lock_blocks_no_reader() {
     let empty = EmptyDatabase::create().await;
     let (owner, reader, mut holder) = (empty.client().await, empty.client().await, empty.client().await);
     // The trigger makes the first migration run fail at `0024_ordered_leaves`, which alters `fact_order`.
-    let trap = "CREATE FUNCTION reject() RETURNS event_trigger LANGUAGE plpgsql AS $$
+    let failing_trigger = "CREATE FUNCTION reject() RETURNS event_trigger LANGUAGE plpgsql AS $$
         BEGIN
             IF EXISTS (
                 SELECT FROM information_schema.columns WHERE table_name = 'fact_order' AND column_name = 'leaf_hash')
@@ -268,14 +268,14 @@ async fn migration_that_waits_for_a_lock_blocks_no_reader() {
             END IF;
         END $$;
         CREATE EVENT TRIGGER reject ON ddl_command_end EXECUTE FUNCTION reject()";
-    owner.batch_execute(trap).await.unwrap();
-    let refused = migrate(&empty.url()).await.unwrap_err();
-    assert!(error_chain(&refused).contains("0024_ordered_leaves"), "{refused:?}");
+    owner.batch_execute(failing_trigger).await.unwrap();
+    let error = migrate(&empty.url()).await.unwrap_err();
+    assert!(error_chain(&error).contains("0024_ordered_leaves"), "{error:?}");
     owner.batch_execute("DROP EVENT TRIGGER reject; DROP FUNCTION reject").await.unwrap();
 
-    let held = holder.transaction().await.unwrap();
-    held.batch_execute("SELECT FROM fact_order").await.unwrap();
-    let migrating = tokio::spawn({
+    let transaction = holder.transaction().await.unwrap();
+    transaction.batch_execute("SELECT FROM fact_order").await.unwrap();
+    let migration = tokio::spawn({
         let url = empty.url();
         async move { migrate(&url).await }
     });
@@ -288,9 +288,9 @@ async fn migration_that_waits_for_a_lock_blocks_no_reader() {
         let read = reader.batch_execute("SELECT FROM fact_order");
         tokio::time::timeout(Duration::from_secs(60), read).await.expect("the migration blocks readers").unwrap();
     }
-    assert!(!migrating.is_finished(), "the migration waits for the lock");
-    held.commit().await.unwrap();
-    migrating.await.unwrap().unwrap();
+    assert!(!migration.is_finished(), "the migration waits for the lock");
+    transaction.commit().await.unwrap();
+    migration.await.unwrap().unwrap();
     assert_eq!(schema_text(&owner).await, migrated_schema().await);
     drop((owner, reader, holder));
     empty.drop_database().await;
@@ -319,12 +319,12 @@ fn kills_one_statement_of_each_migration() {
         }
         None => ["TABLE ", "FUNCTION ", "INDEX "].iter().any(|kind| script.contains(&format!("CREATE {kind}{object}"))),
     };
-    let untouched: Vec<&String> = scripts
+    let uncovered: Vec<&String> = scripts
         .iter()
         .filter(|(_, script)| !KILLED_AT.iter().any(|object| creates(script, object)))
         .map(|(name, _)| name)
         .collect();
-    assert!(untouched.is_empty(), "no kill in {untouched:?}");
+    assert!(uncovered.is_empty(), "no kill in {uncovered:?}");
 }
 
 #[tokio::test]
@@ -365,8 +365,8 @@ async fn stores_withdrawn_routes_and_keeps_ordinals() {
         "SELECT string_agg(route_id || ' ' || state || ' ' || ordinal, ', ' ORDER BY ordinal) FROM withdrawn_route";
     let withdrawn: String = owner.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!(withdrawn, "primary retired 2, primary suspended 3");
-    let refused = owner.batch_execute("UPDATE asset_version SET ordinal = 9").await.unwrap_err();
-    assert_eq!(refused.code().unwrap().code(), "FW003");
+    let error = owner.batch_execute("UPDATE asset_version SET ordinal = 9").await.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "FW003");
 }
 
 /// When an ingest adds or replaces chunks, triggers update the number of chunks with vectors of each model.

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 const RECIPIENTS: u32 = 3;
-const RELAYS: usize = 64;
+const PROJECTORS: usize = 64;
 
 fn recipients() -> Vec<ActorRef> {
     (0..RECIPIENTS).map(|number| ActorRef::parse(&format!("user:r-{number}")).unwrap()).collect()
@@ -35,27 +35,27 @@ fn recipients() -> Vec<ActorRef> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_projectors_write_each_record_once() {
-    let stage = Fixture::with_connections(8).await;
+    let fixture = Fixture::with_connections(8).await;
     let projection = Arc::new(projection_of(&actor(), true));
-    let mut relays = JoinSet::new();
-    let stores: Vec<_> = (0..4).map(|_| open_store(&stage.database.url(), 4)).collect();
-    let decided = stage.now_and_settings_generation().await;
-    for number in 0..RELAYS {
+    let mut tasks = JoinSet::new();
+    let stores: Vec<_> = (0..4).map(|_| open_store(&fixture.database.url(), 4)).collect();
+    let decided = fixture.now_and_settings_generation().await;
+    for number in 0..PROJECTORS {
         let (store, projection) = (Arc::clone(&stores[number % stores.len()]), Arc::clone(&projection));
-        relays.spawn(async move { store.commit_batch(scope(), 0..1, decided, &projection).await });
+        tasks.spawn(async move { store.commit_batch(scope(), 0..1, decided, &projection).await });
     }
-    let mut winners = 0;
-    while let Some(done) = relays.join_next().await {
-        match done.unwrap() {
-            Ok(_) => winners += 1,
+    let mut committed = 0;
+    while let Some(result) = tasks.join_next().await {
+        match result.unwrap() {
+            Ok(_) => committed += 1,
             Err(CommitError::Stale) => {}
             Err(error) => panic!("{error:?}"),
         }
     }
-    assert_eq!(winners, 1, "one projector moves the position");
+    assert_eq!(committed, 1, "one projector moves the position");
     // A projector whose position was lost, for example after a backup was restored, projects the fact again.
-    stage.run("UPDATE notification_position SET position = 0").await;
-    stage.store.commit_batch(scope(), 0..1, stage.now_and_settings_generation().await, &projection).await.unwrap();
+    fixture.run("UPDATE notification_position SET position = 0").await;
+    fixture.store.commit_batch(scope(), 0..1, fixture.now_and_settings_generation().await, &projection).await.unwrap();
     for (sql, expected) in [
         ("SELECT count(*) FROM suppressed_decision", 1),
         ("SELECT count(*) FROM fact WHERE kind = 'notification.suppressed'", 1),
@@ -64,66 +64,81 @@ async fn concurrent_projectors_write_each_record_once() {
             1,
         ),
     ] {
-        assert_eq!(stage.query_number(sql).await, expected, "{sql}");
+        assert_eq!(fixture.query_number(sql).await, expected, "{sql}");
     }
 }
 
 #[tokio::test]
 async fn repeated_projection_keeps_the_status_of_notifications() {
-    let stage = Fixture::new().await;
-    let mut all = Projection::default();
+    let fixture = Fixture::new().await;
+    let mut projection = Projection::default();
     for recipient in recipients() {
-        all.notifications.extend(projection_of(&recipient, false).notifications);
+        projection.notifications.extend(projection_of(&recipient, false).notifications);
     }
     assert_eq!(
-        stage.store.commit_batch(scope(), 0..1, stage.now_and_settings_generation().await, &all).await.unwrap(),
+        fixture
+            .store
+            .commit_batch(scope(), 0..1, fixture.now_and_settings_generation().await, &projection)
+            .await
+            .unwrap(),
         u64::from(RECIPIENTS)
     );
     let first = &recipients()[0];
-    stage.store.commit_all_read(scope(), first, inbox_read_fact(scope().tenant(), &stamp()), None).await.unwrap();
-    stage.run("UPDATE notification_position SET position = 0").await;
+    fixture.store.commit_all_read(scope(), first, inbox_read_fact(scope().tenant(), &stamp()), None).await.unwrap();
+    fixture.run("UPDATE notification_position SET position = 0").await;
     assert_eq!(
-        stage.store.commit_batch(scope(), 0..1, stage.now_and_settings_generation().await, &all).await.unwrap(),
+        fixture
+            .store
+            .commit_batch(scope(), 0..1, fixture.now_and_settings_generation().await, &projection)
+            .await
+            .unwrap(),
         0
     );
     for recipient in recipients() {
-        let page = InboxStore::list(&*stage.store, scope(), &recipient, InboxFilter::default(), PageRequest::first(10))
-            .await
-            .unwrap();
+        let page =
+            InboxStore::list(&*fixture.store, scope(), &recipient, InboxFilter::default(), PageRequest::first(10))
+                .await
+                .unwrap();
         assert_eq!(page.total, 1, "{recipient}");
         let unread = u64::from(recipient != *first);
-        assert_eq!(stage.store.count_unread(scope(), &recipient).await.unwrap(), unread, "{recipient}");
+        assert_eq!(fixture.store.count_unread(scope(), &recipient).await.unwrap(), unread, "{recipient}");
     }
 }
 
 /// A batch that is rolled back leaves no rows and does not move the position.
 #[tokio::test]
 async fn failed_commit_writes_nothing() {
-    let stage = Fixture::new().await;
-    stage.run("ALTER TABLE notification ADD CONSTRAINT refuse_all CHECK (title = '')").await;
-    let mut both = projection_of(&actor(), false);
-    both.suppressed = projection_of(&actor(), true).suppressed;
-    assert!(stage.store.commit_batch(scope(), 0..1, stage.now_and_settings_generation().await, &both).await.is_err());
+    let fixture = Fixture::new().await;
+    fixture.run("ALTER TABLE notification ADD CONSTRAINT refuse_all CHECK (title = '')").await;
+    let mut projection = projection_of(&actor(), false);
+    projection.suppressed = projection_of(&actor(), true).suppressed;
+    assert!(
+        fixture
+            .store
+            .commit_batch(scope(), 0..1, fixture.now_and_settings_generation().await, &projection)
+            .await
+            .is_err()
+    );
     for table in ["notification", "suppressed_decision", "fact"] {
-        assert_eq!(stage.query_number(&format!("SELECT count(*) FROM {table}")).await, 0, "{table}");
+        assert_eq!(fixture.query_number(&format!("SELECT count(*) FROM {table}")).await, 0, "{table}");
     }
-    assert_eq!(stage.query_number("SELECT coalesce(max(position), 0) FROM notification_position").await, 0);
+    assert_eq!(fixture.query_number("SELECT coalesce(max(position), 0) FROM notification_position").await, 0);
 }
 
-async fn suspended_workload(stage: &Fixture) -> Workload {
-    let workload = stage.workload().await;
+async fn suspended_workload(fixture: &Fixture) -> Workload {
+    let workload = fixture.workload().await;
     let patch = WorkloadPatch { status: Some(Status::Suspended), ..WorkloadPatch::default() };
     let change = workload.amend(patch, &stamp()).unwrap().unwrap();
-    WorkloadStore::commit_change(&*stage.store, scope(), change).await.unwrap();
+    WorkloadStore::commit_change(&*fixture.store, scope(), change).await.unwrap();
     workload
 }
 
 /// For each fact, the projector reads its subject, the people who may act on the subject, and their preferences.
 #[tokio::test]
-async fn facts_come_with_their_subject_and_the_people_they_concern() {
-    let stage = Fixture::new().await;
-    let workload = suspended_workload(&stage).await;
-    for (role, principal, kind, place) in [
+async fn batch_contains_subjects_and_finds_the_people_of_their_roles() {
+    let fixture = Fixture::new().await;
+    let workload = suspended_workload(&fixture).await;
+    for (role, principal, kind, scope_ref) in [
         ("operator", "user:here", "workspace", workload.workspace_id.uuid()),
         ("operator", "user:elsewhere", "workspace", fresh()),
         ("viewer", "user:viewer", "workspace", workload.workspace_id.uuid()),
@@ -131,14 +146,14 @@ async fn facts_come_with_their_subject_and_the_people_they_concern() {
     ] {
         let id: Uuid = fresh();
         let sql = format!(
-            "INSERT INTO role_binding VALUES ('{}', '{id}', '{principal}', '{role}', '{kind}', '{place}', now(), 'user:eve');
+            "INSERT INTO role_binding VALUES ('{}', '{id}', '{principal}', '{role}', '{kind}', '{scope_ref}', now(), 'user:eve');
              INSERT INTO bound_principal VALUES ('{principal}') ON CONFLICT DO NOTHING",
             scope().tenant()
         );
-        stage.run(&sql).await;
+        fixture.run(&sql).await;
     }
-    while stage.store.sequence().await.unwrap() > 0 {}
-    let batch = stage.store.next_batch(scope(), 500).await.unwrap().unwrap();
+    while fixture.store.sequence().await.unwrap() > 0 {}
+    let batch = fixture.store.next_batch(scope(), 500).await.unwrap().unwrap();
     let [(fact, subject)] = &batch.facts[..] else { panic!("{:?}", batch.facts) };
     assert_eq!((fact.kind, &fact.categories[..]), (FactKind::WorkloadChanged, &[FactCategory::Incidents][..]));
     assert_eq!(
@@ -147,50 +162,55 @@ async fn facts_come_with_their_subject_and_the_people_they_concern() {
     );
     assert_eq!(subject.position.workspace, Some(workload.workspace_id));
     let people = [ActorRef::parse("user:viewer").unwrap(), ActorRef::parse("user:new").unwrap()];
-    let held = stage.store.held_roles(scope(), &[subject.position], &people).await.unwrap();
-    let names: BTreeSet<String> = held.roles.iter().map(|role| role.principal.to_string()).collect();
+    let held_roles = fixture.store.held_roles(scope(), &[subject.position], &people).await.unwrap();
+    let names: BTreeSet<String> = held_roles.roles.iter().map(|role| role.principal.to_string()).collect();
     assert_eq!(names, ["user:admin", "user:here", "user:viewer"].map(str::to_owned).into());
-    assert_eq!(held.without_role_history, [people[1].clone()]);
+    assert_eq!(held_roles.without_role_history, [people[1].clone()]);
     let workloads = [workload.workload_id];
     assert!(
-        stage.store.preferences(scope(), &people, &[workload.workspace_id], &workloads, &[]).await.unwrap().is_empty()
+        fixture
+            .store
+            .preferences(scope(), &people, &[workload.workspace_id], &workloads, &[])
+            .await
+            .unwrap()
+            .is_empty()
     );
 }
 
 #[tokio::test]
 async fn batches_follow_the_index_of_the_log_without_gaps() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     for _ in 0..5 {
-        suspended_workload(&stage).await;
-        stage.workload().await;
+        suspended_workload(&fixture).await;
+        fixture.workload().await;
     }
-    while stage.store.sequence().await.unwrap() > 0 {}
-    let facts = u64::try_from(stage.query_number("SELECT max(size) FROM fact_log").await).unwrap();
-    assert_eq!(stage.store.tenants_with_unprojected_facts(None, 10).await.unwrap(), [scope().tenant()]);
+    while fixture.store.sequence().await.unwrap() > 0 {}
+    let facts = u64::try_from(fixture.query_number("SELECT max(size) FROM fact_log").await).unwrap();
+    assert_eq!(fixture.store.tenants_with_unprojected_facts(None, 10).await.unwrap(), [scope().tenant()]);
     let (mut projected, mut sizes) = (0, Vec::new());
-    while let Some(batch) = stage.store.next_batch(scope(), 2).await.unwrap() {
+    while let Some(batch) = fixture.store.next_batch(scope(), 2).await.unwrap() {
         assert_eq!(batch.position, projected);
         // The creation of a workload causes no notification, so the batch contains only other facts. Its range
         // covers all facts.
         assert!(batch.facts.iter().all(|(fact, _)| (batch.position..batch.end).contains(&fact.index)));
         sizes.push(batch.facts.len());
         projected = batch.end;
-        stage
+        fixture
             .store
             .commit_batch(scope(), batch.position..batch.end, (batch.at, batch.generation), &Projection::default())
             .await
             .unwrap();
     }
     assert_eq!((projected, sizes), (facts, vec![2, 2, 1]));
-    assert!(stage.store.tenants_with_unprojected_facts(None, 10).await.unwrap().is_empty());
+    assert!(fixture.store.tenants_with_unprojected_facts(None, 10).await.unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn roles_of_a_group_reach_those_who_presented_it() {
-    let stage = Fixture::new().await;
+async fn resolves_roles_of_a_group_to_its_members() {
+    let fixture = Fixture::new().await;
     let groups = [("ada", "group:ops"), ("bob", "group:other"), ("eve", "group:ops")];
     for (name, group) in groups {
-        stage
+        fixture
             .run(&format!(
                 "INSERT INTO identity VALUES ('{DEFAULT_TENANT}', '{}', 'https://issuer.example', '{name}', 'user:{name}',
                  ARRAY['{group}'], NULL, now(), now())",
@@ -198,22 +218,22 @@ async fn roles_of_a_group_reach_those_who_presented_it() {
             ))
             .await;
     }
-    stage
+    fixture
         .run(&format!(
             "INSERT INTO role_binding (tenant_id, role_binding_id, principal, role, scope_kind, scope_ref, created_at, created_by)
              VALUES ('{DEFAULT_TENANT}', '{}', 'group:ops', 'operator', 'tenant', '{DEFAULT_TENANT}', now(), 'user:eve')",
             Uuid::now_v7()
         ))
         .await;
-    let here = ResourcePosition::tenant(DEFAULT_TENANT.into());
+    let position = ResourcePosition::tenant(DEFAULT_TENANT.into());
     let found = async |positions: &[ResourcePosition], people: &[ActorRef]| {
-        let held = stage.store.held_roles(scope(), positions, people).await.unwrap();
-        held.roles.iter().map(|held| held.principal.to_string()).collect::<BTreeSet<_>>()
+        let held_roles = fixture.store.held_roles(scope(), positions, people).await.unwrap();
+        held_roles.roles.iter().map(|role| role.principal.to_string()).collect::<BTreeSet<_>>()
     };
     let members = BTreeSet::from(["user:ada".to_owned(), "user:eve".to_owned()]);
-    assert_eq!(found(&[here], &[]).await, members, "the group itself has no inbox");
-    let named = [ActorRef::parse("user:ada").unwrap(), ActorRef::parse("user:bob").unwrap()];
-    assert_eq!(found(&[], &named).await, BTreeSet::from(["user:ada".to_owned()]));
+    assert_eq!(found(&[position], &[]).await, members, "the group itself has no inbox");
+    let people = [ActorRef::parse("user:ada").unwrap(), ActorRef::parse("user:bob").unwrap()];
+    assert_eq!(found(&[], &people).await, BTreeSet::from(["user:ada".to_owned()]));
 }
 
 /// SQL that adds many people without a group, and two people in the group `ops`.
@@ -235,24 +255,24 @@ async fn people_of_an_audience_are_found_by_the_index_of_groups() {
     let database = TestDatabase::create().await.unwrap();
     database.connect_as_owner().await.unwrap().batch_execute(PEOPLE).await.unwrap();
     let members = ["user:person-1", "user:person-2"];
-    let touch = async |_: &Fixture, store: &Database| {
+    let project_announcement = async |_: &Fixture, store: &Database| {
         let audience = Audience { roles: vec![Role::Operator], workspaces: Vec::new() };
         let (title, body) = ("Maintenance".to_owned(), "Tonight.".to_owned());
         let change = Announcement::create((fresh(), [7; 16]), title, body, audience, &stamp()).unwrap();
         AnnouncementStore::commit(store, scope(), change, None).await.unwrap();
         while store.sequence().await.unwrap() > 0 {}
         let batch = store.next_batch(scope(), 500).await.unwrap().unwrap();
-        let announced = batch.facts.iter().filter_map(|(_, subject)| subject.announcement.as_ref());
+        let announcement = batch.facts.iter().filter_map(|(_, subject)| subject.announcement.as_ref());
         let audience: Vec<Vec<String>> =
-            announced.map(|announced| announced.audience.iter().map(ToString::to_string).collect()).collect();
+            announcement.map(|announcement| announcement.audience.iter().map(ToString::to_string).collect()).collect();
         assert_eq!(audience, [members.map(str::to_owned).to_vec()]);
         let decided = (batch.at, batch.generation);
         store.commit_batch(scope(), batch.position..batch.end, decided, &Projection::default()).await.unwrap();
-        let here = ResourcePosition::tenant(DEFAULT_TENANT.into());
-        let held = store.held_roles(scope(), &[here], &[]).await.unwrap();
-        assert_eq!(held.roles.len(), members.len());
+        let position = ResourcePosition::tenant(DEFAULT_TENANT.into());
+        let held_roles = store.held_roles(scope(), &[position], &[]).await.unwrap();
+        assert_eq!(held_roles.roles.len(), members.len());
     };
-    let (_database, counts) = measure(database, touch).await;
+    let (_database, counts) = measure(database, project_announcement).await;
     assert_no_seq_scans(&counts);
     let blocks = counts["identity"].blocks_per_access();
     assert!(blocks <= MAX_BLOCKS_PER_ROW, "{blocks} blocks of identities were read for each row");

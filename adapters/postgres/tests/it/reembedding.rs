@@ -23,15 +23,15 @@ use fairway_testkit::TestDatabase;
 
 #[tokio::test]
 async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
-    let stage = Fixture::new().await;
-    let (asset, _) = knowledge_base(&stage).await;
+    let fixture = Fixture::new().await;
+    let (asset, _) = knowledge_base(&fixture).await;
     let id = asset.asset_id;
-    let first = add_vectors(&stage, &asset, "old", &[("a", &[1.0, 0.0]), ("b", &[0.0, 1.0])]).await;
-    let by_words = async |revision: IndexRevision| {
-        let at = within(id, revision.get());
-        stage
+    let first = add_vectors(&fixture, &asset, "old", &[("a", &[1.0, 0.0]), ("b", &[0.0, 1.0])]).await;
+    let text_scores = async |revision: IndexRevision| {
+        let search_scope = within(id, revision.get());
+        fixture
             .store
-            .text_search(scope(), &at, &WordSet::from_texts(["leave"]))
+            .text_search(scope(), &search_scope, &WordSet::from_texts(["leave"]))
             .await
             .unwrap()
             .hits
@@ -39,68 +39,69 @@ async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
             .map(|hit| hit.score)
             .collect::<Vec<_>>()
     };
-    let scores = by_words(first).await;
-    assert_eq!(stage.store.stale_chunks(scope(), id, &local_model("old"), 10).await.unwrap(), []);
+    let scores = text_scores(first).await;
+    assert_eq!(fixture.store.stale_chunks(scope(), id, &local_model("old"), 10).await.unwrap(), []);
     // Re-embeds one chunk at a time, so that each creates a revision.
     let mut revision = first;
     for _ in 0..2 {
-        let stale = stage.store.stale_chunks(scope(), id, &local_model("new"), 1).await.unwrap();
+        let stale = fixture.store.stale_chunks(scope(), id, &local_model("new"), 1).await.unwrap();
         assert_eq!((stale.len(), stale[0].text.as_str()), (1, "Thirty days of leave."));
         let vectors = vec![NewVector { replaces: stale[0].chunk_id, chunk_id: fresh(), vector: vec![0.0, 0.0, 1.0] }];
         let change =
             Reembedding::decide(&asset, fresh(), SHORT_CHUNKS, local_model("new"), vectors, revision, &stamp())
                 .unwrap();
-        revision = stage.store.commit_reembedding(scope(), &change, None).await.unwrap();
-        let made = stage.store.find_reembedding(scope(), id, change.next.ingest_id).await.unwrap().unwrap();
-        assert_eq!((made.index_revision, made.chunk_count, made.embedded_by), (revision, 1, local_model("new")));
+        revision = fixture.store.commit_reembedding(scope(), &change, None).await.unwrap();
+        let result = fixture.store.find_reembedding(scope(), id, change.next.ingest_id).await.unwrap().unwrap();
+        assert_eq!((result.index_revision, result.chunk_count, result.embedded_by), (revision, 1, local_model("new")));
     }
     assert_eq!(revision, IndexRevision::new(3));
-    assert_eq!(stage.store.stale_chunks(scope(), id, &local_model("new"), 10).await.unwrap(), []);
-    let of = async |revision| stage.store.index_embedding(scope(), id, IndexRevision::new(revision)).await.unwrap();
-    assert_eq!(of(0).await, IndexEmbeddingModels::Empty);
-    assert_eq!(of(1).await, IndexEmbeddingModels::Uniform(local_model("old")));
-    assert_eq!(of(2).await, IndexEmbeddingModels::Mixed);
-    assert_eq!(of(3).await, IndexEmbeddingModels::Uniform(local_model("new")));
-    let same = async |revision| {
-        stage.store.revisions_with_same_documents(scope(), id, IndexRevision::new(revision)).await.unwrap()
+    assert_eq!(fixture.store.stale_chunks(scope(), id, &local_model("new"), 10).await.unwrap(), []);
+    let embedding_models =
+        async |revision| fixture.store.index_embedding(scope(), id, IndexRevision::new(revision)).await.unwrap();
+    assert_eq!(embedding_models(0).await, IndexEmbeddingModels::Empty);
+    assert_eq!(embedding_models(1).await, IndexEmbeddingModels::Uniform(local_model("old")));
+    assert_eq!(embedding_models(2).await, IndexEmbeddingModels::Mixed);
+    assert_eq!(embedding_models(3).await, IndexEmbeddingModels::Uniform(local_model("new")));
+    let same_documents = async |revision| {
+        fixture.store.revisions_with_same_documents(scope(), id, IndexRevision::new(revision)).await.unwrap()
     };
     for revision in 1..=3 {
-        assert_eq!(same(revision).await, RevisionRange { first, last: IndexRevision::new(3) });
+        assert_eq!(same_documents(revision).await, RevisionRange { first, last: IndexRevision::new(3) });
     }
     // Each revision has its own vectors. Text search and its scores do not change.
-    let old = stage.store.vector_search(scope(), &within(id, 1), &[1.0, 0.0]).await.unwrap();
+    let old = fixture.store.vector_search(scope(), &within(id, 1), &[1.0, 0.0]).await.unwrap();
     assert!(old.hits.len() == 2 && old.hits[0].score > 0.999, "{old:?}");
-    let new = stage.store.vector_search(scope(), &within(id, 3), &[0.0, 0.0, 1.0]).await.unwrap();
+    let new = fixture.store.vector_search(scope(), &within(id, 3), &[0.0, 0.0, 1.0]).await.unwrap();
     assert!(new.hits.len() == 2 && new.hits[1].score > 0.999, "{new:?}");
-    assert_eq!(by_words(revision).await, scores);
+    assert_eq!(text_scores(revision).await, scores);
     // An ingest changes the documents, so it ends the range of revisions with the same documents.
     let added = ingest(&asset, documents(&[("a", "Forty days of leave.")]), revision);
-    stage.store.commit_documents(scope(), &added, None).await.unwrap();
-    assert_eq!(same(1).await, RevisionRange { first, last: IndexRevision::new(3) });
-    assert_eq!(same(4).await, RevisionRange { first: IndexRevision::new(4), last: IndexRevision::new(4) });
-    assert_eq!(stage.query_number("SELECT count(*) FROM knowledge_chunk WHERE until_revision IS NULL").await, 2);
+    fixture.store.commit_documents(scope(), &added, None).await.unwrap();
+    assert_eq!(same_documents(1).await, RevisionRange { first, last: IndexRevision::new(3) });
+    assert_eq!(same_documents(4).await, RevisionRange { first: IndexRevision::new(4), last: IndexRevision::new(4) });
+    assert_eq!(fixture.query_number("SELECT count(*) FROM knowledge_chunk WHERE until_revision IS NULL").await, 2);
 }
 
 /// Two re-embeddings of the same chunks are based on one revision. The second finds no current chunks and is stale.
 #[tokio::test]
 async fn reembedding_of_a_replaced_chunk_is_stale() {
-    let stage = Fixture::new().await;
-    let (asset, _) = knowledge_base(&stage).await;
+    let fixture = Fixture::new().await;
+    let (asset, _) = knowledge_base(&fixture).await;
     let id = asset.asset_id;
-    let first = add_vectors(&stage, &asset, "old", &[("a", &[1.0, 0.0]), ("b", &[0.0, 1.0])]).await;
-    let stale = stage.store.stale_chunks(scope(), id, &local_model("new"), 10).await.unwrap();
+    let first = add_vectors(&fixture, &asset, "old", &[("a", &[1.0, 0.0]), ("b", &[0.0, 1.0])]).await;
+    let stale = fixture.store.stale_chunks(scope(), id, &local_model("new"), 10).await.unwrap();
     let all = reembedding(&asset, &stale, &local_model("new"), first);
     let one = reembedding(&asset, &stale[..1], &local_model("new"), first);
-    let second = stage.store.commit_reembedding(scope(), &one, None).await.unwrap();
-    for (stale, seen) in [(&stale[..], second), (&stale[..1], second), (&[], first)] {
-        let again = reembedding(&asset, stale, &local_model("new"), seen);
-        let refused = stage.store.commit_reembedding(scope(), &again, None).await;
-        assert!(matches!(refused, Err(CommitError::Stale)), "{refused:?}");
+    let second = fixture.store.commit_reembedding(scope(), &one, None).await.unwrap();
+    for (stale, revision) in [(&stale[..], second), (&stale[..1], second), (&[], first)] {
+        let change = reembedding(&asset, stale, &local_model("new"), revision);
+        let result = fixture.store.commit_reembedding(scope(), &change, None).await;
+        assert!(matches!(result, Err(CommitError::Stale)), "{result:?}");
     }
-    assert!(matches!(stage.store.commit_reembedding(scope(), &all, None).await, Err(CommitError::Stale)));
-    assert_eq!(stage.store.current_revision(scope(), id).await.unwrap(), second);
+    assert!(matches!(fixture.store.commit_reembedding(scope(), &all, None).await, Err(CommitError::Stale)));
+    assert_eq!(fixture.store.current_revision(scope(), id).await.unwrap(), second);
     let facts = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
-    assert_eq!(stage.query_number(facts).await, 1);
+    assert_eq!(fixture.query_number(facts).await, 1);
 }
 
 /// SQL that adds 30,000 chunks of one model, all of which one chunk of another model replaces.
@@ -140,9 +141,10 @@ async fn finds_the_model_of_a_revision_without_reading_replaced_chunks() {
     }
     drop(owner);
     let (_database, counts) = measure(database, async |_, store| {
-        let of = async |revision| store.index_embedding(scope(), asset, IndexRevision::new(revision)).await.unwrap();
-        assert_eq!(of(2).await, IndexEmbeddingModels::Uniform(local_model("m2")));
-        assert_eq!(of(1).await, IndexEmbeddingModels::Uniform(local_model("m1")));
+        let embedding_models =
+            async |revision| store.index_embedding(scope(), asset, IndexRevision::new(revision)).await.unwrap();
+        assert_eq!(embedding_models(2).await, IndexEmbeddingModels::Uniform(local_model("m2")));
+        assert_eq!(embedding_models(1).await, IndexEmbeddingModels::Uniform(local_model("m1")));
         assert_eq!(store.stale_chunks(scope(), asset, &local_model("m2"), 10).await.unwrap(), []);
     })
     .await;

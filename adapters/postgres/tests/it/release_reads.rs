@@ -9,31 +9,32 @@ use uuid::Uuid;
 
 #[tokio::test]
 async fn approval_notes_are_read_only_by_approval_reads() {
-    let stage = Fixture::new().await;
-    let version = stage.bindable().await;
-    let placed = stage.approved(&stage.workload().await, &version).await;
-    let read = stage.store.find(scope(), placed.release.release_id).await.unwrap().unwrap().release;
+    let fixture = Fixture::new().await;
+    let version = fixture.bindable().await;
+    let deployed_release = fixture.approved(&fixture.workload().await, &version).await;
+    let read = fixture.store.find(scope(), deployed_release.release.release_id).await.unwrap().unwrap().release;
     let [verdict] = &*read.approvals else { panic!("expected one verdict") };
     assert_eq!(verdict.note, None, "decisions do not depend on notes");
-    let noted = stage.store.approval(scope(), read.release_id, verdict.approval_id).await.unwrap().unwrap();
-    assert_eq!(noted.note.as_deref(), Some("read it"));
-    assert_eq!((noted.by, noted.at, noted.verdict), (verdict.by.clone(), verdict.at, verdict.verdict));
-    let elsewhere = stage.store.approval(scope(), Uuid::nil().into(), verdict.approval_id).await.unwrap();
-    assert_eq!(elsewhere, None);
-    let page = stage.store.approvals(scope(), read.release_id, PageRequest::first(5)).await.unwrap();
+    let approval = fixture.store.approval(scope(), read.release_id, verdict.approval_id).await.unwrap().unwrap();
+    assert_eq!(approval.note.as_deref(), Some("read it"));
+    assert_eq!((approval.by, approval.at, approval.verdict), (verdict.by.clone(), verdict.at, verdict.verdict));
+    let approval_of_other_release =
+        fixture.store.approval(scope(), Uuid::nil().into(), verdict.approval_id).await.unwrap();
+    assert_eq!(approval_of_other_release, None);
+    let page = fixture.store.approvals(scope(), read.release_id, PageRequest::first(5)).await.unwrap();
     assert_eq!((page.rows.len(), page.total, page.rows[0].note.as_deref()), (1, 1, Some("read it")));
 }
 
 /// A retired release still has the digest and the references that were reviewed.
 #[tokio::test]
 async fn retired_release_is_read_as_it_was_committed() {
-    let stage = Fixture::new().await;
-    let placed = stage.submitted(&stage.workload().await, &stage.bindable().await).await;
-    let change = placed.release.retire(&placed.deployment, &stamp()).unwrap();
+    let fixture = Fixture::new().await;
+    let deployed_release = fixture.submitted(&fixture.workload().await, &fixture.bindable().await).await;
+    let change = deployed_release.release.retire(&deployed_release.deployment, &stamp()).unwrap();
     let committed = change.release.clone();
     assert_eq!(committed.references.len(), 1);
-    stage.store.commit_lane_change(scope(), change, None).await.unwrap();
-    let read = stage.current_release(&committed).await.release;
+    fixture.store.commit_lane_change(scope(), change, None).await.unwrap();
+    let read = fixture.current_release(&committed).await.release;
     assert_eq!((&read.state, &read.references), (&committed.state, &committed.references));
-    assert_eq!(read.state.digest(), placed.release.state.digest());
+    assert_eq!(read.state.digest(), deployed_release.release.state.digest());
 }

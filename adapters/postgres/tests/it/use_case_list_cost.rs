@@ -39,9 +39,9 @@ fn fill() -> String {
 
 #[tokio::test]
 async fn thousandth_page_reads_as_many_blocks_as_the_first() {
-    let stage = Fixture::new().await;
-    stage.run(&fill()).await;
-    let mut database = stage.into_database();
+    let fixture = Fixture::new().await;
+    fixture.run(&fill()).await;
+    let mut database = fixture.into_database();
     // The last page of the list contains the numbers 1 to 100. Half of them match the filters.
     let last: Cursor = Uuid::from_u128(101).into();
     for (status, is_activation_ready, limit) in
@@ -50,12 +50,12 @@ async fn thousandth_page_reads_as_many_blocks_as_the_first() {
         let filter = UseCaseFilter { workspace: DEFAULT_WORKSPACE.into(), status, is_activation_ready };
         let mut blocks_of = Vec::new();
         for start in [PageStart::Skip(0), PageStart::After(last)] {
-            let (same, counts) = measure(database, async |_, store| {
+            let (returned_database, counts) = measure(database, async |_, store| {
                 let page = UseCaseStore::list(store, scope(), filter, PageRequest { limit, start }).await.unwrap();
                 assert_eq!(page.rows.len(), usize::try_from(limit).unwrap(), "{filter:?}");
             })
             .await;
-            database = same;
+            database = returned_database;
             blocks_of.push(counts["use_case"].blocks);
         }
         assert!(blocks_of[1] * 10 <= blocks_of[0] * 13, "{filter:?}: blocks of both pages: {blocks_of:?}");

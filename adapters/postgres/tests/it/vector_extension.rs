@@ -35,19 +35,20 @@ async fn migrated(server: &ManagedServer, name: &str) -> String {
 }
 
 /// Adds documents with one chunk each, as pairs of name and vector.
-async fn add(world: &StoreFixture, asset: &Asset, directions: &[(&str, [f32; 3])]) {
-    let named: Vec<(&str, &str)> = directions.iter().map(|(name, _)| (*name, *name)).collect();
-    let mut all = documents(&named);
-    for (document, (_, vector)) in all.iter_mut().zip(directions) {
+async fn add(fixture: &StoreFixture, asset: &Asset, directions: &[(&str, [f32; 3])]) {
+    let texts: Vec<(&str, &str)> = directions.iter().map(|(name, _)| (*name, *name)).collect();
+    let mut new_documents = documents(&texts);
+    for (document, (_, vector)) in new_documents.iter_mut().zip(directions) {
         document.chunks[0].vector = normalize_vector(vector);
     }
-    let seen = world.store.current_revision(scope(), asset.asset_id).await.unwrap();
-    let change = Ingest::add(asset, fresh(), SHORT_CHUNKS, Some(local_model("m")), all, seen, &stamp()).unwrap();
-    world.store.commit_documents(scope(), &change, None).await.unwrap();
+    let revision = fixture.store.current_revision(scope(), asset.asset_id).await.unwrap();
+    let change =
+        Ingest::add(asset, fresh(), SHORT_CHUNKS, Some(local_model("m")), new_documents, revision, &stamp()).unwrap();
+    fixture.store.commit_documents(scope(), &change, None).await.unwrap();
 }
 
-async fn nearest(world: &StoreFixture, asset: &Asset) -> SearchResults {
-    world.store.vector_search(scope(), &within(asset.asset_id, 1), &QUERY).await.unwrap()
+async fn nearest(fixture: &StoreFixture, asset: &Asset) -> SearchResults {
+    fixture.store.vector_search(scope(), &within(asset.asset_id, 1), &QUERY).await.unwrap()
 }
 
 const HAS_VECTORS: &str = "SELECT count(*) FROM pg_attribute
@@ -57,13 +58,13 @@ const HAS_VECTORS: &str = "SELECT count(*) FROM pg_attribute
 async fn search_in_the_database_returns_the_same_results() {
     let server = server();
     let url = migrated(&server, "vectors").await;
-    let before = StoreFixture::new(&url, 2).await;
-    assert_eq!(before.query_number(HAS_VECTORS).await, 1);
+    let first_fixture = StoreFixture::new(&url, 2).await;
+    assert_eq!(first_fixture.query_number(HAS_VECTORS).await, 1);
     // Removes the extension, to simulate one that is installed only after the documents were added.
-    before
+    first_fixture
         .run("ALTER TABLE knowledge_chunk DROP COLUMN meaning; DROP FUNCTION fairway_vector; DROP EXTENSION vector")
         .await;
-    let (asset, _) = knowledge_base(&before).await;
+    let (asset, _) = knowledge_base(&first_fixture).await;
     let directions = [
         ("same", QUERY),
         ("close", [0.59, 0.1, -0.81]),
@@ -71,25 +72,26 @@ async fn search_in_the_database_returns_the_same_results() {
         ("opposite", [-0.6, 0.0, 0.8]),
         ("tiny", [1e-30, 1.0, -1e-41]),
     ];
-    add(&before, &asset, &directions).await;
-    let found = nearest(&before, &asset).await;
-    assert_eq!(document_names(&before, asset.asset_id, &found).await[..2], ["same", "close"]);
+    add(&first_fixture, &asset, &directions).await;
+    let found = nearest(&first_fixture, &asset).await;
+    assert_eq!(document_names(&first_fixture, asset.asset_id, &found).await[..2], ["same", "close"]);
 
     migrate(&url).await.unwrap();
-    let world = StoreFixture::new(&url, 2).await;
-    assert_eq!(world.query_number(HAS_VECTORS).await, 1);
-    let there = nearest(&world, &asset).await;
-    assert_eq!(there.hits.len(), found.hits.len());
-    for (one, other) in there.hits.iter().zip(&found.hits) {
-        assert_eq!(one.chunk_id, other.chunk_id);
-        assert!((one.score - other.score).abs() < 1e-6, "{one:?} {other:?}");
+    let fixture = StoreFixture::new(&url, 2).await;
+    assert_eq!(fixture.query_number(HAS_VECTORS).await, 1);
+    let database_results = nearest(&fixture, &asset).await;
+    assert_eq!(database_results.hits.len(), found.hits.len());
+    for (hit, expected) in database_results.hits.iter().zip(&found.hits) {
+        assert_eq!(hit.chunk_id, expected.chunk_id);
+        assert!((hit.score - expected.score).abs() < 1e-6, "{hit:?} {expected:?}");
     }
     // Each value must be bit-identical. PostgreSQL prints the shortest text that parses to the same value.
     for (name, vector) in directions {
         let sql = format!("SELECT meaning::text FROM knowledge_chunk WHERE document_id = '{name}'");
-        let text: String = world.owner.query_one(&sql, &[]).await.unwrap().get(0);
-        let parts: Vec<f32> = text.trim_matches(['[', ']']).split(',').map(|part| part.parse().unwrap()).collect();
-        assert_eq!(parts, normalize_vector(&vector).unwrap(), "{name}");
+        let text: String = fixture.owner.query_one(&sql, &[]).await.unwrap().get(0);
+        let components: Vec<f32> =
+            text.trim_matches(['[', ']']).split(',').map(|component| component.parse().unwrap()).collect();
+        assert_eq!(components, normalize_vector(&vector).unwrap(), "{name}");
     }
 }
 
@@ -99,9 +101,9 @@ async fn search_in_the_database_returns_the_same_results() {
 async fn the_database_compares_more_vectors_than_the_process() {
     let server = server();
     let url = migrated(&server, "many").await;
-    let world = StoreFixture::new(&url, 2).await;
-    let (asset, _) = knowledge_base(&world).await;
-    add(&world, &asset, &[("far", [-1.0, 0.0, 0.0])]).await;
+    let fixture = StoreFixture::new(&url, 2).await;
+    let (asset, _) = knowledge_base(&fixture).await;
+    add(&fixture, &asset, &[("far", [-1.0, 0.0, 0.0])]).await;
     let copies = format!(
         "INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
             digest, from_revision, embedded_by, words, body, embedding)
@@ -109,18 +111,18 @@ async fn the_database_compares_more_vectors_than_the_process() {
             from_revision, embedded_by, words, body, embedding
          FROM knowledge_chunk, generate_series(1, {MAX_COMPARED_VECTORS})"
     );
-    world.run(&copies).await;
+    fixture.run(&copies).await;
     // The nearest chunk is the last in the table, so a limited comparison would miss it.
-    world
+    fixture
         .run(
             "UPDATE knowledge_chunk SET embedding = decode('9a99193f00000000cdcc4cbf', 'hex'), document_id = 'near'
             WHERE ctid = (SELECT max(ctid) FROM knowledge_chunk)",
         )
         .await;
-    let found = nearest(&world, &asset).await;
+    let found = nearest(&fixture, &asset).await;
     assert!(!found.is_capped && found.hits[0].score > 0.999_999, "{found:?}");
-    assert_eq!(document_names(&world, asset.asset_id, &found).await[0], "near");
-    world.run("ALTER TABLE knowledge_chunk DROP COLUMN meaning").await;
-    let without = StoreFixture::new(&url, 2).await;
-    assert!(nearest(&without, &asset).await.is_capped);
+    assert_eq!(document_names(&fixture, asset.asset_id, &found).await[0], "near");
+    fixture.run("ALTER TABLE knowledge_chunk DROP COLUMN meaning").await;
+    let fixture_without_column = StoreFixture::new(&url, 2).await;
+    assert!(nearest(&fixture_without_column, &asset).await.is_capped);
 }

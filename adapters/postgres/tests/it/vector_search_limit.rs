@@ -19,18 +19,18 @@ const DIMENSIONS: usize = 8_192;
 /// exists. Only the statement's `ORDER BY` therefore decides which chunks are compared.
 #[tokio::test]
 async fn compares_the_oldest_chunks_when_there_are_too_many() {
-    let stage = Fixture::new().await;
-    let (asset, _) = knowledge_base(&stage).await;
+    let fixture = Fixture::new().await;
+    let (asset, _) = knowledge_base(&fixture).await;
     let (mut near, mut far) = (vec![0.0_f32; DIMENSIONS], vec![0.0_f32; DIMENSIONS]);
     (near[0], far[1]) = (1.0, 1.0);
-    add_vectors(&stage, &asset, "m", &[("first", &near)]).await;
+    add_vectors(&fixture, &asset, "m", &[("first", &near)]).await;
     let limit = max_compared_vectors(DIMENSIONS);
-    let asked = within(asset.asset_id, 2);
+    let search_scope = within(asset.asset_id, 2);
     assert_eq!(
-        stage.store.vector_coverage(scope(), &asked).await.unwrap(),
+        fixture.store.vector_coverage(scope(), &search_scope).await.unwrap(),
         VectorCoverage { limit, is_complete: true }
     );
-    add_vectors(&stage, &asset, "m", &[("later", &far)]).await;
+    add_vectors(&fixture, &asset, "m", &[("later", &far)]).await;
     let copies = format!(
         "INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
             digest, from_revision, embedded_by, words, body, embedding)
@@ -44,17 +44,21 @@ async fn compares_the_oldest_chunks_when_there_are_too_many() {
             from_revision, embedded_by, words, body, embedding FROM moved;
          DROP INDEX knowledge_chunk_by_age"
     );
-    stage.run(&copies).await;
-    let found = stage.store.vector_search(scope(), &asked, &near).await.unwrap();
+    fixture.run(&copies).await;
+    let found = fixture.store.vector_search(scope(), &search_scope, &near).await.unwrap();
     assert!(found.is_capped, "{found:?}");
     assert!(found.hits[0].score > 0.999, "the chunk that was added first is compared");
-    assert_eq!(stage.store.vector_search(scope(), &asked, &near).await.unwrap(), found, "the result is deterministic");
     assert_eq!(
-        stage.store.vector_coverage(scope(), &asked).await.unwrap(),
+        fixture.store.vector_search(scope(), &search_scope, &near).await.unwrap(),
+        found,
+        "the result is deterministic"
+    );
+    assert_eq!(
+        fixture.store.vector_coverage(scope(), &search_scope).await.unwrap(),
         VectorCoverage { limit, is_complete: false }
     );
     // Chunks that do not match the filter are not counted.
-    let mut narrow = asked.clone();
-    narrow.filters.insert("language".to_owned(), "de".into());
-    assert!(stage.store.vector_coverage(scope(), &narrow).await.unwrap().is_complete);
+    let mut filtered_scope = search_scope.clone();
+    filtered_scope.filters.insert("language".to_owned(), "de".into());
+    assert!(fixture.store.vector_coverage(scope(), &filtered_scope).await.unwrap().is_complete);
 }

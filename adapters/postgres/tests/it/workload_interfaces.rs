@@ -12,19 +12,19 @@ use fairway_domain::{
 };
 use serde_json::{Value, json};
 
-async fn workload_with_interface(stage: &Fixture, document: &Value) -> fairway_domain::workload::Workload {
-    let workload = stage.workload().await;
+async fn workload_with_interface(fixture: &Fixture, document: &Value) -> fairway_domain::workload::Workload {
+    let workload = fixture.workload().await;
     let config = InterfaceConfig::parse(document).unwrap();
     let patch = WorkloadPatch { interface_config: Some(Some(config)), ..WorkloadPatch::default() };
     let change = workload.amend(patch, &stamp()).unwrap().unwrap();
     let next = change.next.clone();
-    WorkloadStore::commit_change(&*stage.store, scope(), change).await.unwrap();
+    WorkloadStore::commit_change(&*fixture.store, scope(), change).await.unwrap();
     next
 }
 
 #[tokio::test]
 async fn reads_back_the_committed_interface() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     let document = json!({
         "presentation_mode": "form", "description": "Sorts 'tickets' \\ with \"care\".",
         "input_fields": [
@@ -33,22 +33,22 @@ async fn reads_back_the_committed_interface() {
         ],
         "rollout_config": { "error_threshold": 0.30 },
     });
-    let workload = workload_with_interface(&stage, &document).await;
-    let read = WorkloadStore::find(&*stage.store, scope(), workload.workload_id).await.unwrap().unwrap();
+    let workload = workload_with_interface(&fixture, &document).await;
+    let read = WorkloadStore::find(&*fixture.store, scope(), workload.workload_id).await.unwrap().unwrap();
     assert_eq!(read, workload);
-    assert_eq!(WorkloadStore::find_by_slug(&*stage.store, scope(), &workload.slug).await.unwrap(), Some(workload));
+    assert_eq!(WorkloadStore::find_by_slug(&*fixture.store, scope(), &workload.slug).await.unwrap(), Some(workload));
 }
 
 #[tokio::test]
 async fn words_find_workloads_within_one_tenant() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     let workload =
-        workload_with_interface(&stage, &json!({ "presentation_mode": "chat", "description": "Größe, it's 100%" }))
+        workload_with_interface(&fixture, &json!({ "presentation_mode": "chat", "description": "Größe, it's 100%" }))
             .await;
     let found = async |text: &str| {
         let filter = RuntimeFilter { words: Some(WordSet::from_texts([text])), ..RuntimeFilter::default() };
         let page = PageRequest::first(10);
-        let found = WorkloadStore::list_runtime(&*stage.store, scope(), &filter, page).await.unwrap();
+        let found = WorkloadStore::list_runtime(&*fixture.store, scope(), &filter, page).await.unwrap();
         let (rows, total) = (found.rows, found.total);
         assert_eq!(u64::try_from(rows.len()).unwrap(), total);
         rows.iter().any(|row| row.workload_id == workload.workload_id)
@@ -60,16 +60,16 @@ async fn words_find_workloads_within_one_tenant() {
         assert!(!found(text).await, "{text}");
     }
     // In the search index, every word has the tenant as a prefix.
-    let foreign = "SELECT count(*) FROM workload, unnest(search) AS word
+    let unprefixed_words = "SELECT count(*) FROM workload, unnest(search) AS word
         WHERE NOT starts_with(word.lexeme, tenant_id || '/')";
-    assert_eq!(stage.query_number(foreign).await, 0);
-    assert!(stage.query_number("SELECT count(*) FROM workload, unnest(search)").await > 3);
+    assert_eq!(fixture.query_number(unprefixed_words).await, 0);
+    assert!(fixture.query_number("SELECT count(*) FROM workload, unnest(search)").await > 3);
 }
 
 #[tokio::test]
 async fn rejects_an_unreadable_interface_document() {
-    let stage = Fixture::new().await;
-    let workload = stage.workload().await;
+    let fixture = Fixture::new().await;
+    let workload = fixture.workload().await;
     for document in [
         json!([]),
         json!("form"),
@@ -81,8 +81,8 @@ async fn rejects_an_unreadable_interface_document() {
     ] {
         let id = workload.workload_id;
         let sql = format!("UPDATE workload SET interface_config = '{document}' WHERE workload_id = '{id}'");
-        let refused = stage.owner.batch_execute(&sql).await.unwrap_err();
-        let constraint = refused.as_db_error().and_then(|error| error.constraint()).unwrap_or_default().to_owned();
-        assert!(constraint.starts_with("workload_interface_"), "{document}: {refused:?}");
+        let error = fixture.owner.batch_execute(&sql).await.unwrap_err();
+        let constraint = error.as_db_error().and_then(|error| error.constraint()).unwrap_or_default().to_owned();
+        assert!(constraint.starts_with("workload_interface_"), "{document}: {error:?}");
     }
 }

@@ -24,7 +24,7 @@ async fn store() -> (TestDatabase, Database) {
 }
 
 /// The process id of the PostgreSQL backend that serves the only typed connection.
-async fn backend(store: &Database) -> i32 {
+async fn backend_pid(store: &Database) -> i32 {
     store.first("backend", || diesel::select(sql::<Integer>("pg_backend_pid()"))).await.unwrap().unwrap()
 }
 
@@ -48,15 +48,15 @@ async fn read_filtered(store: &Database, combination: usize) {
 #[tokio::test]
 async fn connection_with_many_statements_is_closed() {
     let (_database, store) = store().await;
-    let first = backend(&store).await;
+    let first_pid = backend_pid(&store).await;
     for combination in 0..MAX_TYPED_STATEMENTS {
         read_filtered(&store, combination).await;
     }
-    assert_eq!(backend(&store).await, first, "{MAX_TYPED_STATEMENTS} statements fit");
+    assert_eq!(backend_pid(&store).await, first_pid, "{MAX_TYPED_STATEMENTS} statements fit");
     for combination in MAX_TYPED_STATEMENTS..2 * MAX_TYPED_STATEMENTS {
         read_filtered(&store, combination).await;
     }
-    assert_ne!(backend(&store).await, first, "diesel drops no statement, so the connection is closed");
+    assert_ne!(backend_pid(&store).await, first_pid, "diesel drops no statement, so the connection is closed");
 }
 
 /// The first read may fail, because it receives PostgreSQL's last message on the closed connection, without an
@@ -66,13 +66,13 @@ async fn closed_connection_is_replaced() {
     let (database, store) = store().await;
     let owner = database.connect_as_owner().await.unwrap();
     for _ in 0..20 {
-        let closed = backend(&store).await;
-        owner.batch_execute(&format!("SELECT pg_terminate_backend({closed})")).await.unwrap();
+        let closed_pid = backend_pid(&store).await;
+        owner.batch_execute(&format!("SELECT pg_terminate_backend({closed_pid})")).await.unwrap();
         let find = || diesel::select(sql::<Integer>("pg_backend_pid()"));
-        if let Err(refused) = store.first::<_, i32>("backend", find).await {
-            assert_eq!(refused.fault, StoreFault::Unavailable, "{refused:?}");
+        if let Err(error) = store.first::<_, i32>("backend", find).await {
+            assert_eq!(error.fault, StoreFault::Unavailable, "{error:?}");
         }
-        assert_ne!(backend(&store).await, closed);
+        assert_ne!(backend_pid(&store).await, closed_pid);
     }
 }
 
@@ -83,8 +83,8 @@ async fn read_that_waits_too_long_is_unavailable() {
     let owner = database.connect_as_owner().await.unwrap();
     owner.batch_execute("BEGIN; LOCK TABLE role_binding IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let count = || role_binding::table.count();
-    let refused = store.first::<_, i64>("count", count).await.unwrap_err();
-    assert_eq!(refused.fault, StoreFault::Unavailable, "{refused:?}");
+    let error = store.first::<_, i64>("count", count).await.unwrap_err();
+    assert_eq!(error.fault, StoreFault::Unavailable, "{error:?}");
     owner.batch_execute("ROLLBACK").await.unwrap();
     assert!(store.first::<_, i64>("count", count).await.unwrap().is_some());
 }
@@ -93,9 +93,9 @@ async fn read_that_waits_too_long_is_unavailable() {
 #[tokio::test]
 async fn refused_statement_is_reported_without_its_message() {
     let (_database, store) = store().await;
-    let broken = || diesel::select(sql::<Integer>("'secret-value'::text::integer"));
-    let refused = store.first::<_, i32>("broken cast", broken).await.unwrap_err();
-    assert!(!format!("{:?} {}", refused, refused.source).contains("secret-value"), "{refused:?}");
+    let invalid_cast = || diesel::select(sql::<Integer>("'secret-value'::text::integer"));
+    let error = store.first::<_, i32>("broken cast", invalid_cast).await.unwrap_err();
+    assert!(!format!("{:?} {}", error, error.source).contains("secret-value"), "{error:?}");
 }
 
 /// Two queries of one Rust type can have different texts. Their prepared statements must differ.

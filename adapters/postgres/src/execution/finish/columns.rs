@@ -33,7 +33,7 @@ pub(super) fn finish_input<'v>(pending: &[&'v PendingFinish]) -> Input<'v> {
     let errors = || endings().map(|ending| ending.error.as_ref());
     let outputs = || endings().map(|ending| ending.output.as_ref());
     // A run that waits for a review has not ended, so it has no outcome yet.
-    let is_over = |ending: &FinishRecord| ending.review_timeout.is_none();
+    let has_ended = |ending: &FinishRecord| ending.review_timeout.is_none();
     let mut facts = FactColumns::default();
     pending.iter().for_each(|pending| facts.push(pending.scope, &pending.ending.fact));
     let input = Input::many()
@@ -41,13 +41,13 @@ pub(super) fn finish_input<'v>(pending: &[&'v PendingFinish]) -> Input<'v> {
         .with_all("execution_id", executions)
         .with_all("token", endings().map(|ending| ending.lease).collect())
         .with_all("status", endings().map(|ending| ending.status.as_str()).collect())
-        .with_all("outcome", endings().map(|ending| is_over(ending).then(|| ending.outcome.as_str())).collect())
+        .with_all("outcome", endings().map(|ending| has_ended(ending).then(|| ending.outcome.as_str())).collect())
         .with_all("error_code", errors().map(|error| error.map(|error| error.code.as_str())).collect())
         .with_all("error_message", errors().map(|error| error.map(|error| error.message.as_str())).collect())
         .with_all("error_offset", errors().map(error_offset).collect())
         .with_all(
             "finished_at",
-            endings().map(|ending| is_over(ending).then(|| ending.finished_at.to_datetime())).collect(),
+            endings().map(|ending| has_ended(ending).then(|| ending.finished_at.to_datetime())).collect(),
         )
         .with_all("salt", outputs().map(|output| output.map(|output| output.salt.as_slice())).collect())
         .with_all("output", outputs().map(|output| output.map(|output| &*output.body)).collect())
@@ -116,13 +116,13 @@ fn add_lineage_rows<'v>(input: Input<'v>, lineage: &[(Uuid, &'v LineageItem)]) -
 
 /// Adds the last progress events of the runs.
 pub(super) fn add_event_rows<'v>(input: Input<'v>, endings: impl Iterator<Item = &'v FinishRecord>) -> Input<'v> {
-    let told = of_runs(endings, |ending| &ending.progress);
+    let records = of_runs(endings, |ending| &ending.progress);
     let position = |progress: &ProgressRecord| i16::try_from(progress.position).unwrap_or(i16::MAX);
     input
         .with_rows("progress")
-        .with_all("execution_id", ids(&told))
-        .with_all("position", told.iter().map(|(_, progress)| position(progress)).collect())
-        .with_all("events", told.iter().map(|(_, progress)| json!(progress.events).to_string()).collect())
+        .with_all("execution_id", ids(&records))
+        .with_all("position", records.iter().map(|(_, progress)| position(progress)).collect())
+        .with_all("events", records.iter().map(|(_, progress)| json!(progress.events).to_string()).collect())
 }
 
 /// Adds the parts that few runs have: later policy decisions, fulfilled obligations, payloads of evidence and reviews.
@@ -155,14 +155,14 @@ pub(super) fn add_rare_rows<'v>(
 }
 
 fn add_decision_rows<'v>(input: Input<'v>, decisions: &[(Uuid, &'v RecordedDecision)]) -> Input<'v> {
-    let taken = || decisions.iter().map(|(_, decision)| *decision);
+    let records = || decisions.iter().map(|(_, decision)| *decision);
     let lists = |decision: &RecordedDecision| json!({ "obligations": decision.obligations, "rules": stored_decision::encode_rules(decision) });
     input
         .with_rows("decision")
         .with_all("execution_id", ids(decisions))
-        .with_all("decision_id", taken().map(|decision| decision.decision_id.uuid()).collect())
-        .with_all("outcome", taken().map(|decision| decision.outcome.as_str()).collect())
-        .with_all("reason_code", taken().map(|decision| decision.reason_code.as_str()).collect())
-        .with_all("lists", taken().map(lists).collect())
-        .with_all("evaluated_at", taken().map(|decision| decision.evaluated_at.to_datetime()).collect())
+        .with_all("decision_id", records().map(|decision| decision.decision_id.uuid()).collect())
+        .with_all("outcome", records().map(|decision| decision.outcome.as_str()).collect())
+        .with_all("reason_code", records().map(|decision| decision.reason_code.as_str()).collect())
+        .with_all("lists", records().map(lists).collect())
+        .with_all("evaluated_at", records().map(|decision| decision.evaluated_at.to_datetime()).collect())
 }

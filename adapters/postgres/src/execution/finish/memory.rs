@@ -17,11 +17,11 @@ pub(super) const INSERT_TURNS: &str = ", offered AS MATERIALIZED (
             JOIN ended USING (execution_id)
          ),
          session AS (
-            INSERT INTO memory_session AS held (tenant_id, workload_id, owner, session_id, erasure, touched_at)
+            INSERT INTO memory_session AS existing (tenant_id, workload_id, owner, session_id, erasure, touched_at)
             SELECT tenant_id, workload_id, owner, locked_session, erasure, fairway_now() FROM offered
             ORDER BY tenant_id, workload_id, owner, locked_session
             ON CONFLICT (tenant_id, workload_id, owner, session_id) DO UPDATE SET touched_at = excluded.touched_at
-            WHERE held.erasure IS NOT DISTINCT FROM excluded.erasure
+            WHERE existing.erasure IS NOT DISTINCT FROM excluded.erasure
             RETURNING tenant_id, workload_id, owner, session_id AS locked_session
          ),
          stored_turns AS (
@@ -42,18 +42,18 @@ pub(super) const INSERT_TURNS: &str = ", offered AS MATERIALIZED (
          ),
          trimmed AS (
             DELETE FROM memory_turn WHERE ctid = ANY (ARRAY(
-                SELECT old.place FROM stored_turns JOIN offered USING (tenant_id, execution_id), LATERAL (
-                    (SELECT ctid AS place FROM memory_turn AS kept
-                    WHERE offered.locked_session <> '' AND kept.tenant_id = offered.tenant_id
-                        AND kept.workload_id = offered.workload_id AND kept.owner = offered.owner
-                        AND kept.session_id = offered.session_id AND kept.asset_id = offered.asset_id
-                    ORDER BY kept.remembered_at DESC, kept.execution_id DESC OFFSET offered.max_turns - 1 LIMIT 200)
+                SELECT old.row_address FROM stored_turns JOIN offered USING (tenant_id, execution_id), LATERAL (
+                    (SELECT ctid AS row_address FROM memory_turn AS stored
+                    WHERE offered.locked_session <> '' AND stored.tenant_id = offered.tenant_id
+                        AND stored.workload_id = offered.workload_id AND stored.owner = offered.owner
+                        AND stored.session_id = offered.session_id AND stored.asset_id = offered.asset_id
+                    ORDER BY stored.remembered_at DESC, stored.execution_id DESC OFFSET offered.max_turns - 1 LIMIT 200)
                     UNION ALL
-                    (SELECT ctid FROM memory_turn AS kept
-                    WHERE offered.locked_session = '' AND kept.tenant_id = offered.tenant_id
-                        AND kept.workload_id = offered.workload_id AND kept.owner = offered.owner
-                        AND kept.asset_id = offered.asset_id
-                    ORDER BY kept.remembered_at DESC, kept.execution_id DESC OFFSET offered.max_turns - 1 LIMIT 200)
+                    (SELECT ctid FROM memory_turn AS stored
+                    WHERE offered.locked_session = '' AND stored.tenant_id = offered.tenant_id
+                        AND stored.workload_id = offered.workload_id AND stored.owner = offered.owner
+                        AND stored.asset_id = offered.asset_id
+                    ORDER BY stored.remembered_at DESC, stored.execution_id DESC OFFSET offered.max_turns - 1 LIMIT 200)
                 ) AS old
             ))
      )";
@@ -64,28 +64,30 @@ pub(super) fn add_turn_rows<'v>(
     endings: impl Iterator<Item = &'v FinishRecord> + Clone,
 ) -> Input<'v> {
     let turns: Vec<(&FinishRecord, &Writeback)> =
-        endings.filter_map(|ending| ending.writeback.as_ref().map(|written| (ending, written))).collect();
-    let written = || turns.iter().map(|(_, written)| *written);
-    let conversations = || written().map(|written| &written.conversation);
-    let rules = || written().map(|written| &written.turn.memory.config);
+        endings.filter_map(|ending| ending.writeback.as_ref().map(|writeback| (ending, writeback))).collect();
+    let writebacks = || turns.iter().map(|(_, writeback)| *writeback);
+    let conversations = || writebacks().map(|writeback| &writeback.conversation);
+    let configs = || writebacks().map(|writeback| &writeback.turn.memory.config);
     input
         .with_rows("turn")
         .with_all("execution_id", turns.iter().map(|(ending, _)| ending.execution_id.uuid()).collect())
-        .with_all("owner", conversations().map(|place| place.owner.to_string()).collect())
-        .with_all("session_id", conversations().map(|place| place.session.as_str()).collect())
+        .with_all("owner", conversations().map(|conversation| conversation.owner.to_string()).collect())
+        .with_all("session_id", conversations().map(|conversation| conversation.session.as_str()).collect())
         .with_all(
             "locked_session",
-            written().map(|written| session_to_lock(written.turn.memory.config.scope, &written.conversation)).collect(),
+            writebacks()
+                .map(|writeback| session_to_lock(writeback.turn.memory.config.scope, &writeback.conversation))
+                .collect(),
         )
-        .with_all("erasure", written().map(|written| written.turn.last_erasure).collect())
-        .with_all("asset_id", written().map(|written| written.turn.memory.asset.uuid()).collect())
-        .with_all("said", written().map(|written| written.turn.question.as_str()).collect())
-        .with_all("answered", written().map(|written| written.turn.response.as_str()).collect())
-        .with_all("salt", written().map(|written| written.salt.as_slice()).collect())
-        .with_all("digest", written().map(|written| written.digest().to_vec()).collect())
-        .with_all("clean", rules().map(|rules| rules.personal_data.requires_masked_turns()).collect())
-        .with_all("contracts", written().map(|written| json!(written.contracts)).collect())
-        .with_all("erased_on_revoke", rules().map(|rules| rules.on_revoke == OnRevoke::Erase).collect())
-        .with_all("max_turns", rules().map(|rules| i64::from(rules.max_turns)).collect())
-        .with_all("days", rules().map(|rules| i32::try_from(rules.retention_days).unwrap_or(i32::MAX)).collect())
+        .with_all("erasure", writebacks().map(|writeback| writeback.turn.last_erasure).collect())
+        .with_all("asset_id", writebacks().map(|writeback| writeback.turn.memory.asset.uuid()).collect())
+        .with_all("said", writebacks().map(|writeback| writeback.turn.question.as_str()).collect())
+        .with_all("answered", writebacks().map(|writeback| writeback.turn.response.as_str()).collect())
+        .with_all("salt", writebacks().map(|writeback| writeback.salt.as_slice()).collect())
+        .with_all("digest", writebacks().map(|writeback| writeback.digest().to_vec()).collect())
+        .with_all("clean", configs().map(|config| config.personal_data.requires_masked_turns()).collect())
+        .with_all("contracts", writebacks().map(|writeback| json!(writeback.contracts)).collect())
+        .with_all("erased_on_revoke", configs().map(|config| config.on_revoke == OnRevoke::Erase).collect())
+        .with_all("max_turns", configs().map(|config| i64::from(config.max_turns)).collect())
+        .with_all("days", configs().map(|config| i32::try_from(config.retention_days).unwrap_or(i32::MAX)).collect())
 }

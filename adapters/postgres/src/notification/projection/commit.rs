@@ -24,16 +24,16 @@ use std::ops::Range;
 /// Commits a batch. The statement advances the log's position first. The lock on the position's row serializes
 /// concurrent projectors, and the later one finds another position and writes nothing.
 static COMMIT: GuardedBatchCommit = GuardedBatchCommit::new(
-    "moved AS (
+    "advanced AS (
         INSERT INTO notification_position AS stored (tenant_id, position, cut_recipients)
-        SELECT held.tenant_id, {end}, {cut} FROM (
+        SELECT locked_tenant.tenant_id, {end}, {omitted_recipients} FROM (
             -- The batch was decided under these settings, so they must not change before its commit.
             SELECT tenant_id FROM tenant
             WHERE tenant_id = {log_id} AND notification_generation + advanced_notification_generation = {generation}
                 -- A batch that is too old could add a line to a digest that was already sent.
                 AND fairway_now() < {decided_at} + make_interval(secs => {max_age_seconds})
             FOR SHARE
-        ) AS held
+        ) AS locked_tenant
         -- Without a WHERE clause, PostgreSQL parses ON as part of a join.
         WHERE true
         ON CONFLICT (tenant_id) DO UPDATE
@@ -44,9 +44,9 @@ static COMMIT: GuardedBatchCommit = GuardedBatchCommit::new(
      notified AS (
         INSERT INTO notification (tenant_id, notification_id, recipient, status, category, severity, title, body,
             event_kind, event_id, log_index, workspace_id, workload_id, environment, link, created_at, revision)
-        SELECT moved.tenant_id, notification_id, recipient, 'unread', category, severity, title, body, event_kind,
+        SELECT advanced.tenant_id, notification_id, recipient, 'unread', category, severity, title, body, event_kind,
             event_id, log_index, workspace_id, workload_id, environment, link, created_at, 1
-        FROM inbox, moved
+        FROM inbox, advanced
         ON CONFLICT DO NOTHING
         RETURNING 1
      ),
@@ -55,10 +55,10 @@ static COMMIT: GuardedBatchCommit = GuardedBatchCommit::new(
             last_error, notification_generation, advanced_notification_generation, destination_generation, digest,
             category, severity, title, body, event_kind, event_id, workspace_id, workload_id, environment, link,
             created_at, revision)
-        SELECT moved.tenant_id, delivery_id,
+        SELECT advanced.tenant_id, delivery_id,
             -- The lane. All mailboxes share the operator's mail server; each person's chat is a lane of its own.
-            coalesce(outbox.destination_id, CASE WHEN channel = 'email' THEN moved.tenant_id
-                ELSE md5(moved.tenant_id::text || outbox.recipient)::uuid END),
+            coalesce(outbox.destination_id, CASE WHEN channel = 'email' THEN advanced.tenant_id
+                ELSE md5(advanced.tenant_id::text || outbox.recipient)::uuid END),
             channel,
             outbox.destination_id, outbox.recipient, CASE WHEN failure IS NULL THEN 'pending' ELSE 'failed' END,
             -- The grace period lets batches that were decided before the digest's end add lines.
@@ -67,9 +67,9 @@ static COMMIT: GuardedBatchCommit = GuardedBatchCommit::new(
             CASE WHEN requires_advanced_tier THEN tenant.advanced_notification_generation END,
             destination.generation, digest, category, severity, title, body, event_kind, event_id,
             outbox.workspace_id, outbox.workload_id, outbox.environment, outbox.link, outbox.created_at, 1
-        FROM outbox CROSS JOIN moved JOIN tenant ON tenant.tenant_id = moved.tenant_id
+        FROM outbox CROSS JOIN advanced JOIN tenant ON tenant.tenant_id = advanced.tenant_id
         LEFT JOIN notification_destination AS destination
-            ON destination.tenant_id = moved.tenant_id AND destination.destination_id = outbox.destination_id
+            ON destination.tenant_id = advanced.tenant_id AND destination.destination_id = outbox.destination_id
         WHERE tenant.notifications_enabled
             AND (tenant.advanced_notifications_enabled OR NOT requires_advanced_tier)
             AND (outbox.destination_id IS NULL OR destination.is_enabled)
@@ -77,7 +77,7 @@ static COMMIT: GuardedBatchCommit = GuardedBatchCommit::new(
      ),
      lines AS (
         INSERT INTO notification_digest_line (tenant_id, delivery_id, event_id, severity, title, body, created_at)
-        SELECT moved.tenant_id, delivery_id, line_event_id, severity, title, body, outbox.created_at FROM outbox, moved
+        SELECT advanced.tenant_id, delivery_id, line_event_id, severity, title, body, outbox.created_at FROM outbox, advanced
         WHERE digest IS NOT NULL
         ON CONFLICT DO NOTHING
      ),
@@ -85,10 +85,10 @@ static COMMIT: GuardedBatchCommit = GuardedBatchCommit::new(
         INSERT INTO suppressed_decision (tenant_id, suppressed_decision_id, recipient, category, event_kind, event_id,
             reason_code, deciding_scope, deciding_revision, deciding_channel, unreachable_channels, workspace_id,
             workload_id, created_at)
-        SELECT moved.tenant_id, suppressed_decision_id, recipient, category, event_kind, event_id, reason_code,
+        SELECT advanced.tenant_id, suppressed_decision_id, recipient, category, event_kind, event_id, reason_code,
             deciding_scope, deciding_revision, deciding_channel, string_to_array(unreachable_channels, ','),
             workspace_id, workload_id, created_at
-        FROM input, moved
+        FROM input, advanced
         ON CONFLICT DO NOTHING
         RETURNING tenant_id, suppressed_decision_id
      ),
@@ -97,7 +97,7 @@ static COMMIT: GuardedBatchCommit = GuardedBatchCommit::new(
         FROM input JOIN recorded USING (suppressed_decision_id)
      )",
     "new_records",
-    "SELECT EXISTS (SELECT FROM moved) AS is_moved, (SELECT count(*) FROM notified) AS notified",
+    "SELECT EXISTS (SELECT FROM advanced) AS is_advanced, (SELECT count(*) FROM notified) AS notified",
 );
 
 impl Database {
@@ -119,10 +119,10 @@ impl Database {
             .with_param("decided_at", at.to_datetime())
             .with_param("max_age_seconds", MAX_BATCH_AGE.as_secs_f64())
             .with_param("grace_seconds", DIGEST_GRACE.as_secs_f64())
-            .with_param("cut", i64::try_from(projection.omitted_recipients).unwrap_or(i64::MAX));
+            .with_param("omitted_recipients", i64::try_from(projection.omitted_recipients).unwrap_or(i64::MAX));
         let rows = self.commit(COMMIT.text(&input)?, &input.params()).await?;
-        let row = require_decoded("is_moved", rows.first())?;
-        if !row.column::<bool>("is_moved")? {
+        let row = require_decoded("is_advanced", rows.first())?;
+        if !row.column::<bool>("is_advanced")? {
             return Err(CommitError::Stale);
         }
         Ok(require_decoded("notified", u64::try_from(row.column::<i64>("notified")?).ok())?)
@@ -142,21 +142,21 @@ fn suppressed_input(scope: TenantScope, projection: &Projection) -> Input<'_> {
         facts.push(scope, fact);
     }
     let input = Input::many()
-        .with_all("suppressed_decision_id", records.iter().map(|one| one.suppressed_decision_id.uuid()).collect())
-        .with_all("recipient", records.iter().map(|one| one.recipient.to_string()).collect())
-        .with_all("category", records.iter().map(|one| one.category.as_str()).collect())
-        .with_all("event_kind", records.iter().map(|one| one.event_kind.as_str()).collect())
-        .with_all("event_id", records.iter().map(|one| one.event_id.uuid()).collect())
-        .with_all("reason_code", records.iter().map(|one| one.reason.as_str()).collect())
-        .with_all("deciding_scope", records.iter().map(|one| one.scope.map(DecidingScope::as_str)).collect())
-        .with_all("deciding_revision", records.iter().map(|one| one.revision.map(Revision::get)).collect())
-        .with_all("deciding_channel", records.iter().map(|one| one.channel.map(Channel::as_str)).collect())
+        .with_all("suppressed_decision_id", records.iter().map(|record| record.suppressed_decision_id.uuid()).collect())
+        .with_all("recipient", records.iter().map(|record| record.recipient.to_string()).collect())
+        .with_all("category", records.iter().map(|record| record.category.as_str()).collect())
+        .with_all("event_kind", records.iter().map(|record| record.event_kind.as_str()).collect())
+        .with_all("event_id", records.iter().map(|record| record.event_id.uuid()).collect())
+        .with_all("reason_code", records.iter().map(|record| record.reason.as_str()).collect())
+        .with_all("deciding_scope", records.iter().map(|record| record.scope.map(DecidingScope::as_str)).collect())
+        .with_all("deciding_revision", records.iter().map(|record| record.revision.map(Revision::get)).collect())
+        .with_all("deciding_channel", records.iter().map(|record| record.channel.map(Channel::as_str)).collect())
         // Each list is joined to one text, because PostgreSQL requires rows of equal length in a two-dimensional
         // array.
-        .with_all("unreachable_channels", records.iter().map(|one| names(&one.unreachable_channels)).collect())
-        .with_all("workspace_id", records.iter().map(|one| one.workspace_id.map(WorkspaceId::uuid)).collect())
-        .with_all("workload_id", records.iter().map(|one| one.workload_id.map(WorkloadId::uuid)).collect())
-        .with_all("created_at", records.iter().map(|one| one.created_at.to_datetime()).collect());
+        .with_all("unreachable_channels", records.iter().map(|record| names(&record.unreachable_channels)).collect())
+        .with_all("workspace_id", records.iter().map(|record| record.workspace_id.map(WorkspaceId::uuid)).collect())
+        .with_all("workload_id", records.iter().map(|record| record.workload_id.map(WorkloadId::uuid)).collect())
+        .with_all("created_at", records.iter().map(|record| record.created_at.to_datetime()).collect());
     facts.add_to_input(input)
 }
 
@@ -165,51 +165,66 @@ fn add_inbox_rows<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p>
     let rows: Vec<&Notification> = projection
         .notifications
         .iter()
-        .filter(|new| new.channels.contains(&Channel::Portal))
-        .map(|new| &new.notification)
+        .filter(|projected| projected.channels.contains(&Channel::Portal))
+        .map(|projected| &projected.notification)
         .collect();
     input
-        .with_all("notification_id", rows.iter().map(|one| one.notification_id.uuid()).collect())
-        .with_all("recipient", rows.iter().map(|one| one.recipient.to_string()).collect())
-        .with_all("category", rows.iter().map(|one| one.category.as_str()).collect())
-        .with_all("severity", rows.iter().map(|one| one.severity.as_str()).collect())
-        .with_all("title", rows.iter().map(|one| one.title.as_str()).collect())
-        .with_all("body", rows.iter().map(|one| one.body.as_str()).collect())
-        .with_all("event_kind", rows.iter().map(|one| one.event_kind.as_str()).collect())
-        .with_all("event_id", rows.iter().map(|one| one.event_id.uuid()).collect())
-        .with_all("log_index", rows.iter().map(|one| i64::try_from(one.log_index).unwrap_or(i64::MAX)).collect())
-        .with_all("workspace_id", rows.iter().map(|one| one.workspace_id.map(WorkspaceId::uuid)).collect())
-        .with_all("workload_id", rows.iter().map(|one| one.workload_id.map(WorkloadId::uuid)).collect())
-        .with_all("environment", rows.iter().map(|one| one.environment.as_deref()).collect())
-        .with_all("link", rows.iter().map(|one| one.link.as_deref()).collect())
-        .with_all("created_at", rows.iter().map(|one| one.created_at.to_datetime()).collect())
+        .with_all("notification_id", rows.iter().map(|notification| notification.notification_id.uuid()).collect())
+        .with_all("recipient", rows.iter().map(|notification| notification.recipient.to_string()).collect())
+        .with_all("category", rows.iter().map(|notification| notification.category.as_str()).collect())
+        .with_all("severity", rows.iter().map(|notification| notification.severity.as_str()).collect())
+        .with_all("title", rows.iter().map(|notification| notification.title.as_str()).collect())
+        .with_all("body", rows.iter().map(|notification| notification.body.as_str()).collect())
+        .with_all("event_kind", rows.iter().map(|notification| notification.event_kind.as_str()).collect())
+        .with_all("event_id", rows.iter().map(|notification| notification.event_id.uuid()).collect())
+        .with_all(
+            "log_index",
+            rows.iter().map(|notification| i64::try_from(notification.log_index).unwrap_or(i64::MAX)).collect(),
+        )
+        .with_all(
+            "workspace_id",
+            rows.iter().map(|notification| notification.workspace_id.map(WorkspaceId::uuid)).collect(),
+        )
+        .with_all(
+            "workload_id",
+            rows.iter().map(|notification| notification.workload_id.map(WorkloadId::uuid)).collect(),
+        )
+        .with_all("environment", rows.iter().map(|notification| notification.environment.as_deref()).collect())
+        .with_all("link", rows.iter().map(|notification| notification.link.as_deref()).collect())
+        .with_all("created_at", rows.iter().map(|notification| notification.created_at.to_datetime()).collect())
 }
 
 /// Adds the deliveries on all channels besides the inbox.
 fn add_outbox_rows<'p>(input: Input<'p>, projection: &'p Projection) -> Input<'p> {
     let rows = &projection.deliveries;
-    let said = |delivery: &'p NewDelivery| &delivery.notification;
+    let notification = |delivery: &'p NewDelivery| &delivery.notification;
     let destination = |delivery: &NewDelivery| delivery.target.destination().map(DestinationId::uuid);
     let digest_end = |window: DigestWindow| window.end.to_datetime();
     input
-        .with_all("delivery_id", rows.iter().map(|one| one.delivery_id.uuid()).collect())
-        .with_all("channel", rows.iter().map(|one| one.channel.as_str()).collect())
+        .with_all("delivery_id", rows.iter().map(|delivery| delivery.delivery_id.uuid()).collect())
+        .with_all("channel", rows.iter().map(|delivery| delivery.channel.as_str()).collect())
         .with_all("destination_id", rows.iter().map(destination).collect())
-        .with_all("recipient", rows.iter().map(|one| one.target.person().map(ToString::to_string)).collect())
-        .with_all("requires_advanced_tier", rows.iter().map(|one| one.requires_advanced_tier).collect())
-        .with_all("failure", rows.iter().map(|one| one.failure.map(DeliveryError::as_str)).collect())
-        .with_all("digest", rows.iter().map(|one| one.digest.map(|window| window.kind.as_str())).collect())
-        .with_all("line_event_id", rows.iter().map(|one| one.event.uuid()).collect())
-        .with_all("digest_end", rows.iter().map(|one| one.digest.map(digest_end)).collect())
-        .with_all("category", rows.iter().map(|one| said(one).category.as_str()).collect())
-        .with_all("severity", rows.iter().map(|one| said(one).severity.as_str()).collect())
-        .with_all("title", rows.iter().map(|one| said(one).title.as_str()).collect())
-        .with_all("body", rows.iter().map(|one| said(one).body.as_str()).collect())
-        .with_all("event_kind", rows.iter().map(|one| said(one).event_kind.as_str()).collect())
-        .with_all("event_id", rows.iter().map(|one| said(one).event_id.uuid()).collect())
-        .with_all("workspace_id", rows.iter().map(|one| said(one).workspace_id.map(WorkspaceId::uuid)).collect())
-        .with_all("workload_id", rows.iter().map(|one| said(one).workload_id.map(WorkloadId::uuid)).collect())
-        .with_all("environment", rows.iter().map(|one| said(one).environment.as_deref()).collect())
-        .with_all("link", rows.iter().map(|one| said(one).link.as_deref()).collect())
-        .with_all("created_at", rows.iter().map(|one| said(one).created_at.to_datetime()).collect())
+        .with_all("recipient", rows.iter().map(|delivery| delivery.target.person().map(ToString::to_string)).collect())
+        .with_all("requires_advanced_tier", rows.iter().map(|delivery| delivery.requires_advanced_tier).collect())
+        .with_all("failure", rows.iter().map(|delivery| delivery.failure.map(DeliveryError::as_str)).collect())
+        .with_all("digest", rows.iter().map(|delivery| delivery.digest.map(|window| window.kind.as_str())).collect())
+        .with_all("line_event_id", rows.iter().map(|delivery| delivery.event.uuid()).collect())
+        .with_all("digest_end", rows.iter().map(|delivery| delivery.digest.map(digest_end)).collect())
+        .with_all("category", rows.iter().map(|delivery| notification(delivery).category.as_str()).collect())
+        .with_all("severity", rows.iter().map(|delivery| notification(delivery).severity.as_str()).collect())
+        .with_all("title", rows.iter().map(|delivery| notification(delivery).title.as_str()).collect())
+        .with_all("body", rows.iter().map(|delivery| notification(delivery).body.as_str()).collect())
+        .with_all("event_kind", rows.iter().map(|delivery| notification(delivery).event_kind.as_str()).collect())
+        .with_all("event_id", rows.iter().map(|delivery| notification(delivery).event_id.uuid()).collect())
+        .with_all(
+            "workspace_id",
+            rows.iter().map(|delivery| notification(delivery).workspace_id.map(WorkspaceId::uuid)).collect(),
+        )
+        .with_all(
+            "workload_id",
+            rows.iter().map(|delivery| notification(delivery).workload_id.map(WorkloadId::uuid)).collect(),
+        )
+        .with_all("environment", rows.iter().map(|delivery| notification(delivery).environment.as_deref()).collect())
+        .with_all("link", rows.iter().map(|delivery| notification(delivery).link.as_deref()).collect())
+        .with_all("created_at", rows.iter().map(|delivery| notification(delivery).created_at.to_datetime()).collect())
 }

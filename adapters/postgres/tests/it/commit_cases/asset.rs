@@ -18,27 +18,28 @@ use fairway_domain::{
 use uuid::Uuid;
 
 /// A workspace to which nothing refers, so that the test can delete it.
-pub(super) async fn deletable_workspace(stage: &Fixture) -> (WorkspaceId, NamespaceId) {
+pub(super) async fn deletable_workspace(fixture: &Fixture) -> (WorkspaceId, NamespaceId) {
     let ids = WorkspaceIds { workspace_id: fresh(), namespace_id: fresh(), assistant_id: fresh() };
     let change = Workspace::create(ids, slug().as_str(), "Passing", "default", &stamp()).unwrap();
     let assistant = change.next.assistant.workload_id;
-    let made = WorkspaceStore::commit_new(&*stage.store, scope(), change, None).await.unwrap();
+    let workspace = WorkspaceStore::commit_new(&*fixture.store, scope(), change, None).await.unwrap();
     // The statement uses the full key, because a test asserts that no table is scanned.
-    let gone = format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT}' AND workload_id = '{assistant}'");
-    stage.run(&gone).await;
-    (made.workspace_id, made.namespace_id)
+    let workload_deletion =
+        format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT}' AND workload_id = '{assistant}'");
+    fixture.run(&workload_deletion).await;
+    (workspace.workspace_id, workspace.namespace_id)
 }
 
-pub(super) async fn asset(stage: &Fixture) -> Decision {
+pub(super) async fn asset(fixture: &Fixture) -> Decision {
     let mut new = new_asset(AssetKind::PolicyBundle);
-    (new.workspace_id, new.namespace_id) = deletable_workspace(stage).await;
-    let gone = format!("DELETE FROM workspace WHERE workspace_id = '{}'", new.workspace_id);
+    (new.workspace_id, new.namespace_id) = deletable_workspace(fixture).await;
+    let workspace_deletion = format!("DELETE FROM workspace WHERE workspace_id = '{}'", new.workspace_id);
     let change = Asset::create(new, &stamp());
-    let taken = other_asset(change.next.slug.as_str());
-    let store = store(stage);
+    let duplicate = other_asset(change.next.slug.as_str());
+    let store = store(fixture);
     Decision::new(async move |key| AssetStore::commit_new(&*store, scope(), change, key.as_ref()).await)
-        .conflict_after(Conflict::DuplicateSlug, taken)
-        .conflict_after(Conflict::MissingReference, gone)
+        .conflict_after(Conflict::DuplicateSlug, duplicate)
+        .conflict_after(Conflict::MissingReference, workspace_deletion)
 }
 
 fn other_asset(slug: &str) -> String {
@@ -51,20 +52,20 @@ fn other_asset(slug: &str) -> String {
     )
 }
 
-pub(super) async fn lifecycle_move(stage: &Fixture, to: Lifecycle) -> Decision {
-    let asset = stage.asset(AssetKind::PolicyBundle).await;
-    let change = asset.transition_to(to, &stamp()).unwrap();
-    let store = store(stage);
+pub(super) async fn lifecycle_transition(fixture: &Fixture, target: Lifecycle) -> Decision {
+    let asset = fixture.asset(AssetKind::PolicyBundle).await;
+    let change = asset.transition_to(target, &stamp()).unwrap();
+    let store = store(fixture);
     Decision::new(async move |key| store.commit_lifecycle(scope(), change, key.as_ref()).await)
         .stale_after(format!("UPDATE asset SET revision = revision + 1 WHERE asset_id = '{}'", asset.asset_id))
 }
 
 /// Archives an asset. The guard also checks that no release uses the asset.
-pub(super) async fn archive(stage: &Fixture) -> Decision {
-    let version = stage.bindable().await;
-    let asset = AssetStore::find(&*stage.store, scope(), version.asset_id).await.unwrap().unwrap();
-    let draft = stage.draft(&stage.workload().await).await;
-    let bound = format!(
+pub(super) async fn archive(fixture: &Fixture) -> Decision {
+    let version = fixture.bindable().await;
+    let asset = AssetStore::find(&*fixture.store, scope(), version.asset_id).await.unwrap().unwrap();
+    let draft = fixture.draft(&fixture.workload().await).await;
+    let binding_insert = format!(
         "INSERT INTO release_binding VALUES ('{DEFAULT_TENANT}', '{}', '{}', 'policy_bundle', '{}', now(), 'user:eve')",
         Uuid::now_v7(),
         draft.release_id,
@@ -72,11 +73,11 @@ pub(super) async fn archive(stage: &Fixture) -> Decision {
     );
     let change = asset.transition_to(Lifecycle::Archived, &stamp()).unwrap();
     let id = asset.asset_id;
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| store.commit_lifecycle(scope(), change, key.as_ref()).await)
         .stale_after(format!("UPDATE asset SET revision = revision + 1 WHERE asset_id = '{id}'"))
         .stale_after(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
-        .conflict_after(Conflict::AssetInUse, bound)
+        .conflict_after(Conflict::AssetInUse, binding_insert)
 }
 
 fn asset_grant_of(asset: &Asset) -> Change<AssetGrant> {
@@ -84,53 +85,53 @@ fn asset_grant_of(asset: &Asset) -> Change<AssetGrant> {
     AssetGrant::create(fresh(), asset, Grantee::Principal(principal), &stamp()).unwrap()
 }
 
-pub(super) async fn asset_grant(stage: &Fixture) -> Decision {
-    let asset = stage.asset(AssetKind::PolicyBundle).await;
+pub(super) async fn asset_grant(fixture: &Fixture) -> Decision {
+    let asset = fixture.asset(AssetKind::PolicyBundle).await;
     let id = asset.asset_id;
     let change = asset_grant_of(&asset);
-    let taken = format!(
+    let duplicate = format!(
         "INSERT INTO asset_grant VALUES ('{DEFAULT_TENANT}', '{}', '{id}', 'user:guest', NULL, now(), 'user:eve')",
         Uuid::now_v7(),
     );
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| AssetGrantStore::commit_grant(&*store, scope(), change, key.as_ref()).await)
-        .conflict_after(Conflict::DuplicateGrant, taken)
+        .conflict_after(Conflict::DuplicateGrant, duplicate)
         .conflict_after(Conflict::MissingReference, format!("DELETE FROM asset WHERE asset_id = '{id}'"))
 }
 
-pub(super) async fn end_of_asset_grant(stage: &Fixture) -> Decision {
-    let asset = stage.asset(AssetKind::PolicyBundle).await;
+pub(super) async fn end_of_asset_grant(fixture: &Fixture) -> Decision {
+    let asset = fixture.asset(AssetKind::PolicyBundle).await;
     let change = asset_grant_of(&asset);
-    let held = change.next.clone();
-    AssetGrantStore::commit_grant(&*stage.store, scope(), change, None).await.unwrap();
-    let (id, fact) = (held.grant_id, held.fact(FactKind::AssetGrantDeleted, &asset, &stamp()));
-    let store = store(stage);
+    let grant = change.next.clone();
+    AssetGrantStore::commit_grant(&*fixture.store, scope(), change, None).await.unwrap();
+    let (id, fact) = (grant.grant_id, grant.fact(FactKind::AssetGrantDeleted, &asset, &stamp()));
+    let store = store(fixture);
     Decision::new(async move |_| AssetGrantStore::commit_revocation(&*store, scope(), id, fact).await)
         .stale_after(format!("DELETE FROM asset_grant WHERE grant_id = '{id}'"))
 }
 
-pub(super) async fn version(stage: &Fixture) -> Decision {
-    let asset = stage.asset(AssetKind::PolicyBundle).await;
+pub(super) async fn version(fixture: &Fixture) -> Decision {
+    let asset = fixture.asset(AssetKind::PolicyBundle).await;
     let label = VersionLabel::parse("spring").unwrap();
     let change = asset.add_version(fresh(), Some(label), content_with_attachments(), &stamp()).unwrap();
     let id = asset.asset_id;
-    let taken = format!(
+    let duplicate = format!(
         "INSERT INTO asset_version SELECT tenant_id, '{}', '{id}', 'spring', last_ordinal + 1, '{{}}', 'x', 'blake3:{}', now(),
          'user:eve' FROM asset WHERE asset_id = '{id}'",
         Uuid::now_v7(),
         "0".repeat(64)
     );
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| store.commit_version(scope(), change, key.as_ref()).await.map(|_| ()))
         .stale_after(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
-        .conflict_after(Conflict::DuplicateVersionLabel, taken)
+        .conflict_after(Conflict::DuplicateVersionLabel, duplicate)
 }
 
-pub(super) fn flow(stage: &Fixture) -> Decision {
+pub(super) fn flow(fixture: &Fixture) -> Decision {
     let new = new_asset(AssetKind::OrchestrationFlow);
     let change = Asset::create_flow(new, fresh(), None, content_with_attachments(), &stamp());
-    let taken = other_asset(change.next.0.slug.as_str());
-    let store = store(stage);
+    let duplicate = other_asset(change.next.0.slug.as_str());
+    let store = store(fixture);
     Decision::new(async move |key| store.commit_flow(scope(), change, key.as_ref()).await.map(|_| ()))
-        .conflict_after(Conflict::DuplicateSlug, taken)
+        .conflict_after(Conflict::DuplicateSlug, duplicate)
 }

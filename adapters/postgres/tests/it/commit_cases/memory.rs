@@ -12,13 +12,13 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-pub(crate) fn place(workload: WorkloadId, session: &str) -> ConversationKey {
+pub(crate) fn conversation_key(workload: WorkloadId, session: &str) -> ConversationKey {
     ConversationKey { workload, owner: actor(), session: SessionId::parse(session).unwrap() }
 }
 
 /// The end of a run that belongs to a conversation with memory.
 pub(crate) fn ending_with_turn(run: &Acceptance, session: &str) -> FinishRecord {
-    let remembering = MemoryConfig {
+    let config = MemoryConfig {
         scope: MemoryScope::Session,
         max_turns: 10,
         retention_days: 1,
@@ -27,48 +27,49 @@ pub(crate) fn ending_with_turn(run: &Acceptance, session: &str) -> FinishRecord 
         on_revoke: OnRevoke::Keep,
     };
     let turn = WritebackTurn {
-        memory: BoundMemory { asset: fresh(), slug: "memory".to_owned(), config: remembering },
+        memory: BoundMemory { asset: fresh(), slug: "memory".to_owned(), config },
         last_erasure: None,
         question: "Where is my parcel?".to_owned(),
         response: "At the door.".to_owned(),
     };
-    let place = place(run.workload_id, session);
-    let memory = Writeback { conversation: place, turn, salt: [4; 16], contracts: vec!["handbook".to_owned()] };
-    FinishRecord { writeback: Some(memory), ..ending(run) }
+    let conversation = conversation_key(run.workload_id, session);
+    let writeback = Writeback { conversation, turn, salt: [4; 16], contracts: vec!["handbook".to_owned()] };
+    FinishRecord { writeback: Some(writeback), ..ending(run) }
 }
 
-async fn accepted_run(stage: &Fixture) -> Acceptance {
-    let (workload, placed) = stage.active().await;
-    let on = stage.accepted_on(&workload, &placed).await;
-    let run = acceptance(&placed);
-    accepted(&stage.store, &run, on, None).await.unwrap();
+async fn accepted_run(fixture: &Fixture) -> Acceptance {
+    let (workload, deployed_release) = fixture.active().await;
+    let revisions = fixture.expected_revisions(&workload, &deployed_release).await;
+    let run = acceptance(&deployed_release);
+    accepted(&fixture.store, &run, revisions, None).await.unwrap();
     run
 }
 
 /// Ends a run with a conversation turn.
-pub(super) async fn end(stage: &Fixture) -> Decision {
-    let run = accepted_run(stage).await;
-    let (ending, id, store) = (ending_with_turn(&run, "end"), run.execution_id, store(stage));
+pub(super) async fn end(fixture: &Fixture) -> Decision {
+    let run = accepted_run(fixture).await;
+    let (ending, id, store) = (ending_with_turn(&run, "end"), run.execution_id, store(fixture));
     Decision::new(async move |_| store.finish(scope(), &ending).await)
         .stale_after(format!("UPDATE execution_lease SET token = gen_random_uuid() WHERE execution_id = '{id}'"))
         .stale_after(format!("DELETE FROM execution_lease WHERE execution_id = '{id}'"))
 }
 
 /// Erases a conversation with one turn. A turn that is written concurrently invalidates the decision.
-pub(super) async fn erasure(stage: &Fixture) -> Decision {
-    let run = accepted_run(stage).await;
-    stage.store.finish(scope(), &ending_with_turn(&run, "erasure")).await.unwrap();
-    let workload = fairway_domain::workload::ports::WorkloadStore::find(&*stage.store, scope(), run.workload_id).await;
-    let place = place(run.workload_id, "erasure");
-    let erasure = ConversationErasure::create(place, 1, &workload.unwrap().unwrap(), &stamp());
-    let (id, other) = (run.execution_id, Uuid::now_v7());
+pub(super) async fn erasure(fixture: &Fixture) -> Decision {
+    let run = accepted_run(fixture).await;
+    fixture.store.finish(scope(), &ending_with_turn(&run, "erasure")).await.unwrap();
+    let workload =
+        fairway_domain::workload::ports::WorkloadStore::find(&*fixture.store, scope(), run.workload_id).await;
+    let conversation = conversation_key(run.workload_id, "erasure");
+    let erasure = ConversationErasure::create(conversation, 1, &workload.unwrap().unwrap(), &stamp());
+    let (id, other_id) = (run.execution_id, Uuid::now_v7());
     let columns = "workload_id, asset_id, owner, session_id, said, answered, bytes, salt, digest, clean, contracts,
         erased_on_revoke, remembered_at, expires_at";
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |_| store.commit_erasure(scope(), &erasure).await)
         .stale_after(format!(
             "INSERT INTO memory_turn (tenant_id, execution_id, {columns})
-             SELECT tenant_id, '{other}', {columns} FROM memory_turn WHERE execution_id = '{id}'"
+             SELECT tenant_id, '{other_id}', {columns} FROM memory_turn WHERE execution_id = '{id}'"
         ))
         .stale_after(format!("DELETE FROM memory_turn WHERE execution_id = '{id}'"))
 }

@@ -67,7 +67,7 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
         updated_at: now(),
         revision: Revision::FIRST,
     });
-    let book = RecipientPreferences {
+    let preferences = RecipientPreferences {
         sets: HashMap::from([(submitter.clone(), vec![set])]),
         profiles: None,
         switches: NotificationSettings::Enabled(Tier::Standard),
@@ -78,106 +78,110 @@ pub(crate) fn projection_of(submitter: &ActorRef, opted_out: bool) -> Projection
         people: HashMap::new(),
         mailboxes: HashSet::new(),
     };
-    project(&fact, &subject, &RecipientRights::default(), &book, now())
+    project(&fact, &subject, &RecipientRights::default(), &preferences, now())
 }
 
-async fn position(stage: &Fixture) -> u64 {
+async fn position(fixture: &Fixture) -> u64 {
     let sql =
         format!("SELECT coalesce(max(position), 0) FROM notification_position WHERE tenant_id = '{DEFAULT_TENANT}'");
-    u64::try_from(stage.query_number(&sql).await).unwrap()
+    u64::try_from(fixture.query_number(&sql).await).unwrap()
 }
 
-pub(super) async fn batch(stage: &Fixture) -> Decision {
-    let (position, decided) = (position(stage).await, stage.now_and_settings_generation().await);
-    let mut both = projection_of(&actor(), false);
-    both.suppressed = projection_of(&actor(), true).suppressed;
-    assert_eq!((both.notifications.len(), both.suppressed.len()), (1, 1));
-    let store = store(stage);
-    let moved = format!(
+pub(super) async fn batch(fixture: &Fixture) -> Decision {
+    let (position, decided) = (position(fixture).await, fixture.now_and_settings_generation().await);
+    let mut projection = projection_of(&actor(), false);
+    projection.suppressed = projection_of(&actor(), true).suppressed;
+    assert_eq!((projection.notifications.len(), projection.suppressed.len()), (1, 1));
+    let store = store(fixture);
+    let position_change = format!(
         "INSERT INTO notification_position (tenant_id, position) VALUES ('{DEFAULT_TENANT}', 1)
          ON CONFLICT (tenant_id) DO UPDATE SET position = notification_position.position + 1"
     );
-    Decision::new(async move |_| store.commit_batch(scope(), position..position + 1, decided, &both).await.map(|_| ()))
-        .stale_after(moved)
-        // The generation changes when a notification setting goes off, even if it is on again afterwards.
-        .stale_after(format!(
-            "UPDATE tenant SET notification_generation = notification_generation + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"
-        ))
+    Decision::new(async move |_| {
+        store.commit_batch(scope(), position..position + 1, decided, &projection).await.map(|_| ())
+    })
+    .stale_after(position_change)
+    // The generation changes when a notification setting goes off, even if it is on again afterwards.
+    .stale_after(format!(
+        "UPDATE tenant SET notification_generation = notification_generation + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"
+    ))
 }
 
 /// An unread notification of the tests' actor.
-async fn notification(stage: &Fixture) -> Notification {
+async fn notification(fixture: &Fixture) -> Notification {
     let projection = projection_of(&actor(), false);
-    let (position, decided) = (position(stage).await, stage.now_and_settings_generation().await);
-    stage.store.commit_batch(scope(), position..position + 1, decided, &projection).await.unwrap();
+    let (position, decided) = (position(fixture).await, fixture.now_and_settings_generation().await);
+    fixture.store.commit_batch(scope(), position..position + 1, decided, &projection).await.unwrap();
     let id = projection.notifications[0].notification.notification_id;
-    InboxStore::find(&*stage.store, scope(), &actor(), id).await.unwrap().unwrap()
+    InboxStore::find(&*fixture.store, scope(), &actor(), id).await.unwrap().unwrap()
 }
 
-pub(super) async fn status(stage: &Fixture) -> Decision {
-    let unread = notification(stage).await;
+pub(super) async fn status(fixture: &Fixture) -> Decision {
+    let unread = notification(fixture).await;
     let change = unread.set_status(InboxStatus::Read, &stamp()).unwrap();
     let id = unread.notification_id;
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |_| store.commit_status(scope(), change).await).stale_after(format!(
         "UPDATE notification SET revision = revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}' AND notification_id = '{id}'"
     ))
 }
 
-pub(super) async fn all_read(stage: &Fixture) -> Decision {
-    notification(stage).await;
+pub(super) async fn all_read(fixture: &Fixture) -> Decision {
+    notification(fixture).await;
     let fact = inbox_read_fact(scope().tenant(), &stamp());
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| store.commit_all_read(scope(), &actor(), fact, key.as_ref()).await)
 }
 
 const PREFERENCE: Preference = Preference { category: FactCategory::Incidents, channel: Channel::Email, enabled: true };
 
-/// Sets the preferences of a new person. `earlier` is the number of preceding changes.
-pub(super) async fn preferences(stage: &Fixture, earlier: usize) -> Decision {
+/// Sets the preferences of a new person. `earlier_changes` is the number of preceding changes.
+pub(super) async fn preferences(fixture: &Fixture, earlier_changes: usize) -> Decision {
     let person = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
-    let upsert = |before: Option<&PreferenceSet>, channel| {
-        let wanted = [Preference { channel, ..PREFERENCE }];
-        PreferenceSet::upsert(fresh(), before, &person, PreferenceScope::Global, &wanted, &stamp()).unwrap().unwrap()
+    let upsert = |previous: Option<&PreferenceSet>, channel| {
+        let settings = [Preference { channel, ..PREFERENCE }];
+        PreferenceSet::upsert(fresh(), previous, &person, PreferenceScope::Global, &settings, &stamp())
+            .unwrap()
+            .unwrap()
     };
-    let mut before = None;
-    for channel in [Channel::Portal].into_iter().take(earlier) {
-        let change = upsert(before.as_ref(), channel);
-        before = Some(change.next.clone());
-        stage.store.commit_set(scope(), change).await.unwrap();
+    let mut previous = None;
+    for channel in [Channel::Portal].into_iter().take(earlier_changes) {
+        let change = upsert(previous.as_ref(), channel);
+        previous = Some(change.next.clone());
+        fixture.store.commit_set(scope(), change).await.unwrap();
     }
-    let change = upsert(before.as_ref(), Channel::Email);
-    let other = format!(
+    let change = upsert(previous.as_ref(), Channel::Email);
+    let concurrent_change = format!(
         "INSERT INTO notification_preference VALUES ('{DEFAULT_TENANT}', '{person}', 'global', '{DEFAULT_TENANT}', '',
          '{}', '[]', 1, now()) ON CONFLICT (tenant_id, principal, scope_kind, scope_ref, environment)
          DO UPDATE SET revision = notification_preference.revision + 1",
         Uuid::now_v7()
     );
-    let store = store(stage);
-    Decision::new(async move |_| store.commit_set(scope(), change).await).stale_after(other)
+    let store = store(fixture);
+    Decision::new(async move |_| store.commit_set(scope(), change).await).stale_after(concurrent_change)
 }
 
-/// Sets the default profiles of the tenant. `earlier` is the number of preceding changes.
-pub(super) async fn profiles(stage: &Fixture, earlier: usize) -> Decision {
-    let gone = format!("DELETE FROM notification_default_profiles WHERE tenant_id = '{DEFAULT_TENANT}'");
-    stage.run(&gone).await;
-    let upsert = |before: Option<&DefaultProfiles>, role| {
+/// Sets the default profiles of the tenant. `earlier_changes` is the number of preceding changes.
+pub(super) async fn profiles(fixture: &Fixture, earlier_changes: usize) -> Decision {
+    let deletion = format!("DELETE FROM notification_default_profiles WHERE tenant_id = '{DEFAULT_TENANT}'");
+    fixture.run(&deletion).await;
+    let upsert = |previous: Option<&DefaultProfiles>, role| {
         let defaults = [DefaultPreference { role, preference: PREFERENCE }];
-        DefaultProfiles::upsert(DEFAULT_TENANT.into(), before, &defaults, &stamp()).unwrap().unwrap()
+        DefaultProfiles::upsert(DEFAULT_TENANT.into(), previous, &defaults, &stamp()).unwrap().unwrap()
     };
-    let mut before = None;
-    for role in [Role::Viewer].into_iter().take(earlier) {
-        let change = upsert(before.as_ref(), role);
-        before = Some(change.next.clone());
-        stage.store.commit_profiles(scope(), change).await.unwrap();
+    let mut previous = None;
+    for role in [Role::Viewer].into_iter().take(earlier_changes) {
+        let change = upsert(previous.as_ref(), role);
+        previous = Some(change.next.clone());
+        fixture.store.commit_profiles(scope(), change).await.unwrap();
     }
-    let change = upsert(before.as_ref(), Role::Operator);
-    let other = format!(
+    let change = upsert(previous.as_ref(), Role::Operator);
+    let concurrent_change = format!(
         "INSERT INTO notification_default_profiles VALUES ('{DEFAULT_TENANT}', '[]', 1, now(), 'user:eve')
          ON CONFLICT (tenant_id) DO UPDATE SET revision = notification_default_profiles.revision + 1"
     );
-    let store = store(stage);
-    Decision::new(async move |_| store.commit_profiles(scope(), change).await).stale_after(other)
+    let store = store(fixture);
+    Decision::new(async move |_| store.commit_profiles(scope(), change).await).stale_after(concurrent_change)
 }
 
 /// A new destination of the organization.
@@ -194,109 +198,109 @@ fn new_destination() -> Change<Destination> {
     Destination::create(new, &stamp()).unwrap()
 }
 
-pub(crate) async fn stored_destination(stage: &Fixture) -> Destination {
+pub(crate) async fn stored_destination(fixture: &Fixture) -> Destination {
     let change = new_destination();
-    let made = change.next.clone();
-    DestinationStore::commit_new(&*stage.store, scope(), change, None).await.unwrap();
-    made
+    let destination = change.next.clone();
+    DestinationStore::commit_new(&*fixture.store, scope(), change, None).await.unwrap();
+    destination
 }
 
-pub(super) async fn destination(stage: &Fixture) -> Decision {
+pub(super) async fn destination(fixture: &Fixture) -> Decision {
     let change = new_destination();
-    let taken = format!(
+    let duplicate = format!(
         "INSERT INTO notification_destination (tenant_id, destination_id, destination_type, display_name, configuration,
             is_enabled, created_at, created_by, updated_at, revision)
          VALUES ('{DEFAULT_TENANT}', '{}', 'webhook', '{}', '{{}}', true, now(), 'user:eve', now(), 1)",
         Uuid::now_v7(),
         change.next.display_name
     );
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| DestinationStore::commit_new(&*store, scope(), change, key.as_ref()).await)
-        .conflict_after(Conflict::DuplicateDestination, taken)
+        .conflict_after(Conflict::DuplicateDestination, duplicate)
 }
 
-pub(super) async fn changed_destination(stage: &Fixture) -> Decision {
-    let made = stored_destination(stage).await;
+pub(super) async fn changed_destination(fixture: &Fixture) -> Decision {
+    let destination = stored_destination(fixture).await;
     let patch = DestinationPatch { is_enabled: Some(false), ..DestinationPatch::default() };
-    let change = made.amend(patch, &stamp()).unwrap().unwrap();
-    let store = store(stage);
+    let change = destination.amend(patch, &stamp()).unwrap().unwrap();
+    let store = store(fixture);
     Decision::new(async move |_| DestinationStore::commit_change(&*store, scope(), change).await).stale_after(format!(
         "UPDATE notification_destination SET revision = revision + 1 WHERE destination_id = '{}'",
-        made.destination_id
+        destination.destination_id
     ))
 }
 
-pub(super) async fn deleted_destination(stage: &Fixture) -> Decision {
-    let made = stored_destination(stage).await;
-    let (id, fact) = (made.destination_id, made.deletion_fact(&stamp()));
-    let store = store(stage);
+pub(super) async fn deleted_destination(fixture: &Fixture) -> Decision {
+    let destination = stored_destination(fixture).await;
+    let (id, fact) = (destination.destination_id, destination.deletion_fact(&stamp()));
+    let store = store(fixture);
     Decision::new(async move |_| store.commit_deletion(scope(), id, Revision::FIRST, fact).await)
         .stale_after(format!("DELETE FROM notification_destination WHERE destination_id = '{id}'"))
 }
 
 /// A failed delivery to a new destination.
-pub(super) async fn retry(stage: &Fixture) -> Decision {
-    let made = stored_destination(stage).await;
+pub(super) async fn retry(fixture: &Fixture) -> Decision {
+    let destination = stored_destination(fixture).await;
     let mut projection = projection_of(&actor(), false);
     let notification = projection.notifications[0].notification.clone();
     let id: DeliveryId = fresh();
     projection.deliveries.push(NewDelivery {
         delivery_id: id,
         channel: Channel::Webhook,
-        target: DeliveryTarget::Destination(made.destination_id),
+        target: DeliveryTarget::Destination(destination.destination_id),
         event: EventKey::of_fact(notification.event_id),
         notification,
         digest: None,
         requires_advanced_tier: false,
         failure: None,
     });
-    let (position, decided) = (position(stage).await, stage.now_and_settings_generation().await);
-    stage.store.commit_batch(scope(), position..position + 1, decided, &projection).await.unwrap();
-    stage.run(&format!("UPDATE notification_delivery SET status = 'failed' WHERE delivery_id = '{id}'")).await;
-    let (failed, _) = DeliveryStore::find(&*stage.store, scope(), id).await.unwrap().unwrap();
+    let (position, decided) = (position(fixture).await, fixture.now_and_settings_generation().await);
+    fixture.store.commit_batch(scope(), position..position + 1, decided, &projection).await.unwrap();
+    fixture.run(&format!("UPDATE notification_delivery SET status = 'failed' WHERE delivery_id = '{id}'")).await;
+    let (failed, _) = DeliveryStore::find(&*fixture.store, scope(), id).await.unwrap().unwrap();
     let change = failed.retry(&stamp()).unwrap();
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| store.commit_retry(scope(), change, key.as_ref()).await)
         .stale_after(format!("UPDATE notification_delivery SET revision = revision + 1 WHERE delivery_id = '{id}'"))
 }
 
-pub(super) async fn test(stage: &Fixture) -> Decision {
-    let made = stored_destination(stage).await;
-    let (id, fact) = (made.destination_id, made.test_fact(None, &stamp()));
-    let store = store(stage);
+pub(super) async fn test(fixture: &Fixture) -> Decision {
+    let destination = stored_destination(fixture).await;
+    let (id, fact) = (destination.destination_id, destination.test_fact(None, &stamp()));
+    let store = store(fixture);
     Decision::new(async move |_| store.commit_test(scope(), id, fact).await)
         .stale_after(format!("DELETE FROM notification_destination WHERE destination_id = '{id}'"))
 }
 
-/// Replaces the notification profile of a new person. `earlier` is the number of preceding changes.
-pub(super) async fn profile(stage: &Fixture, earlier: usize) -> Decision {
+/// Replaces the notification profile of a new person. `earlier_changes` is the number of preceding changes.
+pub(super) async fn profile(fixture: &Fixture, earlier_changes: usize) -> Decision {
     let person = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
     let by_person = Stamp { actor: person.clone(), ..stamp() };
-    let replace = |before: Option<&NotificationProfile>, name: &str| {
+    let replace = |previous: Option<&NotificationProfile>, name: &str| {
         let settings = ProfileSettings { chat_secret_ref: Some(format!("file:{name}")), ..ProfileSettings::default() };
         let stamp = Stamp { fact_id: fresh(), ..by_person.clone() };
-        NotificationProfile::replace(scope().tenant(), fresh(), before, settings, &stamp).unwrap().unwrap()
+        NotificationProfile::replace(scope().tenant(), fresh(), previous, settings, &stamp).unwrap().unwrap()
     };
-    let mut before = None;
-    for name in ["first"].into_iter().take(earlier) {
-        let change = replace(before.as_ref(), name);
-        before = Some(change.next.clone());
-        ProfileStore::commit(&*stage.store, scope(), change).await.unwrap();
+    let mut previous = None;
+    for name in ["first"].into_iter().take(earlier_changes) {
+        let change = replace(previous.as_ref(), name);
+        previous = Some(change.next.clone());
+        ProfileStore::commit(&*fixture.store, scope(), change).await.unwrap();
     }
-    let change = replace(before.as_ref(), "next");
-    let other = format!(
+    let change = replace(previous.as_ref(), "next");
+    let concurrent_change = format!(
         "INSERT INTO notification_profile VALUES ('{DEFAULT_TENANT}', '{person}', '{}', 'UTC', '{{}}', NULL, 1, now())
          ON CONFLICT (tenant_id, principal) DO UPDATE SET revision = notification_profile.revision + 1",
         Uuid::now_v7()
     );
-    let store = store(stage);
-    Decision::new(async move |_| ProfileStore::commit(&*store, scope(), change).await).stale_after(other)
+    let store = store(fixture);
+    Decision::new(async move |_| ProfileStore::commit(&*store, scope(), change).await).stale_after(concurrent_change)
 }
 
 /// Makes an announcement to the members of a new workspace.
-pub(super) async fn announcement(stage: &Fixture) -> Decision {
+pub(super) async fn announcement(fixture: &Fixture) -> Decision {
     let workspace = Uuid::now_v7();
-    stage
+    fixture
         .run(&format!(
             "INSERT INTO workspace SELECT tenant_id, '{workspace}', namespace_id, '{}', 'Other', now(), 'user:eve'
              FROM namespace WHERE slug = 'default'",
@@ -306,7 +310,7 @@ pub(super) async fn announcement(stage: &Fixture) -> Decision {
     let audience = Audience { roles: Vec::new(), workspaces: vec![workspace.into()] };
     let (title, body) = ("Maintenance".to_owned(), "Tonight.".to_owned());
     let change = Announcement::create((fresh(), [7; 16]), title, body, audience, &stamp()).unwrap();
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| AnnouncementStore::commit(&*store, scope(), change, key.as_ref()).await)
         .stale_after(format!("DELETE FROM workspace WHERE workspace_id = '{workspace}'"))
 }

@@ -14,22 +14,22 @@ use fairway_domain::{
 use serde_json::Map;
 
 /// Resolves a run with an unknown outcome as failed.
-pub(super) async fn resolution(stage: &Fixture) -> Decision {
-    let (workload, placed) = stage.active().await;
-    let on = stage.accepted_on(&workload, &placed).await;
-    let run = acceptance(&placed);
-    accepted(&stage.store, &run, on, None).await.unwrap();
+pub(super) async fn resolution(fixture: &Fixture) -> Decision {
+    let (workload, deployed_release) = fixture.active().await;
+    let revisions = fixture.expected_revisions(&workload, &deployed_release).await;
+    let run = acceptance(&deployed_release);
+    accepted(&fixture.store, &run, revisions, None).await.unwrap();
     let fact = run_ref(&run).ended_fact(ExecutionOutcome::Unknown, Some("gateway_error"), None, &stamp());
-    let lost = FinishRecord {
+    let unknown_ending = FinishRecord {
         status: Status::Unknown,
         outcome: ExecutionOutcome::Unknown,
         output: None,
         fact,
         ..ending(&run)
     };
-    stage.store.finish(scope(), &lost).await.unwrap();
-    let (artifact_id, id, at) = (fresh(), run.execution_id, stamp());
-    let settlement = ResolvedRun {
+    fixture.store.finish(scope(), &unknown_ending).await.unwrap();
+    let (artifact_id, id, end_stamp) = (fresh(), run.execution_id, stamp());
+    let resolved_run = ResolvedRun {
         execution_id: id,
         status: Status::Failed,
         outcome: ExecutionOutcome::Failure,
@@ -40,12 +40,12 @@ pub(super) async fn resolution(stage: &Fixture) -> Decision {
             storage_ref: ArtifactPath::of_evidence(id, artifact_id, "settlement.json"),
             body: Map::new(),
             payload: Some(Payload { body: r#"{"note":"no"}"#.into(), salt: [4; 16] }),
-            created_at: at.at,
+            created_at: end_stamp.at,
         },
-        fact: run_ref(&run).ended_fact(ExecutionOutcome::Failure, Some(RESOLVED_AS_FAILURE), None, &at),
+        fact: run_ref(&run).ended_fact(ExecutionOutcome::Failure, Some(RESOLVED_AS_FAILURE), None, &end_stamp),
     };
-    let store = store(stage);
-    Decision::new(async move |key| store.commit_resolution(scope(), &settlement, key.as_ref()).await)
+    let store = store(fixture);
+    Decision::new(async move |key| store.commit_resolution(scope(), &resolved_run, key.as_ref()).await)
         .stale_after(format!("UPDATE execution SET status = 'completed' WHERE execution_id = '{id}'"))
         .stale_after(format!("DELETE FROM execution WHERE execution_id = '{id}'"))
 }

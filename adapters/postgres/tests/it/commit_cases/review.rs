@@ -22,45 +22,45 @@ fn awaiting_review(run: &Acceptance) -> FinishRecord {
     FinishRecord { status: Status::AwaitingReview, review_timeout: Some(Duration::from_secs(3_600)), fact, ..ending }
 }
 
-async fn accepted_run(stage: &Fixture) -> Acceptance {
-    let (workload, placed) = stage.active().await;
-    let on = stage.accepted_on(&workload, &placed).await;
-    let run = acceptance(&placed);
-    accepted(&stage.store, &run, on, None).await.unwrap();
+async fn accepted_run(fixture: &Fixture) -> Acceptance {
+    let (workload, deployed_release) = fixture.active().await;
+    let revisions = fixture.expected_revisions(&workload, &deployed_release).await;
+    let run = acceptance(&deployed_release);
+    accepted(&fixture.store, &run, revisions, None).await.unwrap();
     run
 }
 
 /// Ends a run's steps, and requests a review of the run's output.
-pub(super) async fn review_request(stage: &Fixture) -> Decision {
-    let run = accepted_run(stage).await;
-    let (ending, id, store) = (awaiting_review(&run), run.execution_id, store(stage));
+pub(super) async fn review_request(fixture: &Fixture) -> Decision {
+    let run = accepted_run(fixture).await;
+    let (ending, id, store) = (awaiting_review(&run), run.execution_id, store(fixture));
     Decision::new(async move |_| store.finish(scope(), &ending).await)
         .stale_after(format!("UPDATE execution_lease SET token = gen_random_uuid() WHERE execution_id = '{id}'"))
         .stale_after(format!("DELETE FROM execution_lease WHERE execution_id = '{id}'"))
 }
 
 /// Rejects a review.
-pub(super) async fn rejected_review(stage: &Fixture) -> Decision {
-    let (decision, id) = ends(stage, DeadlineCheck::Required).await;
+pub(super) async fn rejected_review(fixture: &Fixture) -> Decision {
+    let (decision, id) = review_end(fixture, DeadlineCheck::Required).await;
     decision.stale_after(format!("UPDATE execution_review SET lapses_at = fairway_now() WHERE execution_id = '{id}'"))
 }
 
 /// Ends an expired review.
-pub(super) async fn expired_review(stage: &Fixture) -> Decision {
-    ends(stage, DeadlineCheck::NotRequired).await.0
+pub(super) async fn expired_review(fixture: &Fixture) -> Decision {
+    review_end(fixture, DeadlineCheck::NotRequired).await.0
 }
 
-async fn ends(stage: &Fixture, in_time: DeadlineCheck) -> (Decision, fairway_domain::id::ExecutionId) {
-    let run = accepted_run(stage).await;
-    stage.store.finish(scope(), &awaiting_review(&run)).await.unwrap();
-    let (artifact_id, id, at) = (fresh(), run.execution_id, stamp());
+async fn review_end(fixture: &Fixture, deadline_check: DeadlineCheck) -> (Decision, fairway_domain::id::ExecutionId) {
+    let run = accepted_run(fixture).await;
+    fixture.store.finish(scope(), &awaiting_review(&run)).await.unwrap();
+    let (artifact_id, id, end_stamp) = (fresh(), run.execution_id, stamp());
     let artifact = EvidenceArtifact {
         artifact_id,
         kind: "review",
         storage_ref: ArtifactPath::of_evidence(id, artifact_id, "review.json"),
         body: Map::new(),
         payload: Some(Payload { body: r#"{"note":"no"}"#.into(), salt: [4; 16] }),
-        created_at: at.at,
+        created_at: end_stamp.at,
     };
     let end = ReviewEnd {
         execution_id: id,
@@ -69,11 +69,11 @@ async fn ends(stage: &Fixture, in_time: DeadlineCheck) -> (Decision, fairway_dom
         error: Some(RunError::new("review_rejected", "x")),
         artifact: Some(artifact),
         fulfilled: vec![Obligation::HumanReview, Obligation::NotifyOwner],
-        deadline_check: in_time,
-        finished_at: at.at,
-        fact: run_ref(&run).ended_fact(ExecutionOutcome::Denied, None, None, &at),
+        deadline_check,
+        finished_at: end_stamp.at,
+        fact: run_ref(&run).ended_fact(ExecutionOutcome::Denied, None, None, &end_stamp),
     };
-    let store = store(stage);
+    let store = store(fixture);
     let decision = Decision::new(async move |key| store.commit_end(scope(), &end, key.as_ref()).await)
         .stale_after(format!("DELETE FROM execution_review WHERE execution_id = '{id}'"))
         .stale_after(format!("UPDATE execution SET status = 'running' WHERE execution_id = '{id}'"));

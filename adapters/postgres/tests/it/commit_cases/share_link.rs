@@ -22,40 +22,40 @@ fn change(workload: &Workload, max_uses: u32) -> Change<NewShareLink> {
 }
 
 /// A stored link of the workload that allows `max_uses` runs.
-async fn committed_link(stage: &Fixture, workload: &Workload, max_uses: u32) -> ShareLink {
+async fn committed_link(fixture: &Fixture, workload: &Workload, max_uses: u32) -> ShareLink {
     let change = change(workload, max_uses);
     let new = change.next.clone();
-    let expires_at = stage.store.commit_new(scope(), change, &hash(), None).await.unwrap();
+    let expires_at = fixture.store.commit_new(scope(), change, &hash(), None).await.unwrap();
     new.into_stored(expires_at)
 }
 
-pub(super) async fn creation(stage: &Fixture) -> Decision {
-    let workload = stage.workload().await;
+pub(super) async fn creation(fixture: &Fixture) -> Decision {
+    let workload = fixture.workload().await;
     let change = change(&workload, 1);
-    let gone = format!("DELETE FROM workload WHERE workload_id = '{}'", workload.workload_id);
-    let store = store(stage);
+    let deletion = format!("DELETE FROM workload WHERE workload_id = '{}'", workload.workload_id);
+    let store = store(fixture);
     Decision::new(async move |key| {
         ShareLinkStore::commit_new(&*store, scope(), change, &hash(), key.as_ref()).await.map(|_| ())
     })
     .stale_after(format!("UPDATE workload SET status = 'retired' WHERE workload_id = '{}'", workload.workload_id))
-    .stale_after(gone)
+    .stale_after(deletion)
 }
 
-pub(super) async fn revocation(stage: &Fixture) -> Decision {
-    let workload = stage.workload().await;
-    let link = committed_link(stage, &workload, 1).await;
+pub(super) async fn revocation(fixture: &Fixture) -> Decision {
+    let workload = fixture.workload().await;
+    let link = committed_link(fixture, &workload, 1).await;
     let fact = link.revocation_fact(&workload, &stamp());
     let id = link.share_link_id;
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |_| store.commit_revocation(scope(), &link, fact).await).stale_after(revoke_sql(id))
 }
 
 /// A stored link of a workload, and the SQL statement that revokes it.
 pub(super) async fn link_and_revocation(
-    stage: &Fixture,
+    fixture: &Fixture,
     workload: &Workload,
 ) -> (fairway_domain::id::ShareLinkId, String) {
-    let link = committed_link(stage, workload, 1).await;
+    let link = committed_link(fixture, workload, 1).await;
     (link.share_link_id, revoke_sql(link.share_link_id))
 }
 
@@ -64,21 +64,21 @@ fn revoke_sql(id: impl std::fmt::Display) -> String {
 }
 
 /// Accepts a run through a link. Each statement that makes the link unusable must cause a rejection.
-pub(super) async fn use_of_link(stage: &Fixture, run: fn(&ReleaseWithDeployment) -> Acceptance) -> Decision {
-    let (workload, placed) = stage.active().await;
-    let on = stage.accepted_on(&workload, &placed).await;
-    let link = committed_link(stage, &workload, 2).await;
+pub(super) async fn use_of_link(fixture: &Fixture, run: fn(&ReleaseWithDeployment) -> Acceptance) -> Decision {
+    let (workload, deployed_release) = fixture.active().await;
+    let revisions = fixture.expected_revisions(&workload, &deployed_release).await;
+    let link = committed_link(fixture, &workload, 2).await;
     let (id, workload_id) = (link.share_link_id, workload.workload_id);
-    let guest = DelegatedAccess { share_link: Some(id), result_token: Some(hash()), delegate: None };
-    let run = Acceptance { delegated_access: guest, ..run(&placed) };
-    let lets_in = matches!(run.admission, fairway_domain::execution::Admission::Run { .. });
-    let store = store(stage);
-    let decision = Decision::new(async move |key| accepted(&store, &run, on, key).await)
+    let delegated_access = DelegatedAccess { share_link: Some(id), result_token: Some(hash()), delegate: None };
+    let run = Acceptance { delegated_access, ..run(&deployed_release) };
+    let starts_run = matches!(run.admission, fairway_domain::execution::Admission::Run { .. });
+    let store = store(fixture);
+    let decision = Decision::new(async move |key| accepted(&store, &run, revisions, key).await)
         .stale_after(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{workload_id}'"));
-    if !lets_in {
+    if !starts_run {
         return decision;
     }
-    let set = |what: &str| format!("UPDATE share_link SET {what} WHERE share_link_id = '{id}'");
+    let set = |assignment: &str| format!("UPDATE share_link SET {assignment} WHERE share_link_id = '{id}'");
     decision
         .conflict_after(Conflict::ShareLinkClosed, revoke_sql(id))
         .conflict_after(Conflict::ShareLinkClosed, set("expires_at = fairway_now()"))

@@ -35,13 +35,13 @@ fn insert_sql(subject: &str, actor: &ActorRef) -> String {
     )
 }
 
-pub(super) fn pin(stage: &Fixture) -> Decision {
+pub(super) fn pin(fixture: &Fixture) -> Decision {
     let pin = identity();
     let fact = pin.pinned_fact(&stamp());
     let other_name = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
     let same_subject = insert_sql(&pin.subject, &other_name);
     let same_name = insert_sql("another", &pin.actor);
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |_| store.commit_pin(scope(), &pin, fact).await)
         .stale_after(same_subject)
         .conflict_after(Conflict::ActorNameTaken, same_name)
@@ -52,9 +52,9 @@ pub(crate) fn hash() -> TokenHash {
     SessionToken::from_secret(scope().tenant(), secret.try_into().unwrap()).hash()
 }
 
-pub(crate) async fn session_of_pinned_identity(stage: &Fixture) -> NewSession {
+pub(crate) async fn session_of_pinned_identity(fixture: &Fixture) -> NewSession {
     let pin = identity();
-    stage.store.commit_pin(scope(), &pin, pin.pinned_fact(&stamp())).await.unwrap();
+    fixture.store.commit_pin(scope(), &pin, pin.pinned_fact(&stamp())).await.unwrap();
     NewSession {
         session_id: fresh(),
         identity_id: pin.identity_id,
@@ -69,22 +69,22 @@ pub(crate) async fn session_of_pinned_identity(stage: &Fixture) -> NewSession {
 pub(crate) const LIFETIME: SessionLifetime =
     SessionLifetime { idle: Duration::from_secs(60), total: Duration::from_secs(60) };
 
-pub(super) async fn session(stage: &Fixture) -> Decision {
-    let session = session_of_pinned_identity(stage).await;
+pub(super) async fn session(fixture: &Fixture) -> Decision {
+    let session = session_of_pinned_identity(fixture).await;
     let fact = session.started_fact(&stamp());
-    let gone = format!("DELETE FROM identity WHERE identity_id = '{}'", session.identity_id);
-    let store = store(stage);
+    let deletion = format!("DELETE FROM identity WHERE identity_id = '{}'", session.identity_id);
+    let store = store(fixture);
     Decision::new(async move |_| SessionStore::commit_new(&*store, scope(), &session, &hash(), LIFETIME, fact).await)
-        .conflict_after(Conflict::MissingReference, gone)
+        .conflict_after(Conflict::MissingReference, deletion)
 }
 
-pub(super) async fn end_of_session(stage: &Fixture) -> Decision {
-    let session = session_of_pinned_identity(stage).await;
+pub(super) async fn end_of_session(fixture: &Fixture) -> Decision {
+    let session = session_of_pinned_identity(fixture).await;
     let started = session.started_fact(&stamp());
-    SessionStore::commit_new(&*stage.store, scope(), &session, &hash(), LIFETIME, started).await.unwrap();
+    SessionStore::commit_new(&*fixture.store, scope(), &session, &hash(), LIFETIME, started).await.unwrap();
     let (id, actor) = (session.session_id, session.actor);
     let fact = session::ended_fact(id, &actor, SessionEnd::SignedOut, &stamp());
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |_| store.commit_end(scope(), id, fact).await)
         .stale_after(format!("UPDATE session SET ended_at = now() WHERE session_id = '{id}'"))
 }

@@ -17,12 +17,12 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-pub(super) fn new_tenant(stage: &Fixture) -> Decision {
+pub(super) fn new_tenant(fixture: &Fixture) -> Decision {
     let change = Tenant::create(fresh(), slug().as_str(), "Acme", &stamp()).unwrap();
-    let taken = other_tenant(change.next.slug.as_str());
-    let (store, created) = (store(stage), TenantScope::for_background_task(change.next.tenant_id));
-    Decision::new(async move |key| TenantStore::commit_new(&*store, scope(), created, change, key.as_ref()).await)
-        .conflict_after(Conflict::DuplicateSlug, taken)
+    let duplicate = other_tenant(change.next.slug.as_str());
+    let (store, new_scope) = (store(fixture), TenantScope::for_background_task(change.next.tenant_id));
+    Decision::new(async move |key| TenantStore::commit_new(&*store, scope(), new_scope, change, key.as_ref()).await)
+        .conflict_after(Conflict::DuplicateSlug, duplicate)
 }
 
 fn other_tenant(slug: &str) -> String {
@@ -32,26 +32,26 @@ fn other_tenant(slug: &str) -> String {
     )
 }
 
-pub(super) async fn settings(stage: &Fixture) -> Decision {
-    let tenant = TenantStore::find(&*stage.store, scope()).await.unwrap().unwrap();
+pub(super) async fn settings(fixture: &Fixture) -> Decision {
+    let tenant = TenantStore::find(&*fixture.store, scope()).await.unwrap().unwrap();
     let host = format!("{}.example", slug());
     let settings = TenantSettings { public_hosts: vec![host.clone()], ..tenant.settings.clone() };
     let change = tenant.configure(settings, &[], &stamp()).unwrap();
-    let other = slug();
-    let taken = format!(
-        "{}; INSERT INTO tenant_public_host SELECT '{host}', tenant_id FROM tenant WHERE slug = '{other}'",
-        other_tenant(other.as_str())
+    let other_slug = slug();
+    let host_insert = format!(
+        "{}; INSERT INTO tenant_public_host SELECT '{host}', tenant_id FROM tenant WHERE slug = '{other_slug}'",
+        other_tenant(other_slug.as_str())
     );
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |_| TenantStore::commit_settings(&*store, scope(), change).await)
         .stale_after(format!("UPDATE tenant SET revision = revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"))
-        .conflict_after(Conflict::HostTaken, taken)
+        .conflict_after(Conflict::HostTaken, host_insert)
 }
 
-pub(super) fn new_workspace(stage: &Fixture) -> Decision {
+pub(super) fn new_workspace(fixture: &Fixture) -> Decision {
     let ids = WorkspaceIds { workspace_id: fresh(), namespace_id: fresh(), assistant_id: fresh() };
     let change = Workspace::create(ids, slug().as_str(), "Support", slug().as_str(), &stamp()).unwrap();
-    let taken = format!(
+    let duplicate = format!(
         "INSERT INTO workspace SELECT tenant_id, '{}', namespace_id, '{}', 'Other', now(), 'user:eve' FROM namespace
          WHERE slug = 'default'",
         Uuid::now_v7(),
@@ -63,97 +63,97 @@ pub(super) fn new_workspace(stage: &Fixture) -> Decision {
         Uuid::now_v7(),
         change.next.assistant.slug
     );
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| WorkspaceStore::commit_new(&*store, scope(), change, key.as_ref()).await.map(|_| ()))
-        .conflict_after(Conflict::DuplicateSlug, taken)
+        .conflict_after(Conflict::DuplicateSlug, duplicate)
         .conflict_after(Conflict::DuplicateSlug, assistant)
 }
 
 fn grant_change() -> Change<RoleBinding> {
     let admin = Rights::new(vec![Grant::of_role(Role::PlatformAdmin, GrantScope::Platform)]);
     let principal = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
-    let place = ResourcePosition::tenant(DEFAULT_TENANT.into());
+    let position = ResourcePosition::tenant(DEFAULT_TENANT.into());
     RoleBinding::grant(
         fresh(),
         principal,
         Role::TenantAdmin,
         GrantScope::Tenant(DEFAULT_TENANT.into()),
-        &place,
+        &position,
         &admin,
         &stamp(),
     )
     .unwrap()
 }
 
-pub(super) fn grant(stage: &Fixture) -> Decision {
+pub(super) fn grant(fixture: &Fixture) -> Decision {
     let change = grant_change();
-    let taken = format!(
+    let duplicate = format!(
         "INSERT INTO role_binding VALUES ('{DEFAULT_TENANT}', '{}', '{}', '{}', 'tenant', '{DEFAULT_TENANT}', now(),
          'user:eve')",
         Uuid::now_v7(),
         change.next.principal,
         change.next.role.as_str()
     );
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| AccessStore::commit_grant(&*store, scope(), change, key.as_ref()).await)
-        .conflict_after(Conflict::DuplicateRoleBinding, taken)
+        .conflict_after(Conflict::DuplicateRoleBinding, duplicate)
 }
 
-pub(super) async fn end_of_grant(stage: &Fixture) -> Decision {
+pub(super) async fn end_of_grant(fixture: &Fixture) -> Decision {
     let change = grant_change();
-    let held = change.next.clone();
-    AccessStore::commit_grant(&*stage.store, scope(), change, None).await.unwrap();
-    let (id, fact) = (held.role_binding_id, held.fact(FactKind::RoleBindingDeleted, &stamp()));
-    let store = store(stage);
+    let binding = change.next.clone();
+    AccessStore::commit_grant(&*fixture.store, scope(), change, None).await.unwrap();
+    let (id, fact) = (binding.role_binding_id, binding.fact(FactKind::RoleBindingDeleted, &stamp()));
+    let store = store(fixture);
     Decision::new(async move |_| AccessStore::commit_revocation(&*store, scope(), id, fact).await)
         .stale_after(format!("DELETE FROM role_binding WHERE role_binding_id = '{id}'"))
 }
 
-pub(super) async fn first_principal_binding(stage: &Fixture) -> Decision {
-    let workload = stage.workload().await;
+pub(super) async fn first_principal_binding(fixture: &Fixture) -> Decision {
+    let workload = fixture.workload().await;
     let change = PrincipalBinding::bind(fresh(), &workload, actor(), Some(Lane::Guided), &stamp()).unwrap();
     let (id, principal) = (workload.workload_id, &change.next.principal);
-    let other = format!(
+    let concurrent_binding = format!(
         "INSERT INTO principal_binding VALUES ('{DEFAULT_TENANT}', '{id}', '{principal}', '{}', NULL, 1, now(),
          'user:eve', now(), 'user:eve')",
         Uuid::now_v7()
     );
     // The statement uses the full key, because a test asserts that no table is scanned.
-    let gone = format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT}' AND workload_id = '{id}'");
-    let store = store(stage);
+    let deletion = format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT}' AND workload_id = '{id}'");
+    let store = store(fixture);
     Decision::new(async move |key| store.commit_binding(scope(), change, key.as_ref()).await)
-        .stale_after(other)
-        .conflict_after(Conflict::MissingReference, gone)
+        .stale_after(concurrent_binding)
+        .conflict_after(Conflict::MissingReference, deletion)
 }
 
 /// A stored principal binding of a new workload, and SQL statements that change the binding.
-pub(super) async fn committed_binding(stage: &Fixture) -> (Workload, PrincipalBinding, [String; 3]) {
-    let workload = stage.workload().await;
+pub(super) async fn committed_binding(fixture: &Fixture) -> (Workload, PrincipalBinding, [String; 3]) {
+    let workload = fixture.workload().await;
     let change = PrincipalBinding::bind(fresh(), &workload, actor(), None, &stamp()).unwrap();
-    let held = change.next.clone();
-    PrincipalBindingStore::commit_binding(&*stage.store, scope(), change, None).await.unwrap();
-    let (id, which) = (Uuid::now_v7(), format!("WHERE workload_id = '{}'", workload.workload_id));
-    let otherwise = [
-        format!("DELETE FROM principal_binding {which}"),
-        format!("UPDATE principal_binding SET revision = revision + 1 {which}"),
-        format!("UPDATE principal_binding SET principal_binding_id = '{id}' {which}"),
+    let binding = change.next.clone();
+    PrincipalBindingStore::commit_binding(&*fixture.store, scope(), change, None).await.unwrap();
+    let (id, condition) = (Uuid::now_v7(), format!("WHERE workload_id = '{}'", workload.workload_id));
+    let changes = [
+        format!("DELETE FROM principal_binding {condition}"),
+        format!("UPDATE principal_binding SET revision = revision + 1 {condition}"),
+        format!("UPDATE principal_binding SET principal_binding_id = '{id}' {condition}"),
     ];
-    (workload, held, otherwise)
+    (workload, binding, changes)
 }
 
-pub(super) async fn principal_binding(stage: &Fixture) -> Decision {
-    let (workload, held, otherwise) = committed_binding(stage).await;
-    let change = held.rebind(&workload, Some(Lane::Restricted), &stamp());
-    let store = store(stage);
+pub(super) async fn principal_binding(fixture: &Fixture) -> Decision {
+    let (workload, binding, changes) = committed_binding(fixture).await;
+    let change = binding.rebind(&workload, Some(Lane::Restricted), &stamp());
+    let store = store(fixture);
     let decision = Decision::new(async move |key| store.commit_binding(scope(), change, key.as_ref()).await);
-    otherwise.into_iter().fold(decision, Decision::stale_after)
+    changes.into_iter().fold(decision, Decision::stale_after)
 }
 
-pub(super) async fn end_of_principal_binding(stage: &Fixture) -> Decision {
-    let (workload, held, otherwise) = committed_binding(stage).await;
-    let fact = held.fact(FactKind::PrincipalBindingDeleted, &workload, &stamp());
-    let store = store(stage);
+pub(super) async fn end_of_principal_binding(fixture: &Fixture) -> Decision {
+    let (workload, binding, changes) = committed_binding(fixture).await;
+    let fact = binding.fact(FactKind::PrincipalBindingDeleted, &workload, &stamp());
+    let store = store(fixture);
     let decision =
-        Decision::new(async move |_| PrincipalBindingStore::commit_removal(&*store, scope(), &held, fact).await);
-    otherwise.into_iter().fold(decision, Decision::stale_after)
+        Decision::new(async move |_| PrincipalBindingStore::commit_removal(&*store, scope(), &binding, fact).await);
+    changes.into_iter().fold(decision, Decision::stale_after)
 }

@@ -36,10 +36,10 @@ fn creation(name: &str) -> Change<Connection> {
     Connection::create(fresh(), DEFAULT_WORKSPACE.into(), new_connection(name), &stamp()).unwrap()
 }
 
-async fn committed_connection(stage: &Fixture, name: &str) -> Connection {
+async fn committed_connection(fixture: &Fixture, name: &str) -> Connection {
     let change = creation(name);
     let connection = change.next.clone();
-    ConnectionStore::commit_new(&*stage.store, scope(), change, None).await.unwrap();
+    ConnectionStore::commit_new(&*fixture.store, scope(), change, None).await.unwrap();
     connection
 }
 
@@ -52,60 +52,60 @@ fn other_connection(name: &str) -> String {
     )
 }
 
-fn bump(table: &str, id: Uuid) -> String {
+fn increment_revision(table: &str, id: Uuid) -> String {
     format!("UPDATE {table} SET revision = revision + 1 WHERE {table}_id = '{id}'")
 }
 
-pub(super) fn connection(stage: &Fixture) -> Decision {
+pub(super) fn connection(fixture: &Fixture) -> Decision {
     let name = slug().to_string();
     let change = creation(&name);
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| ConnectionStore::commit_new(&*store, scope(), change, key.as_ref()).await)
         .conflict_after(Conflict::DuplicateConnection, other_connection(&name))
 }
 
-pub(super) async fn connection_change(stage: &Fixture) -> Decision {
-    let connection = committed_connection(stage, slug().as_str()).await;
+pub(super) async fn connection_change(fixture: &Fixture) -> Decision {
+    let connection = committed_connection(fixture, slug().as_str()).await;
     let name = slug().to_string();
     let patch = ConnectionPatch { name: Some(name.clone()), ..ConnectionPatch::default() };
     let change = connection.amend(patch, &stamp()).unwrap().unwrap();
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |_| ConnectionStore::commit_change(&*store, scope(), change).await)
-        .stale_after(bump("connection", connection.connection_id.uuid()))
+        .stale_after(increment_revision("connection", connection.connection_id.uuid()))
         .conflict_after(Conflict::DuplicateConnection, other_connection(&name))
 }
 
-pub(super) async fn connection_deletion(stage: &Fixture) -> Decision {
-    let connection = committed_connection(stage, slug().as_str()).await;
+pub(super) async fn connection_deletion(fixture: &Fixture) -> Decision {
+    let connection = committed_connection(fixture, slug().as_str()).await;
     let change = connection.delete(&stamp());
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |_| ConnectionStore::commit_deletion(&*store, scope(), change).await)
-        .stale_after(bump("connection", connection.connection_id.uuid()))
+        .stale_after(increment_revision("connection", connection.connection_id.uuid()))
 }
 
-pub(super) async fn connection_check(stage: &Fixture) -> Decision {
-    let connection = committed_connection(stage, slug().as_str()).await;
+pub(super) async fn connection_check(fixture: &Fixture) -> Decision {
+    let connection = committed_connection(fixture, slug().as_str()).await;
     let change = connection.record_check(fresh(), HealthState::NotCheckable, Some("not_checkable"), &stamp());
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| ConnectionStore::commit_check(&*store, scope(), change, key.as_ref()).await)
-        .stale_after(bump("connection", connection.connection_id.uuid()))
+        .stale_after(increment_revision("connection", connection.connection_id.uuid()))
 }
 
-pub(super) async fn expiry_notice(stage: &Fixture) -> Decision {
+pub(super) async fn expiry_notice(fixture: &Fixture) -> Decision {
     let new = NewConnection { expires_at: Some(stamp().at), ..new_connection(slug().as_str()) };
     let creation = Connection::create(fresh(), DEFAULT_WORKSPACE.into(), new, &stamp()).unwrap();
     let connection = creation.next.clone();
-    ConnectionStore::commit_new(&*stage.store, scope(), creation, None).await.unwrap();
+    ConnectionStore::commit_new(&*fixture.store, scope(), creation, None).await.unwrap();
     let change = connection.notify_expiry(3, &stamp()).unwrap();
     let id = connection.connection_id.uuid();
-    let given = format!(
+    let notice_insert = format!(
         "INSERT INTO connection_expiry_notice
          SELECT tenant_id, connection_id, expires_at, 3, now() FROM connection WHERE connection_id = '{id}'"
     );
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |_| ConnectionStore::commit_expiry_notice(&*store, scope(), change).await)
-        .stale_after(bump("connection", id))
-        .stale_after(given)
+        .stale_after(increment_revision("connection", id))
+        .stale_after(notice_insert)
 }
 
 fn draft(connections: &[&str]) -> Change<UseCase> {
@@ -119,18 +119,18 @@ fn draft(connections: &[&str]) -> Change<UseCase> {
     UseCase::create(fresh(), DEFAULT_WORKSPACE.into(), "Sort tickets".to_owned(), plan, &stamp())
 }
 
-async fn committed_draft(stage: &Fixture, connections: &[&str]) -> UseCase {
+async fn committed_draft(fixture: &Fixture, connections: &[&str]) -> UseCase {
     let change = draft(connections);
     let use_case = change.next.clone();
-    UseCaseStore::commit_new(&*stage.store, scope(), change, None).await.unwrap();
+    UseCaseStore::commit_new(&*fixture.store, scope(), change, None).await.unwrap();
     use_case
 }
 
-async fn publication(stage: &Fixture, use_case: &UseCase) -> Change<Publication> {
+async fn publication(fixture: &Fixture, use_case: &UseCase) -> Change<Publication> {
     let new = PublicationContext {
         namespace_id: DEFAULT_NAMESPACE.into(),
         owner_ref: OwnerRef::parse("team:support").unwrap(),
-        model_policy: stage.bindable_as(AssetKind::ModelPolicy).await,
+        model_policy: fixture.bindable_as(AssetKind::ModelPolicy).await,
         policy_bundle: None,
         connections: Vec::new(),
         may_create_connections: false,
@@ -148,85 +148,85 @@ async fn publication(stage: &Fixture, use_case: &UseCase) -> Change<Publication>
 }
 
 /// A stored use case that waits for access to a connection of this name, and its access request.
-async fn pending(stage: &Fixture, name: &str) -> (UseCase, AccessRequest) {
-    let draft = committed_draft(stage, &[name]).await;
-    let change = publication(stage, &draft).await;
+async fn pending(fixture: &Fixture, name: &str) -> (UseCase, AccessRequest) {
+    let draft = committed_draft(fixture, &[name]).await;
+    let change = publication(fixture, &draft).await;
     let Publication { use_case, requests, .. } = change.next.clone();
-    stage.store.commit_publication(scope(), change, None).await.unwrap();
+    fixture.store.commit_publication(scope(), change, None).await.unwrap();
     (use_case, requests.into_iter().next().unwrap())
 }
 
-pub(super) async fn use_case(stage: &Fixture) -> Decision {
-    let (workspace, _) = deletable_workspace(stage).await;
-    let gone = format!("DELETE FROM workspace WHERE workspace_id = '{workspace}'");
+pub(super) async fn use_case(fixture: &Fixture) -> Decision {
+    let (workspace, _) = deletable_workspace(fixture).await;
+    let deletion = format!("DELETE FROM workspace WHERE workspace_id = '{workspace}'");
     let plan = draft(&[]).next.plan.clone();
     let change = UseCase::create(fresh(), workspace, "Sort tickets".to_owned(), plan, &stamp());
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| UseCaseStore::commit_new(&*store, scope(), change, key.as_ref()).await)
-        .conflict_after(Conflict::MissingReference, gone)
+        .conflict_after(Conflict::MissingReference, deletion)
 }
 
-pub(super) async fn transition(stage: &Fixture) -> Decision {
-    let (use_case, _) = pending(stage, slug().as_str()).await;
+pub(super) async fn transition(fixture: &Fixture) -> Decision {
+    let (use_case, _) = pending(fixture, slug().as_str()).await;
     let change = use_case.reopen(&stamp()).unwrap();
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| UseCaseStore::commit_transition(&*store, scope(), change, key.as_ref()).await)
-        .stale_after(bump("use_case", use_case.use_case_id.uuid()))
+        .stale_after(increment_revision("use_case", use_case.use_case_id.uuid()))
 }
 
-pub(super) async fn first_publication(stage: &Fixture) -> Decision {
-    let use_case = committed_draft(stage, &[slug().as_str()]).await;
-    let change = publication(stage, &use_case).await;
+pub(super) async fn first_publication(fixture: &Fixture) -> Decision {
+    let use_case = committed_draft(fixture, &[slug().as_str()]).await;
+    let change = publication(fixture, &use_case).await;
     let model = change.next.created.as_ref().unwrap().reused_assets.first().unwrap().uuid();
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| store.commit_publication(scope(), change, key.as_ref()).await)
-        .stale_after(bump("use_case", use_case.use_case_id.uuid()))
+        .stale_after(increment_revision("use_case", use_case.use_case_id.uuid()))
         .stale_after(format!("UPDATE asset SET lifecycle_state = 'retired' WHERE asset_id = '{model}'"))
 }
 
-pub(super) async fn second_publication(stage: &Fixture) -> Decision {
-    let (use_case, _) = pending(stage, slug().as_str()).await;
+pub(super) async fn second_publication(fixture: &Fixture) -> Decision {
+    let (use_case, _) = pending(fixture, slug().as_str()).await;
     let change = use_case.reopen(&stamp()).unwrap();
     let reopened = change.next.clone();
-    UseCaseStore::commit_transition(&*stage.store, scope(), change, None).await.unwrap();
-    let change = publication(stage, &reopened).await;
-    let store = store(stage);
+    UseCaseStore::commit_transition(&*fixture.store, scope(), change, None).await.unwrap();
+    let change = publication(fixture, &reopened).await;
+    let store = store(fixture);
     Decision::new(async move |key| store.commit_publication(scope(), change, key.as_ref()).await)
-        .stale_after(bump("use_case", use_case.use_case_id.uuid()))
+        .stale_after(increment_revision("use_case", use_case.use_case_id.uuid()))
 }
 
-pub(super) async fn refinement(stage: &Fixture) -> Decision {
-    let use_case = committed_draft(stage, &[]).await;
+pub(super) async fn refinement(fixture: &Fixture) -> Decision {
+    let use_case = committed_draft(fixture, &[]).await;
     let change = use_case.refine(fresh(), use_case.plan.clone(), &stamp()).unwrap();
     let key = RefinementKey { key: slug().to_string(), body_digest: [7; 32] };
-    let taken = format!(
+    let duplicate = format!(
         "INSERT INTO use_case_refinement VALUES ('{DEFAULT_TENANT}', '{DEFAULT_WORKSPACE}', '{}', '{}', '{}',
          decode(repeat('07', 32), 'hex'))",
         key.key,
         Uuid::now_v7(),
         Uuid::now_v7()
     );
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |_| store.commit_refinement(scope(), change, &key).await)
-        .stale_after(bump("use_case", use_case.use_case_id.uuid()))
-        .conflict_after(Conflict::RefinementKeyTaken, taken)
+        .stale_after(increment_revision("use_case", use_case.use_case_id.uuid()))
+        .conflict_after(Conflict::RefinementKeyTaken, duplicate)
 }
 
-pub(super) async fn grant(stage: &Fixture) -> Decision {
+pub(super) async fn grant(fixture: &Fixture) -> Decision {
     let name = slug().to_string();
-    let (use_case, request) = pending(stage, &name).await;
+    let (use_case, request) = pending(fixture, &name).await;
     let change = request.grant(fresh(), GrantedSettings::default(), &[], &use_case, &stamp()).unwrap();
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| store.commit_grant(scope(), change, key.as_ref()).await)
-        .stale_after(bump("use_case", use_case.use_case_id.uuid()))
-        .stale_after(bump("access_request", request.access_request_id.uuid()))
+        .stale_after(increment_revision("use_case", use_case.use_case_id.uuid()))
+        .stale_after(increment_revision("access_request", request.access_request_id.uuid()))
         .conflict_after(Conflict::DuplicateConnection, other_connection(&name))
 }
 
-pub(super) async fn denial(stage: &Fixture) -> Decision {
-    let (_, request) = pending(stage, slug().as_str()).await;
+pub(super) async fn denial(fixture: &Fixture) -> Decision {
+    let (_, request) = pending(fixture, slug().as_str()).await;
     let change = request.deny(None, &stamp()).unwrap();
-    let store = store(stage);
+    let store = store(fixture);
     Decision::new(async move |key| store.commit_denial(scope(), change, key.as_ref()).await)
-        .stale_after(bump("access_request", request.access_request_id.uuid()))
+        .stale_after(increment_revision("access_request", request.access_request_id.uuid()))
 }

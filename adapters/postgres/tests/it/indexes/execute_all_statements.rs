@@ -51,9 +51,9 @@ use std::time::Duration;
 use uuid::Uuid;
 
 /// Executes every read by key and every write by key once, as requests do.
-pub(super) async fn touch_every_point(stage: &Fixture, store: &Database) {
-    let (workload, placed) = stage.active().await;
-    let release = placed.release;
+pub(super) async fn execute_point_statements(fixture: &Fixture, store: &Database) {
+    let (workload, deployed_release) = fixture.active().await;
+    let release = deployed_release.release;
     let caller = [ActorRef::parse("user:7").unwrap()];
     AccessStore::load_principal(store, None, &caller, ActorNameScope::Installation).await.unwrap().unwrap();
     AccessStore::load_principal(store, Some(scope().tenant()), &caller, ActorNameScope::Tenant).await.unwrap().unwrap();
@@ -62,15 +62,15 @@ pub(super) async fn touch_every_point(stage: &Fixture, store: &Database) {
     AccessStore::find(store, scope(), fresh()).await.unwrap();
     TenantStore::find(store, scope()).await.unwrap().unwrap();
     WorkspaceStore::find(store, scope(), DEFAULT_WORKSPACE.into()).await.unwrap().unwrap();
-    let bound = &release.bindings[0];
-    AssetStore::find(store, scope(), bound.asset_id).await.unwrap().unwrap();
-    VersionStore::find_version(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
-    VersionStore::source_text(store, scope(), bound.asset_version_id).await.unwrap().unwrap();
-    let (asset, version) = (bound.asset_id, bound.asset_version_id);
+    let binding = &release.bindings[0];
+    AssetStore::find(store, scope(), binding.asset_id).await.unwrap().unwrap();
+    VersionStore::find_version(store, scope(), binding.asset_version_id).await.unwrap().unwrap();
+    VersionStore::source_text(store, scope(), binding.asset_version_id).await.unwrap().unwrap();
+    let (asset, version) = (binding.asset_id, binding.asset_version_id);
     assert!(VersionStore::is_route_effective(store, scope(), asset, version, "primary").await.unwrap());
     AssetGrantStore::granted_assets(store, scope(), &[asset], &caller, &VisibleScopes::default()).await.unwrap();
-    for label in [None, Some(&bound.version_label)] {
-        AssetStore::find_by_slug(store, scope(), &bound.asset_slug, label).await.unwrap().unwrap().1.unwrap();
+    for label in [None, Some(&binding.version_label)] {
+        AssetStore::find_by_slug(store, scope(), &binding.asset_slug, label).await.unwrap().unwrap().1.unwrap();
     }
     WorkloadStore::find(store, scope(), workload.workload_id).await.unwrap().unwrap();
     WorkloadStore::find_by_slug(store, scope(), &workload.slug).await.unwrap().unwrap();
@@ -100,11 +100,11 @@ pub(super) async fn touch_every_point(stage: &Fixture, store: &Database) {
     store.release_reservation(scope(), &reserved, resource).await.unwrap();
     IdempotencyStore::delete_expired(store).await.unwrap();
 
-    let on = stage.accepted_on(&workload, &stage.current_release(&release).await).await;
-    let placed = stage.current_release(&release).await;
-    let run = acceptance(&placed);
-    assert_eq!(store.accept(scope(), &run, on, Some(&key)).await.unwrap(), AcceptOutcome::Accepted);
-    store.accept(scope(), &denied(&placed), on, None).await.unwrap();
+    let revisions = fixture.expected_revisions(&workload, &fixture.current_release(&release).await).await;
+    let deployed_release = fixture.current_release(&release).await;
+    let run = acceptance(&deployed_release);
+    assert_eq!(store.accept(scope(), &run, revisions, Some(&key)).await.unwrap(), AcceptOutcome::Accepted);
+    store.accept(scope(), &denied(&deployed_release), revisions, None).await.unwrap();
     let (id, lease) = (run.execution_id, crate::fixture::lease_of(&run));
     assert_eq!(store.renew(scope(), id, lease).await.unwrap(), LeaseState::Held);
     store.claim_lapsed(fresh(), LapsedFilter::All).await.unwrap();
@@ -119,12 +119,12 @@ pub(super) async fn touch_every_point(stage: &Fixture, store: &Database) {
         1
     );
     FactSequencer::sequence(store).await.unwrap();
-    touch_documents(stage, store, release.release_id).await;
+    execute_document_statements(fixture, store, release.release_id).await;
 }
 
 /// Executes the statements for a knowledge base.
-async fn touch_documents(stage: &Fixture, store: &Database, release: ReleaseId) {
-    let (asset, contract) = knowledge_base(stage).await;
+async fn execute_document_statements(fixture: &Fixture, store: &Database, release: ReleaseId) {
+    let (asset, contract) = knowledge_base(fixture).await;
     let id = asset.asset_id;
     let added = ingest(&asset, documents(&[("d", "a word")]), IndexRevision::default());
     assert_eq!(store.commit_documents(scope(), &added, None).await.unwrap(), IndexRevision::new(1));
@@ -142,14 +142,14 @@ async fn touch_documents(stage: &Fixture, store: &Database, release: ReleaseId) 
     );
     assert!(store.vector_coverage(scope(), &within(id, 1)).await.unwrap().is_complete);
     let stale = store.stale_chunks(scope(), id, &model, 10).await.unwrap();
-    let again = reembedding(&asset, &stale, &model, first);
-    assert_eq!(store.commit_reembedding(scope(), &again, None).await.unwrap(), IndexRevision::new(2));
-    store.find_reembedding(scope(), id, again.next.ingest_id).await.unwrap().unwrap();
+    let change = reembedding(&asset, &stale, &model, first);
+    assert_eq!(store.commit_reembedding(scope(), &change, None).await.unwrap(), IndexRevision::new(2));
+    store.find_reembedding(scope(), id, change.next.ingest_id).await.unwrap().unwrap();
     assert_eq!(store.vector_search(scope(), &within(id, 1), &[1.0]).await.unwrap().hits, []);
     assert_eq!(store.release_pins(scope(), release).await.unwrap(), []);
     assert_eq!(store.contract_states(scope(), &[(id, contract.clone())]).await.unwrap(), [ContractState::InForce]);
-    let over = ContractRevocation::create(fresh(), &asset, &contract, "It is over.", &stamp()).unwrap();
-    store.commit_contract_revocation(scope(), over, None).await.unwrap();
+    let revocation = ContractRevocation::create(fresh(), &asset, &contract, "It is over.", &stamp()).unwrap();
+    store.commit_contract_revocation(scope(), revocation, None).await.unwrap();
     store.find_revocation(scope(), id, &contract).await.unwrap().unwrap();
 }
 
@@ -161,14 +161,14 @@ async fn list_assets(store: &Database) {
         workloads: Vec::new(),
     };
     let (namespace, workspace) = (DEFAULT_NAMESPACE.into(), Some(DEFAULT_WORKSPACE.into()));
-    for sight in [
+    for visibility in [
         AssetVisibility::Tenant,
         AssetVisibility::FromWorkspace { namespace, workspace, principals: vec![actor()] },
         AssetVisibility::InScopes { scopes: visible_scopes, principals: vec![actor()] },
     ] {
         for kind in [None, Some(AssetKind::PolicyBundle), Some(AssetKind::Skill)] {
             for lifecycle in [None, Some(Lifecycle::Active), Some(Lifecycle::Archived)] {
-                let filter = AssetFilter { visibility: sight.clone(), kind, lifecycle };
+                let filter = AssetFilter { visibility: visibility.clone(), kind, lifecycle };
                 let first = AssetStore::list(store, scope(), &filter, PageRequest::first(2)).await.unwrap();
                 if let Some(next) = first.next {
                     let page = PageRequest { limit: 2, start: PageStart::After(next) };
@@ -180,32 +180,32 @@ async fn list_assets(store: &Database) {
 }
 
 /// Executes every list once.
-pub(super) async fn list_everything(stage: &Fixture, store: &Database) {
+pub(super) async fn execute_lists(fixture: &Fixture, store: &Database) {
     let page = PageRequest::first(20);
-    let (workload, placed) = stage.active().await;
-    let bound = &placed.release.bindings[0];
+    let (workload, deployed_release) = fixture.active().await;
+    let binding = &deployed_release.release.bindings[0];
     AccessStore::list(store, scope(), None, page).await.unwrap();
     AccessStore::list(store, scope(), Some(DEFAULT_WORKSPACE.into()), page).await.unwrap();
     PrincipalBindingStore::list(store, scope(), workload.workload_id, page).await.unwrap();
     WorkspaceStore::list(store, scope(), page).await.unwrap();
     list_assets(store).await;
-    AssetGrantStore::list(store, scope(), bound.asset_id, page).await.unwrap();
-    AssetStore::blocking_releases(store, scope(), bound.asset_id, 10).await.unwrap();
-    ImpactStore::binding_releases(store, scope(), BindingTarget::Asset(bound.asset_id), 10).await.unwrap();
-    ImpactStore::binding_releases(store, scope(), BindingTarget::Versions(&[bound.asset_version_id]), 10)
+    AssetGrantStore::list(store, scope(), binding.asset_id, page).await.unwrap();
+    AssetStore::blocking_releases(store, scope(), binding.asset_id, 10).await.unwrap();
+    ImpactStore::binding_releases(store, scope(), BindingTarget::Asset(binding.asset_id), 10).await.unwrap();
+    ImpactStore::binding_releases(store, scope(), BindingTarget::Versions(&[binding.asset_version_id]), 10)
         .await
         .unwrap();
-    let labels = Some(vec![bound.version_label.clone()]);
+    let labels = Some(vec![binding.version_label.clone()]);
     for labels in [None, labels] {
-        let target = ReferenceTarget { slug: bound.asset_slug.clone(), labels };
-        ImpactStore::referrers(store, scope(), &[target], &[bound.asset_version_id], 10).await.unwrap();
+        let target = ReferenceTarget { slug: binding.asset_slug.clone(), labels };
+        ImpactStore::referrers(store, scope(), &[target], &[binding.asset_version_id], 10).await.unwrap();
     }
-    let known = ArtifactIndex::versions_after(store, None, 3).await.unwrap();
-    ArtifactIndex::versions_after(store, known.last().copied(), 3).await.unwrap();
-    let path = ArtifactPath::of_version(bound.asset_id, bound.asset_version_id).to_string();
-    let stored = StoredObject { path, put_at: Timestamp::new(time::OffsetDateTime::UNIX_EPOCH) };
-    assert_eq!(ArtifactIndex::find_orphans(store, vec![stored]).await.unwrap(), []);
-    VersionStore::list_versions(store, scope(), bound.asset_id, page).await.unwrap();
+    let first_page = ArtifactIndex::versions_after(store, None, 3).await.unwrap();
+    ArtifactIndex::versions_after(store, first_page.last().copied(), 3).await.unwrap();
+    let path = ArtifactPath::of_version(binding.asset_id, binding.asset_version_id).to_string();
+    let object = StoredObject { path, put_at: Timestamp::new(time::OffsetDateTime::UNIX_EPOCH) };
+    assert_eq!(ArtifactIndex::find_orphans(store, vec![object]).await.unwrap(), []);
+    VersionStore::list_versions(store, scope(), binding.asset_id, page).await.unwrap();
     WorkloadStore::list(store, scope(), &WorkloadFilter::default(), page).await.unwrap();
     let words = |text: &str| Some(WordSet::from_texts([text]));
     for filter in [
@@ -218,23 +218,28 @@ pub(super) async fn list_everything(stage: &Fixture, store: &Database) {
         WorkloadStore::list_runtime(store, scope(), &filter, page).await.unwrap();
     }
     ReleaseStore::list(store, scope(), &ReleaseFilter::default(), page).await.unwrap();
-    let of_one = ReleaseFilter { workload: Some(workload.workload_id), ..ReleaseFilter::default() };
-    ReleaseStore::list(store, scope(), &of_one, page).await.unwrap();
-    assert_eq!(ReleaseStore::approvals(store, scope(), placed.release.release_id, page).await.unwrap().rows.len(), 1);
+    let by_workload = ReleaseFilter { workload: Some(workload.workload_id), ..ReleaseFilter::default() };
+    ReleaseStore::list(store, scope(), &by_workload, page).await.unwrap();
+    assert_eq!(
+        ReleaseStore::approvals(store, scope(), deployed_release.release.release_id, page).await.unwrap().rows.len(),
+        1
+    );
     let visible_scopes = VisibleScopes { workspaces: vec![DEFAULT_WORKSPACE.into()], ..VisibleScopes::default() };
-    let within = ReleaseFilter { visible_scopes: Some(visible_scopes.clone()), ..ReleaseFilter::default() };
-    ReleaseStore::list(store, scope(), &within, page).await.unwrap();
-    let within = WorkloadFilter { visible_scopes: Some(visible_scopes.clone()), ..WorkloadFilter::default() };
-    WorkloadStore::list(store, scope(), &within, page).await.unwrap();
-    let here = Some(DEFAULT_WORKSPACE.into());
-    for workspace in [None, here] {
+    let in_workspace = ReleaseFilter { visible_scopes: Some(visible_scopes.clone()), ..ReleaseFilter::default() };
+    ReleaseStore::list(store, scope(), &in_workspace, page).await.unwrap();
+    let in_workspace = WorkloadFilter { visible_scopes: Some(visible_scopes.clone()), ..WorkloadFilter::default() };
+    WorkloadStore::list(store, scope(), &in_workspace, page).await.unwrap();
+    let default_workspace = Some(DEFAULT_WORKSPACE.into());
+    for workspace in [None, default_workspace] {
         for subject in [None, Some(workload.workload_id.uuid())] {
             let filter = AuditFilter { workspace, subject };
             AuditStore::list(store, scope(), filter, None, page).await.unwrap();
         }
-        for (recipient, source_event) in
-            [(None, None), (Some(ActorRef::local()), None), (None, Some(placed.release.release_id.uuid().into()))]
-        {
+        for (recipient, source_event) in [
+            (None, None),
+            (Some(ActorRef::local()), None),
+            (None, Some(deployed_release.release.release_id.uuid().into())),
+        ] {
             let filter = SuppressedFilter { workspace, recipient, source_event };
             SuppressedDecisionStore::list(store, scope(), &filter, None, page).await.unwrap();
             SuppressedDecisionStore::list(store, scope(), &filter, Some(&visible_scopes), page).await.unwrap();
