@@ -202,8 +202,8 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
         }
         Command::Watch { count } => watch::run(&server, output, *count),
         Command::Preferences(arguments) => {
-            let set = preferences(&server, arguments)?;
-            output.list(&set, &PREFERENCE_COLUMNS)
+            let current = preferences(&server, arguments)?;
+            output.list(&current, &PREFERENCE_COLUMNS)
         }
         Command::Explain { category, workload, environment } => {
             let workload = workload.as_deref().map(|slug| find_workload(&server, slug)).transpose()?;

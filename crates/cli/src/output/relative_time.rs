@@ -13,9 +13,9 @@ pub(super) fn parse(text: &str) -> Option<OffsetDateTime> {
 }
 
 /// Describes a time relative to another one.
-pub(super) fn describe(moment: OffsetDateTime, now: OffsetDateTime) -> String {
-    let difference = now - moment;
-    let Some(amount) = amount(difference.abs()) else { return date(moment.date()) };
+pub(super) fn describe(time: OffsetDateTime, now: OffsetDateTime) -> String {
+    let difference = now - time;
+    let Some(amount) = amount(difference.abs()) else { return date(time.date()) };
     match (amount.as_str(), difference.is_negative()) {
         ("now", _) => amount,
         (_, true) => format!("in {amount}"),

@@ -80,9 +80,9 @@ fn submit(server: &ServerClient, release: &mut Value) -> Result<(), Failure> {
 
 /// The failure for a missing directory. It suggests similar commands, because the name may be a misspelt command.
 fn no_directory(name: &str) -> Failure {
-    let line = crate::command_line::CommandLine::command();
-    let known = line.find_subcommand("releases").into_iter().flat_map(clap::Command::get_subcommands);
-    let similar = similar_names(name, known.map(clap::Command::get_name).collect::<Vec<_>>().into_iter());
+    let command_line = crate::command_line::CommandLine::command();
+    let subcommands = command_line.find_subcommand("releases").into_iter().flat_map(clap::Command::get_subcommands);
+    let similar = similar_names(name, subcommands.map(clap::Command::get_name).collect::<Vec<_>>().into_iter());
     let candidates: Vec<Candidate> =
         similar.into_iter().map(|name| Candidate::named(format!("fairway releases {name}"))).collect();
     let hint = candidate_hint(&candidates);

@@ -128,8 +128,8 @@ mod tests {
             table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(code, _)| code)).collect();
         assert!(codes.len() > 40, "{codes:?}");
         // These codes occur only in steps, or in runs with the status `unknown`, so they need no next step of a run.
-        let without = ["policy_denied", "gateway_error", "gateway_timeout"];
-        for code in codes.iter().filter(|code| !without.contains(code)) {
+        let step_only_codes = ["policy_denied", "gateway_error", "gateway_timeout"];
+        for code in codes.iter().filter(|code| !step_only_codes.contains(code)) {
             assert_ne!(for_code(code), for_code("a code of another version"), "{code}");
         }
     }
