@@ -35,7 +35,7 @@ mod sign_in;
 mod sync;
 mod terminal_text;
 mod time_argument;
-mod undeclared_name_hints;
+mod unknown_name_hints;
 mod unknown_tenant;
 mod untrusted_file;
 mod usage;

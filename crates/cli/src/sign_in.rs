@@ -77,14 +77,16 @@ pub(crate) fn sign_in_person(
         .set_token_uri(TokenUrl::from_url(provider.token_endpoint()?.url()))
         .set_device_authorization_url(DeviceAuthorizationUrl::from_url(device.url()));
     let scopes = provider.scopes().map(|scope| Scope::new(scope.to_owned()));
-    let started = client.exchange_device_code().add_scopes(scopes).request(&send_request);
-    let started: StandardDeviceAuthorizationResponse = started.map_err(|error| refused(&provider.issuer, error))?;
+    let authorization = client.exchange_device_code().add_scopes(scopes).request(&send_request);
+    let authorization: StandardDeviceAuthorizationResponse =
+        authorization.map_err(|error| refused(&provider.issuer, error))?;
     // The addresses come from the provider, so control characters are removed before they are printed.
-    let complete = started.verification_uri_complete().map(|address| sanitize(address.secret()));
-    let plain = sanitize(started.verification_uri().as_str());
-    eprint(&format!("open {} in a browser", complete.unwrap_or(plain)));
-    eprint(&format!("and confirm the code {}", sanitize(started.user_code().secret())));
-    let tokens = client.exchange_device_access_token(&started).request(&send_request, thread::sleep, Some(MAX_WAIT));
+    let complete_address = authorization.verification_uri_complete().map(|address| sanitize(address.secret()));
+    let address = sanitize(authorization.verification_uri().as_str());
+    eprint(&format!("open {} in a browser", complete_address.unwrap_or(address)));
+    eprint(&format!("and confirm the code {}", sanitize(authorization.user_code().secret())));
+    let tokens =
+        client.exchange_device_access_token(&authorization).request(&send_request, thread::sleep, Some(MAX_WAIT));
     let tokens = tokens.map_err(|error| refused(&provider.issuer, error))?;
     let stored = StoredSignIn {
         issuer: provider.issuer.clone(),
@@ -136,14 +138,14 @@ pub(crate) fn pipeline_token(server: &ServerClient) -> Result<Option<String>, Fa
 ///
 /// # Errors
 /// When the provider cannot be reached or refuses the renewal, or the configuration cannot be written.
-pub(crate) fn renew_profile(profile: Profile, named: Option<&str>) -> Result<Profile, Failure> {
+pub(crate) fn renew_profile(profile: Profile, selected: Option<&str>) -> Result<Profile, Failure> {
     let is_due = |profile: &Profile| profile.sign_in.as_ref().is_some_and(StoredSignIn::is_due);
     if !is_due(&profile) {
         return Ok(profile);
     }
     let _lock = Configuration::lock()?;
     let mut configuration = Configuration::read()?;
-    let name = configuration.selected_profile_name(named);
+    let name = configuration.selected_profile_name(selected);
     let mut profile = configuration.stored_profile(&name);
     // Checks again under the lock, because another process may have renewed the token meanwhile.
     if let Some(sign_in) = profile.sign_in.as_ref().filter(|sign_in| sign_in.is_due()) {
@@ -167,7 +169,7 @@ impl StoredSignIn {
     }
 
     fn is_due(&self) -> bool {
-        self.expires_at.is_some_and(|end| end <= seconds_now().saturating_add(RENEWAL_SECONDS))
+        self.expires_at.is_some_and(|expiry| expiry <= seconds_now().saturating_add(RENEWAL_SECONDS))
     }
 
     fn renew(&self) -> Result<(String, Self), Failure> {

@@ -4,7 +4,15 @@ use crate::root;
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// Source texts that precede the code of a finding.
-const CODE_PREFIXES: [&str; 6] = ["Finding::whole(", ".finding(", "wrong(", "Fault::new(", "Self::new(", "code: "];
+const CODE_PREFIXES: [&str; 7] = [
+    "Finding::whole(",
+    ".finding(",
+    "new_finding(",
+    "directory_failure(",
+    "Fault::new(",
+    "Self::new(",
+    "code: ",
+];
 
 /// The source texts of the command line, without tests.
 fn sources() -> String {
