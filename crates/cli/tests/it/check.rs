@@ -91,17 +91,17 @@ fn inlines_sidecar_texts_into_content() {
     assert!(printed.contains("Where is my parcel?"), "{printed}");
     // Arguments have the syntax of run inputs.
     let letter = make_directory(&[("letter.txt", "Where are my\ntwo parcels?\n")]);
-    let read = format!("letter=@{}", path_text(&letter.path().join("letter.txt")));
+    let file_argument = format!("letter=@{}", path_text(&letter.path().join("letter.txt")));
     for (argument, input, expected) in [
-        (read.as_str(), "", "Where are my\ntwo parcels?"),
+        (file_argument.as_str(), "", "Where are my\ntwo parcels?"),
         ("letter:=\"@home, 5\"", "", "@home, 5"),
         ("letter=@-", "By pipe.\n", "By pipe."),
     ] {
         let printed = run_with_stdin(&["prompt", "render", manifest, "--arg", argument], input);
         assert!(printed.code == 0 && printed.out.contains(expected), "{argument}: {}{}", printed.out, printed.err);
     }
-    for wrong in ["letter", "letter:=nonsense"] {
-        assert_eq!(terminal.run(&["prompt", "render", manifest, "--arg", wrong]).code, 2, "{wrong}");
+    for argument in ["letter", "letter:=nonsense"] {
+        assert_eq!(terminal.run(&["prompt", "render", manifest, "--arg", argument]).code, 2, "{argument}");
     }
     let misspelt = terminal.run(&["prompt", "render", manifest, "--arg", "leter=x"]);
     assert!(misspelt.err.contains("`letter` is missing; `leter` was given instead"), "{}", misspelt.err);
@@ -109,11 +109,11 @@ fn inlines_sidecar_texts_into_content() {
     let manifest = |texts: &str| {
         format!("kind: prompt_template\nslug: p\nowner_ref: team:x\ncontent: {{variables: []}}\ntexts: {texts}\n")
     };
-    let (wrong, apart, list) =
+    let (malformed, outside, list) =
         (manifest("{/system_prompt: p.md}"), manifest("{/system_prompt: ../p.md}"), manifest("[p.md]"));
     let files = make_directory(&[
-        ("wrong.yaml", &wrong),
-        ("apart.yaml", &apart),
+        ("wrong.yaml", &malformed),
+        ("apart.yaml", &outside),
         ("list.yaml", &list),
         ("p.md", "a $arg:gone"),
         ("here/main.yaml", &manifest("{/system_prompt: main.md}")),

@@ -32,8 +32,8 @@ async fn completes_names_and_identifiers_from_the_server() {
         assert!(releases.iter().any(|value| value == expected), "{expected}: {releases:?}");
     }
     // Options in the incomplete command line, such as the server, are respected.
-    let nowhere = ["--server", "http://127.0.0.1:9", "workloads", "show", "sor"];
-    assert_eq!(values(&ada, &nowhere), [""; 0]);
+    let unreachable = ["--server", "http://127.0.0.1:9", "workloads", "show", "sor"];
+    assert_eq!(values(&ada, &unreachable), [""; 0]);
     assert!(values(&ada, &["work"]).contains(&"workloads".to_owned()));
 }
 
@@ -43,7 +43,7 @@ async fn silent_server_delays_a_completion_by_a_second() {
     silent.respond_with(ScriptedResponse::hang());
     let mut terminal = Terminal::offline();
     terminal.server = Some(silent.url(""));
-    let since = Instant::now();
+    let started = Instant::now();
     assert_eq!(values(&terminal, &["workloads", "show", "x"]), [""; 0]);
-    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 }

@@ -34,44 +34,44 @@ pub(crate) fn run(status: &str, answer: &Value) -> ScriptedResponse {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sends_a_token_only_to_its_server() {
-    let (home, other) = (ScriptedEndpoint::start().await, ScriptedEndpoint::start().await);
-    for endpoint in [&home, &other] {
+    let (own_server, other_server) = (ScriptedEndpoint::start().await, ScriptedEndpoint::start().await);
+    for endpoint in [&own_server, &other_server] {
         endpoint.respond_with(ScriptedResponse::json(&json!([])));
     }
     let terminal = Terminal::offline();
-    let login = ["login", "--profile", "far", "--server", &home.url(""), "--token", "far-token", "--unchecked"];
+    let login = ["login", "--profile", "far", "--server", &own_server.url(""), "--token", "far-token", "--unchecked"];
     terminal.run_ok(&login);
     terminal.run_ok(&["audit", "list", "--profile", "far"]);
-    terminal.run_ok(&["audit", "list", "--profile", "far", "--server", &other.url("")]);
-    let shown = |endpoint: &ScriptedEndpoint| endpoint.requests()[0].header("authorization").map(str::to_owned);
-    assert_eq!(shown(&home).as_deref(), Some("Bearer far-token"));
-    assert_eq!((shown(&other), other.request_count()), (None, 1));
+    terminal.run_ok(&["audit", "list", "--profile", "far", "--server", &other_server.url("")]);
+    let sent_token = |endpoint: &ScriptedEndpoint| endpoint.requests()[0].header("authorization").map(str::to_owned);
+    assert_eq!(sent_token(&own_server).as_deref(), Some("Bearer far-token"));
+    assert_eq!((sent_token(&other_server), other_server.request_count()), (None, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refuses_redirects_and_foreign_next_links() {
-    let (home, other) = (ScriptedEndpoint::start().await, ScriptedEndpoint::start().await);
-    other.respond_with(ScriptedResponse::json(&json!([])));
-    let list = ["audit", "list", "--limit", "1000", "--server", &home.url(""), "--token", "t"];
-    let next = format!("<{}>; rel=\"next\"", other.url("/v1/audit/events?cursor=x"));
-    for answer in [
-        ScriptedResponse::redirect(&other.url("/v1/audit/events")),
+    let (own_server, other_server) = (ScriptedEndpoint::start().await, ScriptedEndpoint::start().await);
+    other_server.respond_with(ScriptedResponse::json(&json!([])));
+    let list = ["audit", "list", "--limit", "1000", "--server", &own_server.url(""), "--token", "t"];
+    let next = format!("<{}>; rel=\"next\"", other_server.url("/v1/audit/events?cursor=x"));
+    for response in [
+        ScriptedResponse::redirect(&other_server.url("/v1/audit/events")),
         ScriptedResponse::json(&json!([{ "index": 1 }])).header("Link", &next),
     ] {
-        home.respond_with(answer);
+        own_server.respond_with(response);
         let output = Terminal::offline().run(&list);
         assert_eq!((output.code, output.out.as_str()), (3, ""), "a partial list is not returned: {}", output.err);
     }
-    assert_eq!((home.request_count(), other.request_count()), (2, 0), "no request goes to another origin");
+    assert_eq!((own_server.request_count(), other_server.request_count()), (2, 0), "no request goes to another origin");
     // The client follows a link to the same origin.
     let page = |link: &str| ScriptedResponse::json(&json!([{ "index": 1 }])).header("Link", link);
-    home.respond_in_sequence([
+    own_server.respond_in_sequence([
         page("</v1/audit/events?cursor=y>; rel=\"next\""),
         ScriptedResponse::json(&json!([{ "index": 2 }])),
     ]);
     let output = Terminal::offline().run(&list);
-    assert_eq!((output.code, home.request_count()), (0, 4), "{}", output.err);
-    assert_eq!(home.requests()[3].path, "/v1/audit/events?cursor=y");
+    assert_eq!((output.code, own_server.request_count()), (0, 4), "{}", output.err);
+    assert_eq!(own_server.requests()[3].path, "/v1/audit/events?cursor=y");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,8 +109,8 @@ async fn retries_once_under_the_same_key_after_a_lost_response() {
         endpoint.respond_in_sequence(scripts);
         let output = terminal.run(&words);
         assert_eq!(output.code, 0, "{words:?}: {}", output.err);
-        let asked = endpoint.requests().split_off(before);
-        let posted: Vec<_> = asked.iter().filter(|asked| asked.method == "POST").collect();
+        let requests = endpoint.requests().split_off(before);
+        let posted: Vec<_> = requests.iter().filter(|request| request.method == "POST").collect();
         let [first, second] = posted.as_slice() else { panic!("{words:?}: {posted:?}") };
         assert!(first.header("idempotency-key").is_some_and(|key| key.len() == 36), "{words:?}");
         assert_eq!(first.header("idempotency-key"), second.header("idempotency-key"), "{words:?}");
@@ -144,7 +144,7 @@ async fn watch_exit_code_reflects_the_release_outcome() {
     let endpoint = ScriptedEndpoint::start().await;
     let watch = ["releases", "watch", RUN, "--wait", "1m"];
     let terminal = connected_to(&endpoint);
-    for (state, rollout, code, why) in [
+    for (state, rollout, code, message) in [
         ("active", None, 0, ""),
         ("active", Some("completed"), 0, ""),
         ("active", Some("rolled_back"), 1, "rolled back"),
@@ -154,7 +154,7 @@ async fn watch_exit_code_reflects_the_release_outcome() {
         endpoint.respond_with(release(state, rollout));
         let output = terminal.run(&watch);
         assert_eq!(output.code, code, "{state}: {}", output.err);
-        assert!(output.err.contains(why), "{state}: {}", output.err);
+        assert!(output.err.contains(message), "{state}: {}", output.err);
     }
     // A failed first poll ends the watch. Later failed polls are retried.
     endpoint.respond_in_sequence([
@@ -196,8 +196,8 @@ async fn watch_ends_when_standard_output_closes() {
 const TERMINAL_CONTROLS: &str = "\u{1b}[31m \u{9b}31m \u{7f} \u{202e}gnp.exe \u{2066} \u{61c}";
 
 fn has_terminal_controls(text: &str) -> bool {
-    let turns = |letter| matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().any(|letter| (letter.is_control() && letter != '\n') || turns(letter))
+    let is_bidirectional_control = |character| matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().any(|character| (character.is_control() && character != '\n') || is_bidirectional_control(character))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -336,8 +336,8 @@ async fn rejects_empty_and_oversized_tokens() {
     let endpoint = ScriptedEndpoint::start().await;
     endpoint.respond_with(ScriptedResponse::json(&json!([])));
     let terminal = Terminal::offline();
-    let longest = "x".repeat(16 << 10);
-    for (token, code) in [(format!("{longest}y"), 2), (String::new(), 2), (longest, 0)] {
+    let longest_token = "x".repeat(16 << 10);
+    for (token, code) in [(format!("{longest_token}y"), 2), (String::new(), 2), (longest_token, 0)] {
         let mut command = terminal.command(&["login", "--server", &endpoint.url(""), "--token-stdin"]);
         let mut file = tempfile::tempfile().unwrap();
         io::Write::write_all(&mut file, token.as_bytes()).unwrap();

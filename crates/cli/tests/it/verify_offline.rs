@@ -45,11 +45,11 @@ async fn verify_needs_no_network() {
     let verify = ["verify", path_text(&bundle), "--key", &key];
 
     // Control: a command that needs the server succeeds outside the namespace and fails inside.
-    let listed = ["audit", "keys"];
-    terminal.run_ok(&listed);
-    let cut = run_without_network(&terminal, &listed);
-    assert!(cut.code != 0 && cut.out.is_empty(), "a server was reachable: {}{}", cut.out, cut.err);
-    assert!(cut.err.contains("unreachable"), "{}", cut.err);
+    let list = ["audit", "keys"];
+    terminal.run_ok(&list);
+    let isolated = run_without_network(&terminal, &list);
+    assert!(isolated.code != 0 && isolated.out.is_empty(), "a server was reachable: {}{}", isolated.out, isolated.err);
+    assert!(isolated.err.contains("unreachable"), "{}", isolated.err);
 
     let verified = run_without_network(&terminal, &verify);
     assert_eq!(verified.code, 0, "{}{}", verified.out, verified.err);
