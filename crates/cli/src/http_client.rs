@@ -139,7 +139,7 @@ impl ServerClient {
         let has_slug = |workspace: &&Value| string_or_empty(workspace, "slug") == slug;
         let found = match (workspaces.as_slice(), &self.selected_workspace) {
             ([only], None) => Some(only),
-            (several, _) => several.iter().find(named),
+            (several, _) => several.iter().find(has_slug),
         };
         let Some(found) = found else {
             return Err(unknown_workspace::failure(self.selected_workspace.as_deref(), &workspaces));

@@ -113,7 +113,7 @@ impl ProviderChoice<'_> {
         selected.cloned().ok_or_else(|| {
             let accepted: Vec<String> =
                 issuers.iter().map(|issuer| sanitize(string_or_empty(issuer, "issuer"))).collect();
-            Failure::Usage(format!("the server accepts no such issuer; it accepts {}", known.join(", ")))
+            Failure::Usage(format!("the server accepts no such issuer; it accepts {}", accepted.join(", ")))
         })
     }
 }
