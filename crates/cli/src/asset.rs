@@ -276,10 +276,10 @@ fn in_use(slug: &str, refusal: Box<Refusal>) -> Failure {
 
 /// Finds the asset with a slug in the workspace.
 pub(crate) fn find_asset(server: &ServerClient, slug: &str) -> Result<Value, Failure> {
-    let listed = server.list(&["assets"], &[("workspace_id", server.workspace_id()?)])?;
-    match listed.iter().position(|asset| string_or_empty(asset, "slug") == slug) {
-        Some(index) => Ok(listed.into_iter().nth(index).unwrap_or_default()),
-        None => Err(unknown_name("asset", slug, listed.iter().map(|asset| string_or_empty(asset, "slug")))),
+    let assets = server.list(&["assets"], &[("workspace_id", server.workspace_id()?)])?;
+    match assets.iter().position(|asset| string_or_empty(asset, "slug") == slug) {
+        Some(index) => Ok(assets.into_iter().nth(index).unwrap_or_default()),
+        None => Err(unknown_name("asset", slug, assets.iter().map(|asset| string_or_empty(asset, "slug")))),
     }
 }
 

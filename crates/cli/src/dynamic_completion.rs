@@ -142,8 +142,8 @@ fn candidates(read: impl Fn(&ServerClient) -> Candidates + Copy + Send + Sync + 
 
 /// The global options of the incomplete command line, which the script passes after `--`.
 fn options() -> GlobalOptions {
-    let words = env::args_os().skip_while(|word| word != "--").skip(1);
-    let parsed = CommandLine::command().ignore_errors(true).try_get_matches_from(words);
+    let args = env::args_os().skip_while(|word| word != "--").skip(1);
+    let parsed = CommandLine::command().ignore_errors(true).try_get_matches_from(args);
     let parsed_options = parsed.and_then(|matches| {
         // clap stores global options that follow a subcommand in the matches of the subcommand.
         let mut innermost = &matches;

@@ -197,8 +197,8 @@ impl ServerClient {
         self.list_page(path, query, limit).map(|page| page.items)
     }
 
-    /// Reads the first items of a list, and the cursor of the following page. If `limit` exceeds the server's page
-    /// size, there is no cursor.
+    /// Reads the first items of a list, and the cursor of the following page. There is no cursor if the limit ends
+    /// within a page of the server.
     ///
     /// # Errors
     /// As [`Self::list_first`].

@@ -73,11 +73,11 @@ mod tests {
     fn sanitize_removes_terminal_controls() {
         assert_eq!(sanitize("a\u{1b}[31mb\nc\u{202e}d"), "a [31mb c d");
         assert_eq!(sanitize_lines("a\n\tb\u{7}"), "a\n\tb ");
-        for letter in
+        for control in
             ["\u{1b}", "\u{7f}", "\u{85}", "\u{9b}", "\u{61c}", "\u{200f}", "\u{2028}", "\u{202e}", "\u{2069}"]
         {
-            assert_eq!((sanitize(letter).as_str(), sanitize_lines(letter).as_str()), (" ", " "), "{letter:?}");
-            assert!(!is_printable(letter), "{letter:?}");
+            assert_eq!((sanitize(control).as_str(), sanitize_lines(control).as_str()), (" ", " "), "{control:?}");
+            assert!(!is_printable(control), "{control:?}");
         }
         assert!(is_printable("für آ 漢字 😀\n"));
     }

@@ -203,7 +203,7 @@ fn generate(output: Output, server: &ServerClient, description: &str) -> Result<
 fn converse(
     description: &str,
     generate: impl Fn(&str) -> Result<Value, Failure>,
-    answer: impl Fn(&Value) -> Result<Option<String>, Failure>,
+    ask_person: impl Fn(&Value) -> Result<Option<String>, Failure>,
 ) -> Result<(String, Value), Failure> {
     let mut description = description.to_owned();
     for _ in 0..MAX_QUESTIONS {
@@ -211,7 +211,7 @@ fn converse(
         if generated.get("needs_clarification") != Some(&Value::Bool(true)) {
             return Ok((description, generated));
         }
-        let Some(answer) = answer(&generated)? else { return Err(clarification(&generated)) };
+        let Some(answer) = ask_person(&generated)? else { return Err(clarification(&generated)) };
         description = format!("{description}\n{answer}");
     }
     Err(Failure::Failed("the generator still has questions; describe the use case in more detail".to_owned()))

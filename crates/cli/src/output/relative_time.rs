@@ -61,8 +61,8 @@ mod tests {
         ] {
             assert_eq!(describe(parse(moment).unwrap(), now), expected, "{moment}");
         }
-        for other in ["", "ticket-classifier", "2026-03-31", "2026-03-31T12:00:00 or so", "für 2026T-31T12:00:00Z"] {
-            assert_eq!(parse(other), None, "{other}");
+        for text in ["", "ticket-classifier", "2026-03-31", "2026-03-31T12:00:00 or so", "für 2026T-31T12:00:00Z"] {
+            assert_eq!(parse(text), None, "{text}");
         }
     }
 }

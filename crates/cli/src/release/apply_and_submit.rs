@@ -49,14 +49,15 @@ pub(super) fn run(arguments: &Arguments, context: &CommandContext) -> Result<(),
     for release in &mut releases {
         submit(&server, release)?;
     }
-    let waiting = releases.iter().find(|release| string_or_empty(release, "state") == StateName::ReviewReady.as_str());
-    let approval = waiting.map(|_| Approvers::read(&server, &environment)).transpose()?;
+    let under_review =
+        releases.iter().find(|release| string_or_empty(release, "state") == StateName::ReviewReady.as_str());
+    let approval = under_review.map(|_| Approvers::read(&server, &environment)).transpose()?;
     if !output.is_for_people() {
         let approval = approval.as_ref().map(Approvers::to_json);
         return output.value(&json!({ "releases": releases, "approval": approval }));
     }
     output.list(&releases, &COLUMNS)?;
-    if let (Some(release), Some(approval)) = (waiting, approval) {
+    if let (Some(release), Some(approval)) = (under_review, approval) {
         next_step::report_gate_warnings(&server, required_string(release, "release_id")?);
         print("")?;
         print(&approval.describe())?;

@@ -165,9 +165,9 @@ fn release_files(
     newest: &BTreeMap<String, String>,
 ) -> Result<Vec<OutputFile>, Failure> {
     let workload_id = required_string(workload, "workload_id")?;
-    let listed = server.list(&["releases"], &[("workload_id", workload_id), ("state", "active")])?;
+    let releases = server.list(&["releases"], &[("workload_id", workload_id), ("state", "active")])?;
     let environments =
-        listed.iter().map(|listed| slug_member(listed, "environment")).collect::<Result<BTreeSet<_>, _>>()?;
+        releases.iter().map(|release| slug_member(release, "environment")).collect::<Result<BTreeSet<_>, _>>()?;
     let mut output_files = Vec::new();
     for environment in environments {
         let active = server.find(&["workloads", workload_id, "active-release"], &[("environment", environment)])?;

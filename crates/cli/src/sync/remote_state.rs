@@ -81,8 +81,9 @@ impl RemoteState {
 
     /// The version of an asset with this label; without a label, the newest version.
     pub(super) fn version_labelled(&self, slug: &str, label: Option<&str>) -> Option<&Value> {
-        let fits = |version: &&Value| label.is_none_or(|label| string_or_empty(version, "version_label") == label);
-        self.versions.get(slug)?.iter().find(fits)
+        let matches_label =
+            |version: &&Value| label.is_none_or(|label| string_or_empty(version, "version_label") == label);
+        self.versions.get(slug)?.iter().find(matches_label)
     }
 }
 

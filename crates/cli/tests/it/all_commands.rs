@@ -39,27 +39,27 @@ struct CommandRecorder<'w> {
 }
 
 impl CommandRecorder<'_> {
-    fn record(&self, words: &[&str]) {
-        let command = (1..=words.len()).map(|length| words[..length].join("-")).find(|name| self.known.contains(name));
-        self.recorded.borrow_mut().insert(command.unwrap_or_else(|| panic!("{words:?} is not a command")));
+    fn record(&self, args: &[&str]) {
+        let command = (1..=args.len()).map(|length| args[..length].join("-")).find(|name| self.known.contains(name));
+        self.recorded.borrow_mut().insert(command.unwrap_or_else(|| panic!("{args:?} is not a command")));
     }
 
-    fn run_ok(&self, words: &[&str]) -> String {
-        let output = self.terminal.run_ok(words);
-        self.record(words);
+    fn run_ok(&self, args: &[&str]) -> String {
+        let output = self.terminal.run_ok(args);
+        self.record(args);
         output
     }
 
-    fn run_json(&self, words: &[&str]) -> Value {
-        let value = self.terminal.run_json(words);
-        self.record(words);
+    fn run_json(&self, args: &[&str]) -> Value {
+        let value = self.terminal.run_json(args);
+        self.record(args);
         value
     }
 
     /// Runs a command that must be refused. A refused command does not count as covered.
-    fn run_refused(&self, words: &[&str], code: i32) -> CommandOutput {
-        let output = self.terminal.run(words);
-        assert_eq!(output.code, code, "{words:?}: {}{}", output.out, output.err);
+    fn run_refused(&self, args: &[&str], code: i32) -> CommandOutput {
+        let output = self.terminal.run(args);
+        assert_eq!(output.code, code, "{args:?}: {}{}", output.out, output.err);
         output
     }
 }
@@ -256,8 +256,8 @@ fn self_approval(ada: &CommandRecorder<'_>) {
 /// Creates two releases that are active one after the other. The second one is activated by a rollout.
 fn releases(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) -> (String, String) {
     let draft = |bound: &[&str]| {
-        let words = [&["releases", "create", "sorter", "--env", "dev", "--policy", "sort-policy"], bound].concat();
-        let release = ada.run_json(&words);
+        let args = [&["releases", "create", "sorter", "--env", "dev", "--policy", "sort-policy"], bound].concat();
+        let release = ada.run_json(&args);
         assert_eq!(release["state"], "draft");
         release["release_id"].as_str().unwrap().to_owned()
     };
@@ -462,11 +462,11 @@ fn administration(ada: &CommandRecorder<'_>) {
     let set_command = ["environments", "set", "stagin", "--min-approvals", "2"];
     let first = ada.terminal.run(&set_command);
     assert!(first.err.contains("and this command makes it one; did you mean `staging`?"), "{}", first.err);
-    for words in [&set_command[..], &["environments", "show", "stagin"][..]] {
-        let output = ada.terminal.run(words);
+    for args in [&set_command[..], &["environments", "show", "stagin"][..]] {
+        let output = ada.terminal.run(args);
         let notice = "`stagin` has settings but no release, so `fairway environments list` omits it; did you mean \
                       `staging`?";
-        assert!(output.code == 0 && output.err.contains(notice), "{words:?}: {}", output.err);
+        assert!(output.code == 0 && output.err.contains(notice), "{args:?}: {}", output.err);
     }
 }
 

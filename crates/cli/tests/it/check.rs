@@ -45,8 +45,8 @@ fn rejects_kind_option_that_differs_from_the_manifest() {
 }
 
 /// Runs a command with this text on standard input.
-fn run_with_stdin(words: &[&str], text: &str) -> CommandOutput {
-    let mut command = Terminal::offline().command(words);
+fn run_with_stdin(args: &[&str], text: &str) -> CommandOutput {
+    let mut command = Terminal::offline().command(args);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // A command that refuses its arguments exits before it reads standard input, so the pipe may be broken.
     match child.stdin.take().unwrap().write_all(text.as_bytes()) {
@@ -90,8 +90,8 @@ fn inlines_sidecar_texts_into_content() {
     let printed = terminal.run_ok(&["prompt", "render", manifest, "--arg", "letter=Where is my parcel?"]);
     assert!(printed.contains("Where is my parcel?"), "{printed}");
     // Arguments have the syntax of run inputs.
-    let letter = make_directory(&[("letter.txt", "Where are my\ntwo parcels?\n")]);
-    let file_argument = format!("letter=@{}", path_text(&letter.path().join("letter.txt")));
+    let letter_files = make_directory(&[("letter.txt", "Where are my\ntwo parcels?\n")]);
+    let file_argument = format!("letter=@{}", path_text(&letter_files.path().join("letter.txt")));
     for (argument, input, expected) in [
         (file_argument.as_str(), "", "Where are my\ntwo parcels?"),
         ("letter:=\"@home, 5\"", "", "@home, 5"),
@@ -127,9 +127,9 @@ fn inlines_sidecar_texts_into_content() {
         ("list.yaml", "5:8: invalid_manifest"),
     ] {
         let path = files.path().join(name);
-        for words in [["asset", "check"], ["prompt", "render"]] {
-            let output = terminal.run(&[words[0], words[1], path_text(&path)]);
-            assert!(output.code == 1 && output.err.contains(&format!("{name}:{code}: ")), "{words:?}: {}", output.err);
+        for args in [["asset", "check"], ["prompt", "render"]] {
+            let output = terminal.run(&[args[0], args[1], path_text(&path)]);
+            assert!(output.code == 1 && output.err.contains(&format!("{name}:{code}: ")), "{args:?}: {}", output.err);
         }
     }
     // The path of the manifest contains no folder.

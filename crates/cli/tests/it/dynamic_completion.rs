@@ -5,16 +5,16 @@ use fairway_testkit::{ScriptedEndpoint, ScriptedResponse, TestApp};
 use std::time::{Duration, Instant};
 
 /// The completions that the bash script receives for a command line whose last word is incomplete.
-fn complete(terminal: &Terminal, words: &[&str]) -> CommandOutput {
-    let line: Vec<&str> = ["--", "fairway"].iter().chain(words).copied().collect();
+fn complete(terminal: &Terminal, args: &[&str]) -> CommandOutput {
+    let line: Vec<&str> = ["--", "fairway"].iter().chain(args).copied().collect();
     let mut command = terminal.command(&line);
-    command.env("COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string()).env("_CLAP_IFS", "\n");
+    command.env("COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", args.len().to_string()).env("_CLAP_IFS", "\n");
     CommandOutput::of(command.output().unwrap())
 }
 
-fn values(terminal: &Terminal, words: &[&str]) -> Vec<String> {
-    let output = complete(terminal, words);
-    assert_eq!((output.code, output.err.as_str()), (0, ""), "{words:?}");
+fn values(terminal: &Terminal, args: &[&str]) -> Vec<String> {
+    let output = complete(terminal, args);
+    assert_eq!((output.code, output.err.as_str()), (0, ""), "{args:?}");
     output.out.lines().map(str::to_owned).collect()
 }
 

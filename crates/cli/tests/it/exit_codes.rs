@@ -34,11 +34,11 @@ async fn failures_are_json_for_programs() {
     let app = TestApp::start().await;
     create_workload(&app).await;
     let ada = Terminal::connected(&app).acting_as("user:ada");
-    let failure = |words: &[&str]| {
-        let output = ada.run(words);
-        let error: Value = serde_json::from_str(&output.err).unwrap_or_else(|_| panic!("{words:?}: {}", output.err));
+    let failure = |args: &[&str]| {
+        let output = ada.run(args);
+        let error: Value = serde_json::from_str(&output.err).unwrap_or_else(|_| panic!("{args:?}: {}", output.err));
         assert_eq!(error["exit_code"], output.code, "{error}");
-        assert_eq!(output.out, "", "{words:?}");
+        assert_eq!(output.out, "", "{args:?}");
         error
     };
     let refused = failure(&["executions", "show", "01890000-0000-7000-8000-000000000000", "-o", "json"]);

@@ -97,7 +97,7 @@ async fn retries_once_under_the_same_key_after_a_lost_response() {
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let ended = event(2, "execution.completed", &json!({}));
     let accepted = ScriptedResponse::json(&json!({ "execution_id": RUN, "status": "queued" }));
-    for (words, scripts) in [
+    for (args, scripts) in [
         (vec!["executions", "cancel", RUN], vec![ScriptedResponse::reset(), accepted.clone()]),
         (vec!["run", "w", "--env", "dev", "--no-wait"], vec![ScriptedResponse::reset(), accepted]),
         (
@@ -107,14 +107,14 @@ async fn retries_once_under_the_same_key_after_a_lost_response() {
     ] {
         let before = endpoint.request_count();
         endpoint.respond_in_sequence(scripts);
-        let output = terminal.run(&words);
-        assert_eq!(output.code, 0, "{words:?}: {}", output.err);
+        let output = terminal.run(&args);
+        assert_eq!(output.code, 0, "{args:?}: {}", output.err);
         let requests = endpoint.requests().split_off(before);
         let posted: Vec<_> = requests.iter().filter(|request| request.method == "POST").collect();
-        let [first, second] = posted.as_slice() else { panic!("{words:?}: {posted:?}") };
-        assert!(first.header("idempotency-key").is_some_and(|key| key.len() == 36), "{words:?}");
-        assert_eq!(first.header("idempotency-key"), second.header("idempotency-key"), "{words:?}");
-        assert_eq!((&first.path, &first.body), (&second.path, &second.body), "{words:?}");
+        let [first, second] = posted.as_slice() else { panic!("{args:?}: {posted:?}") };
+        assert!(first.header("idempotency-key").is_some_and(|key| key.len() == 36), "{args:?}");
+        assert_eq!(first.header("idempotency-key"), second.header("idempotency-key"), "{args:?}");
+        assert_eq!((&first.path, &first.body), (&second.path, &second.body), "{args:?}");
     }
     let before = endpoint.request_count();
     endpoint.respond_with(ScriptedResponse::reset());
@@ -122,7 +122,7 @@ async fn retries_once_under_the_same_key_after_a_lost_response() {
     assert_eq!((output.code, endpoint.request_count() - before), (3, 2), "exactly one retry: {}", output.err);
 }
 
-/// Of a proxy's response, the command reports only the status, because the body is not from Fairway.
+/// The command reports only the status of a proxy's response, because the body is not from Fairway.
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_status_of_foreign_responses() {
     let endpoint = ScriptedEndpoint::start().await;
@@ -216,7 +216,7 @@ async fn output_contains_no_terminal_controls() {
         &json!({ "detail": { "error": TERMINAL_CONTROLS, "message": TERMINAL_CONTROLS }, "request_id": TERMINAL_CONTROLS }).to_string(),
     );
     let failed = json!({ "execution_id": TERMINAL_CONTROLS, "status": "failed", "error": { "code": TERMINAL_CONTROLS, "message": TERMINAL_CONTROLS } });
-    for (words, scripts) in [
+    for (args, scripts) in [
         (
             vec!["audit", "list"],
             vec![ScriptedResponse::json(
@@ -246,9 +246,9 @@ async fn output_contains_no_terminal_controls() {
         (vec!["executions", "wait", RUN], vec![run("completed", &json!(TERMINAL_CONTROLS))]),
     ] {
         endpoint.respond_in_sequence(scripts);
-        let CommandOutput { out, err, .. } = terminal.run(&words);
-        assert!(!has_terminal_controls(&out) && !has_terminal_controls(&err), "{words:?}: {out:?} {err:?}");
-        assert!(out.contains("31m") || err.contains("31m"), "the printable text remains: {words:?}: {out:?} {err:?}");
+        let CommandOutput { out, err, .. } = terminal.run(&args);
+        assert!(!has_terminal_controls(&out) && !has_terminal_controls(&err), "{args:?}: {out:?} {err:?}");
+        assert!(out.contains("31m") || err.contains("31m"), "the printable text remains: {args:?}: {out:?} {err:?}");
     }
     // Machine-readable output preserves all characters.
     endpoint.respond_with(ScriptedResponse::json(&item));
@@ -265,7 +265,7 @@ async fn fails_when_output_cannot_be_written() {
     let ended = event(9, "execution.completed", &json!({}));
     let list = ScriptedResponse::json(&json!([{ "index": 1 }]));
     let graph = ScriptedResponse::json(&json!({ "nodes": [], "edges": [] }));
-    for (words, scripts) in [
+    for (args, scripts) in [
         (vec!["--help"], vec![]),
         (vec!["run", "--help"], vec![]),
         (vec!["--version"], vec![]),
@@ -283,16 +283,16 @@ async fn fails_when_output_cannot_be_written() {
     ] {
         endpoint.respond_in_sequence(scripts.clone());
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let output = terminal.command(&words).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let output = terminal.command(&args).stdout(full).stderr(Stdio::piped()).output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{words:?}: {err}");
-        assert!(err.contains("standard output: "), "{words:?}: {err}");
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {err}");
+        assert!(err.contains("standard output: "), "{args:?}: {err}");
         // A closed pipe at the reader's side is not a failure.
         endpoint.respond_in_sequence(scripts);
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
-        let output = terminal.command(&words).stdout(writer).stderr(Stdio::piped()).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = terminal.command(&args).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
 
@@ -303,7 +303,7 @@ fn closed_reader_does_not_change_the_exit_code() {
         "b.yaml",
         "rules: [{id: a, condition: always, outcome: allow, reason_code: a}]\ntests: [{name: t, expect: {outcome: deny}}]\n",
     )]);
-    for (words, code) in [
+    for (args, code) in [
         (vec!["policy", "test", path_text(files.path())], 1),
         (vec!["policy", "test", path_text(files.path()), "-o", "json"], 1),
         (vec!["flow", "validate", "examples/flows/refused/unknown-step.yaml", "-o", "json"], 1),
@@ -311,8 +311,8 @@ fn closed_reader_does_not_change_the_exit_code() {
     ] {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
-        let output = terminal.command(&words).stdout(writer).stderr(Stdio::null()).output().unwrap();
-        assert_eq!(output.status.code(), Some(code), "{words:?}");
+        let output = terminal.command(&args).stdout(writer).stderr(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
     }
 }
 
@@ -322,8 +322,8 @@ async fn refuses_addresses_with_secrets_without_echo() {
     for address in
         ["https://ada:s3cret@example.org", "https://example.org/?token=s3cret", "https://example.org/#s3cret"]
     {
-        for words in [["workloads", "list", "--server", address], ["login", "--unchecked", "--server", address]] {
-            let output = terminal.run(&words);
+        for args in [["workloads", "list", "--server", address], ["login", "--unchecked", "--server", address]] {
+            let output = terminal.run(&args);
             assert_eq!(output.code, 2, "{}", output.err);
             assert!(!output.err.contains("s3cret") && !output.out.contains("s3cret"), "{}", output.err);
         }

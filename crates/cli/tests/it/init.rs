@@ -21,8 +21,8 @@ async fn releases_an_initialized_directory() {
     );
     let assets: Vec<String> =
         fs::read_dir(root.join("assets")).unwrap().map(|file| path_text(&file.unwrap().path()).to_owned()).collect();
-    let words: Vec<&str> = ["asset", "check"].into_iter().chain(assets.iter().map(String::as_str)).collect();
-    assert_eq!((assets.len(), ada.run_ok(&words).as_str()), (3, "valid\n"));
+    let args: Vec<&str> = ["asset", "check"].into_iter().chain(assets.iter().map(String::as_str)).collect();
+    assert_eq!((assets.len(), ada.run_ok(&args).as_str()), (3, "valid\n"));
     ada.run_ok(&["flow", "validate", path_text(&root.join("flows/helpdesk-flow.yaml"))]);
 
     let refused = ada.run(&["release", directory, "--env", "production"]);
@@ -52,7 +52,7 @@ fn init_writes_answers_and_overwrites_nothing() {
     let terminal = Terminal::offline();
     let root = make_directory(&[("notes.txt", "mine")]);
     let directory = path_text(root.path());
-    let words = [
+    let args = [
         "init",
         directory,
         "--name",
@@ -64,7 +64,7 @@ fn init_writes_answers_and_overwrites_nothing() {
         "--env",
         "qa",
     ];
-    let report = terminal.run_json(&words);
+    let report = terminal.run_json(&args);
     assert_eq!((&report["workload"], report["files"].as_array().unwrap().len()), (&json!("desk"), 7));
     let model = fs::read_to_string(root.path().join("assets/desk-model.yaml")).unwrap();
     assert!(model.contains("provider: \"openai\"") && model.contains("account_slot: \"openai\""), "{model}");
@@ -76,7 +76,7 @@ fn init_writes_answers_and_overwrites_nothing() {
     assert!(written.contains("`fairway-server providers test` lists the server's accounts"), "{written}");
     terminal.run_ok(&["policy", "test", directory, "--require-coverage"]);
     fs::write(root.path().join("workloads/desk.yaml"), "changed").unwrap();
-    let repeated = terminal.run(&words);
+    let repeated = terminal.run(&args);
     assert!(repeated.code == 1 && repeated.err.contains("file_exists"), "{}", repeated.err);
     assert_eq!(fs::read_to_string(root.path().join("workloads/desk.yaml")).unwrap(), "changed");
     for invalid_option in [
@@ -88,13 +88,13 @@ fn init_writes_answers_and_overwrites_nothing() {
         ["--model", "a/b\u{1b}"],
     ] {
         let empty = tempfile::tempdir().unwrap();
-        let words = [&["init", path_text(empty.path()), "--name", "x"], &invalid_option[..]].concat();
-        let words = if invalid_option[0] == "--name" {
+        let args = [&["init", path_text(empty.path()), "--name", "x"], &invalid_option[..]].concat();
+        let args = if invalid_option[0] == "--name" {
             [&["init", path_text(empty.path())], &invalid_option[..]].concat()
         } else {
-            words
+            args
         };
-        let output = terminal.run(&words);
+        let output = terminal.run(&args);
         assert!(matches!(output.code, 1 | 2) && !output.err.contains('\u{1b}'), "{invalid_option:?}: {}", output.err);
     }
 }

@@ -91,10 +91,10 @@ async fn finds_releases_by_short_references() {
     // Commands for the serving release find it although a newer draft exists.
     let pending = draft(&ada, "staging");
     assert_eq!(find("sorter@staging"), pending);
-    let rollback = |words: &[&str]| grace.run(&[&["releases", "rollback", "--reason", "Too curt."], words].concat());
-    for words in [&["sorter@staging"][..], &["sorter@staging", "--lane", "guided"][..]] {
-        let refused = rollback(words);
-        assert!(refused.code == 1 && refused.err.contains("no_previous_release"), "{words:?}: {}", refused.err);
+    let rollback = |args: &[&str]| grace.run(&[&["releases", "rollback", "--reason", "Too curt."], args].concat());
+    for args in [&["sorter@staging"][..], &["sorter@staging", "--lane", "guided"][..]] {
+        let refused = rollback(args);
+        assert!(refused.code == 1 && refused.err.contains("no_previous_release"), "{args:?}: {}", refused.err);
     }
     let advanced = grace.run(&["releases", "advance", "sorter@staging"]);
     assert!(advanced.err.contains("rollout_not_in_progress"), "{}", advanced.err);
@@ -110,7 +110,7 @@ async fn suggests_names_and_values() {
     let app = TestApp::start().await;
     create_workload(&app).await;
     let (ada, _) = create_contents(&app);
-    for (words, code, expected) in [
+    for (args, code, expected) in [
         (vec!["workloads", "show", "sortre"], 1, "did you mean `sorter`?"),
         (vec!["assets", "show", "sort-promt"], 1, "did you mean `sort-prompt`?"),
         (vec!["assets", "content", "sort-prompt@v11"], 1, "did you mean `v1`?"),
@@ -124,8 +124,8 @@ async fn suggests_names_and_values() {
         (vec!["releases", "lst"], 2, "did you mean `fairway releases list`?"),
         (vec!["workloads", "list", "--workspace", "defalt"], 2, "did you mean `default`?"),
     ] {
-        let output = ada.run(&words);
-        assert!(output.code == code && output.err.contains(expected), "{words:?} {}: {}", output.code, output.err);
+        let output = ada.run(&args);
+        assert!(output.code == code && output.err.contains(expected), "{args:?} {}: {}", output.code, output.err);
     }
     // A given name may be long, and may contain characters that a terminal would interpret.
     let long = format!("sorter\u{1b}[31m{}", "x".repeat(10_000));

@@ -61,9 +61,9 @@ fn require_coverage_fails_for_unmatched_rules() {
     let output = terminal.run(&["policy", "test", path_text(files.path())]);
     assert!(output.code == 0 && output.err.contains("`b` is matched by no test"), "{}", output.err);
     let report = files.path().join("report.xml");
-    let junit = |words: &[&str]| {
-        let words = [&["policy", "test", path_text(files.path()), "--junit", path_text(&report)], words].concat();
-        (terminal.run(&words).code, std::fs::read_to_string(&report).unwrap())
+    let junit = |args: &[&str]| {
+        let args = [&["policy", "test", path_text(files.path()), "--junit", path_text(&report)], args].concat();
+        (terminal.run(&args).code, std::fs::read_to_string(&report).unwrap())
     };
     let (code, xml) = junit(&["--require-coverage"]);
     assert_eq!(code, 1);

@@ -92,8 +92,8 @@ fn login_to_another_server_drops_the_identity() {
         let output = terminal.run(&["login", "--profile", name, "--unchecked"]);
         assert!(output.code == 2 && !terminal.config().exists(), "{name:?}: {}", output.err);
     }
-    let login = |words: &[&str]| {
-        terminal.run_ok(&[&["login", "--unchecked", "--profile", "ada"][..], words].concat());
+    let login = |args: &[&str]| {
+        terminal.run_ok(&[&["login", "--unchecked", "--profile", "ada"][..], args].concat());
         std::fs::read_to_string(terminal.config()).unwrap()
     };
     let identity =

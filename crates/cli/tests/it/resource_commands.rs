@@ -136,7 +136,7 @@ async fn carry_out_erasures(app: &TestApp) {
 /// Lists, explains and totals the scenario's runs: two completed runs and one denied run.
 fn runs_for_people(ada: &Terminal, completed: &str) {
     evidence_by_short_references(ada, completed);
-    let list = |words: &[&str]| ada.run_ok(&[&["executions", "list"], words].concat());
+    let list = |args: &[&str]| ada.run_ok(&[&["executions", "list"], args].concat());
     let all = list(&["--workload", "sorter", "--env", "dev", "--since", "2h", "--by", "user:ada"]);
     let lines: Vec<&str> = all.lines().collect();
     let head: Vec<&str> = lines[0].split_whitespace().collect();
@@ -153,9 +153,9 @@ fn runs_for_people(ada: &Terminal, completed: &str) {
     let first = ada.run(&["executions", "list", "--limit", "2", "--since", "2h", "--output", "json"]);
     let note: Value = serde_json::from_str(first.err.trim()).unwrap();
     let (_, next) = note["message"].as_str().unwrap().split_once("more executions follow: fairway ").unwrap();
-    let mut words: Vec<&str> = next.split_whitespace().collect();
-    words.extend(["--output", "json"]);
-    let second = ada.run(&words);
+    let mut args: Vec<&str> = next.split_whitespace().collect();
+    args.extend(["--output", "json"]);
+    let second = ada.run(&args);
     assert_eq!(second.code, 0, "{}", second.err);
     let count = |text: &str| serde_json::from_str::<Value>(text).unwrap().as_array().unwrap().len();
     assert_eq!((count(&first.out), count(&second.out), second.err.contains("follow")), (2, 1, false), "{}", second.err);
@@ -244,10 +244,10 @@ async fn create_continues_after_a_refused_version() {
     assert!(refused.code == 1 && refused.err.contains("duplicate_slug"), "{}", refused.err);
     // If the client itself detects an error, nothing is created.
     for (options, code) in [(vec![], 1), (vec!["--label", "v 1"], 2), (vec!["--note", "\u{7}"], 2)] {
-        let mut words =
+        let mut args =
             vec!["assets", "create", "rules", "--kind", "policy_bundle", "--owner", "team:x", path_text(&invalid)];
-        words.extend(options);
-        let output = ada.run(&words);
+        args.extend(options);
+        let output = ada.run(&args);
         assert_eq!(output.code, code, "{}", output.err);
         assert_eq!(ada.run(&["assets", "show", "rules"]).code, 1, "{}", output.err);
     }

@@ -60,7 +60,7 @@ async fn wait_retries_submission_until_the_server_responds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_idempotency_key_after_a_lost_response() {
-    for (words, scripts, code, max_submissions) in [
+    for (args, scripts, code, max_submissions) in [
         (vec!["--wait", "1s"], vec![ScriptedResponse::reset()], 3, usize::MAX),
         (vec!["--wait", "1s"], vec![unavailable()], 3, usize::MAX),
         // Without `--wait`, the client retries once.
@@ -70,11 +70,11 @@ async fn reports_idempotency_key_after_a_lost_response() {
         (vec!["--wait", "60s"], vec![ScriptedResponse::reset(), ScriptedResponse::status(403, "<html>")], 1, 2),
     ] {
         let (endpoint, terminal) = scripted_server(scripts).await;
-        let output = terminal.run(&[&["run", "w", "--env", "dev"], words.as_slice()].concat());
-        assert_eq!(output.code, code, "{words:?}: {}", output.err);
+        let output = terminal.run(&[&["run", "w", "--env", "dev"], args.as_slice()].concat());
+        assert_eq!(output.code, code, "{args:?}: {}", output.err);
         let (submission_count, keys) = submission_keys(&endpoint);
-        assert!(submission_count >= 2 && submission_count <= max_submissions, "{words:?}: {submission_count}");
-        assert!(reports_key(&output.err, &keys), "{words:?}: {keys:?} {}", output.err);
+        assert!(submission_count >= 2 && submission_count <= max_submissions, "{args:?}: {submission_count}");
+        assert!(reports_key(&output.err, &keys), "{args:?}: {keys:?} {}", output.err);
     }
     // The suggested command uses the same key, so it submits the same run again.
     let queued = ScriptedResponse::json(&json!({ "execution_id": RUN, "status": "queued" }));

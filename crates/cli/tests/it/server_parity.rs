@@ -13,17 +13,17 @@ fn list_files(folder: &str) -> Vec<PathBuf> {
 }
 
 /// The JSON output of an offline command for a file.
-fn check_offline(words: &[&str], path: &Path) -> Value {
-    let words: Vec<&str> = words.iter().copied().chain([path_text(path), "--output", "json"]).collect();
-    let output = Terminal::offline().run(&words);
+fn check_offline(args: &[&str], path: &Path) -> Value {
+    let args: Vec<&str> = args.iter().copied().chain([path_text(path), "--output", "json"]).collect();
+    let output = Terminal::offline().run(&args);
     let report: Value =
-        serde_json::from_str(&output.out).unwrap_or_else(|_| panic!("{words:?}: {}{}", output.out, output.err));
-    assert_eq!(output.code == 0, report["valid"] == true, "{words:?}");
+        serde_json::from_str(&output.out).unwrap_or_else(|_| panic!("{args:?}: {}{}", output.out, output.err));
+    assert_eq!(output.code == 0, report["valid"] == true, "{args:?}");
     if output.code != 0 {
         let failure: Value = serde_json::from_str(output.err.lines().next_back().unwrap()).unwrap();
         assert_eq!(failure["detail"]["findings"], report["errors"], "{}", output.err);
         // The text output contains one line for each error, in a format that editors can jump to.
-        let output = Terminal::offline().run(&words[..words.len() - 2]);
+        let output = Terminal::offline().run(&args[..args.len() - 2]);
         let lines: Vec<&str> = output.err.lines().filter(|line| !line.starts_with("warning")).collect();
         assert_eq!(lines.len(), report["errors"].as_array().unwrap().len(), "{}", output.err);
         assert!(lines.iter().all(|line| line.starts_with(path_text(path))), "{}", output.err);
@@ -68,7 +68,7 @@ async fn flow_findings_equal_the_server_s() {
             "{}",
             file.display()
         );
-        // To the server's message, the command line may append the names that the file contains.
+        // The command line may append the names in the file to the server's message.
         for (local, remote) in local["errors"].as_array().unwrap().iter().zip(remote["errors"].as_array().unwrap()) {
             assert!(local["message"].as_str().unwrap().starts_with(remote["message"].as_str().unwrap()), "{local}");
         }
@@ -105,7 +105,7 @@ async fn content_findings_equal_the_server_s() {
             let (local, remote) = (&local["errors"], &remote["detail"]["fields"]);
             let names = ["path", "code"];
             assert_eq!(problem_fields(local, &names), problem_fields(remote, &names), "{}", file.display());
-            // To the server's message, the command line may append the nearest valid name.
+            // The command line may append the nearest valid name to the server's message.
             let names = ["path", "code", "message"];
             for (local, remote) in problem_fields(local, &names).iter().zip(problem_fields(remote, &names)) {
                 assert!(local.starts_with(remote.trim_end_matches('"')), "{}: {local}, {remote}", file.display());
@@ -133,8 +133,9 @@ fn renders_prompts_from_files() {
     ]);
     let path = |name: &str| files.path().join(name);
     let terminal = Terminal::offline();
-    let args = path("args.yaml");
-    let rendered = terminal.run_ok(&["prompt", "render", path_text(&path("main.yaml")), "--args", path_text(&args)]);
+    let arguments_file = path("args.yaml");
+    let rendered =
+        terminal.run_ok(&["prompt", "render", path_text(&path("main.yaml")), "--args", path_text(&arguments_file)]);
     assert_eq!(rendered, "Be brief.\nCount 3 of boats.\n");
     let overridden = terminal.run_ok(&[
         "prompt",
@@ -146,16 +147,15 @@ fn renders_prompts_from_files() {
         "word=$arg:count",
     ]);
     assert_eq!(overridden, "Be brief.\nCount 4 of $arg:count.\n", "a value is never rendered as a template");
-    for (file, words, code) in [
+    for (file, args, code) in [
         ("main.yaml", &["--arg", "word=x"][..], "prompt_argument_missing"),
         ("main.yaml", &["--arg", "word=x", "--arg", "count=many"], "prompt_argument_type"),
         ("lost.yaml", &[], "prompt_unknown_asset"),
         ("bad.yaml", &[], "prompt_malformed_token"),
     ] {
         let file = path(file);
-        let words: Vec<&str> =
-            ["prompt", "render", path_text(&file)].into_iter().chain(words.iter().copied()).collect();
-        let output = terminal.run(&words);
+        let args: Vec<&str> = ["prompt", "render", path_text(&file)].into_iter().chain(args.iter().copied()).collect();
+        let output = terminal.run(&args);
         assert_eq!(output.code, 1);
         assert!(output.err.starts_with(path_text(&file)) && output.err.contains(code), "{}", output.err);
     }

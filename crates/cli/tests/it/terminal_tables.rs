@@ -13,7 +13,7 @@ use rustix::{
 use std::{fs::File, io::Read as _, process::Stdio, thread};
 
 /// Runs a command whose standard output is a terminal of this width. Returns the displayed text.
-fn run_on_terminal(terminal: &Terminal, words: &[&str], columns: u16, variables: &[(&str, &str)]) -> String {
+fn run_on_terminal(terminal: &Terminal, args: &[&str], columns: u16, variables: &[(&str, &str)]) -> String {
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&controller).unwrap();
     unlockpt(&controller).unwrap();
@@ -30,13 +30,13 @@ fn run_on_terminal(terminal: &Terminal, words: &[&str], columns: u16, variables:
         }
         String::from_utf8(output).unwrap()
     });
-    let mut command = terminal.command(words);
+    let mut command = terminal.command(args);
     command
         .envs(variables.iter().copied())
         .env("TERM", variables.iter().find(|(name, _)| *name == "TERM").map_or("xterm", |(_, kind)| kind));
     let status = command.stdout(Stdio::from(terminal_end)).stderr(Stdio::null()).status().unwrap();
     drop(command);
-    assert!(status.success(), "{words:?}");
+    assert!(status.success(), "{args:?}");
     reader.join().unwrap().replace("\r\n", "\n")
 }
 

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 /// Runs a command in new user and network namespaces. The new network has only a loopback interface, which is down.
 /// Not even a server on this machine is reachable.
-fn run_without_network(terminal: &Terminal, words: &[&str]) -> CommandOutput {
-    let fairway = terminal.command(words);
+fn run_without_network(terminal: &Terminal, args: &[&str]) -> CommandOutput {
+    let fairway = terminal.command(args);
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--net", "--"]).arg(fairway.get_program()).args(fairway.get_args());
     unshare.env_clear().env("PATH", "/usr/bin:/bin");

@@ -20,8 +20,8 @@ async fn resumes_a_dropped_stream_after_the_last_event() {
         ScriptedResponse::events([delta(3, "world"), event(4, "execution.completed", &json!({}))]),
         run("completed", &answer),
     ]);
-    let words = ["run", "w", "--env", "dev", "--stream"];
-    let output = connected_to(&endpoint).run(&words);
+    let args = ["run", "w", "--env", "dev", "--stream"];
+    let output = connected_to(&endpoint).run(&args);
     assert_eq!((output.code, output.out.as_str()), (0, "Hello, world\n"), "{}", output.err);
     let requests = endpoint.requests();
     assert_eq!((requests[2].header("last-event-id"), requests.len()), (Some("2"), 4));
@@ -33,7 +33,7 @@ async fn resumes_a_dropped_stream_after_the_last_event() {
         ScriptedResponse::status(204, ""),
         run("completed", &answer),
     ]);
-    let output = connected_to(&endpoint).run(&words);
+    let output = connected_to(&endpoint).run(&args);
     assert_eq!((output.code, output.out.as_str()), (0, "Hello, world\n"), "{}", output.err);
 
     // If no stream can be resumed, the command prints the whole answer.
@@ -41,7 +41,7 @@ async fn resumes_a_dropped_stream_after_the_last_event() {
     scripts.extend([run("completed", &answer), ScriptedResponse::reset()].iter().cycle().take(10).cloned());
     scripts.push(run("completed", &answer));
     endpoint.respond_in_sequence(scripts);
-    let output = connected_to(&endpoint).run(&words);
+    let output = connected_to(&endpoint).run(&args);
     assert_eq!((output.code, output.out.as_str()), (0, "Hello, world\n"), "{}", output.err);
     assert!(output.err.contains("the stream was interrupted"), "{}", output.err);
 }
@@ -67,20 +67,20 @@ async fn rate_limited_caller_gets_its_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn detects_review_and_end_behind_a_silent_stream() {
+async fn detects_review_and_end_while_the_stream_is_silent() {
     let endpoint = ScriptedEndpoint::start().await;
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let silent = || execute_events([started.clone()]).hanging_at_end();
-    let words = ["run", "w", "--env", "dev", "--wait", "150s"];
+    let args = ["run", "w", "--env", "dev", "--wait", "150s"];
     let review = run("awaiting_review", &json!(null));
     endpoint.respond_in_sequence([silent(), run("running", &json!(null)), review.clone(), review]);
-    let output = connected_to(&endpoint).run(&words);
+    let output = connected_to(&endpoint).run(&args);
     assert_eq!((output.code, endpoint.request_count()), (5, 4), "{}", output.err);
     assert!(output.err.contains("the answer awaits review"), "{}", output.err);
 
     let ended = run("completed", &json!("done"));
     endpoint.respond_in_sequence([silent(), ended.clone(), ended.clone(), ScriptedResponse::status(204, ""), ended]);
-    let output = connected_to(&endpoint).run(&words);
+    let output = connected_to(&endpoint).run(&args);
     assert_eq!((output.code, output.out.as_str(), endpoint.request_count()), (0, "done\n", 9), "{}", output.err);
     assert_eq!(endpoint.requests()[7].header("last-event-id"), Some("1"), "the stream is resumed after the last event");
 }
@@ -89,7 +89,7 @@ async fn detects_review_and_end_behind_a_silent_stream() {
 async fn reports_run_id_before_any_event() {
     let endpoint = ScriptedEndpoint::start().await;
     let terminal = connected_to(&endpoint);
-    let words = ["run", "w", "--env", "dev", "--wait", "2s"];
+    let args = ["run", "w", "--env", "dev", "--wait", "2s"];
     let queued = || run("queued", &json!(null));
     let busy = json!({ "detail": { "error": "unavailable", "message": "Come back." }, "request_id": "r" }).to_string();
     let refused = json!({ "detail": { "error": "unauthenticated", "message": "Who?" }, "request_id": "r" }).to_string();
@@ -115,7 +115,7 @@ async fn reports_run_id_before_any_event() {
         let before = endpoint.request_count();
         let scripts = [execute_events([]).truncated()].into_iter().chain(responses);
         endpoint.respond_in_sequence(scripts);
-        let output = terminal.run(&words);
+        let output = terminal.run(&args);
         assert_eq!(output.code, code, "{message}: {}", output.err);
         assert!(output.err.starts_with(&format!("run {RUN} is accepted\n")), "{}", output.err);
         assert!(output.err.contains(message), "{message}: {}", output.err);
@@ -128,7 +128,7 @@ async fn reports_run_id_before_any_event() {
     endpoint.respond_with(
         ScriptedResponse::events([event(1, "execution.started", &json!({ "execution_id": RUN }))]).hanging_at_end(),
     );
-    let output = terminal.run(&words);
+    let output = terminal.run(&args);
     assert!(output.code == 1 && output.err.contains("does not name the run"), "{}", output.err);
 }
 
@@ -143,7 +143,7 @@ async fn output_is_independent_of_poll_and_event_order() {
     let first_events =
         [event(1, "execution.started", &json!({ "execution_id": RUN })), step(2, "step.started")].concat();
     let ended = run("completed", &json!({ "message": "Hello" }));
-    let words = ["run", "w", "--env", "dev", "--stream", "--wait", "60s"];
+    let args = ["run", "w", "--env", "dev", "--stream", "--wait", "60s"];
     let paused_stream = execute_events([first_events.clone(), remaining_events.clone()]).with_pauses();
     let step_lines = |output: &CommandOutput| {
         output.err.lines().filter(|line| line.starts_with("step ")).map(str::to_owned).collect::<Vec<_>>()
@@ -152,7 +152,7 @@ async fn output_is_independent_of_poll_and_event_order() {
     // The remaining events arrive after the poll.
     endpoint.respond_in_sequence([paused_stream, ended.clone()]);
     let terminal = connected_to(&endpoint);
-    let child = terminal.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = terminal.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The client polls the run after a silence. Only after the poll does the endpoint continue the stream.
     endpoint.wait_for_requests(2).await;
     endpoint.release_pauses(1);
@@ -177,7 +177,7 @@ async fn output_is_independent_of_poll_and_event_order() {
         resumed,
         ended.clone(),
     ]);
-    let after_stall = terminal.run(&words);
+    let after_stall = terminal.run(&args);
     assert_eq!(
         (after_stall.code, after_stall.out.as_str(), step_lines(&after_stall)),
         (0, answer, step_lines(&after_poll)),
@@ -238,9 +238,9 @@ async fn wait_for_an_existing_run_survives_an_outage() {
 async fn silent_server_does_not_extend_the_wait() {
     let endpoint = ScriptedEndpoint::start().await;
     let terminal = connected_to(&endpoint);
-    let timed = |words: &[&str]| {
+    let timed = |args: &[&str]| {
         let started = Instant::now();
-        (terminal.run(words), started.elapsed().as_secs())
+        (terminal.run(args), started.elapsed().as_secs())
     };
     endpoint.respond_with(ScriptedResponse::hang());
     let (output, seconds) = timed(&["run", "w", "--env", "dev", "--input", "text=x", "--wait", "2s"]);

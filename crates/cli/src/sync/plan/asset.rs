@@ -72,7 +72,7 @@ fn check_inclusions(asset: &DesiredAsset, desired: &Directory, remote_state: &Re
                 let kind = remote_state
                     .assets
                     .get(slug)
-                    .and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
+                    .and_then(|remote_asset| AssetKind::parse(string_or_empty(remote_asset, "asset_kind")));
                 let Some((version, kind)) = version.zip(kind) else {
                     return Some(to_finding(PromptRefusal::UnknownAsset { offset }));
                 };
@@ -93,8 +93,8 @@ fn check_inclusions(asset: &DesiredAsset, desired: &Directory, remote_state: &Re
 pub(in super::super) fn asset_step(asset: &DesiredAsset, remote_state: &RemoteState) -> AssetStep {
     let remote_asset = remote_state.assets.get(&asset.slug);
     let newest = remote_state.version_labelled(&asset.slug, None);
-    let same = remote_state.reusable_version(&asset.slug, &asset.checksum);
-    let action = match (remote_asset, same) {
+    let reusable = remote_state.reusable_version(&asset.slug, &asset.checksum);
+    let action = match (remote_asset, reusable) {
         (None, _) => AssetAction::Create,
         (Some(_), None) => AssetAction::Version,
         (Some(_), Some(_)) => AssetAction::Reuse,
@@ -102,7 +102,7 @@ pub(in super::super) fn asset_step(asset: &DesiredAsset, remote_state: &RemoteSt
     let label = |version: &Value| string_or_empty(version, "version_label").to_owned();
     let note = remote_asset.filter(|remote_asset| string_or_empty(remote_asset, "owner_ref") != asset.owner_ref);
     let has_older_equal_version =
-        same.is_none() && remote_state.versions_with_checksum(&asset.slug, &asset.checksum).next().is_some();
+        reusable.is_none() && remote_state.versions_with_checksum(&asset.slug, &asset.checksum).next().is_some();
     let new_flow_text = asset.flow_yaml.as_ref().filter(|_| action != AssetAction::Reuse);
     AssetStep {
         slug: asset.slug.clone(),
@@ -111,7 +111,7 @@ pub(in super::super) fn asset_step(asset: &DesiredAsset, remote_state: &RemoteSt
         owner_ref: asset.owner_ref.clone(),
         checksum: asset.checksum.clone(),
         text_checksum: new_flow_text.map(|text| Checksum::blake3_of(text.as_bytes()).as_str().to_owned()),
-        version: same.map(label),
+        version: reusable.map(label),
         newest: newest.map(label),
         because: has_older_equal_version
             .then_some("an earlier version has the same content, but references resolve to the newest"),

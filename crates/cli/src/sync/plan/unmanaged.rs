@@ -138,12 +138,14 @@ impl RemainingState<'_> {
             // which are checked already.
             return Ok(step.action == AssetAction::Reuse && step.newest.as_deref() == Some(label));
         }
-        let Some(live) = self.remote_state.assets.get(slug) else { return Ok(true) };
-        if self.archived.contains(slug) || string_or_empty(live, "lifecycle_state") == Lifecycle::Archived.as_str() {
+        let Some(remote_asset) = self.remote_state.assets.get(slug) else { return Ok(true) };
+        if self.archived.contains(slug)
+            || string_or_empty(remote_asset, "lifecycle_state") == Lifecycle::Archived.as_str()
+        {
             return Ok(false);
         }
         let (path, query) = (
-            ["assets", required_string(live, "asset_id")?, "versions"],
+            ["assets", required_string(remote_asset, "asset_id")?, "versions"],
             [("workspace_id", self.server.workspace_id()?)],
         );
         let newest = self.server.list_first(&path, &query, 1)?;

@@ -87,8 +87,11 @@ impl<'p> ReferenceValidator<'p> {
         location: &FindingLocation<'p>,
         findings: &mut Vec<Finding>,
     ) {
-        let kind =
-            self.remote_state.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
+        let kind = self
+            .remote_state
+            .assets
+            .get(slug)
+            .and_then(|remote_asset| AssetKind::parse(string_or_empty(remote_asset, "asset_kind")));
         let content = self.remote_state.version_labelled(slug, label).and_then(|version| version.get("content"));
         let Some((kind, content)) = kind.zip(content) else { return };
         for reference in find_references(kind, content) {
@@ -139,8 +142,11 @@ pub(super) fn find_permanent_error(
     let new_finding = |member: &str, code: &str, message: &str| {
         asset.located.finding(&format!("/content{}{member}", reference.pointer), code, message)
     };
-    let live = || remote_state.assets.get(slug).and_then(|live| AssetKind::parse(string_or_empty(live, "asset_kind")));
-    let Some(kind) = local_asset(desired, slug).map(|other| other.kind).or_else(live) else {
+    let remote_kind = || {
+        let remote_asset = remote_state.assets.get(slug);
+        remote_asset.and_then(|remote_asset| AssetKind::parse(string_or_empty(remote_asset, "asset_kind")))
+    };
+    let Some(kind) = local_asset(desired, slug).map(|asset| asset.kind).or_else(remote_kind) else {
         let candidates =
             permitted_slugs(reference, desired, remote_state).into_iter().filter(|candidate| *candidate != asset.slug);
         let hint = similar_hint(slug, candidates);
@@ -172,8 +178,8 @@ fn permitted_slugs<'p>(
     remote_state: &'p RemoteState,
 ) -> BTreeSet<&'p str> {
     let local = desired.assets.iter().map(|asset| (asset.slug.as_str(), Some(asset.kind)));
-    let kind = |live| AssetKind::parse(string_or_empty(live, "asset_kind"));
-    let remote = remote_state.assets.iter().map(|(slug, live)| (slug.as_str(), kind(live)));
+    let kind = |remote_asset| AssetKind::parse(string_or_empty(remote_asset, "asset_kind"));
+    let remote = remote_state.assets.iter().map(|(slug, remote_asset)| (slug.as_str(), kind(remote_asset)));
     let permitted = local.chain(remote).filter(|(_, kind)| kind.is_some_and(|kind| reference.permits(kind)));
     permitted.map(|(slug, _)| slug).collect()
 }

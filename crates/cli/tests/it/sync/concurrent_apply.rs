@@ -38,8 +38,8 @@ fn assert_counts(terminal: &Terminal, folder: &str, versions: usize, releases: u
     let found = found.as_array().unwrap();
     assert_eq!(found.len(), releases, "{found:?}");
     for release in found {
-        let shown = terminal.run_json(&["releases", "show", release["release_id"].as_str().unwrap()]);
-        assert_eq!(shown["bindings"].as_array().unwrap().len(), 5, "{shown}");
+        let release_json = terminal.run_json(&["releases", "show", release["release_id"].as_str().unwrap()]);
+        assert_eq!(release_json["bindings"].as_array().unwrap().len(), 5, "{release_json}");
     }
     assert_eq!(terminal.run_ok(&["sync", "status", folder]), "in sync\n");
 }
@@ -110,10 +110,11 @@ async fn concurrent_actors_create_each_version_once() {
     }
     assert_eq!(terminals[1].run_ok(&["sync", "status", folder]), "in sync\n");
     let found = terminals[0].run_json(&["releases", "list", "--workload", "letters"]);
-    let shown = |release: &Value| terminals[0].run_json(&["releases", "show", release["release_id"].as_str().unwrap()]);
-    let bound = |release: &Value| shown(release)["bindings"].as_array().unwrap().len();
-    let bound: Vec<usize> = found.as_array().unwrap().iter().map(bound).filter(|bound| *bound > 0).collect();
-    assert_eq!(bound, [5], "one release is complete, and the others left at most empty drafts: {found}");
+    let show_release =
+        |release: &Value| terminals[0].run_json(&["releases", "show", release["release_id"].as_str().unwrap()]);
+    let count_bindings = |release: &Value| show_release(release)["bindings"].as_array().unwrap().len();
+    let counts: Vec<usize> = found.as_array().unwrap().iter().map(count_bindings).filter(|count| *count > 0).collect();
+    assert_eq!(counts, [5], "one release is complete, and the others left at most empty drafts: {found}");
 }
 
 /// Two concurrent clients can leave a duplicate binding. A later `apply` removes it.

@@ -132,8 +132,8 @@ async fn plan_needs_only_viewer_permissions() {
     app.fixtures().prompt("forgotten").await;
     app.fixtures().bind_role("service:ci", "viewer", "workspace", Some(WORKSPACE)).await;
     let viewer = Terminal::connected(&app).acting_as("service:ci");
-    for words in [vec!["sync", "plan", "examples/sync"], vec!["sync", "plan", "examples/sync", "--prune"]] {
-        assert_eq!(viewer.run_ok(&words), author.run_ok(&words));
+    for args in [vec!["sync", "plan", "examples/sync"], vec!["sync", "plan", "examples/sync", "--prune"]] {
+        assert_eq!(viewer.run_ok(&args), author.run_ok(&args));
     }
     assert_eq!(viewer.run_ok(&["sync", "status", "examples/sync"]), "in sync\n");
     let pulled = viewer.home.path().join("pulled");
