@@ -111,7 +111,8 @@ pub(crate) fn releases() -> ArgValueCandidates {
     })
 }
 
-/// The members `value` of a list of the workspace, with the members `help` as descriptions.
+/// Lists resources of the workspace. The member `value` of each item becomes a candidate, and the member `help` its
+/// description.
 fn list(server: &ServerClient, path: &[&str], filters: &[(&str, &str)], value: &str, help: &str) -> Candidates {
     let mut query = vec![("workspace_id", server.workspace_id()?)];
     query.extend(filters);

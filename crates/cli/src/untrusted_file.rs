@@ -135,7 +135,7 @@ const MAX_DIRECTORY_ENTRIES: usize = 20_000;
 /// values need several times the size of their files.
 pub(crate) const MAX_DIRECTORY_BYTES: u64 = 64 << 20;
 
-/// The YAML and JSON files below a directory, sorted by path. Skips hidden files.
+/// The YAML and JSON files below a directory, sorted by path. Skips hidden files and folders.
 ///
 /// # Errors
 /// When the path is not a directory, exceeds the limits, or contains a link to a target outside it.
@@ -143,7 +143,7 @@ pub(crate) fn manifest_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> 
     files_below(directory, MAX_DIRECTORY_BYTES, is_manifest_file)
 }
 
-/// The files below a directory that satisfy a condition, sorted by path. Skips hidden files.
+/// The files below a directory that satisfy a condition, sorted by path. Skips hidden files and folders.
 ///
 /// # Errors
 /// When the path is not a directory, exceeds the limits, or contains a link to a target outside it.

@@ -165,22 +165,22 @@ pub(crate) fn run(command: &Command, context: &CommandContext) -> Result<(), Fai
             if output.is_for_people() { changes::show(&comparison) } else { output.value(&comparison) }
         }
         Command::Publish { id } => {
-            let published = act(&server, id, "publish")?;
+            let published = post_action(&server, id, "publish")?;
             let next = match string_or_empty(&published, "status") {
                 "pending_access" => "fairway access-requests list --status pending".to_owned(),
                 _ => format!("fairway releases show {}", string_or_empty(&published, "release_id")),
             };
             output.change_result(&published, &next)
         }
-        Command::Activate { id } => output.record(&act(&server, id, "activate")?),
-        Command::Archive { id } => output.record(&act(&server, id, "archive")?),
+        Command::Activate { id } => output.record(&post_action(&server, id, "activate")?),
+        Command::Archive { id } => output.record(&post_action(&server, id, "archive")?),
         Command::Reopen { id } => {
-            output.change_result(&act(&server, id, "reopen")?, &format!("fairway use-cases publish {id}"))
+            output.change_result(&post_action(&server, id, "reopen")?, &format!("fairway use-cases publish {id}"))
         }
     }
 }
 
-fn act(server: &ServerClient, id: &str, verb: &str) -> Result<Value, Failure> {
+fn post_action(server: &ServerClient, id: &str, verb: &str) -> Result<Value, Failure> {
     post(server, &["use-cases", id, verb], &json!({}))
 }
 
@@ -279,7 +279,7 @@ fn show_plan(generated: &Value) -> Result<(), Failure> {
     for line in template.lines() {
         print(&format!("      {}", sanitize(line)))?;
     }
-    let gap = |label: &str, gap: &Value| {
+    let print_gap = |label: &str, gap: &Value| {
         let marker = match string_or_empty(gap, "kind") {
             "reused" => '=',
             "mint_fresh" => '+',
@@ -290,8 +290,8 @@ fn show_plan(generated: &Value) -> Result<(), Failure> {
         print(&format!("  {marker} {label}{reference} ({})", string_or_empty(gap, "kind")))
     };
     let gaps = generated.get("gaps").cloned().unwrap_or_default();
-    gap("model policy", gaps.get("model_policy").unwrap_or(&Value::Null))?;
-    gap("policy bundle", gaps.get("policy_bundle").unwrap_or(&Value::Null))?;
+    print_gap("model policy", gaps.get("model_policy").unwrap_or(&Value::Null))?;
+    print_gap("policy bundle", gaps.get("policy_bundle").unwrap_or(&Value::Null))?;
     for connection in gaps.get("connections").and_then(Value::as_array).into_iter().flatten() {
         // Publication creates no connections. It refuses a caller that has the permission to create
         // the missing connection.
@@ -302,7 +302,7 @@ fn show_plan(generated: &Value) -> Result<(), Failure> {
                     "  ? connection {name} (missing, expired or disabled: create or change it with `fairway connections` first)"
                 ))?;
             }
-            _ => gap("connection", connection)?,
+            _ => print_gap("connection", connection)?,
         }
     }
     for warning in generated.get("warnings").and_then(Value::as_array).into_iter().flatten() {

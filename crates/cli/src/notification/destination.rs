@@ -27,7 +27,7 @@ pub(crate) enum Command {
         https://hooks.example.org/in --secret env:HOOK_KEY")]
     Create {
         /// The kind of destination
-        #[arg(value_parser = types())]
+        #[arg(value_parser = destination_types())]
         destination_type: String,
         /// The name, unique among the destinations of this kind
         name: String,
@@ -101,7 +101,7 @@ impl Scope {
     }
 }
 
-fn types() -> PossibleValuesParser {
+fn destination_types() -> PossibleValuesParser {
     let external = Channel::ALL.iter().filter(|channel| **channel != Channel::Portal);
     PossibleValuesParser::new(external.map(|channel| channel.as_str()))
 }

@@ -98,7 +98,7 @@ pub(super) fn lay_out(display: Display, head: Option<Vec<String>>, rows: &[Vec<S
         table.set_header(row(head.into_iter().map(Cell::new), true));
     }
     for texts in rows {
-        let text = |text: &String| if display.has_colors { mark(text) } else { text.clone() };
+        let text = |text: &String| if display.has_colors { add_markers(text) } else { text.clone() };
         // A record wraps long values instead of shortening them, because a record shows values in full.
         table.add_row(row(texts.iter().map(|cell| Cell::new(text(cell))), !is_record));
     }
@@ -106,7 +106,7 @@ pub(super) fn lay_out(display: Display, head: Option<Vec<String>>, rows: &[Vec<S
         key.set_constraint(ColumnConstraint::ContentWidth);
     }
     let lines = table.lines().map(|line| line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned());
-    lines.map(|line| if display.has_colors { paint(&line) } else { line }).collect()
+    lines.map(|line| if display.has_colors { apply_styles(&line) } else { line }).collect()
 }
 
 fn row(cells: impl Iterator<Item = Cell>, is_one_line: bool) -> Row {
@@ -146,7 +146,7 @@ fn join(texts: impl Iterator<Item = String>) -> String {
 }
 
 /// Adds style markers to a cell whose text is a known state. Removes markers that the text itself contains.
-fn mark(text: &str) -> String {
+fn add_markers(text: &str) -> String {
     let index = [&GOOD[..], &PENDING, &BAD].iter().position(|states| states.contains(&text));
     let text =
         text.replace(|character| character == END_MARKER || MARKERS.iter().any(|(marker, _)| *marker == character), "");
@@ -157,7 +157,7 @@ fn mark(text: &str) -> String {
 }
 
 /// Replaces markers by styles. Each line ends with a reset, because the end marker of a shortened cell may be missing.
-fn paint(line: &str) -> String {
+fn apply_styles(line: &str) -> String {
     let bold = Style::new().bold();
     let mut painted = String::with_capacity(line.len());
     let mut is_styled = false;
@@ -233,6 +233,6 @@ mod tests {
         assert!(!painted[2].contains('\u{1b}') && !painted[2].contains('\u{2061}'), "a marker in a text: {painted:#?}");
         let bare = painted[1].replace("\u{1b}[32m", "").replace("\u{1b}[0m", "");
         assert_eq!(bare, plain[1]);
-        assert_eq!(paint("\u{2063}fail…"), "\u{1b}[31mfail…\u{1b}[0m");
+        assert_eq!(apply_styles("\u{2063}fail…"), "\u{1b}[31mfail…\u{1b}[0m");
     }
 }

@@ -107,6 +107,7 @@ impl RemainingState<'_> {
             return Ok(true);
         }
         // The hops of the response are sorted by distance, so the target of each hop has been visited before.
+        // The map stores for each visited version whether its references lead to the asset.
         let mut effective_by_version: BTreeMap<&str, bool> = BTreeMap::new();
         for hop in list("via") {
             let id = required_string(hop, "asset_version_id")?;
